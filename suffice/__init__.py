@@ -1,0 +1,21 @@
+"""Which attention is enough? Every mechanism behind one layer, measured side by side."""
+
+from suffice import masks
+from suffice.layers import Attention, extend, from_torch
+from suffice.ops import attend, weights
+from suffice.presets import preset
+from suffice.spec import AttentionSpec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Attention",
+    "AttentionSpec",
+    "__version__",
+    "attend",
+    "extend",
+    "from_torch",
+    "masks",
+    "preset",
+    "weights",
+]

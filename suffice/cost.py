@@ -1,0 +1,93 @@
+"""What a layer costs, in closed form.
+
+A FLOP is one floating-point operation: a multiply-add counts 2. Counted are the matrix products,
+which is what instrumentation of an execution counts too; softmax, biases and other elementwise
+work are not. A backward pass costs exactly twice the forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from suffice.errors import unknown
+from suffice.patterns import Pattern
+
+if TYPE_CHECKING:
+    from suffice.spec import AttentionSpec
+
+BLOCK = 64  # positions; the granularity at which ops skip what a sparse pattern leaves out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """One forward of one layer for one sample.
+
+    Args:
+        parameters: learned numbers.
+        flops: FLOPs of the matrix products as executed; pairs a dense op computes and then masks
+            are in it.
+        visible_flops: the same with only the pairs the pattern allows: the least any op needs.
+        state_numbers: numbers a streaming state keeps per past token.
+    """
+
+    parameters: int
+    flops: int
+    visible_flops: int
+    state_numbers: int
+
+    def state_bytes(self, tokens: int, bytes_per_number: int = 4) -> int:
+        """Return the bytes of a streaming state that holds this many tokens."""
+        return self.state_numbers * tokens * bytes_per_number
+
+
+def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
+    """Count a layer of this spec on `queries` positions that read `keys` positions."""
+    widths, projections, mixing = spec.widths, spec.projections, spec.mixing
+    rows = {"q_proj": queries, "o_proj": queries, "k_proj": keys, "v_proj": keys}
+    shapes = projections.shapes(widths)
+    linear = sum(2 * rows[name] * i * o for name, (i, o) in shapes.items())
+    fixed = linear + mixing.flops(keys, spec.kv_heads, widths.kv)
+    per_pair = 4 * widths.q  # one multiply-add per feature of all heads, for scores and for values
+    one_tensor = not (projections.learns_keys or projections.learns_values or mixing.mixes)
+    return Cost(
+        parameters=projections.parameters(widths, spec.bias) + mixing.parameters(spec.kv_heads),
+        flops=fixed + per_pair * computed_pairs(spec.pattern, queries, keys),
+        visible_flops=fixed + per_pair * spec.pattern.pairs(queries, keys),
+        state_numbers=widths.kv if one_tensor else 2 * widths.kv,
+    )
+
+
+def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:
+    """Count the pairs an op computes: all of a dense pattern, else the blocks it touches."""
+    if pattern.dense:
+        return queries * keys
+    return int((pattern.layout(queries, keys, BLOCK).touched > 0).sum()) * BLOCK * BLOCK
+
+
+PAPER_CONSTANTS = {"standard": 15, "optimised": 12, "super_attention": 12, "efficient": 9}
+
+
+def paper_flops(mechanism: str, *, length: int, d_model: int, num_heads: int) -> int:
+    """Return equation 24 of arXiv:2403.01643: C l d + 15 h l^2 for forward and backward.
+
+    It has neither a d^2 nor an l^2 d term, so it does not count matrix products; its constants fit
+    three times the elementwise work (bias additions, scaling, a five-operation softmax). It is
+    here to reproduce the paper's figures; compare costs with `AttentionSpec.cost`.
+
+    Args:
+        mechanism: standard, optimised, efficient or super_attention.
+        length: tokens, l.
+        d_model: features, d.
+        num_heads: heads, h.
+
+    Raises:
+        ConfigError: for another mechanism.
+
+    Example:
+        >>> paper_flops("standard", length=64, d_model=128, num_heads=4)
+        368640
+    """
+    if mechanism not in PAPER_CONSTANTS:
+        raise unknown("mechanism of equation 24", mechanism, PAPER_CONSTANTS)
+    return PAPER_CONSTANTS[mechanism] * length * d_model + 15 * num_heads * length * length

@@ -1,0 +1,45 @@
+"""Data sets: the three tasks that mechanisms are compared on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from suffice.data import digits, imdb, mnist
+from suffice.data.dataset import Dataset, Split
+from suffice.errors import unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["TASKS", "Dataset", "Split", "load"]
+
+TASKS: dict[str, Callable[..., Dataset]] = {
+    "digits": digits.digits,
+    "imdb": imdb.imdb,
+    "mnist": mnist.mnist,
+}
+
+
+def load(name: str, *, console: Console | None = None, **options: object) -> Dataset:
+    """Load a data set by name.
+
+    Args:
+        name: a key of `TASKS`.
+        console: where a download shows its progress; None downloads silently.
+        options: the keyword arguments of the function in `TASKS`, such as `size=28` for mnist.
+
+    Raises:
+        ConfigError: if the name, an option's name or an option's value is not legal.
+        DataError: if the files are absent and cannot be downloaded, or are truncated or altered.
+    """
+    if name not in TASKS:
+        raise unknown("task", name, TASKS)
+    legal = inspect.signature(TASKS[name]).parameters
+    for option in options:
+        if option not in legal:
+            raise unknown(f"option of task {name!r}:", option, set(legal) - {"console"})
+    if "console" in legal:
+        options["console"] = console
+    return TASKS[name](**options)

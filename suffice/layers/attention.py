@@ -1,0 +1,282 @@
+"""The one module that composes: an attention layer of any spec."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, ShapeError
+from suffice.layers.dropout import Dropout
+from suffice.layers.place import positions, runs
+from suffice.mixing import Rows
+from suffice.ops import reference
+from suffice.ops.attend import restriction
+from suffice.ops.choose import choose, explain
+from suffice.ops.linear import Linear, fast
+from suffice.ops.problem import Op, Problem
+from suffice.ops.where import Where
+from suffice.shapes import check
+from suffice.spec import AttentionSpec
+
+
+class Attention(nn.Module):
+    """An attention layer, self- or cross-attention, of the given spec.
+
+    Args:
+        spec: the composition.
+        impl: "auto", or an op by name for every call (`suffice.ops.OPS`); never replaced.
+        device: where the parameters live.
+        dtype: of the parameters.
+
+    Shapes:
+        x: [B, T, d_model] -> [B, T, d_model]
+
+    Raises:
+        ConfigError: for an unknown impl.
+
+    Example:
+        >>> layer = Attention(AttentionSpec(d_model=32, num_heads=4))
+        >>> layer(torch.randn(2, 9, 32)).shape
+        torch.Size([2, 9, 32])
+    """
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        *,
+        impl: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        self.impl = impl
+        maps = spec.projections.build(
+            spec.widths, bias=spec.bias, linear=Linear, device=device, dtype=dtype
+        )
+        self.q_proj, self.k_proj = maps["q_proj"], maps["k_proj"]
+        self.v_proj, self.o_proj = maps["v_proj"], maps["o_proj"]
+        self.mixing = spec.mixing.build(
+            num_kv_heads=spec.kv_heads, causal=spec.pattern.causal, device=device, dtype=dtype
+        )
+        self.dropout = Dropout(spec.dropout)
+        self._plans: dict[tuple, tuple[Problem, Op]] = {}
+        self._plan(1, 1, True, False, torch.float32, "cpu")  # an unknown impl is told now
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        memory_segments: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the attended x.
+
+        Args:
+            x: [B, T, d_model], where the queries come from.
+            memory: [B, S, d_memory], where keys and values come from; None = x itself.
+            valid: bool [B, S], True = a real key, False = padding, anywhere in the row. What a
+                padded position contains is never read.
+            segments: int [B, T]; each run of equal numbers is a document, which neither sees nor
+                counts positions from the others. With memory, documents of the queries.
+            memory_segments: int [B, S], documents of the memory; a query sees its own number.
+            mask: bool [B or 1, H or 1, T, S], True = may attend; no mixing can honour one.
+
+        Raises:
+            ShapeError: if shapes do not fit.
+            MaskError: if valid or mask is not boolean.
+            ConfigError: if the spec cannot honour an argument.
+        """
+        x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
+        v = self.mixing(self.v_proj(source), rows)
+        k = self._heads(self.k_proj(source), self.spec.kv_heads)
+        q, k = self._rotate(self._heads(self.q_proj(x), self.spec.num_heads), k, rows)
+        v = self._heads(v, self.spec.kv_heads)
+        k, v = where.clean(k, v)
+        problem, op = self._plan(
+            x.shape[1],
+            source.shape[1],
+            where.plain,
+            self.training and self.spec.dropout > 0.0,
+            q.dtype,
+            q.device.type,
+        )
+        out = op.run(q, k, v, where, problem, self.dropout)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def weights(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        memory_segments: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the weights [B, H, T, S] of the kernel, computed in float64; arguments as forward.
+
+        Rows sum to 1, or to exactly 0 for a query that may see no key. With a mixing the kernel
+        reads mixed values: the effective map is these weights times W_A.
+        """
+        x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
+        k = self._heads(self.k_proj(source), self.spec.kv_heads)
+        q, k = self._rotate(self._heads(self.q_proj(x), self.spec.num_heads), k, rows)
+        problem, _ = self._plan(
+            x.shape[1], source.shape[1], where.plain, False, q.dtype, q.device.type
+        )
+        return reference.rows(q, k, where, problem)[0].to(q.dtype)
+
+    def explain(
+        self,
+        length: int,
+        memory_length: int | None = None,
+        *,
+        batch: int = 1,
+        plain: bool = True,
+        device: str = "cpu",
+    ) -> str:
+        """Return which op runs and why no other, for a call of these sizes.
+
+        Args:
+            length: positions of x.
+            memory_length: positions of memory; None = self-attention.
+            batch: samples.
+            plain: False if valid, segments or mask will be given.
+            device: device type.
+        """
+        keys = length if memory_length is None else memory_length
+        dropping = self.training and self.spec.dropout > 0.0
+        dtype = self.q_proj.weight.dtype
+        problem, _ = self._plan(length, keys, plain, dropping, dtype, device)
+        widths = self.spec.widths
+        by = "oneDNN" if fast(batch * length, widths.d_model, widths.q) else "F.linear"
+        return f"{explain(problem, self.impl)}\nlinear maps: {by}"
+
+    def extra_repr(self) -> str:
+        """Show the composition in the printed module."""
+        s = self.spec
+        axes = (s.pattern, s.projections, s.mixing, s.kernel, s.position)
+        sizes = f"d_model={s.d_model}, num_heads={s.num_heads}, num_kv_heads={s.kv_heads}"
+        return f"{sizes}, {', '.join(map(repr, axes))}"
+
+    def _plan(
+        self, queries: int, keys: int, plain: bool, dropping: bool, dtype: torch.dtype, device: str
+    ) -> tuple[Problem, Op]:
+        """Return the problem and its op, decided once per combination."""
+        key = (queries, keys, plain, dropping, dtype, device)
+        compiling = torch.compiler.is_compiling()
+        if not compiling and key in self._plans:
+            return self._plans[key]
+        spec = self.spec
+        problem = Problem(
+            queries=queries,
+            keys=keys,
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.kv_heads,
+            head_dim=spec.head_width,
+            value_dim=spec.head_width,
+            scale=spec.score_scale,
+            pattern=spec.pattern,
+            kernel=spec.kernel,
+            plain=plain,
+            dropping=dropping,
+            dtype=dtype,
+            device=device,
+        )
+        plan = problem, choose(problem, self.impl)
+        if not compiling:
+            self._plans[key] = plan
+        return plan
+
+    def _heads(self, x: Tensor, heads: int) -> Tensor:
+        """Split [B, T, W] into [B, heads, T, D]; a view."""
+        return x.unflatten(-1, (heads, self.spec.head_width)).transpose(1, 2)
+
+    def _rotate(self, q: Tensor, k: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        if not self.spec.position.absolute:
+            return q, k
+        at = rows.positions
+        if at is None:
+            at = torch.arange(k.shape[2], device=k.device)
+        return self.spec.position.rotate(q, at), self.spec.position.rotate(k, at)
+
+    def _inputs(
+        self,
+        x: Tensor,
+        memory: Tensor | None,
+        valid: Tensor | None,
+        segments: Tensor | None,
+        memory_segments: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Where, Rows]:
+        """Check the arguments; return x, where keys and values come from, what restricts them."""
+        spec = self.spec
+        check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
+        source = x if memory is None else memory
+        if memory is None and spec.widths.d_memory != spec.d_model:
+            raise ShapeError(
+                f"this layer reads a memory {spec.widths.d_memory} wide; call layer(x, memory)."
+            )
+        if memory is not None:
+            self._check_memory(x, memory)
+        if (memory_segments is None) != (segments is None or memory is None):
+            raise ConfigError(
+                "segments and memory_segments go together with memory: give both, one for the "
+                "queries and one for the memory; without memory give segments alone."
+            )
+        if mask is not None and spec.mixing.mixes:
+            raise ConfigError(
+                f"{type(spec.mixing).__name__} mixes values before any mask applies, so a mask "
+                "would not keep what it hides; use a pattern, valid= or segments=."
+            )
+        own = memory is None
+        given = None if segments is None else (segments, segments if own else memory_segments)
+        where = restriction(
+            x.shape[0],
+            spec.num_heads,
+            x.shape[1],
+            source.shape[1],
+            valid=valid,
+            segments=given,
+            mask=mask,
+        )
+        if valid is not None:
+            source = source.masked_fill(~valid[..., None], 0.0)
+        rows = Rows(valid=valid)
+        if valid is not None or where.k_segments is not None:
+            where, rows = self._place(where, own)
+        return (source if own else x), source, where, rows
+
+    def _place(self, where: Where, own: bool) -> tuple[Where, Rows]:
+        """Give each token its position, and documents the numbers of their runs."""
+        at = positions(where.valid, where.k_segments)
+        together = None
+        if where.k_segments is not None and self.spec.mixing.mixes:
+            numbers = runs(where.k_segments)
+            together = numbers[:, :, None] == numbers[:, None, :]
+        if own:
+            where = replace(where, q_positions=at, k_positions=at)
+        if own and where.k_segments is not None:
+            numbers = runs(where.k_segments)
+            where = replace(where, q_segments=numbers, k_segments=numbers)
+        return where, Rows(valid=where.valid, positions=at, together=together)
+
+    def _check_memory(self, x: Tensor, memory: Tensor) -> None:
+        spec = self.spec
+        check("memory", memory, (x.shape[0], None, spec.widths.d_memory))
+        if spec.pattern.causal:
+            raise ConfigError(
+                f"pattern={spec.pattern!r} orders queries and keys of one sequence; "
+                "cross-attention has two: use Full()."
+            )
+        if spec.position.absolute:
+            raise ConfigError(
+                f"position={spec.position!r} counts positions of one sequence; cross-attention "
+                "has two: use NoPosition()."
+            )

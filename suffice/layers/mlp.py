@@ -1,0 +1,54 @@
+"""The feed-forward half of a block."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from suffice.errors import unknown
+from suffice.layers.dropout import Dropout
+from suffice.ops.linear import Linear
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
+
+
+class MLP(nn.Module):
+    """Two linear maps with an activation between, Glorot-uniform, biases zero.
+
+    Args:
+        d_model: features in and out.
+        width: features between.
+        activation: "gelu" or "relu".
+        dropout: probability, after the activation and after the second map.
+        inner_dropout: False to drop after the second map only.
+
+    Shapes:
+        x: [..., d_model] -> [..., d_model]
+
+    Raises:
+        ConfigError: for an unknown activation.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        width: int,
+        *,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        inner_dropout: bool = True,
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise unknown("activation", activation, ACTIVATIONS)
+        self.up = Linear(d_model, width)
+        self.activation = ACTIVATIONS[activation]()
+        self.down = Linear(width, d_model)
+        self.inner_dropout = Dropout(dropout if inner_dropout else 0.0)
+        self.dropout = Dropout(dropout)
+        for linear in (self.up, self.down):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the map of each position."""
+        return self.dropout(self.down(self.inner_dropout(self.activation(self.up(x)))))

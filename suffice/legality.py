@@ -1,0 +1,129 @@
+"""Every rule that ties two choices of a layer together, one function each.
+
+A rule returns None or a sentence: what was asked, what is legal, what to do. `conflicts` runs all
+of them, so a user sees every broken rule at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from suffice.axis import Axis
+from suffice.kernels import Kernel
+from suffice.mixing import Mixing
+from suffice.patterns import Pattern
+from suffice.positions import Position
+from suffice.projections import Projections
+
+if TYPE_CHECKING:
+    from suffice.spec import AttentionSpec
+
+Rule = Callable[["AttentionSpec"], "str | None"]
+
+
+def axis_types(spec: AttentionSpec) -> str | None:
+    """Each axis holds a value of its own family."""
+    families = {
+        "pattern": Pattern,
+        "projections": Projections,
+        "mixing": Mixing,
+        "kernel": Kernel,
+        "position": Position,
+    }
+    for name, family in families.items():
+        value = getattr(spec, name)
+        if not isinstance(value, family):
+            given = value.family if isinstance(value, Axis) else type(value).__name__
+            legal = ", ".join(sorted(family.table))
+            return f"{name}={value!r} is a {given}, not a {name}; legal: {legal} (as instances)."
+    return None
+
+
+def sizes(spec: AttentionSpec) -> str | None:
+    """Sizes are positive whole numbers."""
+    names = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_memory")
+    wrong = [
+        f"{name}={value!r}"
+        for name in names
+        if (value := getattr(spec, name)) is not None
+        and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
+    ]
+    if not wrong:
+        return None
+    return f"{', '.join(wrong)}: sizes are whole numbers, at least 1."
+
+
+def dropout_is_a_probability(spec: AttentionSpec) -> str | None:
+    """Dropout lies in [0, 1)."""
+    if 0.0 <= spec.dropout < 1.0:
+        return None
+    return f"dropout={spec.dropout} is not a probability below 1; give 0 <= dropout < 1."
+
+
+def heads_divide_width(spec: AttentionSpec) -> str | None:
+    """Without an explicit head_dim the heads share d_model equally."""
+    if spec.head_dim is not None or spec.d_model % spec.num_heads == 0:
+        return None
+    legal = [h for h in range(1, min(spec.d_model, 64) + 1) if spec.d_model % h == 0]
+    return (
+        f"num_heads={spec.num_heads} does not divide d_model={spec.d_model}; "
+        f"use {_list(legal)} heads, or give head_dim."
+    )
+
+
+def kv_heads_divide_heads(spec: AttentionSpec) -> str | None:
+    """Every key/value head serves the same number of query heads."""
+    if spec.num_heads % spec.kv_heads == 0:
+        return None
+    legal = [g for g in range(1, spec.num_heads + 1) if spec.num_heads % g == 0]
+    return (
+        f"num_kv_heads={spec.kv_heads} does not divide num_heads={spec.num_heads}; "
+        f"use {_list(legal)}."
+    )
+
+
+def slices_fit_input(spec: AttentionSpec) -> str | None:
+    """Keys and values that are columns of x need as many columns as x has."""
+    if spec.projections.learns_keys and spec.projections.learns_values:
+        return None
+    columns = spec.kv_heads * spec.head_width
+    source = spec.d_memory or spec.d_model
+    exact = spec.kv_heads == spec.num_heads
+    if columns == source or (columns < source and not exact):
+        return None
+    name = type(spec.projections).__name__
+    rule = "exactly" if exact else "at most"
+    return (
+        f"{name} takes {'keys and values' if not spec.projections.learns_keys else 'values'} as "
+        f"column slices of its input, {rule} {source} columns, but num_kv_heads * head_dim = "
+        f"{spec.kv_heads} * {spec.head_width} = {columns}; "
+        "change head_dim or d_memory, or use Standard projections."
+    )
+
+
+def position_fits_width(spec: AttentionSpec) -> str | None:
+    """Positions that turn features need a head width they can turn."""
+    broken = spec.position.conflicts(spec.head_width)
+    return " ".join(broken) or None
+
+
+SIZES: tuple[Rule, ...] = (axis_types, sizes, dropout_is_a_probability)
+RULES: tuple[Rule, ...] = (
+    heads_divide_width,
+    kv_heads_divide_heads,
+    slices_fit_input,
+    position_fits_width,
+)
+
+
+def conflicts(spec: AttentionSpec) -> list[str]:
+    """Return a sentence for every rule the layer breaks; an empty list is a legal spec."""
+    broken = [s for rule in SIZES if (s := rule(spec))]
+    return broken or [s for rule in RULES if (s := rule(spec))]
+
+
+def _list(numbers: list[int]) -> str:
+    """Write 1, 2, 4 as '1, 2 or 4'."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} or {last}" if most else last

@@ -1,0 +1,171 @@
+"""Super Attention's alignment: a learned map along the sequence, applied to the values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, ShapeError, unknown
+from suffice.mixing.base import Mixing, Rows
+
+INITS = ("glorot", "identity", "orthogonal")
+
+
+@dataclass(frozen=True)
+class Alignment(Mixing):
+    """V' = W_A V + b before the kernel: position t gets sum_s W_A[t, s] v_s + b_t.
+
+    b_t is one number per position, added to all its features. In a causal layer W_A is lower
+    triangular by construction: what stands above the diagonal is never used. A sequence shorter
+    than `length` uses the top-left block of W_A. Rows count from the first real token, so padding
+    may be anywhere and packed documents each use W_A from its first row; padded values are
+    zeroed before W_A reads them.
+
+    Use it where the length is fixed (images, short texts); it does not stretch to longer input.
+
+    Args:
+        length: the longest sequence of keys, tokens, >= 1.
+        per_head: one W_A for each key/value head instead of one for all.
+        bias: with the b of above.
+        init: "glorot" (the paper's framework default), "identity" (starts as no mixing at all) or
+            "orthogonal".
+
+    Raises:
+        ConfigError: if length < 1 or init is unknown.
+
+    Cost: length^2 + length parameters (times the key/value heads if per_head); 2 S^2 W FLOPs.
+    Example:
+        >>> Alignment(length=64).parameters(num_kv_heads=4)
+        4160
+    Source: Hosseini et al. 2024, arXiv:2403.01643, definition 4. Differs: the bias, which the
+    paper's parameter counts contain, is spelt out; causal rows are scaled up at a Glorot start,
+    because row t has only t + 1 terms.
+    """
+
+    length: int
+    per_head: bool = False
+    bias: bool = True
+    init: str = "glorot"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.length, int) or self.length < 1:
+            raise ConfigError(f"Alignment(length={self.length!r}): give the longest input, >= 1.")
+        if self.init not in INITS:
+            raise unknown("init of Alignment", self.init, INITS)
+
+    @property
+    def max_length(self) -> int:  # type: ignore[override]
+        """The side of W_A, in tokens."""
+        return self.length
+
+    def parameters(self, num_kv_heads: int) -> int:
+        """Count W_A and b."""
+        maps = num_kv_heads if self.per_head else 1
+        return maps * self.length * (self.length + self.bias)
+
+    def flops(self, keys: int, num_kv_heads: int, value_width: int) -> int:  # noqa: ARG002
+        """Count 2 S^2 W, shared or per head."""
+        return 2 * keys * keys * value_width
+
+    def build(
+        self,
+        *,
+        num_kv_heads: int,
+        causal: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> nn.Module:
+        """Return the module that holds W_A and b."""
+        maps = num_kv_heads if self.per_head else 1
+        return AlignmentMap(self, maps, causal=causal, device=device, dtype=dtype)
+
+    @classmethod
+    def samples(cls) -> tuple[Mixing, ...]:
+        """Return one of each form."""
+        return (
+            cls(9, init="identity"),
+            cls(9, bias=False, init="orthogonal"),
+            cls(9, per_head=True),
+        )
+
+
+class AlignmentMap(nn.Module):
+    """W_A and b of one layer.
+
+    Shapes:
+        weight: [maps, length, length]; bias: [maps, length], maps = 1 (shared) or key/value heads.
+        v: [B, S, maps * features] -> the same
+    """
+
+    def __init__(
+        self,
+        alignment: Alignment,
+        maps: int,
+        *,
+        causal: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        length = alignment.length
+        self.causal = causal
+        self.weight = nn.Parameter(torch.empty(maps, length, length, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(maps, length, device=device, dtype=dtype))
+        if not alignment.bias:
+            self.register_parameter("bias", None)
+        self._start(alignment.init)
+
+    @torch.no_grad()
+    def _start(self, init: str) -> None:
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+        for weight in self.weight:
+            if init == "identity":
+                nn.init.eye_(weight)
+            elif init == "orthogonal":
+                nn.init.orthogonal_(weight)
+            else:
+                nn.init.xavier_uniform_(weight)
+        if self.causal:
+            length = self.weight.shape[-1]
+            if init == "glorot":
+                terms = torch.arange(1, length + 1, device=self.weight.device)
+                self.weight.mul_((length / terms).sqrt()[:, None])
+            self.weight.tril_()
+
+    def kernel(self, keys: int, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        """Return W_A [1 or B, maps, S, S] and b [1 or B, maps, S, 1] for S keys of these rows."""
+        weight = self.weight.tril() if self.causal else self.weight
+        if rows.positions is None:
+            bias = None if self.bias is None else self.bias[None, :, :keys, None]
+            return weight[None, :, :keys, :keys], bias
+        at = rows.positions
+        weight = weight[:, at[:, :, None], at[:, None, :]].transpose(0, 1)
+        if rows.together is not None:
+            weight = weight * rows.together[:, None]
+        bias = None if self.bias is None else self.bias[:, at].transpose(0, 1)[..., None]
+        return weight, bias
+
+    def forward(self, v: Tensor, rows: Rows) -> Tensor:
+        """Return V' [B, S, W] of v [B, S, W]; padded values are read as zero."""
+        batch, keys, width = v.shape
+        maps, length = self.weight.shape[:2]
+        if keys > length:
+            raise ShapeError(
+                f"{keys} keys are more than the {length} this Alignment was built for; give at "
+                f"most {length}, or extend the layer: suffice.extend(layer, {keys})."
+            )
+        if rows.valid is not None:
+            v = v.masked_fill(~rows.valid[..., None], 0.0)
+        weight, bias = self.kernel(keys, rows)
+        mixed = weight @ v.reshape(batch, keys, maps, width // maps).transpose(1, 2)
+        if bias is not None:
+            mixed = mixed + bias
+        return mixed.transpose(1, 2).reshape(batch, keys, width)
+
+    def extra_repr(self) -> str:
+        """Show the form in the printed module."""
+        maps, length = self.weight.shape[:2]
+        return f"length={length}, maps={maps}, bias={self.bias is not None}, causal={self.causal}"

@@ -1,0 +1,57 @@
+"""How values are mixed along the sequence before the kernel reads them.
+
+Letters: B batch, S keys, G key/value heads, W = G * E features of all value heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from suffice.axis import Axis
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a mixing must know about the rows of a batch; None where every row is simply 0..S-1.
+
+    Args:
+        valid: bool [B, S], True = real token.
+        positions: int [B, S], position of each token within its document, pads included.
+        together: bool [B, S, S], True where two positions belong to one document.
+    """
+
+    valid: Tensor | None = None
+    positions: Tensor | None = None
+    together: Tensor | None = None
+
+
+class Mixing(Axis, family="mixing"):
+    """Base of the mixings."""
+
+    mixes: bool = True
+    """True if values of different positions meet before the kernel."""
+
+    max_length: int | None = None
+    """The longest key sequence, in tokens; None = any."""
+
+    def parameters(self, num_kv_heads: int) -> int:
+        """Count the learned numbers."""
+        raise NotImplementedError
+
+    def flops(self, keys: int, num_kv_heads: int, value_width: int) -> int:
+        """Count the FLOPs (2 per multiply-add) of mixing S keys of all value heads' width W."""
+        raise NotImplementedError
+
+    def build(
+        self,
+        *,
+        num_kv_heads: int,
+        causal: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> nn.Module:
+        """Return the module: (v [B, S, W], rows) -> v' [B, S, W]."""
+        raise NotImplementedError

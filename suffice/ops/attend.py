@@ -1,0 +1,159 @@
+"""Attention as a function of queries, keys and values."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from suffice.errors import ConfigError, ShapeError
+from suffice.ops import reference
+from suffice.ops.choose import choose
+from suffice.ops.problem import Problem
+from suffice.ops.where import Where
+from suffice.patterns import Full, Pattern
+from suffice.shapes import check, check_mask
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    pattern: Pattern = Full(),  # noqa: B008 - frozen
+    valid: Tensor | None = None,
+    segments: tuple[Tensor, Tensor] | None = None,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    impl: str = "auto",
+) -> Tensor:
+    """Return softmax attention over the keys each query may see.
+
+    Everything that restricts ANDs: pattern, valid, segments and mask. A query with no key left
+    gives exactly 0, with gradient 0. Keys and values that no query may see are never read.
+
+    Args:
+        q: queries [B, H, T, D].
+        k: keys [B, G, S, D]; G divides H, query head h reads key/value head h // (H / G).
+        v: values [B, G, S, E].
+        pattern: which positions may see which; the queries stand last among the keys.
+        valid: bool [B, S], True = a real key, False = padding.
+        segments: documents of the queries and of the keys, int [B, T] and [B, S]; a query sees
+            keys of its own document.
+        mask: bool [B or 1, H or 1, T, S], True = may attend.
+        scale: factor of the products; None = 1 / sqrt(D).
+        impl: "auto" or an op by name (`suffice.ops.OPS`).
+
+    Returns:
+        Outputs [B, H, T, E].
+
+    Raises:
+        ShapeError: if shapes do not fit.
+        MaskError: if valid or mask is not boolean.
+        UnsupportedError: if the op named cannot compute this.
+
+    Example:
+        >>> from suffice.patterns import Causal
+        >>> q = torch.zeros(1, 1, 2, 3)
+        >>> attend(q, torch.zeros(1, 1, 3, 3), torch.eye(3)[None, None], pattern=Causal())[0, 0]
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.3333, 0.3333, 0.3333]])
+    """
+    problem, where = _describe(q, k, v, pattern, valid, segments, mask, scale)
+    k, v = where.clean(k, v)
+    return choose(problem, impl).run(q, k, v, where, problem, _keep)
+
+
+def weights(
+    q: Tensor,
+    k: Tensor,
+    *,
+    pattern: Pattern = Full(),  # noqa: B008 - frozen
+    valid: Tensor | None = None,
+    segments: tuple[Tensor, Tensor] | None = None,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """Return the weights [B, H, T, S] that `attend` gives the values, computed in float64.
+
+    Rows sum to 1, or to exactly 0 for a query that may see no key. Arguments as `attend`.
+    """
+    problem, where = _describe(q, k, k, pattern, valid, segments, mask, scale)
+    return reference.rows(q, where.clean(k, k)[0], where, problem)[0].to(q.dtype)
+
+
+def _keep(x: Tensor) -> Tensor:
+    return x
+
+
+def _describe(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern,
+    valid: Tensor | None,
+    segments: tuple[Tensor, Tensor] | None,
+    mask: Tensor | None,
+    scale: float | None,
+) -> tuple[Problem, Where]:
+    """Check the arguments and describe the problem."""
+    check("q", q, (None, None, None, None), hint="Give heads as [B, H, T, D].")
+    batch, heads, queries, width = q.shape
+    hint = "Give heads as [B, H, T, D], the sequence on the third axis."
+    check("k", k, (batch, None, None, width), hint=hint)
+    groups, keys = k.shape[1:3]
+    check("v", v, (batch, groups, keys, None), hint=hint)
+    if groups == 0 or heads % groups:
+        raise ShapeError(
+            f"{groups} key/value heads do not divide {heads} query heads; each key/value head "
+            "serves the same number of query heads."
+        )
+    if not isinstance(pattern, Pattern):
+        raise ConfigError(
+            f"pattern={pattern!r} is not a pattern; give an instance such as Full() or Causal()."
+        )
+    where = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
+    return (
+        Problem(
+            queries=queries,
+            keys=keys,
+            num_heads=heads,
+            num_kv_heads=groups,
+            head_dim=width,
+            value_dim=v.shape[3],
+            scale=width**-0.5 if scale is None else scale,
+            pattern=pattern,
+            plain=where.plain,
+            dtype=q.dtype,
+            device=q.device.type,
+        ),
+        where,
+    )
+
+
+def restriction(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    *,
+    valid: Tensor | None,
+    segments: tuple[Tensor, Tensor] | None,
+    mask: Tensor | None,
+) -> Where:
+    """Check the data that restricts a call and return it as a Where."""
+    if valid is not None:
+        check_mask("valid", valid)
+        check("valid", valid, (batch, keys), hint="One entry per key, True = a real key.")
+    if mask is not None:
+        check_mask("mask", mask)
+        legal = [(b, h, queries, keys) for b in {batch, 1} for h in {heads, 1}]
+        check(
+            "mask",
+            mask,
+            *sorted(legal, reverse=True),
+            hint="For padding [B, S] give valid=, for documents give segments=.",
+        )
+    q_segments, k_segments = segments or (None, None)
+    if q_segments is not None and k_segments is not None:
+        check("segments of the queries", q_segments, (batch, queries))
+        check("segments of the keys", k_segments, (batch, keys))
+    return Where(valid=valid, mask=mask, q_segments=q_segments, k_segments=k_segments)

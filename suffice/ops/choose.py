@@ -1,0 +1,95 @@
+"""Which op computes a problem: decided once, from its sizes, and explained.
+
+The crossovers were measured with benchmarks/crossover.py on a two-core AVX-512 CPU, fp32.
+"""
+
+from __future__ import annotations
+
+from suffice.errors import UnsupportedError, unknown
+from suffice.ops.folded import FOLDED
+from suffice.ops.fused import FUSED
+from suffice.ops.matmul import MATMUL
+from suffice.ops.problem import Op, Problem
+from suffice.ops.reference import REFERENCE
+
+OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, MATMUL, REFERENCE)}
+
+FEW_QUERIES = 16
+WIDE_HEAD = 128  # features
+WIDE_KEYS = range(33, 769)
+
+
+def prefers_folded(problem: Problem) -> bool:
+    """Folding pays while reading the keys is the cost."""
+    return problem.group > 1 and problem.queries <= FEW_QUERIES
+
+
+def prefers_matmul(problem: Problem) -> bool:
+    """Wide heads at moderate lengths run at the speed of the matrix product."""
+    return (
+        problem.device == "cpu"
+        and problem.head_dim >= WIDE_HEAD
+        and WIDE_KEYS.start <= problem.keys < WIDE_KEYS.stop
+        and problem.queries > FEW_QUERIES
+    )
+
+
+def ranking(problem: Problem) -> tuple[Op, ...]:
+    """Return the fast ops, the one expected to be fastest first."""
+    if prefers_folded(problem):
+        return (FOLDED, FUSED, MATMUL)
+    if prefers_matmul(problem):
+        return (MATMUL, FUSED)
+    return (FUSED, MATMUL)
+
+
+def choose(problem: Problem, impl: str = "auto") -> Op:
+    """Return the op for a problem.
+
+    Args:
+        problem: what to compute.
+        impl: "auto", or an op by name, which is then used or refused, never replaced.
+
+    Raises:
+        ConfigError: for an unknown name.
+        UnsupportedError: if no op, or not the one named, can compute the problem.
+    """
+    if impl == "auto":
+        for op in ranking(problem):
+            if not op.refuses(problem):
+                return op
+        reasons = "; ".join(f"{op.name}: {', '.join(op.refuses(problem))}" for op in OPS.values())
+        raise UnsupportedError(f"no op can compute {problem}: {reasons}.")
+    if impl not in OPS:
+        raise unknown("impl", impl, ["auto", *OPS])
+    reasons = OPS[impl].refuses(problem)
+    if reasons:
+        raise UnsupportedError(
+            f"impl={impl!r} cannot compute this: {'; '.join(reasons)}. Use impl='auto'."
+        )
+    return OPS[impl]
+
+
+def explain(problem: Problem, impl: str = "auto") -> str:
+    """Return the op chosen and why each other one was not, a line each."""
+    chosen = choose(problem, impl)
+    lines = [f"{chosen.name}: {chosen.about}"]
+    for op in OPS.values():
+        if op is not chosen:
+            lines.append(f"not {op.name}: {'; '.join(op.refuses(problem)) or _slower(op, problem)}")
+    return "\n".join(lines)
+
+
+def _slower(op: Op, problem: Problem) -> str:
+    """Say why an op that could compute the problem was not preferred."""
+    if op is REFERENCE:
+        return "it is the float64 specification, for tests"
+    if op is MATMUL:
+        return (
+            f"pays for heads of {WIDE_HEAD} features or more and {WIDE_KEYS.start} to "
+            f"{WIDE_KEYS.stop - 1} keys on a CPU; here {problem.head_dim} features, "
+            f"{problem.keys} keys on {problem.device}"
+        )
+    if op is FOLDED:
+        return f"pays for at most {FEW_QUERIES} queries; here {problem.queries}"
+    return "slower for these sizes, as measured"

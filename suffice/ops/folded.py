@@ -1,0 +1,48 @@
+"""Grouped-query attention of few queries: heads that share keys become rows of one head.
+
+torch's fused kernel reads the keys once per query head even when heads share them. For a few
+queries reading the keys is the cost, so the query heads of a group are laid behind each other as
+the rows of one head, and the keys are read once per group.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from suffice.ops import fused
+from suffice.ops.problem import Drop, Op, Problem
+from suffice.ops.where import Where
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    where: Where,
+    problem: Problem,
+    drop: Drop,  # noqa: ARG001 - refused while dropping
+) -> Tensor:
+    """Return the outputs [B, H, T, E]."""
+    batch, _, queries, width = q.shape
+    groups, rows = problem.num_kv_heads, problem.group * queries
+    allowed, empty = where.restrict(problem, q.device)
+    if allowed is not None:
+        heads = allowed.expand(allowed.shape[0], problem.num_heads, queries, problem.keys)
+        allowed = heads.reshape(-1, groups, rows, problem.keys)
+    out = F.scaled_dot_product_attention(
+        q.reshape(batch, groups, rows, width), k, v, attn_mask=allowed, scale=problem.scale
+    )
+    out = out.reshape(batch, problem.num_heads, queries, problem.value_dim)
+    return out if empty is None else out.masked_fill(empty, 0.0)
+
+
+def refuses(problem: Problem) -> list[str]:
+    """Refuse what fused refuses, and heads that share nothing."""
+    reasons = fused.refuses(problem)
+    if problem.group == 1:
+        reasons.append("every query head has keys of its own: nothing to fold")
+    return reasons
+
+
+FOLDED = Op("folded", "fused attention, heads that share keys folded into rows", attend, refuses)

@@ -1,0 +1,61 @@
+"""One call of torch's fused attention: exact, O(T) memory, forward and backward.
+
+On a CPU that is its flash kernel; on CUDA torch picks cuDNN, FlashAttention-2 or the
+memory-efficient kernel. Refused is whatever would make torch leave the fused kernels unseen.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from suffice.ops.problem import Drop, Op, Problem
+from suffice.ops.where import Where
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    where: Where,
+    problem: Problem,
+    drop: Drop,  # noqa: ARG001 - refused while dropping
+) -> Tensor:
+    """Return the outputs [B, H, T, E]."""
+    triangular = problem.triangular
+    allowed, empty = (None, None) if triangular else where.restrict(problem, q.device)
+    out = F.scaled_dot_product_attention(
+        _rows(q),
+        _rows(k),
+        _rows(v),
+        attn_mask=allowed,
+        is_causal=triangular,
+        scale=problem.scale,
+        enable_gqa=problem.group > 1,
+    )
+    return out if empty is None else out.masked_fill(empty, 0.0)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Return x with its last axis dense: the flash kernel reads nothing else."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def refuses(problem: Problem) -> list[str]:
+    """Refuse dropout, values of another width and empty input."""
+    reasons = []
+    if not problem.kernel.weighs_pairs:
+        reasons.append(f"{type(problem.kernel).__name__} gives pairs no weights of their own")
+    if problem.dropping:
+        reasons.append("dropping weights makes torch leave its fused kernel")
+    if problem.value_dim != problem.head_dim:
+        reasons.append(
+            f"values {problem.value_dim} wide beside keys {problem.head_dim} wide make torch "
+            "leave its fused kernel"
+        )
+    if problem.queries * problem.keys == 0:
+        reasons.append("there is no query or no key")
+    return reasons
+
+
+FUSED = Op("fused", "torch's fused scaled-dot-product attention", attend, refuses)

@@ -1,0 +1,89 @@
+"""The matrix product of a linear map, through the faster of the two libraries torch carries.
+
+On CPUs with AVX-512 torch sends fp32 products to MKL, which on processors of some vendors runs at
+half of what the machine can do; oneDNN, also inside torch, does not. From about two million
+multiply-adds on it is the faster one everywhere we measured (benchmarks/linear.py); below, its
+fixed cost of some microseconds decides.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MANY = 1 << 21  # multiply-adds
+
+
+def _present() -> bool:
+    ops = torch.ops.mkldnn
+    return (
+        torch.backends.mkldnn.is_available()
+        and hasattr(ops, "_linear_pointwise")
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    )
+
+
+PRESENT = _present()
+
+
+def fast(rows: int, inputs: int, outputs: int) -> bool:
+    """Return whether oneDNN is expected to win for this product."""
+    return PRESENT and rows > 1 and rows * inputs * outputs >= MANY
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x W^T + b.
+
+    Shapes:
+        x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
+    """
+    outputs, inputs = weight.shape
+    if (
+        torch.compiler.is_compiling()
+        or not fast(x.numel() // inputs, inputs, outputs)
+        or x.dtype is not torch.float32
+        or weight.dtype is not torch.float32
+        or x.device.type != "cpu"
+        or torch.is_autocast_enabled("cpu")
+    ):
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        return _Product.apply(x.reshape(-1, inputs), weight, bias).view(*x.shape[:-1], outputs)
+    return _product(x, weight, bias)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+class _Product(torch.autograd.Function):
+    """The same product with gradients; its backward consists of such products again."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _product(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # noqa: ANN001, ARG004 - torch's signature
+        x, weight, bias = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205 - torch's signature
+        x, weight = ctx.saved_tensors
+        to_x, to_weight, to_bias = ctx.needs_input_grad
+        return (
+            linear(gradient, weight.t(), None) if to_x else None,
+            linear(gradient.t(), x.t(), None) if to_weight else None,
+            gradient.sum(dim=0) if to_bias and ctx.biased else None,
+        )
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` with the faster product; same parameters, same state dict."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x W^T + b for x [..., inputs]."""
+        return linear(x, self.weight, self.bias)

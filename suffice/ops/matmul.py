@@ -1,0 +1,46 @@
+"""Two batched products around a softmax.
+
+Query heads that share keys and values are folded into the rows of one product, so no key is
+expanded. Keeps the T x S weights for the backward pass: for long sequences use `fused`.
+
+Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from suffice.ops.problem import Drop, Op, Problem
+from suffice.ops.where import Where
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, drop: Drop) -> Tensor:
+    """Return the outputs [B, H, T, E] in the dtype of q."""
+    batch, heads, queries, _ = q.shape
+    groups, keys, folded = batch * problem.num_kv_heads, problem.keys, problem.group * queries
+    exact = torch.promote_types(q.dtype, torch.float32)  # products and softmax of half are fp32
+    q_rows = q.to(exact).reshape(groups, folded, problem.head_dim)
+    k_rows = k.to(exact).reshape(groups, keys, problem.head_dim)
+    v_rows = v.to(exact).reshape(groups, keys, problem.value_dim)
+    unused = q_rows.new_empty(()).expand(groups, folded, keys)  # beta=0: never read
+    scores = torch.baddbmm(unused, q_rows, k_rows.transpose(1, 2), beta=0, alpha=problem.scale)
+    allowed, empty = where.restrict(problem, q.device)
+    if allowed is not None:
+        scores = scores.view(batch, heads, queries, keys).masked_fill_(~allowed, -torch.inf)
+    weights = drop(scores.softmax(dim=-1).view(batch, heads, queries, keys))
+    out = torch.bmm(weights.reshape(groups, folded, keys), v_rows)
+    out = out.view(batch, heads, queries, problem.value_dim)
+    if empty is not None:
+        out = out.masked_fill(empty, 0.0)
+    return out.to(q.dtype)
+
+
+def refuses(problem: Problem) -> list[str]:
+    """Refuse what is not a softmax over pairs."""
+    if problem.kernel.weighs_pairs:
+        return []
+    return [f"{type(problem.kernel).__name__} gives pairs no weights of their own"]
+
+
+MATMUL = Op("matmul", "two batched products around a softmax", attend, refuses)

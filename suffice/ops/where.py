@@ -1,0 +1,145 @@
+"""Which keys exist for whom: padding, packed documents and masks of one batch.
+
+A pattern speaks of positions; what lies at a position is data. `Where` holds that data and turns
+pattern and data into one boolean mask. Everything that restricts ANDs.
+
+Letters: B batch, H query heads, T queries, S keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from suffice.patterns import Pattern
+
+if TYPE_CHECKING:
+    from suffice.ops.problem import Problem
+
+CACHED_PAIRS = 1 << 22  # masks up to 4 MiB are kept between calls
+
+
+class Restriction(NamedTuple):
+    """The mask of a call.
+
+    Args:
+        allowed: bool, broadcasts to [B, H, T, S]; rows without any key are opened, because a
+            softmax needs one. None = everything is allowed.
+        empty: bool, broadcasts to [B, H, T, 1]: the rows opened above, whose output is 0. None =
+            there is no such row.
+    """
+
+    allowed: Tensor | None
+    empty: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """The data that restricts a pattern; None = no restriction.
+
+    Args:
+        valid: bool [B, S], True = a real key, False = padding.
+        q_segments: int [B, T], document of each query.
+        k_segments: int [B, S], document of each key; a query sees keys of its own document.
+        mask: bool [B or 1, H or 1, T, S], True = may attend.
+        q_positions: int [B, T]; None = the queries stand last among the keys.
+        k_positions: int [B, S]; None = 0..S-1.
+    """
+
+    valid: Tensor | None = None
+    q_segments: Tensor | None = None
+    k_segments: Tensor | None = None
+    mask: Tensor | None = None
+    q_positions: Tensor | None = None
+    k_positions: Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        """True if there is no restriction."""
+        return (
+            self.valid is None
+            and self.k_segments is None
+            and self.mask is None
+            and (self.q_positions is None)
+        )
+
+    def allowed(self, pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
+        """Return True where a query may see a key: bool, broadcasts to [B, H, T, S]."""
+        if self.q_positions is None or self.k_positions is None:
+            allowed = _pattern_mask(pattern, queries, keys, device)[None, None]
+        else:
+            allowed = pattern.allowed(
+                self.q_positions[:, None, :, None], self.k_positions[:, None, None, :]
+            )
+        if self.valid is not None:
+            allowed = allowed & self.valid[:, None, None, :]
+        if self.q_segments is not None and self.k_segments is not None:
+            together = self.q_segments[:, None, :, None] == self.k_segments[:, None, None, :]
+            allowed = allowed & together
+        if self.mask is not None:
+            allowed = allowed & self.mask
+        return allowed
+
+    def restrict(self, problem: Problem, device: torch.device) -> Restriction:
+        """Return the mask an op applies, with its empty rows opened and named."""
+        if problem.unrestricted:
+            return Restriction(None, None)
+        if self.plain:
+            return _pattern_restriction(problem.pattern, problem.queries, problem.keys, device)
+        return _open(self.allowed(problem.pattern, problem.queries, problem.keys, device))
+
+    def clean(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Zero the keys and values [B, G, S, *] that no query may see, so that they are not read.
+
+        A product with a weight of 0 still spreads NaN and Inf; zeros do not.
+        """
+        unread: Tensor | None = None
+        if self.valid is not None:
+            unread = ~self.valid[:, None, :, None]
+        if self.mask is not None:
+            heads = self.mask.any(dim=-2)  # [B or 1, H or 1, S]
+            if heads.shape[1] > 1:
+                heads = heads.unflatten(1, (k.shape[1], -1)).any(dim=2)
+            unseen = ~heads[..., None]
+            unread = unseen if unread is None else unread | unseen
+        if unread is None:
+            return k, v
+        return k.masked_fill(unread, 0.0), v.masked_fill(unread, 0.0)
+
+
+def _open(allowed: Tensor) -> Restriction:
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    return Restriction(allowed | empty, empty)
+
+
+@lru_cache(maxsize=64)
+def _kept_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # a kept tensor must serve training calls too
+        return pattern.mask(queries, keys, device=device)
+
+
+def _pattern_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
+    if torch.compiler.is_compiling() or queries * keys > CACHED_PAIRS:
+        return pattern.mask(queries, keys, device=device)
+    return _kept_mask(pattern, queries, keys, device)
+
+
+@lru_cache(maxsize=64)
+def _kept_restriction(
+    pattern: Pattern, queries: int, keys: int, device: torch.device
+) -> Restriction:
+    with torch.inference_mode(False):
+        allowed, empty = _open(pattern.mask(queries, keys, device=device)[None, None])
+        return Restriction(allowed.contiguous(), empty if bool(empty.any()) else None)
+
+
+def _pattern_restriction(
+    pattern: Pattern, queries: int, keys: int, device: torch.device
+) -> Restriction:
+    if torch.compiler.is_compiling() or queries * keys > CACHED_PAIRS:
+        return _open(pattern.mask(queries, keys, device=device)[None, None])
+    return _kept_restriction(pattern, queries, keys, device)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice.data import Dataset, Split
+from suffice.errors import ConfigError, DataError, MaskError, ShapeError
+
+
+def images(count: int = 3) -> Split:
+    pixels = torch.arange(count * 4, dtype=torch.uint8).reshape(count, 1, 2, 2)
+    return Split(pixels, torch.arange(count))
+
+
+def tokens() -> Split:
+    ids = torch.tensor([[0, 1, 5], [4, 5, 6]])
+    return Split(ids, torch.tensor([0, 1]), ids != 0)
+
+
+def dataset(**changes: object) -> Dataset:
+    split = images()
+    given = {"train": split, "validation": split, "test": split, "num_classes": 3, **changes}
+    return Dataset(name="toy", title="Toy", source="nobody", **given)
+
+
+def test_take_gives_rows_in_the_order_asked():
+    taken = tokens().take(torch.tensor([1, 0, 1]))
+    assert len(taken) == 3
+    assert taken.inputs.tolist() == [[4, 5, 6], [0, 1, 5], [4, 5, 6]]
+    assert taken.labels.tolist() == [1, 0, 1]
+    assert taken.valid is not None
+    assert taken.valid.tolist() == [[True] * 3, [False, True, True], [True] * 3]
+    assert images().take(torch.tensor([2])).valid is None
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4, 5)])
+def test_split_refuses_other_inputs(shape: tuple[int, ...]):
+    with pytest.raises(ShapeError, match=r"give \[N, C, H, W\] or \[N, T\]"):
+        Split(torch.zeros(shape), torch.zeros(3).long())
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 1)])
+def test_split_refuses_labels_of_other_rows(shape: tuple[int, ...]):
+    with pytest.raises(ShapeError, match="for 3 rows of inputs"):
+        Split(torch.zeros(3, 1, 2, 2), torch.zeros(shape).long())
+
+
+def test_split_refuses_labels_that_are_not_int64():
+    with pytest.raises(ConfigError, match=r"labels are torch\.int32; give torch\.int64"):
+        Split(torch.zeros(3, 1, 2, 2), torch.zeros(3, dtype=torch.int32))
+
+
+def test_split_refuses_a_valid_of_another_shape():
+    with pytest.raises(ShapeError, match=r"valid has shape \(2, 2\) for inputs \(2, 3\)"):
+        Split(torch.zeros(2, 3).long(), torch.zeros(2).long(), torch.ones(2, 2).bool())
+
+
+def test_split_refuses_a_valid_for_images():
+    with pytest.raises(ShapeError, match="none for images"):
+        Split(torch.zeros(2, 1, 2, 2), torch.zeros(2).long(), torch.ones(2, 1, 2, 2).bool())
+
+
+def test_split_refuses_a_valid_of_integers():
+    with pytest.raises(MaskError, match=r"valid is torch\.int64; give torch\.bool"):
+        Split(torch.zeros(2, 3).long(), torch.zeros(2).long(), torch.ones(2, 3).long())
+
+
+def test_prepare_normalises_images_and_leaves_tokens():
+    toy = dataset(mean=2.0, std=4.0)
+    prepared = toy.prepare(images(1).inputs)
+    assert prepared.dtype == torch.float32
+    assert prepared.flatten().tolist() == [-0.5, -0.25, 0.0, 0.25]
+    ids = tokens().inputs
+    assert toy.prepare(ids) is ids
+
+
+def test_dataset_refuses_splits_of_different_rows():
+    other = Split(torch.zeros(3, 1, 4, 4), torch.arange(3))
+    with pytest.raises(ShapeError, match=r"toy: the splits' rows differ in shape.*\(1, 4, 4\)"):
+        dataset(test=other)
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_dataset_refuses_labels_outside_its_classes(label: int):
+    other = Split(images().inputs, torch.tensor([0, label, 1]))
+    with pytest.raises(DataError, match=rf"validation holds label {label}; labels are 0 to 2"):
+        dataset(validation=other)
+
+
+@pytest.mark.parametrize("std", [0.0, -1.0, float("nan")])
+def test_dataset_refuses_a_std_that_is_not_positive(std: float):
+    with pytest.raises(ConfigError, match="give a positive number"):
+        dataset(std=std)

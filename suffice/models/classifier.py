@@ -1,0 +1,136 @@
+"""The text classifier.
+
+Letters: B batch, T tokens, M d_model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, ShapeError
+from suffice.layers import MLP, Block, Dropout
+from suffice.layers.place import positions
+from suffice.models.head import head, mean_of_real
+from suffice.models.stack import specs_of_blocks
+from suffice.shapes import check
+from suffice.spec import AttentionSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig:
+    """The sizes of a text classifier.
+
+    Args:
+        vocabulary_size: token ids are below this.
+        length: the longest text, tokens.
+        num_classes: outputs.
+        d_model: features.
+        depth: blocks.
+        mlp_width: features inside a block's MLP.
+        head_widths: hidden layers of the head, ReLU.
+        dropout: after the attention, after the MLP, before and inside the head.
+        norm: "pre" or "post", see `Block`.
+        eps: of the layer norms.
+        activation: of the blocks' MLPs.
+        reads_padding: True to attend to and average padding like any token, as the Keras example
+            and the paper do; False to leave it out.
+
+    Raises:
+        ConfigError: if a size is below 1.
+    """
+
+    vocabulary_size: int
+    length: int
+    num_classes: int
+    d_model: int
+    depth: int
+    mlp_width: int
+    head_widths: tuple[int, ...] = ()
+    dropout: float = 0.0
+    norm: str = "post"
+    eps: float = 1e-6
+    activation: str = "relu"
+    reads_padding: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary_size", "length", "num_classes", "d_model", "depth", "mlp_width"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}; give at least 1.")
+
+    def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> Classifier:
+        """Return a model of these sizes with the given attention."""
+        return Classifier(self, spec)
+
+
+class Classifier(nn.Module):
+    """Token and position embeddings, blocks of any attention, the mean over tokens and a head.
+
+    Args:
+        config: the sizes.
+        spec: the attention of every block, or one spec for each.
+
+    Shapes:
+        tokens: int [B, T] -> logits [B, num_classes]
+    """
+
+    def __init__(
+        self, config: ClassifierConfig, spec: AttentionSpec | Sequence[AttentionSpec]
+    ) -> None:
+        super().__init__()
+        self.config = config
+        d_model = config.d_model
+        specs = specs_of_blocks(spec, depth=config.depth, d_model=d_model, length=config.length)
+        self.tokens = nn.Embedding(config.vocabulary_size, d_model)
+        self.positions = nn.Embedding(config.length, d_model)
+        for table in (self.tokens, self.positions):
+            nn.init.uniform_(table.weight, -0.05, 0.05)
+        self.blocks = nn.ModuleList(
+            Block(
+                one,
+                MLP(
+                    d_model,
+                    config.mlp_width,
+                    activation=config.activation,
+                    dropout=config.dropout,
+                    inner_dropout=False,
+                ),
+                norm=config.norm,
+                eps=config.eps,
+                dropout=config.dropout,
+            )
+            for one in specs
+        )
+        self.dropout = Dropout(config.dropout)
+        self.head = head(d_model, config.head_widths, config.num_classes, "relu", config.dropout)
+
+    def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Return logits [B, num_classes] of tokens [B, T], T <= length.
+
+        Args:
+            tokens: ids.
+            valid: bool [B, T], True = a real token. Positions count real tokens, so a padded text
+                gives what it gives alone. Ignored where config.reads_padding says so.
+
+        Raises:
+            ShapeError: if the texts are longer than the model's length.
+        """
+        check("tokens", tokens, (None, None))
+        if tokens.shape[1] > self.config.length:
+            raise ShapeError(
+                f"texts of {tokens.shape[1]} tokens in a model of length={self.config.length}; "
+                "cut the texts or build a longer model."
+            )
+        if self.config.reads_padding:
+            valid = None
+        at = torch.arange(tokens.shape[1], device=tokens.device)
+        if valid is not None:
+            at = positions(valid, None)
+            tokens = tokens.masked_fill(~valid, 0)
+        x = self.tokens(tokens) + self.positions(at)
+        for block in self.blocks:
+            x = block(x, valid=valid)
+        return self.head(self.dropout(mean_of_real(x, valid)))

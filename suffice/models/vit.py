@@ -1,0 +1,173 @@
+"""The vision Transformer.
+
+Letters: B batch, C channels, S image side in pixels, T tokens, M d_model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, unknown
+from suffice.layers import MLP, Block, Dropout
+from suffice.models.head import head, mean_of_real
+from suffice.models.stack import specs_of_blocks
+from suffice.ops.linear import Linear
+from suffice.shapes import check
+from suffice.spec import AttentionSpec
+
+POOLINGS = ("mean", "flatten", "class_token")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViTConfig:
+    """The sizes of a vision Transformer.
+
+    Args:
+        image_size: side of the square input, pixels.
+        patch_size: side of a patch, pixels; divides image_size.
+        num_classes: outputs.
+        d_model: features.
+        depth: blocks.
+        mlp_width: features inside a block's MLP.
+        channels: of the input.
+        pooling: how tokens become one vector: "mean" of all, "flatten" all, or a "class_token".
+        head_widths: hidden layers of the head.
+        dropout: in blocks, after the attention and inside the MLP.
+        head_dropout: before and inside the head.
+        norm: "pre" or "post", see `Block`.
+        eps: of the layer norms.
+
+    Raises:
+        ConfigError: if the patch does not divide the image, or pooling is unknown.
+    """
+
+    image_size: int
+    patch_size: int
+    num_classes: int
+    d_model: int
+    depth: int
+    mlp_width: int
+    channels: int = 1
+    pooling: str = "mean"
+    head_widths: tuple[int, ...] = ()
+    dropout: float = 0.0
+    head_dropout: float = 0.0
+    norm: str = "pre"
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.patch_size < 1 or self.image_size % self.patch_size:
+            raise ConfigError(
+                f"patch_size={self.patch_size} does not divide image_size={self.image_size}; "
+                "give a divisor."
+            )
+        if self.pooling not in POOLINGS:
+            raise unknown("pooling", self.pooling, POOLINGS)
+
+    @property
+    def length(self) -> int:
+        """Tokens: patches, and the class token if there is one."""
+        return (self.image_size // self.patch_size) ** 2 + (self.pooling == "class_token")
+
+    def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> ViT:
+        """Return a model of these sizes with the given attention."""
+        return ViT(self, spec)
+
+
+class ViT(nn.Module):
+    """Patches, learned positions, blocks of any attention, a norm and a head.
+
+    Args:
+        config: the sizes.
+        spec: the attention of every block, or one spec for each.
+
+    Shapes:
+        images: [B, C, S, S] -> logits [B, num_classes]
+
+    Source: Dosovitskiy et al. 2020, arXiv:2010.11929, section 3.1.
+
+    Example:
+        >>> from suffice import preset
+        >>> sizes = dict(image_size=8, patch_size=2, num_classes=10, depth=1, mlp_width=32)
+        >>> config = ViTConfig(d_model=16, **sizes)
+        >>> config.build(preset("super_attention", 16, 2, length=config.length))(
+        ...     torch.zeros(3, 1, 8, 8)
+        ... ).shape
+        torch.Size([3, 10])
+    """
+
+    def __init__(self, config: ViTConfig, spec: AttentionSpec | Sequence[AttentionSpec]) -> None:
+        super().__init__()
+        self.config = config
+        d_model = config.d_model
+        specs = specs_of_blocks(spec, depth=config.depth, d_model=d_model, length=config.length)
+        self.patches = Linear(config.channels * config.patch_size**2, d_model)
+        nn.init.xavier_uniform_(self.patches.weight)
+        nn.init.zeros_(self.patches.bias)
+        self.positions = nn.Parameter(torch.empty(config.length, d_model))
+        nn.init.normal_(self.positions, std=0.02)
+        if config.pooling == "class_token":
+            self.class_token = nn.Parameter(torch.zeros(d_model))
+        self.blocks = nn.ModuleList(
+            Block(
+                one,
+                MLP(d_model, config.mlp_width, dropout=config.dropout),
+                norm=config.norm,
+                eps=config.eps,
+                dropout=config.dropout,
+            )
+            for one in specs
+        )
+        self.norm = nn.LayerNorm(d_model, eps=config.eps)
+        features = d_model * (config.length if config.pooling == "flatten" else 1)
+        self.head_dropout = Dropout(config.head_dropout)
+        self.head = head(
+            features, config.head_widths, config.num_classes, "gelu", config.head_dropout
+        )
+
+    def forward(self, images: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Return logits [B, num_classes] of images [B, C, S, S].
+
+        Args:
+            images: normalised pixels.
+            valid: bool [B, T], True = a real patch (images of different sizes in one batch);
+                padded patches are neither attended nor pooled. Not with pooling="flatten".
+
+        Raises:
+            ShapeError: if the images have another size.
+            ConfigError: if valid is given to a model that flattens.
+        """
+        config = self.config
+        side = config.image_size
+        check("images", images, (None, config.channels, side, side))
+        if valid is not None and config.pooling == "flatten":
+            raise ConfigError(
+                "pooling='flatten' has a weight for every patch and cannot leave padded ones out; "
+                "use pooling='mean' or 'class_token' with valid=."
+            )
+        x = self.patches(self._cut(images))
+        if config.pooling == "class_token":
+            x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)
+        x = x + self.positions
+        if valid is not None:
+            x = x.masked_fill(~valid[..., None], 0.0)
+        for block in self.blocks:
+            x = block(x, valid=valid)
+        return self.head(self.head_dropout(self._pool(self.norm(x), valid)))
+
+    def _cut(self, images: Tensor) -> Tensor:
+        """Return the patches [B, patches, C * patch^2], rows of the image first."""
+        patch = self.config.patch_size
+        rows = images.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # B C h p w p
+        return rows.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+    def _pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
+        if self.config.pooling == "flatten":
+            return x.flatten(1)
+        if self.config.pooling == "class_token":
+            return x[:, 0]
+        return mean_of_real(x, valid)

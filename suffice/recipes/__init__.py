@@ -1,0 +1,52 @@
+"""Experiments by name: functions that return frozen dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from suffice.errors import unknown
+from suffice.recipes.digits_vit import digits_vit
+from suffice.recipes.imdb_paper import imdb_paper
+from suffice.recipes.mnist_vit_v2 import mnist_vit_v2
+from suffice.recipes.recipe import Recipe
+
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "digits_vit": digits_vit,
+    "mnist_vit_v2": mnist_vit_v2,
+    "imdb_paper": imdb_paper,
+}
+
+TASK_RECIPES = {"digits": "digits_vit", "mnist": "mnist_vit_v2", "imdb": "imdb_paper"}
+
+__all__ = [
+    "RECIPES",
+    "TASK_RECIPES",
+    "Recipe",
+    "digits_vit",
+    "imdb_paper",
+    "mnist_vit_v2",
+    "recipe",
+    "recipe_of_task",
+]
+
+
+def recipe(name: str) -> Recipe:
+    """Return a recipe by name.
+
+    Raises:
+        ConfigError: for an unknown name.
+    """
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    return RECIPES[name]()
+
+
+def recipe_of_task(task: str) -> Recipe:
+    """Return the recipe that a task runs unless another is named.
+
+    Raises:
+        ConfigError: for an unknown task.
+    """
+    if task not in TASK_RECIPES:
+        raise unknown("task", task, TASK_RECIPES)
+    return recipe(TASK_RECIPES[task])

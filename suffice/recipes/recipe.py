@@ -1,0 +1,49 @@
+"""A recipe: everything but the mechanism that an experiment fixes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from suffice.models import Classifier, ClassifierConfig, ViT, ViTConfig
+from suffice.presets import needs_length, preset
+from suffice.spec import AttentionSpec
+from suffice.train.settings import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A task, a model's sizes and a training; the mechanism is what a comparison varies.
+
+    Args:
+        name: of the recipe's function.
+        title: one line for reports.
+        task: name of the data set, see `suffice.data.TASKS`.
+        task_options: keyword arguments of its loader.
+        model: the sizes.
+        training: the hyper-parameters.
+        num_heads: heads of a comparison that does not say otherwise.
+        paper_table: which table of the paper a result stands beside; None = none.
+    """
+
+    name: str
+    title: str
+    task: str
+    task_options: tuple[tuple[str, Any], ...] = ()
+    model: ViTConfig | ClassifierConfig
+    training: Training
+    num_heads: int
+    paper_table: str | None = None
+
+    def spec(self, mechanism: str, num_heads: int) -> AttentionSpec:
+        """Return the attention of one cell.
+
+        Raises:
+            ConfigError: for an unknown mechanism, or heads that do not fit.
+        """
+        options = {"length": self.model.length} if needs_length(mechanism) else {}
+        return preset(mechanism, self.model.d_model, num_heads, **options)
+
+    def build(self, mechanism: str, num_heads: int) -> ViT | Classifier:
+        """Return a fresh model of one cell, drawn from torch's present random state."""
+        return self.model.build(self.spec(mechanism, num_heads))

@@ -5,6 +5,7 @@ Letters: B batch, S keys, G key/value heads, W = G * E features of all value hea
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +29,7 @@ class Rows:
     together: Tensor | None = None
 
 
-class Mixing(Axis, family="mixing"):
+class Mixing(Axis, ABC, family="mixing"):
     """Base of the mixings."""
 
     mixes: bool = True
@@ -37,14 +38,15 @@ class Mixing(Axis, family="mixing"):
     max_length: int | None = None
     """The longest key sequence, in tokens; None = any."""
 
+    @abstractmethod
     def parameters(self, num_kv_heads: int) -> int:
         """Count the learned numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def flops(self, keys: int, num_kv_heads: int, value_width: int) -> int:
         """Count the FLOPs (2 per multiply-add) of mixing S keys of all value heads' width W."""
-        raise NotImplementedError
 
+    @abstractmethod
     def build(
         self,
         *,
@@ -54,4 +56,3 @@ class Mixing(Axis, family="mixing"):
         dtype: torch.dtype | None,
     ) -> nn.Module:
         """Return the module: (v [B, S, W], rows) -> v' [B, S, W]."""
-        raise NotImplementedError

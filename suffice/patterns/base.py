@@ -10,6 +10,7 @@ Letters: T queries, S keys.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +32,7 @@ class Layout:
     touched: Tensor
 
 
-class Pattern(Axis, family="pattern"):
+class Pattern(Axis, ABC, family="pattern"):
     """Base of all patterns; values combine with `&` and `|`."""
 
     causal: bool = False
@@ -40,9 +41,9 @@ class Pattern(Axis, family="pattern"):
     dense: bool = False
     """True if ops compute the whole query-key matrix: skipping blocks would save little."""
 
+    @abstractmethod
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True where the query position may see the key position; the shapes broadcast."""
-        raise NotImplementedError
 
     def __and__(self, other: Pattern) -> Pattern:
         return self.table["And"]((self, other))

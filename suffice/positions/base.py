@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from torch import Tensor
 
 from suffice.axis import Axis
 
 
-class Position(Axis, family="position"):
+class Position(Axis, ABC, family="position"):
     """Base of the positions that act inside a layer, on queries and keys but not on values."""
 
     absolute: bool = True
@@ -17,6 +19,6 @@ class Position(Axis, family="position"):
         """Return what is wrong with this head width, a sentence each."""
         return []
 
+    @abstractmethod
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return queries or keys [B, H, T, D] turned by their positions ([T] or [B, T])."""
-        raise NotImplementedError

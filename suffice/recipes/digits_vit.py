@@ -17,17 +17,22 @@ def digits_vit() -> Recipe:
         title="Digits 8x8, ViT of 2 blocks, d_model 64, 16 patches",
         task="digits",
         model=ViTConfig(
-            image_size=8, patch_size=2, num_classes=10, d_model=64, depth=2, mlp_width=128
+            image_size=8,
+            patch_size=2,
+            num_classes=10,
+            d_model=64,
+            depth=2,
+            mlp_width=128,
+            pooling="flatten",
         ),
         training=Training(
-            epochs=40,
+            epochs=20,
             batch_size=64,
             learning_rate=2e-3,
             weight_decay=0.05,
             warmup=0.1,
             schedule="cosine",
             clip=1.0,
-            augment="shift",
         ),
         num_heads=4,
     )

@@ -36,5 +36,4 @@ def imdb_paper() -> Recipe:
         ),
         training=Training(epochs=10, batch_size=64, learning_rate=1e-3),
         num_heads=4,
-        paper_table="IMDB v2",
     )

@@ -36,5 +36,4 @@ def mnist_vit_v2() -> Recipe:
             epochs=20, batch_size=256, learning_rate=1e-3, weight_decay=1e-4, patience=3
         ),
         num_heads=4,
-        paper_table="MNIST v2",
     )

@@ -23,7 +23,6 @@ class Recipe:
         model: the sizes.
         training: the hyper-parameters.
         num_heads: heads of a comparison that does not say otherwise.
-        paper_table: which table of the paper a result stands beside; None = none.
     """
 
     name: str
@@ -33,7 +32,6 @@ class Recipe:
     model: ViTConfig | ClassifierConfig
     training: Training
     num_heads: int
-    paper_table: str | None = None
 
     def spec(self, mechanism: str, num_heads: int) -> AttentionSpec:
         """Return the attention of one cell.

@@ -1,0 +1,25 @@
+# Two commands: `make compare` and `make test`. Both make .venv when it is absent or outdated.
+PYTHON ?= python3
+BIN := .venv/bin
+# pins hold for the build environment too
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+
+.PHONY: compare test bench format
+
+compare: .venv/.ready
+	$(BIN)/suffice compare $(ARGS)
+
+test: .venv/.ready
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: .venv/.ready
+	$(BIN)/python -m benchmarks.layers $(ARGS)
+
+format: .venv/.ready
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+.venv/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	touch $@

@@ -1,0 +1,99 @@
+"""What the measurements ran on: machine, versions, commit. No host names, users or paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def machine_facts() -> dict[str, object]:
+    """Return processor, cores, threads torch uses, memory in bytes, platform and gpu.
+
+    A fact that cannot be learnt is None.
+    """
+    return {
+        "cpu": _cpu_model(Path("/proc/cpuinfo")),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": _memory_bytes(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def software_versions() -> dict[str, object]:
+    """Return the versions of Python, torch, numpy and suffice; None for one not installed."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": _version("numpy"),
+        "suffice": _version("suffice"),
+    }
+
+
+def source_commit(folder: Path = PACKAGE) -> str | None:
+    """Return the git commit of the package's source, None outside a checkout of it.
+
+    Tracked files that were changed since add "-dirty", as in git's own descriptions. A package
+    installed inside somebody else's checkout is not part of it and gives None.
+
+    Args:
+        folder: the package's folder.
+    """
+    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    return _git(folder, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Run git and return what it says, None if it cannot."""
+    # a hook's GIT_DIR would point git at another repository
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+            env=environment,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    """Return the installed version of a package, None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_model(cpuinfo: Path) -> str | None:
+    """Return the processor's name, where the system tells it."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or None
+
+
+def _memory_bytes() -> int | None:
+    """Return the machine's memory, where the system tells it."""
+    names = {"SC_PAGE_SIZE", "SC_PHYS_PAGES"}
+    if not names <= set(getattr(os, "sysconf_names", {})):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

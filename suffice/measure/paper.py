@@ -1,0 +1,115 @@
+"""The paper's own figures, to stand beside ours.
+
+Source: "You Need to Pay Better Attention: Rethinking the Mathematics of Attention Mechanism",
+arXiv:2403.01643; version and table are named in each row. Figures are facts as printed, also
+where the paper's text contradicts them. Its mechanism "super" is `super_attention` here.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from suffice.errors import unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperRow:
+    """One row of the paper's tables; accuracies are fractions, None where not printed.
+
+    Args:
+        table: name of the table here, for example "mnist".
+        source: version and table of the paper.
+        mechanism: name of the mechanism here.
+        num_heads: heads.
+        d_model: model width.
+        length: tokens.
+        num_layers: attention layers.
+        parameters_layer: parameters of one attention layer.
+        seconds_per_epoch: training time of one epoch on the authors' machine.
+        train_accuracy: accuracy on the training split.
+        train_loss: loss there.
+        train_top5: top-5 accuracy there.
+        test_accuracy: accuracy on the test split.
+        test_loss: loss there.
+        test_top5: top-5 accuracy there.
+    """
+
+    table: str
+    source: str
+    mechanism: str
+    num_heads: int
+    d_model: int
+    length: int
+    num_layers: int
+    parameters_layer: int
+    seconds_per_epoch: float
+    train_accuracy: float
+    train_loss: float
+    train_top5: float | None
+    test_accuracy: float
+    test_loss: float
+    test_top5: float | None
+
+
+def paper_row(table_name: str, mechanism: str, heads: int) -> PaperRow | None:
+    """Return the paper's row for a mechanism with a number of heads, None if it has none.
+
+    Args:
+        table_name: one of `paper_tables()`.
+        mechanism: name of the mechanism here.
+        heads: number of heads.
+
+    Raises:
+        ConfigError: if there is no such table.
+
+    Example:
+        >>> paper_row("mnist", "super_attention", 4).parameters_layer
+        37184
+    """
+    if table_name not in paper_tables():
+        raise unknown("table of the paper", table_name, paper_tables())
+    return _rows().get((table_name, mechanism, heads))
+
+
+def paper_tables() -> tuple[str, ...]:
+    """List the tables: "mnist", "imdb", "amazon", "cifar100" of v2, "mnist_v1" of v1."""
+    return tuple(dict.fromkeys(table for table, _, _ in _rows()))
+
+
+def paper_table_of(task: str, recipe: str) -> str | None:
+    """Return the table that shows the same task, None if the paper has none.
+
+    A recipe whose name ends in "_v1" is held against the first version's table.
+
+    Example:
+        >>> paper_table_of("mnist", "mnist_vit_v1"), paper_table_of("digits", "digits_vit")
+        ('mnist_v1', None)
+    """
+    name = f"{task}_v1" if recipe.endswith("_v1") else task
+    return name if name in paper_tables() else None
+
+
+@cache
+def _rows() -> dict[tuple[str, str, int], PaperRow]:
+    """Read the rows that come with the package."""
+    text = resources.files("suffice.measure").joinpath("paper_rows.csv").read_text("utf-8")
+    rows = [_row(row) for row in csv.DictReader(text.splitlines())]
+    return {(row.table, row.mechanism, row.num_heads): row for row in rows}
+
+
+def _row(row: dict[str, str]) -> PaperRow:
+    """Type one line of the file."""
+    whole = ("num_heads", "d_model", "length", "num_layers", "parameters_layer")
+    plain = ("seconds_per_epoch", "train_loss", "test_loss")
+    percent = ("train_accuracy", "train_top5", "test_accuracy", "test_top5")
+    return PaperRow(
+        table=row["table"],
+        source=row["source"],
+        mechanism=row["mechanism"],
+        **{name: int(row[name]) for name in whole},
+        **{name: float(row[name]) for name in plain},
+        **{name: round(float(row[name]) / 100, 6) if row[name] else None for name in percent},
+    )

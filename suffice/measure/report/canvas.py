@@ -1,0 +1,114 @@
+"""A blank figure in the report's style; nothing of matplotlib's global state is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from suffice.measure.report.palette import FAINT, GRID, INK, PAGE, Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DPI = 160
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the report's style inside the block, whatever the user's own settings are."""
+    import matplotlib
+    from cycler import cycler
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(
+            {
+                "font.family": "sans-serif",
+                "font.sans-serif": ["DejaVu Sans"],
+                "font.size": 9.0,
+                "axes.titlesize": 10.0,
+                "axes.titleweight": "bold",
+                "axes.titlelocation": "left",
+                "axes.labelsize": 9.0,
+                "axes.labelcolor": INK[0],
+                "axes.edgecolor": FAINT[0],
+                "axes.linewidth": 0.8,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.grid": True,
+                "axes.axisbelow": True,
+                "axes.prop_cycle": cycler(color=[INK[0]]),
+                "axes.facecolor": "none",
+                "figure.facecolor": PAGE[0],
+                "grid.color": GRID[0],
+                "grid.linewidth": 0.7,
+                "text.color": INK[0],
+                "text.parse_math": False,
+                "xtick.color": FAINT[0],
+                "ytick.color": FAINT[0],
+                "xtick.labelcolor": INK[0],
+                "ytick.labelcolor": INK[0],
+                "lines.linewidth": 1.8,
+                "lines.markersize": 6.0,
+                "errorbar.capsize": 3.0,
+                "legend.frameon": False,
+                "svg.fonttype": "none",
+            }
+        )
+        yield
+
+
+def blank(
+    rows: int, columns: int, *, width: float, height: float, **sharing: str
+) -> tuple[Figure, list[list[Axes]]]:
+    """Return an empty figure and its axes, row by row.
+
+    Args:
+        rows: rows of axes.
+        columns: columns of axes.
+        width: in inches.
+        height: in inches.
+        **sharing: `sharex` and `sharey`, as in matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **sharing)
+    return figure, [list(row) for row in axes]
+
+
+def panels_width(columns: int) -> float:
+    """Return the width of a figure with this many panels side by side, in inches.
+
+    Example:
+        >>> panels_width(1), panels_width(2)
+        (6.4, 9.0)
+    """
+    return max(6.4, 1.2 + columns * max(2.8, min(3.9, 8.7 / columns)))
+
+
+def legend(figure: Figure, found: dict[str, Look]) -> None:
+    """Put one legend of the mechanisms above all axes."""
+    from matplotlib.lines import Line2D
+
+    lines = [
+        Line2D([], [], color=look.colour, linestyle=look.dash, marker=look.marker)
+        for look in found.values()
+    ]
+    # texts are set afterwards: a legend would leave out a name that starts with an underscore
+    made = figure.legend(
+        lines, ["x"] * len(lines), loc="outside upper center", ncols=min(6, len(lines))
+    )
+    for text, name in zip(made.get_texts(), found, strict=True):
+        text.set_text(name)
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG."""
+    stream = BytesIO()
+    with style():
+        figure.savefig(stream, format="png", dpi=DPI)
+    return stream.getvalue()

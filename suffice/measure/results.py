@@ -1,0 +1,227 @@
+"""What a comparison found: one record per trained model, one per timed layer, one for the whole.
+
+Accuracies are fractions (0 to 1), times are seconds, sizes are bytes, losses are nats.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from suffice.errors import ConfigError
+from suffice.measure.decode import decode, encode
+
+
+class EpochRecord(TypedDict):
+    """One epoch of one training run, as `dataclasses.asdict` of the training loop's epoch."""
+
+    epoch: int
+    train_loss: float
+    train_accuracy: float
+    validation_loss: float
+    validation_accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One trained model: a mechanism with a number of heads from one seed.
+
+    Args:
+        mechanism: name of the mechanism.
+        num_heads: heads of each attention layer, >= 1.
+        seed: seed of weights and data order; equal seeds are paired across mechanisms.
+        parameters_layer: parameters of one attention layer.
+        parameters_model: parameters of the whole model.
+        flops: one forward of the attention layers for one sample, in FLOPs.
+        epochs: what each epoch measured, in order.
+        best_epoch: the epoch whose weights were scored, from 1.
+        stopped_early: whether training ended before the last planned epoch.
+        seconds_per_epoch: typical (median) training time of an epoch, in seconds.
+        train_loss: loss of the scored weights on the training split.
+        train_accuracy: accuracy of the scored weights on the training split.
+        train_top5: top-5 accuracy there, None with 5 classes or fewer.
+        test_loss: loss on the test split.
+        test_accuracy: accuracy on the test split.
+        test_top5: top-5 accuracy there, None with 5 classes or fewer.
+
+    Raises:
+        ConfigError: if a count is negative or an accuracy is outside 0 to 1.
+    """
+
+    mechanism: str
+    num_heads: int
+    seed: int
+    parameters_layer: int
+    parameters_model: int
+    flops: int
+    epochs: tuple[EpochRecord, ...]
+    best_epoch: int
+    stopped_early: bool
+    seconds_per_epoch: float
+    train_loss: float
+    train_accuracy: float
+    train_top5: float | None
+    test_loss: float
+    test_accuracy: float
+    test_top5: float | None
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "num_heads")
+        refuse_below(self, 0, "parameters_layer", "parameters_model", "flops", "best_epoch")
+        for name in ("train_accuracy", "train_top5", "test_accuracy", "test_top5"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 <= value <= 1.0:
+                raise ConfigError(f"{name}={value} is no accuracy; give a fraction from 0 to 1.")
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What makes this cell unique in a comparison: mechanism, heads, seed."""
+        return (self.mechanism, self.num_heads, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Speed and memory of one mechanism with a number of heads, measured interleaved.
+
+    Args:
+        mechanism: name of the mechanism.
+        num_heads: heads of each attention layer, >= 1.
+        latency: seconds per forward of one batch, one value per round.
+        batch_size: samples in that batch.
+        peak_bytes: most bytes allocated at once during that forward.
+
+    Raises:
+        ConfigError: if there is no round, a time is not positive or a count is negative.
+    """
+
+    mechanism: str
+    num_heads: int
+    latency: tuple[float, ...]
+    batch_size: int
+    peak_bytes: int
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "num_heads", "batch_size")
+        refuse_below(self, 0, "peak_bytes")
+        if not self.latency or not min(self.latency) > 0.0:
+            raise ConfigError(
+                f"latency={self.latency} needs one positive time in seconds per round."
+            )
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What makes this record unique in a comparison: mechanism, heads."""
+        return (self.mechanism, self.num_heads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """A whole comparison, with what is needed to judge and to repeat it.
+
+    Args:
+        task: name of the task.
+        recipe: name of the recipe.
+        title: one line for people.
+        margin: how much test accuracy may be lost and still suffice, a fraction.
+        baseline: the mechanism all others are held against.
+        cells: every trained model.
+        speeds: every timed (mechanism, heads).
+        machine: facts about the machine.
+        versions: versions of the software.
+        commit: the source's git commit, None outside a checkout.
+        command: the command that was given.
+        started: when, in ISO 8601.
+        seconds: how long it all took.
+
+    Raises:
+        ConfigError: if the margin is not a fraction from 0 to below 1, or a cell or a speed
+            is there twice.
+    """
+
+    task: str
+    recipe: str
+    title: str
+    margin: float
+    baseline: str
+    cells: tuple[Cell, ...]
+    speeds: tuple[Speed, ...]
+    machine: dict[str, Any]
+    versions: dict[str, Any]
+    commit: str | None
+    command: str
+    started: str
+    seconds: float
+
+    def __post_init__(self) -> None:
+        check_margin(self.margin)
+        refuse_twice("cell", (cell.key for cell in self.cells))
+        refuse_twice("speed", (speed.key for speed in self.speeds))
+
+    def pairs(self) -> list[tuple[str, int]]:
+        """List every trained (mechanism, heads), in the order of first appearance."""
+        return list(dict.fromkeys((cell.mechanism, cell.num_heads) for cell in self.cells))
+
+    def select(self, mechanism: str, num_heads: int) -> list[Cell]:
+        """Return the cells of one (mechanism, heads), by seed."""
+        found = [c for c in self.cells if (c.mechanism, c.num_heads) == (mechanism, num_heads)]
+        return sorted(found, key=lambda cell: cell.seed)
+
+    def speed(self, mechanism: str, num_heads: int) -> Speed | None:
+        """Return the speed of one (mechanism, heads), None if it was not timed."""
+        return next((s for s in self.speeds if s.key == (mechanism, num_heads)), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain dicts and lists; numbers that JSON lacks become "nan", "inf", "-inf"."""
+        return encode(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(given: object, *, where: str) -> Results:
+        """Rebuild what `to_json` gave.
+
+        Args:
+            given: plain dicts and lists.
+            where: the file they come from, for messages.
+
+        Raises:
+            DataError: if a key is unknown or missing, or a value has the wrong type or range.
+        """
+        return decode(Results, given, where=where)
+
+
+def check_margin(margin: float) -> None:
+    """Refuse a margin that is not a fraction.
+
+    Raises:
+        ConfigError: if the margin is outside [0, 1).
+    """
+    if not 0.0 <= margin < 1.0:
+        raise ConfigError(
+            f"margin={margin:g} is no fraction of accuracy; give 0 <= margin < 1, "
+            "for example 0.01 for one point."
+        )
+
+
+def refuse_below(record: object, least: int, *names: str) -> None:
+    """Refuse a count that is too small.
+
+    Raises:
+        ConfigError: if one of the named fields is below `least`.
+    """
+    for name in names:
+        if getattr(record, name) < least:
+            raise ConfigError(f"{name}={getattr(record, name)} must be at least {least}.")
+
+
+def refuse_twice(what: str, keys: Iterable[tuple[object, ...]]) -> None:
+    """Refuse records that are there twice.
+
+    Raises:
+        ConfigError: if a key comes more than once.
+    """
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    if twice:
+        raise ConfigError(f"{what} {twice[0]} is given more than once; keep one.")

@@ -1,0 +1,189 @@
+"""Statistics over seeds: intervals, paired tests, and how many seeds would be enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from suffice.errors import ConfigError
+
+EXACT = 1e-12  # differences of accuracies below this are rounding, not a difference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Mean and spread of values over seeds.
+
+    Args:
+        n: number of values.
+        mean: their mean.
+        sd: sample standard deviation (n - 1), None for one value.
+        low: lower end of the confidence interval of the mean, None for one value.
+        high: upper end, None for one value.
+    """
+
+    n: int
+    mean: float
+    sd: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """Differences between two mechanisms, seed by seed.
+
+    Args:
+        seeds: seeds both have, sorted.
+        differences: candidate minus baseline, in the same order.
+        left_out: seeds only one of the two has.
+    """
+
+    seeds: tuple[int, ...]
+    differences: tuple[float, ...]
+    left_out: tuple[int, ...]
+
+
+def t_quantile(level: float, freedom: int) -> float:
+    """Return t such that `level` of Student's t lies within -t to t.
+
+    Example:
+        >>> round(t_quantile(0.95, 4), 3)
+        2.776
+    """
+    from scipy.stats import t
+
+    return float(t.ppf(0.5 + level / 2, freedom))
+
+
+def summarise(values: Sequence[float], *, level: float = 0.95) -> Summary:
+    """Return mean, sample sd and the t confidence interval of the mean.
+
+    One value gives no sd and no interval: a single seed says nothing about spread.
+
+    Args:
+        values: one per seed, at least one.
+        level: confidence of the interval, between 0 and 1.
+
+    Raises:
+        ConfigError: if there are no values, or the level is not between 0 and 1.
+
+    Example:
+        >>> summary = summarise([0.25, 0.5, 0.75])
+        >>> summary.mean, summary.sd
+        (0.5, 0.25)
+    """
+    if not values:
+        raise ConfigError("no values to summarise; give at least one.")
+    if not 0.0 < level < 1.0:
+        raise ConfigError(f"level={level:g} is no confidence; give a value between 0 and 1.")
+    n = len(values)
+    mean = _mean(values)
+    if n == 1:
+        return Summary(n=1, mean=mean, sd=None, low=None, high=None)
+    sd = _sd(values, mean)
+    half = half_width(sd, n, level=level)
+    return Summary(n=n, mean=mean, sd=sd, low=mean - half, high=mean + half)
+
+
+def half_width(sd: float, n: int, *, level: float = 0.95) -> float:
+    """Return half the width of the t interval of a mean of n values; exactly 0 for sd 0."""
+    return 0.0 if sd == 0.0 else t_quantile(level, n - 1) * sd / math.sqrt(n)
+
+
+def pair(candidate: Mapping[int, float], baseline: Mapping[int, float]) -> Pairing:
+    """Subtract baseline from candidate for every seed that both have.
+
+    Example:
+        >>> pair({0: 0.75, 1: 0.5}, {0: 0.25, 2: 0.5})
+        Pairing(seeds=(0,), differences=(0.5,), left_out=(1, 2))
+    """
+    seeds = tuple(sorted(candidate.keys() & baseline.keys()))
+    return Pairing(
+        seeds=seeds,
+        differences=tuple(candidate[seed] - baseline[seed] for seed in seeds),
+        left_out=tuple(sorted(candidate.keys() ^ baseline.keys())),
+    )
+
+
+def paired_p(differences: Sequence[float]) -> float | None:
+    """Return the two-sided p value of the paired t-test that the mean difference is 0.
+
+    Equal differences have no spread to test against: p is 1 where they are 0 and 0 where not.
+    Fewer than two differences cannot be tested: None.
+
+    Example:
+        >>> paired_p([0.0, 0.0, 0.0]), paired_p([0.25, 0.25]), paired_p([0.25])
+        (1.0, 0.0, None)
+    """
+    n = len(differences)
+    if n < 2:
+        return None
+    mean = _mean(differences)
+    sd = _sd(differences, mean)
+    if sd == 0.0:
+        return 1.0 if abs(mean) <= EXACT else 0.0
+    from scipy.stats import t
+
+    return float(2 * t.sf(abs(mean) / (sd / math.sqrt(n)), n - 1))
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Return Holm's adjusted p values, in the order given.
+
+    Comparing them with alpha keeps the chance of any false claim in the family below alpha.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        (0.03, 0.06, 0.06)
+
+    Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
+    floor = 0.0
+    for rank, i in enumerate(order):
+        floor = max(floor, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = floor
+    return tuple(adjusted)
+
+
+def seeds_needed(
+    decided: Callable[[float], bool], *, sd: float, n: int, cap: int = 1000
+) -> int | None:
+    """Return how many more seeds would decide, if mean and sd stay as they are.
+
+    The interval narrows with every seed, so the smallest number is found by bisection.
+
+    Args:
+        decided: whether an interval of this half width decides.
+        sd: sample standard deviation of the differences.
+        n: seeds there are, >= 2.
+        cap: most additional seeds considered.
+
+    Returns:
+        The smallest number of additional seeds, or None if `cap` more would not decide.
+    """
+    if not decided(half_width(sd, n + cap)):
+        return None
+    low, high = 0, cap
+    while low < high:
+        middle = (low + high) // 2
+        if decided(half_width(sd, n + middle)):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean; equal values have exactly their own value as mean."""
+    return values[0] + math.fsum(value - values[0] for value in values) / len(values)
+
+
+def _sd(values: Sequence[float], mean: float) -> float:
+    """Return the sample sd; exactly 0 where values differ by rounding only."""
+    if max(values) - min(values) <= EXACT:
+        return 0.0
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -1,0 +1,166 @@
+"""Time of calls, measured side by side so that a slow minute slows them all alike."""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from time import perf_counter
+
+import torch
+
+from suffice.errors import ConfigError
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Times of one function over the rounds, in seconds.
+
+    Args:
+        low: first quartile.
+        median: median.
+        high: third quartile.
+    """
+
+    low: float
+    median: float
+    high: float
+
+
+def interleave(
+    functions: dict[str, Call],
+    *,
+    rounds: int,
+    warmup: int,
+    min_seconds_per_sample: float,
+    device: str = "cpu",
+    seed: int = 0,
+) -> dict[str, tuple[float, ...]]:
+    """Time functions in turn, round by round.
+
+    Each function is called `warmup` times and then often enough to learn how many calls fill a
+    sample. In each round every function gives one sample; the order is drawn from the seed and
+    rotated, so that each function stands at each place equally often.
+
+    Args:
+        functions: what to time, by name.
+        rounds: samples of each function, >= 1.
+        warmup: calls of each function before anything is timed, >= 0.
+        min_seconds_per_sample: a sample repeats its call until it lasts about this long.
+        device: "cpu" or a cuda device; the latter is synchronised around each sample.
+        seed: of the order.
+
+    Returns:
+        Seconds per call, one value per round, by name.
+
+    Raises:
+        ConfigError: if rounds is below 1, warmup below 0 or the time not positive.
+    """
+    if rounds < 1 or warmup < 0 or not min_seconds_per_sample > 0.0:
+        raise ConfigError(
+            f"rounds={rounds}, warmup={warmup}, min_seconds_per_sample={min_seconds_per_sample} "
+            "cannot be timed; give rounds >= 1, warmup >= 0 and a time above 0."
+        )
+    repeats = {}
+    for name, call in functions.items():
+        for _ in range(warmup):
+            call()
+        repeats[name] = _calibrate(call, min_seconds_per_sample, device)
+    samples: dict[str, list[float]] = {name: [] for name in functions}
+    with _no_garbage_collection():
+        for order in _orders(list(functions), rounds, seed):
+            for name in order:
+                seconds = _sample(functions[name], repeats[name], device)
+                samples[name].append(seconds / repeats[name])
+    return {name: tuple(values) for name, values in samples.items()}
+
+
+def summarise_times(samples: Sequence[float]) -> Times:
+    """Return median and quartiles; one sample is all three.
+
+    Raises:
+        ConfigError: if there are no samples.
+
+    Example:
+        >>> summarise_times([1.0, 2.0, 3.0, 4.0, 9.0])
+        Times(low=2.0, median=3.0, high=4.0)
+    """
+    if not samples:
+        raise ConfigError("no samples to summarise; time at least one round.")
+    if len(samples) == 1:
+        return Times(low=samples[0], median=samples[0], high=samples[0])
+    low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return Times(low=low, median=median, high=high)
+
+
+def ratio(samples: Sequence[float], baseline: Sequence[float]) -> float:
+    """Return the median over rounds of samples / baseline of the same round.
+
+    Raises:
+        ConfigError: if there are no rounds or not as many of both.
+
+    Example:
+        >>> ratio([1.0, 2.0, 9.0], [2.0, 4.0, 9.0])
+        0.5
+    """
+    if not samples or len(samples) != len(baseline):
+        raise ConfigError(
+            f"{len(samples)} and {len(baseline)} rounds cannot be compared; "
+            "time both in the same rounds."
+        )
+    return statistics.median(a / b for a, b in zip(samples, baseline, strict=True))
+
+
+def _orders(names: list[str], rounds: int, seed: int) -> Iterator[list[str]]:
+    """Give one order per round: a drawn order, then its rotations, then another."""
+    random = Random(seed)
+    order = list(names)
+    for number in range(rounds):
+        shift = number % max(1, len(order))
+        if shift == 0:
+            random.shuffle(order)
+        yield order[shift:] + order[:shift]
+
+
+def _calibrate(call: Call, seconds: float, device: str) -> int:
+    """Return how many calls last about this long."""
+    repeats = 1
+    while True:
+        taken = _sample(call, repeats, device)
+        if taken >= seconds / 2:
+            return max(1, math.ceil(repeats * seconds / taken))
+        repeats *= 2
+
+
+def _sample(call: Call, repeats: int, device: str) -> float:
+    """Return the seconds that this many calls take."""
+    _synchronise(device)
+    start = perf_counter()
+    for _ in range(repeats):
+        call()
+    _synchronise(device)
+    return perf_counter() - start
+
+
+def _synchronise(device: str) -> None:
+    """Wait for a cuda device; a cpu has finished when its call returns."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep Python's garbage collector out of the samples."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,23 @@
+"""Checks for third parties: one comparison, seeded inputs, and the conformance of a spec.
+
+Not loaded by `import suffice`.
+"""
+
+from suffice.testing.checks import CHECKS, Case
+from suffice.testing.closeness import assert_close
+from suffice.testing.conformance import ConformanceError, conform
+from suffice.testing.inputs import bits, documents, drawn, normal, padded, spec_around
+
+__all__ = [
+    "CHECKS",
+    "Case",
+    "ConformanceError",
+    "assert_close",
+    "bits",
+    "conform",
+    "documents",
+    "drawn",
+    "normal",
+    "padded",
+    "spec_around",
+]

@@ -1,0 +1,247 @@
+"""What every attention layer must keep, whatever its spec: one function per promise.
+
+Each check builds its own layers of the case's spec, in float64 with every parameter random, and
+raises AssertionError where the promise is broken. `suffice.testing.conform` runs them all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from suffice.layers import Attention
+from suffice.mixing import Rows
+from suffice.ops import OPS, Problem
+from suffice.spec import AttentionSpec
+from suffice.testing.closeness import assert_close
+from suffice.testing.inputs import SIDES, documents, drawn, normal, padded
+
+BATCH = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A spec and the length of the input to try it on.
+
+    Args:
+        spec: the layer; its dropout is set to 0, which is what makes it a function.
+        length: positions.
+    """
+
+    spec: AttentionSpec
+    length: int
+
+    @cached_property
+    def x(self) -> Tensor:
+        """Input [B, T, d_model] for self-attention."""
+        return normal(BATCH, self.length, self.spec.d_model, seed=1)
+
+    def layer(self, impl: str = "auto") -> Attention:
+        """Return the layer; the same parameters for every impl."""
+        spec = replace(self.spec, dropout=0.0)
+        return drawn(Attention(spec, impl=impl, dtype=torch.float64), seed=2)
+
+    def ops(self, *, plain: bool) -> list[str]:
+        """Return the names of the ops that accept the case."""
+        spec = self.spec
+        problem = Problem(
+            queries=self.length,
+            keys=self.length,
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.kv_heads,
+            head_dim=spec.head_width,
+            value_dim=spec.head_width,
+            scale=spec.score_scale,
+            pattern=spec.pattern,
+            kernel=spec.kernel,
+            plain=plain,
+            dtype=torch.float64,
+        )
+        return [name for name, op in OPS.items() if not op.refuses(problem)]
+
+
+def gradients(layer: Attention, x: Tensor, **where: Tensor) -> list[Tensor]:
+    """Return the output and the gradients of its squares with respect to x and the parameters."""
+    x = x.clone().requires_grad_()
+    out = layer(x, **where)
+    keep = out if "valid" not in where else out[where["valid"]]
+    sources = [x, *layer.parameters()]
+    return [out.detach(), *torch.autograd.grad(keep.square().sum(), sources)]
+
+
+def stored_as_plain_data(case: Case) -> None:
+    """A spec survives JSON."""
+    text = json.dumps(case.spec.to_json())
+    again = AttentionSpec.from_json(json.loads(text))
+    if again != case.spec:
+        raise AssertionError(f"{case.spec} came back as {again}")
+
+
+def parameters_as_counted(case: Case) -> None:
+    """The layer has as many parameters as its cost says."""
+    layer = Attention(case.spec, device="meta")
+    built = sum(p.numel() for p in layer.parameters())
+    counted = case.spec.cost(case.length).parameters
+    if built != counted:
+        raise AssertionError(f"the layer has {built} parameters, its cost says {counted}")
+
+
+def state_dict_is_complete(case: Case) -> None:
+    """A new layer with the state dict of another computes the same."""
+    layer = case.layer()
+    other = Attention(layer.spec, dtype=torch.float64)
+    other.load_state_dict(layer.state_dict())
+    assert_close(other(case.x), layer(case.x), "exact")
+
+
+def ops_agree(case: Case) -> None:
+    """Every op gives the reference's output and gradients, padded or packed or neither."""
+    data: tuple[dict[str, Tensor], ...] = (
+        {},
+        {"valid": padded(BATCH, case.length, "inside")},
+        {"segments": documents(BATCH, case.length)},
+    )
+    for where in data:
+        want = gradients(case.layer("reference"), case.x, **where)
+        for name in case.ops(plain=not where):
+            got = gradients(case.layer(name), case.x, **where)
+            for a, b in zip(got, want, strict=True):
+                assert_close(a, b)
+
+
+def rows_are_independent(case: Case) -> None:
+    """A row's output depends on no other row, nor on the order or number of rows."""
+    layer = case.layer()
+    whole = layer(case.x)
+    for row in range(BATCH):
+        assert_close(layer(case.x[row : row + 1]), whole[row : row + 1])
+    assert_close(layer(case.x.flip(0)), whole.flip(0))
+
+
+def padding_is_not_read(case: Case) -> None:
+    """What a padded position holds changes nothing, NaN and infinities included."""
+    layer = case.layer()
+    for side in SIDES:
+        valid = padded(BATCH, case.length, side)
+        want = gradients(layer, case.x, valid=valid)
+        if not bool((want[1][~valid] == 0).all()):
+            raise AssertionError(f"{side} padding gets a gradient")
+        for poison in (torch.nan, torch.inf, -1e300):
+            poisoned = case.x.masked_fill(~valid[..., None], poison)
+            for a, b in zip(gradients(layer, poisoned, valid=valid), want, strict=True):
+                assert_close(a, b, "exact")
+
+
+def padding_changes_nothing(case: Case) -> None:
+    """A padded row gives its real tokens what they get without padding, on every side."""
+    layer = case.layer()
+    for side in SIDES:
+        valid = padded(BATCH, case.length, side)
+        out = layer(case.x, valid=valid)
+        for row, keep, got in zip(case.x, valid, out, strict=True):
+            assert_close(got[keep], layer(row[keep][None])[0])
+
+
+def packing_changes_nothing(case: Case) -> None:
+    """A packed row gives its documents what they get alone."""
+    layer = case.layer()
+    segments = documents(BATCH, case.length, seed=1)
+    out = layer(case.x, segments=segments)
+    for row, numbers, got in zip(case.x, segments, out, strict=True):
+        for number in numbers.unique():
+            here = numbers == number
+            assert_close(got[here], layer(row[here][None])[0])
+
+
+def pattern_is_kept(case: Case) -> None:
+    """No output depends on a position its pattern hides, nor a causal one on a later position."""
+    if case.spec.mixing.mixes and not case.spec.pattern.causal:
+        return
+    layer, x = case.layer(), case.x[:1].clone().requires_grad_()
+    seen = case.spec.pattern.mask(case.length, case.length) | torch.eye(case.length).bool()
+    if case.spec.mixing.mixes:
+        seen = torch.ones_like(seen)
+    if case.spec.pattern.causal:
+        seen = seen.tril()
+    out = layer(x)
+    for t in range(case.length):
+        (slope,) = torch.autograd.grad(out[0, t].square().sum(), x, retain_graph=True)
+        leaks = slope[0].abs().amax(dim=-1).gt(0) & ~seen[t]
+        if bool(leaks.any()):
+            raise AssertionError(f"output {t} depends on position {int(leaks.int().argmax())}")
+
+
+def weights_are_told(case: Case) -> None:
+    """The weights are a distribution over the keys the pattern allows, and make the output."""
+    layer, spec = case.layer(), case.spec
+    weights = layer.weights(case.x)
+    allowed = case.spec.pattern.mask(case.length, case.length)
+    assert_close(weights.masked_fill(allowed, 0.0), torch.zeros_like(weights), "exact")
+    totals = allowed.any(dim=-1).double().expand(weights.shape[:-1])
+    assert_close(weights.sum(dim=-1), totals)
+    v = layer.mixing(layer.v_proj(case.x), Rows()).unflatten(-1, (spec.kv_heads, -1))
+    v = v.transpose(1, 2).repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
+    assert_close(layer.o_proj((weights @ v).transpose(1, 2).flatten(2)), layer(case.x))
+
+
+def flags_change_nothing(case: Case) -> None:
+    """Training, evaluation, gradients, strides and earlier calls never change the result."""
+    layer, x = case.layer().eval(), case.x
+    with torch.inference_mode():
+        first = layer(x).clone()
+    want = layer(x)
+    assert_close(first, want)
+    assert_close(layer.train()(x), want, "exact")
+    with torch.no_grad():
+        assert_close(layer(x), want)
+    apart = x.transpose(0, 1).contiguous().transpose(0, 1)
+    spread = torch.stack([x, x], dim=-1)[..., 0]
+    for same in (apart, spread):
+        assert_close(layer(same), want)
+    assert_close(layer(x[:1].expand(BATCH, -1, -1)), want[:1].expand(BATCH, -1, -1))
+
+
+def dtypes_are_kept(case: Case) -> None:
+    """Each dtype gives its own kind, near the float64 result."""
+    want = case.layer()(case.x)
+    for dtype in (torch.float32, torch.bfloat16):
+        got = case.layer().to(dtype)(case.x.to(dtype))
+        if got.dtype is not dtype or not bool(torch.isfinite(got).all()):
+            raise AssertionError(f"{dtype} in, {got.dtype} out")
+        if dtype is torch.float32:
+            assert_close(got, want, n=max(case.spec.d_model, case.length))
+
+
+def memory_is_read_as_x(case: Case) -> None:
+    """Cross-attention to x itself is self-attention."""
+    spec = case.spec
+    if spec.pattern.causal or spec.position.absolute or spec.widths.d_memory != spec.d_model:
+        return
+    layer = case.layer()
+    assert_close(layer(case.x, case.x.clone()), layer(case.x))
+
+
+CHECKS: dict[str, Callable[[Case], None]] = {
+    check.__name__: check
+    for check in (
+        stored_as_plain_data,
+        parameters_as_counted,
+        state_dict_is_complete,
+        ops_agree,
+        rows_are_independent,
+        padding_is_not_read,
+        padding_changes_nothing,
+        packing_changes_nothing,
+        pattern_is_kept,
+        weights_are_told,
+        flags_change_nothing,
+        dtypes_are_kept,
+        memory_is_read_as_x,
+    )
+}
+"""Each check by its name."""

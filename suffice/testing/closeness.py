@@ -1,0 +1,166 @@
+"""One comparison of tensors for every test: the kind of claim decides how close is close.
+
+No kind takes a tolerance. What may differ follows from the dtype, from the length of the sums,
+from a codec's step or from the spread of the samples, so a bound cannot be chosen to pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from suffice.errors import ConfigError, unknown
+
+ROUNDINGS = 8  # what a few dozen operations of one layer add up to, in units of eps * sqrt(n)
+HALF_ROUNDINGS = 2  # sums are fp32 inside: only a result and its few intermediates are rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The numbers a kind needs besides the tensors.
+
+    Args:
+        n: length of the longest sum behind one element.
+        step: distance of two neighbouring values of a codec, a number or a tensor that
+            broadcasts; for "quantised" only.
+    """
+
+    n: int = 1
+    step: Tensor | float | None = None
+
+
+def assert_close(
+    got: Tensor,
+    want: Tensor,
+    kind: str = "same_math",
+    *,
+    n: int = 1,
+    step: Tensor | float | None = None,
+) -> None:
+    """Raise AssertionError unless `got` agrees with `want` as the kind of claim demands.
+
+    exact: every bit, NaN equal to NaN.
+    same_math: the same real number by other roundings: 1e-12 in float64, 8 eps sqrt(n) in
+    float32, 2 eps in half types (whose sums run in float32), times the largest magnitude of
+    `want`, or 1.
+    quantised: half a step of the codec, and the rounding of same_math.
+    statistical: `got` holds samples along its first axis; their mean lies within four standard
+    errors of `want`.
+
+    Args:
+        got: the result.
+        want: what it ought to be, in the same dtype or in float64.
+        kind: exact, same_math, quantised or statistical.
+        n: length of the longest sum behind one element, for same_math.
+        step: step of the codec, for quantised.
+
+    Raises:
+        AssertionError: with the largest difference, the relative RMS, the place and both values.
+        ConfigError: for an unknown kind, a number the kind does not use, or nothing to compare.
+
+    Example:
+        >>> assert_close(torch.tensor([0.1]) * 3, torch.tensor([0.3]))
+        >>> assert_close(torch.tensor([1.0]), torch.tensor([2.0]), "exact")
+        Traceback (most recent call last):
+        ...
+        AssertionError: not exact: max abs 1 (allowed 0) ... at [0]: got 1, want 2
+    """
+    if kind not in KINDS:
+        raise unknown("kind of closeness", kind, KINDS)
+    if (step is not None) != (kind == "quantised") or (n != 1 and kind != "same_math"):
+        raise ConfigError(
+            f"kind={kind!r} with n={n}, step={step}: n belongs to same_math and step to "
+            "quantised; give only what the kind uses."
+        )
+    shape = got.shape[1:] if kind == "statistical" else got.shape
+    if shape != want.shape:
+        raise AssertionError(f"not {kind}: shape {list(shape)}, want {list(want.shape)}")
+    if want.numel() == 0 or got.numel() == 0:
+        raise ConfigError("nothing to compare: a tensor is empty; check its shape instead.")
+    if want.dtype not in (got.dtype, torch.float64):
+        raise AssertionError(f"not {kind}: dtype {got.dtype}, want {want.dtype}")
+    KINDS[kind](got.detach(), want.detach(), Claim(n=n, step=step))
+
+
+def exact(got: Tensor, want: Tensor, claim: Claim) -> None:
+    """Compare every bit."""
+    del claim
+    same = (got == want) | ((got != got) & (want != want))  # noqa: PLR0124
+    if not bool(same.all()):
+        _fail("exact", got, want, torch.zeros(()), same)
+
+
+def same_math(got: Tensor, want: Tensor, claim: Claim) -> None:
+    """Allow the rounding of `n` summands."""
+    _within("same_math", got, want, _rounding(got.dtype, claim.n) * _scale(want))
+
+
+def quantised(got: Tensor, want: Tensor, claim: Claim) -> None:
+    """Allow half a step of the codec."""
+    half = torch.as_tensor(claim.step, dtype=torch.float64) / 2
+    _within("quantised", got, want, half + _rounding(got.dtype, 1) * _scale(want))
+
+
+def statistical(got: Tensor, want: Tensor, claim: Claim) -> None:
+    """Allow four standard errors of the mean over the first axis."""
+    del claim
+    if len(got) < 2:  # noqa: PLR2004
+        raise ConfigError("statistical needs two samples or more along the first axis of got.")
+    samples = got.double()
+    error = samples.std(dim=0) / math.sqrt(len(samples))
+    floor = _rounding(got.dtype, len(samples)) * _scale(want)
+    _within("statistical", samples.mean(dim=0), want, 4 * error + floor)
+
+
+KINDS: dict[str, Callable[[Tensor, Tensor, Claim], None]] = {
+    "exact": exact,
+    "same_math": same_math,
+    "quantised": quantised,
+    "statistical": statistical,
+}
+
+
+def _rounding(dtype: torch.dtype, n: int) -> Tensor:
+    """Return what rounding in this dtype may change of a number near 1."""
+    if not dtype.is_floating_point:
+        raise ConfigError(f"{dtype} does not round; compare it with kind='exact'.")
+    eps = torch.finfo(dtype).eps
+    if dtype is torch.float64:
+        allowed = 1e-12
+    elif dtype is torch.float32:
+        allowed = ROUNDINGS * eps * math.sqrt(n)
+    else:
+        allowed = HALF_ROUNDINGS * eps
+    return torch.tensor(allowed, dtype=torch.float64)
+
+
+def _scale(want: Tensor) -> Tensor:
+    """Return the magnitude rounding is relative to."""
+    return want.double().abs().max().clamp(min=1)
+
+
+def _within(kind: str, got: Tensor, want: Tensor, allowed: Tensor) -> None:
+    """Raise unless every difference is allowed; a NaN or an infinity never is."""
+    allowed = allowed.to(want.device)
+    good = (got.double() - want.double()).abs() <= allowed
+    if not bool(good.all()):
+        _fail(kind, got, want, allowed, good)
+
+
+def _fail(kind: str, got: Tensor, want: Tensor, allowed: Tensor, good: Tensor) -> None:
+    """Raise with the worst element that is not good."""
+    gap = (got.double() - want.double()).abs()
+    badness = torch.where(good, -1.0, gap.nan_to_num(nan=torch.inf))
+    flat = int(badness.argmax())
+    where = [int(i) for i in torch.unravel_index(torch.tensor(flat), gap.shape)]
+    limit = float(allowed.expand(gap.shape).reshape(-1)[flat])
+    rms = float((gap.square().mean() / want.double().square().mean()).sqrt())
+    raise AssertionError(
+        f"not {kind}: max abs {float(gap.reshape(-1)[flat]):.6g} (allowed {limit:.3g}), relative "
+        f"RMS {rms:.3g}, {int((~good).sum())} of {good.numel()} elements, at {where}: "
+        f"got {got.reshape(-1)[flat].item():.9g}, want {want.reshape(-1)[flat].item():.9g}"
+    )

@@ -1,0 +1,120 @@
+"""Inputs for tests, all drawn from seeds: odd sizes, awkward lengths, every side of padding.
+
+A layer as built has biases of zero and may have symmetric weights; a test on such a layer can
+pass with broken code. `drawn` fills every parameter with normal numbers.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from suffice.axis import Axis
+from suffice.errors import ConfigError, unknown
+from suffice.spec import AXES, AttentionSpec
+
+
+def normal(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return standard normal numbers; the same for every dtype, up to its rounding.
+
+    Example:
+        >>> torch.equal(normal(2, 3, seed=1), normal(2, 3, seed=1))
+        True
+    """
+    return torch.randn(shape, generator=_generator(seed), dtype=torch.float64).to(dtype)
+
+
+def bits(*shape: int, seed: int, share: float = 0.6) -> Tensor:
+    """Return random booleans of which about `share` are True."""
+    return torch.rand(shape, generator=_generator(seed)) < share
+
+
+def drawn(module: nn.Module, *, seed: int) -> nn.Module:
+    """Fill every parameter in place with normal numbers and return the module.
+
+    Matrices get 1 / sqrt(columns), so that activations stay near 1; vectors get 1/2.
+    """
+    with torch.no_grad():
+        for index, parameter in enumerate(module.parameters()):
+            size = 0.5 if parameter.dim() < 2 else parameter.shape[-1] ** -0.5  # noqa: PLR2004
+            numbers = normal(*parameter.shape, seed=1000 * seed + index)
+            parameter.copy_(size * numbers)
+    return module
+
+
+def padded(batch: int, length: int, side: str, *, seed: int = 0) -> Tensor:
+    """Return valid [B, length], True = real; row b holds fewer real tokens the larger b is.
+
+    Args:
+        batch: rows.
+        length: positions.
+        side: "left", "right" or "inside", where the padding stands.
+        seed: of the holes inside.
+
+    Raises:
+        ConfigError: for an unknown side, or no position.
+
+    Example:
+        >>> padded(3, 4, "left").int().tolist()
+        [[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1]]
+    """
+    if side not in SIDES:
+        raise unknown("side", side, SIDES)
+    if length < 1:
+        raise ConfigError(f"length={length}: a row needs at least one position.")
+    valid = torch.zeros(batch, length, dtype=torch.bool)
+    for row in range(batch):
+        real = length - row % length
+        if side == "left":
+            valid[row, length - real :] = True
+        elif side == "right":
+            valid[row, :real] = True
+        else:
+            valid[row, torch.randperm(length, generator=_generator(seed + row))[:real]] = True
+    return valid
+
+
+SIDES = ("left", "right", "inside")
+
+
+def documents(batch: int, length: int, *, seed: int = 0) -> Tensor:
+    """Return segments [B, length]: each row cut into runs of random length, numbered from 0.
+
+    Example:
+        >>> documents(1, 6, seed=3).shape
+        torch.Size([1, 6])
+    """
+    starts = torch.rand(batch, length, generator=_generator(seed)) < 0.4  # noqa: PLR2004
+    starts[:, 0] = False
+    return starts.long().cumsum(dim=1)
+
+
+def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
+    """Return a small spec with these axis values on their axes.
+
+    Args:
+        values: at most one of each family.
+        **sizes: fields of AttentionSpec; d_model is 8 and num_heads 2 unless given.
+
+    Raises:
+        ConfigError: for something that is no axis value, or two of one family.
+
+    Example:
+        >>> from suffice.patterns import Causal
+        >>> spec_around(Causal()).pattern
+        Causal()
+    """
+    axes: dict[str, Axis] = {}
+    for value in values:
+        name = next((name for name, family in AXES.items() if isinstance(value, family)), None)
+        if name is None:
+            raise ConfigError(f"{value!r} is no axis value; legal axes: {', '.join(AXES)}.")
+        if name in axes:
+            raise ConfigError(f"{axes[name]!r} and {value!r} are both a {name}; give one.")
+        axes[name] = value
+    return AttentionSpec(**{"d_model": 8, "num_heads": 2, **sizes, **axes})
+
+
+def _generator(seed: int) -> torch.Generator:
+    """Return a generator of its own, so that no test changes another's numbers."""
+    return torch.Generator().manual_seed(seed)

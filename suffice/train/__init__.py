@@ -1,0 +1,31 @@
+"""Training: the loop, its settings, its files, its processes and its display."""
+
+from suffice.train.checkpoint import load, load_model_into, save, save_model
+from suffice.train.distributed import Processes, current, processes, resolve_device
+from suffice.train.evaluate import Score, evaluate
+from suffice.train.history import Epoch, Run
+from suffice.train.interrupt import Interrupted
+from suffice.train.loop import fit
+from suffice.train.progress import Progress, Silent, show
+from suffice.train.settings import Training
+
+__all__ = [
+    "Epoch",
+    "Interrupted",
+    "Processes",
+    "Progress",
+    "Run",
+    "Score",
+    "Silent",
+    "Training",
+    "current",
+    "evaluate",
+    "fit",
+    "load",
+    "load_model_into",
+    "processes",
+    "resolve_device",
+    "save",
+    "save_model",
+    "show",
+]

@@ -1,0 +1,93 @@
+"""The batches of an epoch: which rows, in which order, and whose share each is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from suffice.data.dataset import Dataset
+from suffice.train.augment import AUGMENTATIONS
+from suffice.train.distributed import Processes
+from suffice.train.seeds import generator
+from suffice.train.settings import Training
+
+
+class Batch(NamedTuple):
+    """This process's share of a global batch.
+
+    Args:
+        inputs: prepared for the model, [B, ...].
+        labels: int64 [B].
+        valid: bool [B, T] for tokens, or None.
+        rows: (index of the first row in the global batch, rows of the global batch).
+        weight: what the share's summed loss is multiplied with before the backward pass; 0 when
+            the share is empty and the one row here only keeps the processes in step.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    valid: Tensor | None
+    rows: tuple[int, int]
+    weight: float
+
+
+class Batches:
+    """The training batches of every epoch, a pure function of (data, batch size, seed, epoch).
+
+    The split moves to the device once. The last batch is smaller when the rows do not divide.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        training: Training,
+        *,
+        seed: int,
+        processes: Processes,
+        device: torch.device,
+    ) -> None:
+        split = dataset.train
+        self._inputs = split.inputs.to(device)
+        self._labels = split.labels.to(device)
+        self._valid = None if split.valid is None else split.valid.to(device)
+        self._prepare = dataset.prepare
+        self._augment = AUGMENTATIONS[training.augment] if training.augment else None
+        self._size = training.batch_size
+        self._seed = seed
+        self._processes = processes
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return -(-len(self._labels) // self._size)
+
+    def order(self, epoch: int) -> Tensor:
+        """Return the rows of the split, int64 [N], in the order of an epoch."""
+        return torch.randperm(len(self._labels), generator=generator("order", self._seed, epoch))
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch, from index `first` on."""
+        order = self.order(epoch).to(self._labels.device)
+        draws = None
+        if self._augment is not None:
+            drawn = self._augment.draw(len(order), generator("augment", self._seed, epoch))
+            draws = drawn.to(order.device)
+        for start in range(first * self._size, len(order), self._size):
+            yield self._batch(order, draws, start)
+
+    def _batch(self, order: Tensor, draws: Tensor | None, start: int) -> Batch:
+        total = min(self._size, len(order) - start)
+        low, high = self._processes.share(total)
+        weight = self._processes.world_size / total
+        if low == high:  # every process must call forward and backward, or DDP waits for it
+            low, high, weight = 0, 1, 0.0
+        own = slice(start + low, start + high)
+        rows = order[own]
+        inputs = self._inputs.index_select(0, rows)
+        if self._augment is not None:
+            inputs = self._augment.apply(inputs, draws[own])
+        valid = None if self._valid is None else self._valid.index_select(0, rows)
+        labels = self._labels.index_select(0, rows)
+        return Batch(self._prepare(inputs), labels, valid, (low, total), weight)

@@ -1,0 +1,234 @@
+"""Tensors and facts in one safetensors file, whole or not at all.
+
+Nothing here unpickles. A file is read only as far as its header until every name, shape and dtype
+is known to fit; it is written beside its place and moved there when it is safe on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from suffice.errors import CheckpointError
+from suffice.train.misfits import DTYPES, misfits
+
+HEADER_LIMIT = 4 * 2**20  # bytes; a hostile header of this size still parses in half a second
+
+
+def save(path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write tensors and metadata to `path`, replacing what is there only when all is on the disk.
+
+    Tensors that are the same memory are written once and come back as one.
+
+    Args:
+        path: the file, in a folder that exists.
+        tensors: dense tensors on any device, by name.
+        metadata: anything JSON can say.
+
+    Raises:
+        CheckpointError: if something cannot be stored or the disk refuses; `path` is as before.
+    """
+    path = Path(path)
+    payload = _pack(path, tensors, metadata)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        _remove_leftovers(path)
+        try:
+            with temporary.open("wb") as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path} ({error.strerror or error}); free space or give a folder that "
+            "exists and can be written. No half-written file was left."
+        ) from error
+
+
+def load(
+    path: Path | str,
+    expected: Mapping[str, Tensor] | None = None,
+    *,
+    check: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors, on the CPU, and the metadata of a file.
+
+    Args:
+        path: a safetensors file.
+        expected: tensors whose names, shapes and dtypes the file must have, no more and no fewer;
+            None takes what is there.
+        check: called with the metadata first, to raise what is wrong with it.
+
+    Raises:
+        CheckpointError: if the file cannot be read, is not safetensors, or does not fit; every
+            misfit is told, and nothing but the header has been read.
+    """
+    path = Path(path)
+    _refuse_by_size(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata, tied = _facts(path, file.metadata() or {})
+            if check is not None:
+                check(metadata)
+            stored = set(file.keys())
+            if not (tied.keys().isdisjoint(stored) and stored.issuperset(tied.values())):
+                raise CheckpointError(f"{path} ties tensors it does not hold; make it anew.")
+            source = {name: name for name in stored} | tied
+            if expected is not None and (wrong := misfits(file, source, expected)):
+                raise CheckpointError(f"{path} does not fit: {' '.join(wrong)}")
+            if odd := [n for n in stored if file.get_slice(n).get_dtype() not in DTYPES]:
+                raise CheckpointError(f"{path} holds {odd[0]!r:.80} of a dtype not supported here.")
+            # clone: get_tensor may show the file itself, which can change under us
+            read = {name: file.get_tensor(name).clone() for name in sorted(stored)}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path} is not a readable safetensors file ({error}); give one that `save` wrote, "
+            "files of other formats are never opened."
+        ) from error
+    return {name: read[origin] for name, origin in source.items()}, metadata
+
+
+def save_model(path: Path | str, model: nn.Module, config: Mapping[str, Any]) -> None:
+    """Write a model's weights and the config that rebuilds it, under the model's own names.
+
+    Raises:
+        CheckpointError: as `save`.
+    """
+    save(path, bare(model).state_dict(), {"content": "model", "config": dict(config)})
+
+
+def load_model_into(path: Path | str, model: nn.Module) -> dict[str, Any]:
+    """Copy every weight of a file into a model that needs exactly those; return the config.
+
+    Raises:
+        CheckpointError: as `load`, or if the file holds two values for weights the model ties; the
+            model is as before.
+    """
+    model = bare(model)
+    own = model.state_dict()
+    tensors, metadata = load(path, own, check=partial(_refuse_other_content, path))
+    for name, first in _ties(own).items():
+        if not torch.equal(tensors[name], tensors[first]):
+            raise CheckpointError(
+                f"{path} holds different values for {name!r} and {first!r}, which this model ties; "
+                "untie them in the model or give a file where they are equal."
+            )
+    model.load_state_dict(tensors)
+    return metadata["config"]
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Take a model out of what DDP and torch.compile put around it, whose names get a prefix."""
+    if isinstance(model, DistributedDataParallel):
+        return bare(model.module)
+    return getattr(model, "_orig_mod", model)
+
+
+def _refuse_other_content(path: Path | str, metadata: Mapping[str, Any]) -> None:
+    if metadata.get("content") != "model" or not isinstance(metadata.get("config"), dict):
+        raise CheckpointError(f"{path} is not a model written by `save_model`; give one that is.")
+
+
+def _pack(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> bytes:
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor) or tensor.dtype not in DTYPES.values():
+            what = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise CheckpointError(
+                f"cannot write {path}: {name!r} is {what}; give tensors of real numbers or bool."
+            )
+    tied = _ties(tensors)
+    # clone: safetensors refuses tensors that share memory without being equal
+    kept = {
+        name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, t in tensors.items()
+        if name not in tied
+    }
+    try:
+        facts = {"suffice": json.dumps(dict(metadata), allow_nan=False), "tied": json.dumps(tied)}
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"cannot write {path}: metadata is not JSON ({error}).") from error
+    payload = serialise(kept, facts)
+    if struct.unpack("<Q", payload[:8])[0] > HEADER_LIMIT:
+        raise CheckpointError(
+            f"cannot write {path}: names and metadata exceed {HEADER_LIMIT} bytes; store less."
+        )
+    return payload
+
+
+def _ties(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Name, for each tensor that is the same memory as an earlier one, that earlier one."""
+    first: dict[tuple, str] = {}
+    tied = {}
+    for name, tensor in tensors.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        earlier = first.setdefault(place, name)
+        if earlier != name and tensor.numel():
+            tied[name] = earlier
+    return tied
+
+
+def _refuse_by_size(path: Path) -> None:
+    """Look at the first eight bytes, so that nothing hostile is ever parsed at length."""
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "does not exist"
+        raise CheckpointError(f"{path} {what}; give a safetensors file.")
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read {path} ({error.strerror}); check its rights."
+        ) from error
+    header = struct.unpack("<Q", start)[0] if len(start) == 8 else None
+    if header is None or header > min(size - 8, HEADER_LIMIT):
+        raise CheckpointError(
+            f"{path} is not a safetensors file, or is cut short ({size} bytes, header of "
+            f"{header}); give one that `save` wrote, files of other formats are never opened."
+        )
+
+
+def _facts(path: Path, header: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    try:
+        metadata = json.loads(header.get("suffice", "{}"))
+        tied = json.loads(header.get("tied", "{}"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} has metadata that is not JSON; make it anew.") from error
+    if not isinstance(metadata, dict) or not isinstance(tied, dict):
+        raise CheckpointError(f"{path} has metadata that is not a JSON object; make it anew.")
+    if not all(isinstance(origin, str) for origin in tied.values()):
+        raise CheckpointError(f"{path} ties a tensor to something not a name; make it anew.")
+    return metadata, tied
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a killed writer of this same file left beside it."""
+    leftover = re.compile(rf"\.{re.escape(path.name)}\.\d+\.part")
+    for beside in path.parent.iterdir():
+        if leftover.fullmatch(beside.name):
+            beside.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    if hasattr(os, "O_DIRECTORY"):  # elsewhere a folder cannot be opened
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

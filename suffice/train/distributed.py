@@ -1,0 +1,159 @@
+"""The thin edge over torch.distributed: who takes which rows, and how sums meet.
+
+One process has no process group; several are started by torchrun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from inspect import signature
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from suffice.errors import ConfigError, StateError, unknown
+
+# torch 2.13 renamed the argument and warns about the old name
+_NEW = "forward_sync_buffers"
+_SYNC_BUFFERS = (
+    _NEW if _NEW in signature(DistributedDataParallel).parameters else "broadcast_buffers"
+)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device a name stands for; under torchrun "cuda" is this process's own GPU.
+
+    Args:
+        name: "cpu", "cuda", or "cuda:0" and so on.
+
+    Raises:
+        ConfigError: if the name is unknown or this machine has no such device.
+    """
+    given = str(name)
+    if given == "cpu":
+        return torch.device("cpu")
+    if not re.fullmatch(r"cuda(:\d{1,4})?", given):
+        raise unknown("device", given, ("cpu", "cuda"))
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"device={given!r}, but torch finds no CUDA device here; give device='cpu', or install "
+            "a CUDA build of torch on a machine with a GPU."
+        )
+    _, _, index = given.partition(":")
+    number = int(index or os.environ.get("LOCAL_RANK", 0))
+    if number >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device 'cuda:{number}' does not exist, this machine has {torch.cuda.device_count()} "
+            "CUDA devices; give a smaller index or start fewer processes."
+        )
+    return torch.device("cuda", number)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that share each batch, seen from one of them.
+
+    Args:
+        rank: number of this process, from 0.
+        world_size: how many there are.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0
+
+    def share(self, count: int) -> tuple[int, int]:
+        """Return [start, stop) of this process's contiguous share of `count` rows.
+
+        Example:
+            >>> [Processes(rank, 3).share(4) for rank in range(3)]
+            [(0, 1), (1, 2), (2, 4)]
+        """
+        start = count * self.rank // self.world_size
+        return start, count * (self.rank + 1) // self.world_size
+
+    def barrier(self) -> None:
+        """Wait until every process is here."""
+        if self.world_size > 1:
+            dist.barrier()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Add `tensor` over the processes, in place, and return it."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        """Overwrite `tensor` with that of process 0 and return it."""
+        if self.world_size > 1:
+            dist.broadcast(tensor, src=0)
+        return tensor
+
+    def any(self, fact: bool) -> bool:
+        """Return, on every process, whether the fact holds on at least one."""
+        if self.world_size == 1:
+            return fact
+        return self.sum(torch.tensor(int(fact))).item() > 0
+
+    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """Return the model to call in training: DDP over several processes, itself on one.
+
+        Buffers are not exchanged: they must be constants, as in every model of this library.
+        """
+        if self.world_size == 1:
+            return model
+        own = [device] if device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=own, **{_SYNC_BUFFERS: False})
+
+
+def current() -> Processes:
+    """Return the processes this code runs in.
+
+    Raises:
+        StateError: if torchrun started several processes and none has called `processes`.
+    """
+    if dist.is_available() and dist.is_initialized():
+        return Processes(dist.get_rank(), dist.get_world_size())
+    if _started_by_torchrun():
+        raise StateError(
+            f"torchrun started {os.environ['WORLD_SIZE']} processes that do not know each other; "
+            "put the work inside `with suffice.train.processes(device):`."
+        )
+    return Processes()
+
+
+@contextlib.contextmanager
+def processes(device: str = "cpu") -> Iterator[Processes]:
+    """Join the processes torchrun started, for the time of the block.
+
+    Outside torchrun, or when it started one process, there is no process group. Small tensors on
+    the CPU always travel by gloo, those of a GPU by nccl.
+
+    Raises:
+        ConfigError: if the device does not exist.
+    """
+    place = resolve_device(device)
+    if not _started_by_torchrun() or dist.is_initialized():
+        yield current()
+        return
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
+    try:
+        yield current()
+    finally:
+        dist.destroy_process_group()
+
+
+def _started_by_torchrun() -> bool:
+    return dist.is_torchelastic_launched() and int(os.environ.get("WORLD_SIZE", 1)) > 1

@@ -1,0 +1,89 @@
+"""Loss and accuracy of a model on a split."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from suffice.data.dataset import Dataset, Split
+from suffice.errors import ConfigError, DataError
+from suffice.train.distributed import current, resolve_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """How well a model does on a split.
+
+    Args:
+        loss: mean cross-entropy over the rows, in nats, without label smoothing.
+        accuracy: share of rows whose largest logit is the label's, 0 to 1.
+        top5: share of rows whose label is among the five largest logits; None when the task has
+            five classes or fewer.
+        count: rows that were seen.
+    """
+
+    loss: float
+    accuracy: float
+    top5: float | None
+    count: int
+
+
+def evaluate(
+    model: nn.Module,
+    dataset: Dataset,
+    split: Split,
+    *,
+    batch_size: int = 512,
+    device: str = "cpu",
+) -> Score:
+    """Return the score of a model on every row of a split, shared between the processes.
+
+    Moves the model to the device. Its training flags are the same afterwards; sums are in float64,
+    so neither the batch size nor the number of processes matters beyond rounding.
+
+    Raises:
+        DataError: if the split is empty.
+        ConfigError: if batch_size < 1 or the device does not exist.
+    """
+    if len(split) == 0:
+        raise DataError(f"a split of {dataset.name} has no rows; there is nothing to evaluate.")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size={batch_size}; give an integer >= 1.")
+    processes, place = current(), resolve_device(device)
+    model.to(place)
+    sums = torch.zeros(3, dtype=torch.float64, device=place)
+    start, stop = processes.share(len(split))
+    with evaluating(model), torch.inference_mode():
+        for at in range(start, stop, batch_size):
+            rows = slice(at, min(at + batch_size, stop))
+            inputs = dataset.prepare(split.inputs[rows].to(place))
+            valid = None if split.valid is None else split.valid[rows].to(place)
+            sums += _sums(model(inputs, valid=valid), split.labels[rows].to(place))
+    loss, right, near = (processes.sum(sums) / len(split)).tolist()
+    top5 = near if dataset.num_classes > 5 else None
+    return Score(loss=loss, accuracy=right, top5=top5, count=len(split))
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every module in evaluation for the block, and each back as it was."""
+    flags = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in flags:
+            module.training = training
+
+
+def _sums(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the sums of losses, hits and hits in five of a batch, float64 [3]."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
+    return torch.stack([losses.double().sum(), best[:, 0].sum().double(), best.sum().double()])

@@ -1,0 +1,60 @@
+"""Ctrl-C that lets the step in progress finish."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+
+class Interrupted(KeyboardInterrupt):  # noqa: N818 - the family of KeyboardInterrupt
+    """Training was interrupted and its state is safe.
+
+    Args:
+        checkpoint: the file a resumed run continues from; None when none was asked for.
+        epoch: epoch in progress, from 1.
+        step: optimiser steps of that epoch that are done.
+    """
+
+    def __init__(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
+        where = f"interrupted in epoch {epoch} after step {step}"
+        then = f"resume from {checkpoint}" if checkpoint else "no checkpoint was asked for"
+        super().__init__(f"{where}; {then}.")
+        self.checkpoint = checkpoint
+        self.epoch = epoch
+        self.step = step
+
+
+class Interrupts:
+    """Whether Ctrl-C was pressed; a second one interrupts at once."""
+
+    seen: bool = False
+
+    def notice(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's own
+        """Remember the first signal; raise KeyboardInterrupt at the second."""
+        if self.seen:
+            raise KeyboardInterrupt("interrupted twice; what was not saved is lost.")
+        self.seen = True
+
+
+@contextlib.contextmanager
+def noticing() -> Iterator[Interrupts]:
+    """Notice Ctrl-C during the block; the handler that was there returns afterwards.
+
+    Python delivers signals to the main thread: in any other, nothing is installed.
+    """
+    interrupts = Interrupts()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts
+        return
+    before = signal.signal(signal.SIGINT, interrupts.notice)
+    try:
+        yield interrupts
+    finally:
+        # None: a handler that was not installed from Python, which cannot be named again
+        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
+    if interrupts.seen:  # it came after the last look; a Ctrl-C is never lost
+        raise KeyboardInterrupt("interrupted at the end.")

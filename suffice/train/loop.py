@@ -1,0 +1,259 @@
+"""One training, from the first step to the best weights."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from suffice.data.dataset import Dataset
+from suffice.errors import StateError
+from suffice.layers.dropout import Dropout
+from suffice.train import preflight, snapshot
+from suffice.train.batches import Batch, Batches
+from suffice.train.distributed import Processes, current, resolve_device
+from suffice.train.evaluate import evaluate
+from suffice.train.history import Epoch, Run
+from suffice.train.interrupt import Interrupted, Interrupts, noticing
+from suffice.train.progress import Progress, Silent
+from suffice.train.schedule import share
+from suffice.train.seeds import derive
+from suffice.train.settings import Training
+
+
+def fit(
+    model: nn.Module,
+    dataset: Dataset,
+    training: Training,
+    *,
+    seed: int,
+    device: str = "cpu",
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    save_every: float = 30.0,
+) -> Run:
+    """Train a model; it holds the weights of the lowest validation loss afterwards.
+
+    The loss is the mean cross-entropy of the global batch. The order of the rows and their
+    augmentation are pure functions of (seed, epoch), whatever the model; the global random state
+    of torch, behind dropout, is seeded from `seed` here. Initialising the model is the caller's.
+    Several processes (see `processes`) share each batch and give one process's result within
+    rounding.
+
+    Ctrl-C lets the step in progress finish, writes the checkpoint and raises Interrupted; a second
+    one interrupts at once. A resumed run ends with the very weights and history (but for seconds)
+    of one that was never interrupted.
+
+    Args:
+        model: called as model(inputs, valid=valid_or_None) -> logits [B, num_classes]; moved to
+            the device, its training flags are the same afterwards.
+        dataset: trained on `train`, judged by `validation`; `test` is not touched.
+        training: the settings.
+        seed: of the order, the augmentation and dropout.
+        device: "cpu" or "cuda".
+        checkpoint: file for the state of the training, visible to every process; it is replaced
+            unless `resume`. None writes nothing.
+        resume: go on from the checkpoint.
+        progress: told of every step and epoch; None is silent. Only the first process uses it.
+        save_every: seconds between two checkpoints at least; written at the end of an epoch, on
+            Ctrl-C, and when the training ends.
+
+    Raises:
+        ConfigError: if the device is absent, the augmentation does not fit the data, resume is
+            given without a checkpoint, or nothing in the model learns.
+        DataError: if a split has no rows.
+        CheckpointError: if the checkpoint cannot be written or read, or is of another run.
+        StateError: if the loss is no longer finite; the last checkpoint is kept.
+        Interrupted: on Ctrl-C.
+    """
+    preflight.refuse(dataset, training, checkpoint=checkpoint, resume=resume)
+    processes, place = current(), resolve_device(device)
+    torch.manual_seed(derive("dropout", seed))
+    model.to(place)
+    batches = Batches(dataset, training, seed=seed, processes=processes, device=place)
+    state = snapshot.start(model, dataset, training, seed=seed, device=place)
+    if checkpoint is not None and resume:
+        snapshot.read(checkpoint, state)
+        if not processes.is_main:
+            state.totals.zero_()  # the file holds the sums of all processes
+    replica = processes.wrap(model, place)
+    shared = processes.world_size > 1
+    flags = [(module, module.training) for module in model.modules()]
+    dropouts = [m for m in model.modules() if isinstance(m, Dropout)] if shared else []
+    shown = progress if progress is not None and processes.is_main else Silent()
+    try:
+        with noticing() as interrupts:
+            return _Fit(
+                model=model,
+                replica=replica,
+                learned=[p for p in model.parameters() if p.requires_grad],
+                dropouts=dropouts,
+                dataset=dataset,
+                training=training,
+                batches=batches,
+                state=state,
+                processes=processes,
+                device=place,
+                checkpoint=checkpoint,
+                save_every=save_every,
+                progress=shown,
+                interrupts=interrupts,
+            ).run()
+    finally:
+        for dropout in dropouts:
+            dropout.rows = None
+        for module, flag in flags:
+            module.training = flag
+
+
+@dataclass(kw_only=True)
+class _Fit:
+    """The parts of one training and the order in which they act."""
+
+    model: nn.Module
+    replica: nn.Module
+    learned: list[nn.Parameter]
+    dropouts: list[Dropout]
+    dataset: Dataset
+    training: Training
+    batches: Batches
+    state: snapshot.State
+    processes: Processes
+    device: torch.device
+    checkpoint: Path | None
+    save_every: float
+    progress: Progress
+    interrupts: Interrupts
+
+    def run(self) -> Run:
+        state = self.state
+        saved = time.monotonic()
+        self._tell()
+        while not self._finished():
+            self._learn()
+            self._judge()
+            self._tell()
+            if self._finished() or time.monotonic() - saved >= self.save_every:
+                self._save()
+                saved = time.monotonic()
+            self._heed()
+        state.model.load_state_dict(state.best)
+        return Run(
+            epochs=tuple(state.history),
+            best_epoch=state.best_epoch,
+            stopped_early=state.stopped_early,
+        )
+
+    def _finished(self) -> bool:
+        return self.state.stopped_early or self.state.epoch > self.training.epochs
+
+    def _learn(self) -> None:
+        """Make the steps of the epoch that are not done yet."""
+        state, steps = self.state, len(self.batches)
+        total, past = self.training.epochs * steps, (state.epoch - 1) * steps
+        before, started = state.seconds, time.perf_counter()
+        self.model.train()
+        for batch in self.batches.epoch(state.epoch, first=state.step):
+            self._step(batch, past + state.step, total)
+            state.step += 1
+            state.seconds = before + time.perf_counter() - started
+            self.progress.step(past + state.step, total)
+            self._heed()
+        state.totals.sum().item()  # wait for a GPU before the clock is read
+        state.seconds = before + time.perf_counter() - started
+
+    def _step(self, batch: Batch, index: int, total: int) -> None:
+        settings, adamw = self.training, self.state.optimiser
+        scale = share(index, total=total, warmup=settings.warmup, schedule=settings.schedule)
+        for group in adamw.param_groups:
+            group["lr"] = settings.learning_rate * scale
+        for dropout in self.dropouts:
+            dropout.rows = batch.rows
+        logits = self.replica(batch.inputs, valid=batch.valid)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        loss = F.cross_entropy(
+            logits, batch.labels, reduction="sum", label_smoothing=settings.label_smoothing
+        )
+        adamw.zero_grad(set_to_none=True)
+        (loss * batch.weight).backward()
+        if settings.clip is not None:
+            nn.utils.clip_grad_norm_(self.learned, settings.clip)
+        adamw.step()
+        if batch.weight:
+            self._count(loss.detach(), logits.detach(), batch.labels)
+
+    def _count(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        hits = (logits.argmax(dim=1) == labels).sum()
+        self.state.totals += torch.stack([loss.double(), hits.double()])
+
+    def _judge(self) -> None:
+        """Close the epoch: its record, the best weights, whether to stop."""
+        state, epoch = self.state, self.state.epoch
+        sums = self.processes.sum(state.totals.clone())
+        loss, accuracy = (sums / len(self.dataset.train)).tolist()
+        self._refuse_nonfinite("training", loss)
+        score = evaluate(
+            self.model,
+            self.dataset,
+            self.dataset.validation,
+            batch_size=2 * self.training.batch_size,  # no gradients: fits where a step did
+            device=str(self.device),
+        )
+        self._refuse_nonfinite("validation", score.loss)
+        best = state.history[state.best_epoch - 1].validation_loss if state.history else math.inf
+        state.history.append(
+            Epoch(
+                epoch=epoch,
+                train_loss=loss,
+                train_accuracy=accuracy,
+                validation_loss=score.loss,
+                validation_accuracy=score.accuracy,
+                seconds=state.seconds,
+            )
+        )
+        if score.loss < best:
+            state.keep_best()
+        patience = self.training.patience
+        tired = patience is not None and epoch - state.best_epoch >= patience
+        state.stopped_early = tired and epoch < self.training.epochs
+        state.next_epoch()
+
+    def _refuse_nonfinite(self, which: str, loss: float) -> None:
+        if math.isfinite(loss):
+            return
+        kept = f" The last checkpoint, {self.checkpoint}, is kept." if self.checkpoint else ""
+        raise StateError(
+            f"the {which} loss is {loss} in epoch {self.state.epoch} with "
+            f"learning_rate={self.training.learning_rate}; lower learning_rate, add warmup or "
+            f"clip the gradients.{kept}"
+        )
+
+    def _tell(self) -> None:
+        state, epochs = self.state, self.training.epochs
+        text = f"epoch {min(state.epoch, epochs)}/{epochs}"
+        if state.history:
+            last = state.history[-1]
+            text += f" loss {last.validation_loss:.4f} accuracy {last.validation_accuracy:.1%}"
+        self.progress.say(text)
+
+    def _save(self) -> None:
+        if self.checkpoint is not None and self.processes.is_main:
+            snapshot.write(self.checkpoint, self.state)
+
+    def _heed(self) -> None:
+        """Save and leave if Ctrl-C was pressed, on all processes after the same step."""
+        if not self.processes.any(self.interrupts.seen):
+            return
+        state = self.state
+        self.processes.sum(state.totals)
+        if self.checkpoint is not None and not state.finite():
+            self._refuse_nonfinite("training", math.nan)
+        self._save()
+        self.processes.barrier()
+        raise Interrupted(self.checkpoint, epoch=state.epoch, step=state.step)

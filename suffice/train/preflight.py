@@ -1,0 +1,40 @@
+"""What can be refused before a training begins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from suffice.data.dataset import Dataset
+from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.train.settings import Training
+
+
+def refuse(dataset: Dataset, training: Training, *, checkpoint: Path | None, resume: bool) -> None:
+    """Raise what is wrong with a training that has not begun.
+
+    Raises:
+        DataError: if the training or the validation split has no rows.
+        ConfigError: if the augmentation does not fit the data, or resume has no checkpoint.
+        CheckpointError: if the checkpoint is not there to resume, or cannot be written.
+    """
+    for name, split in (("training", dataset.train), ("validation", dataset.validation)):
+        if len(split) == 0:
+            raise DataError(f"the {name} split of {dataset.name} has no rows; give at least one.")
+    if training.augment is not None and dataset.train.inputs.dim() != 4:
+        raise ConfigError(
+            f"augment={training.augment!r} is for images, {dataset.name} has tokens; give None."
+        )
+    if checkpoint is None:
+        if resume:
+            raise ConfigError("resume=True without a checkpoint; give the file to resume from.")
+        return
+    if resume and not checkpoint.exists():
+        raise CheckpointError(
+            f"{checkpoint} does not exist, so there is nothing to resume; run without resume."
+        )
+    if not os.access(checkpoint.absolute().parent, os.W_OK | os.X_OK):
+        raise CheckpointError(
+            f"the folder of {checkpoint} does not exist or cannot be written; make it, or give "
+            "another."
+        )

@@ -1,0 +1,208 @@
+"""How a long run tells where it is: a bar on a terminal, plain lines elsewhere, or nothing.
+
+One display lives across many trainings: `cell` begins the next one, `step` says how far it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+from rich.progress import Progress as RichProgress
+
+from suffice.train.distributed import current
+
+
+class Progress(Protocol):
+    """What `fit` and `compare` call."""
+
+    def cell(self, description: str) -> None:
+        """Begin the next piece of work, whole or not the one before."""
+
+    def step(self, done: int, total: int) -> None:
+        """Say how much of the cell is done; cheap enough for every optimiser step."""
+
+    def say(self, text: str) -> None:
+        """Replace the remark beside the cell, such as its latest loss."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def cell(self, description: str) -> None:
+        """Show nothing."""
+
+    def step(self, done: int, total: int) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
+
+class _Display(ABC):
+    """Counts cells and steps, and draws at most once per interval.
+
+    Args:
+        console: where to draw.
+        cells: pieces of work in all, those done before included.
+        done: cells that were done before; they do not enter the estimate of time.
+        interval: seconds between two drawings.
+        clock: seconds from any origin.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        cells: int,
+        done: int,
+        interval: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.console = console
+        self._cells = cells
+        self._before = done
+        self._begun = done
+        self._share = 0.0
+        self._description = ""
+        self._text = ""
+        self._interval = interval
+        self._clock = clock
+        self._started = clock()
+        self._due = self._started + interval
+
+    def cell(self, description: str) -> None:
+        """Begin the next cell."""
+        self._begun += 1
+        self._share = 0.0
+        self._description, self._text = description, ""
+
+    def step(self, done: int, total: int) -> None:
+        """Note how much of the cell is done and draw when it is time."""
+        self._share = done / total
+        if self._clock() >= self._due:
+            self._due = self._clock() + self._interval
+            self.draw()
+
+    def say(self, text: str) -> None:
+        """Note the remark; the next drawing shows it."""
+        self._text = text
+
+    @abstractmethod
+    def draw(self) -> None:
+        """Show the state now."""
+
+    @property
+    def title(self) -> str:
+        """The cell and its number among many."""
+        number = f"cell {max(self._begun, 1)}/{self._cells}" if self._cells > 1 else ""
+        return f"{number} {self._description}".strip() or "training"
+
+    @property
+    def finished(self) -> float:
+        """Cells that are done, the share of the present one included."""
+        return max(self._begun - 1, self._before) + self._share
+
+    @property
+    def left(self) -> str:
+        """The time left, from the pace so far; question marks before there is one."""
+        here = self.finished - self._before
+        if here <= 0.0:
+            return "?:?? left"
+        pace = (self._clock() - self._started) / here
+        seconds = round(pace * max(self._cells - self.finished, 0.0))
+        hours, minutes = divmod(seconds // 60, 60)
+        clock = f"{hours}:{minutes:02}" if hours else f"{minutes}"
+        return f"{clock}:{seconds % 60:02} left"
+
+
+class Lines(_Display):
+    """One plain line per interval, for logs and pipes."""
+
+    def draw(self) -> None:
+        """Print a line."""
+        share = self.finished / self._cells
+        parts = [self.title, self._text, f"{share:.0%}", self.left]
+        line = ", ".join(part for part in parts if part)
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class Bar(_Display):
+    """A rich progress bar over all cells.
+
+    It is redrawn from `step` alone: a refreshing thread would take time from small models.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        cells: int,
+        done: int,
+        interval: float,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(console, cells=cells, done=done, interval=interval, clock=clock)
+        self.rich = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            TextColumn("{task.fields[text]}", markup=False),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self.rich.add_task("", total=cells, left="", text="")
+
+    def draw(self) -> None:
+        """Redraw the bar."""
+        self.rich.update(
+            self._task,
+            completed=self.finished,
+            description=self.title,
+            left=self.left,
+            text=self._text,
+            refresh=True,
+        )
+
+    def cell(self, description: str) -> None:
+        """Begin the next cell and show it at once."""
+        super().cell(description)
+        self.draw()
+
+
+@contextlib.contextmanager
+def show(
+    console: Console,
+    *,
+    cells: int = 1,
+    done: int = 0,
+    quiet: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Progress]:
+    """Give the display that fits the console, for the time of the block.
+
+    A bar with the time left on a terminal, one line every ten seconds elsewhere; nothing when
+    quiet and in all processes but the first.
+
+    Args:
+        console: where to draw.
+        cells: pieces of work in all, those done before included.
+        done: cells that were done before, in an earlier session.
+        quiet: whether to show nothing.
+        clock: seconds from any origin.
+    """
+    if quiet or not current().is_main:
+        yield Silent()
+    elif console.is_terminal:
+        bar = Bar(console, cells=cells, done=done, interval=0.25, clock=clock)
+        with bar.rich:
+            yield bar
+    else:
+        yield Lines(console, cells=cells, done=done, interval=10.0, clock=clock)

@@ -1,0 +1,184 @@
+"""Flags never change the maths: not the op, the batch, a mode, strides or what ran before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice import Attention, attend
+from suffice.ops import OPS
+from suffice.ops import where as masks_kept
+from suffice.patterns import Causal, Full
+from suffice.testing import assert_close, bits, documents, normal, padded
+
+from .mechanisms import CROSS, D_MODEL, LENGTH, NAMES, SPECS, layer_of
+from .oracle import oracle
+
+DTYPES = (torch.float32, torch.float64)
+
+
+def data_of(name):
+    """What may restrict a call of this mechanism."""
+    valid, segments = padded(4, LENGTH, "inside"), documents(4, LENGTH)
+    cases = {
+        "plain": {},
+        "valid": {"valid": valid},
+        "segments": {"segments": segments},
+        "both": {"valid": valid, "segments": segments},
+    }
+    if not SPECS[name].mixing.mixes:
+        cases["mask"] = {"mask": bits(4, 1, LENGTH, LENGTH, seed=7)}
+    return cases
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_op_agrees_with_the_reference(name, dtype):
+    x = normal(4, LENGTH, D_MODEL, seed=1, dtype=dtype)
+    shared = SPECS[name].kv_heads < SPECS[name].num_heads
+    for data in data_of(name).values():
+        want = layer_of(name, dtype=dtype, impl="reference")(x, **data)
+        for impl in OPS:
+            if impl != "folded" or shared:
+                assert_close(layer_of(name, dtype=dtype, impl=impl)(x, **data), want, n=D_MODEL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_modes(name):
+    for data in data_of(name).values():
+        x = normal(4, LENGTH, D_MODEL, seed=1, dtype=torch.float32)
+        layer = layer_of(name, dtype=torch.float32)
+        want = layer.train()(x, **data)
+        assert_close(layer.eval()(x, **data), want, "exact")
+        with torch.no_grad():
+            assert_close(layer(x, **data), want, n=D_MODEL)
+        with torch.inference_mode():
+            inside = layer(x, **data).clone()
+        assert_close(inside, want, n=D_MODEL)
+        layer.requires_grad_(requires_grad=False)
+        assert_close(layer(x, **data), want, n=D_MODEL)
+        assert_close(layer(x.requires_grad_(), **data), want, n=D_MODEL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_first_call_in_inference_mode_does_not_spoil_training(name):
+    """Masks are kept between calls; one made in inference mode could not be saved for backward."""
+    masks_kept._kept_mask.cache_clear()
+    masks_kept._kept_restriction.cache_clear()
+    for data in data_of(name).values():
+        x = normal(4, LENGTH, D_MODEL, seed=1)
+        layer = layer_of(name, impl="matmul")
+        with torch.inference_mode():
+            layer(x, **data)
+        layer(x.clone().requires_grad_(), **data).square().sum().backward()
+        assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batch_size_order_and_mates(name):
+    x = normal(4, LENGTH, D_MODEL, seed=1)
+    layer = layer_of(name)
+    for data in data_of(name).values():
+        whole = layer(x, **data)
+        for row in range(4):
+            one = {key: value[row : row + 1] for key, value in data.items()}
+            assert_close(layer(x[row : row + 1], **one), whole[row : row + 1])
+        turned = {key: value.flip(0) for key, value in data.items()}
+        assert_close(layer(x.flip(0), **turned), whole.flip(0))
+        x_other = torch.cat([x[:1], 100 * x[1:]])
+        assert_close(layer(x_other, **data)[:1], whole[:1])
+
+
+def strided(x: torch.Tensor) -> list[torch.Tensor]:
+    """The same numbers in other memory layouts."""
+    apart = torch.stack([x, -x], dim=-1)[..., 0]
+    swapped = x.transpose(0, 1).contiguous().transpose(0, 1)
+    columns = x.mT.contiguous().mT
+    slice_of = torch.cat([x, x], dim=1)[:, : x.shape[1]]
+    return [apart, swapped, columns, slice_of]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_strides(name):
+    x = normal(4, LENGTH, D_MODEL, seed=1)
+    layer = layer_of(name)
+    for data in data_of(name).values():
+        want = layer(x, **data)
+        for same in strided(x):
+            assert_close(layer(same, **data), want)
+        odd = {key: torch.stack([value, value], dim=-1)[..., 0] for key, value in data.items()}
+        assert_close(layer(x, **odd), want)
+    row = x[:1].expand(4, -1, -1)
+    assert_close(layer(row), layer(row.contiguous()))
+
+
+@pytest.mark.parametrize("name", CROSS)
+def test_memory_strides_and_batch(name):
+    x, memory = normal(4, 3, D_MODEL, seed=1), normal(4, LENGTH, D_MODEL, seed=2)
+    layer = layer_of(name)
+    want = layer(x, memory)
+    for same in strided(memory):
+        assert_close(layer(x, same), want)
+    for row in range(4):
+        assert_close(layer(x[row : row + 1], memory[row : row + 1]), want[row : row + 1])
+
+
+@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize("pattern", [Full(), Causal()], ids=repr)
+@pytest.mark.parametrize("keys", [7, 12])
+def test_strides_through_attend(impl, pattern, keys):
+    q, k, v = (
+        normal(2, 4, 7, 8, seed=1),
+        normal(2, 2, keys, 8, seed=2),
+        normal(2, 2, keys, 8, seed=3),
+    )
+    want = oracle(q, k, v, pattern.mask(7, keys))
+    assert_close(attend(q, k, v, pattern=pattern, impl=impl), want)
+    layouts = [
+        lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+        lambda x: x.mT.contiguous().mT,
+        lambda x: torch.stack([x, -x], dim=-1)[..., 0],
+        lambda x: x.flip(0).flip(0).as_strided(x.shape, x.stride()),
+    ]
+    for layout in layouts:
+        assert_close(attend(layout(q), layout(k), layout(v), pattern=pattern, impl=impl), want)
+    shared = k[:1].expand(2, -1, -1, -1)
+    assert_close(
+        attend(q, shared, shared, pattern=pattern, impl=impl),
+        oracle(q, shared, shared, pattern.mask(7, keys)),
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_earlier_calls_leave_no_trace(name):
+    """Plans and masks are kept by size: another size, mode or data in between changes nothing."""
+    x = normal(4, LENGTH, D_MODEL, seed=1)
+    layer = layer_of(name)
+    first = {key: layer(x, **data) for key, data in data_of(name).items()}
+    for length in (1, 4, 7):
+        layer(x[:, :length])
+    for key, data in reversed(data_of(name).items()):
+        assert_close(layer(x, **data), first[key], "exact")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inputs_are_not_changed(name):
+    x = normal(4, LENGTH, D_MODEL, seed=1)
+    for data in data_of(name).values():
+        kept = {key: value.clone() for key, value in {"x": x, **data}.items()}
+        state = {key: value.clone() for key, value in layer_of(name).state_dict().items()}
+        layer = layer_of(name)
+        layer(x, **data)
+        assert all(torch.equal(kept[key], value) for key, value in {"x": x, **data}.items())
+        assert all(torch.equal(state[key], value) for key, value in layer.state_dict().items())
+
+
+def test_dropout_acts_in_training_only_and_by_the_seed():
+    layer = Attention(SPECS["standard"].__class__(d_model=D_MODEL, num_heads=3, dropout=0.5))
+    x = normal(4, LENGTH, D_MODEL, seed=1, dtype=torch.float32)
+    assert_close(layer.eval()(x), layer(x), "exact")
+    torch.manual_seed(0)
+    dropped = layer.train()(x)
+    assert not torch.equal(dropped, layer.eval()(x))
+    torch.manual_seed(0)
+    assert_close(layer.train()(x), dropped, "exact")

@@ -1,0 +1,137 @@
+"""T6 e-f, T7: nothing stored at a padded position influences a real output, in any mechanism."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice import attend
+from suffice.ops import OPS
+from suffice.patterns import Causal, Full
+from suffice.testing import assert_close, bits, normal, padded
+
+from .mechanisms import CROSS, D_MODEL, LENGTH, NAMES, layer_of
+
+SIDES = ("left", "right", "inside")
+POISONS = (float("nan"), float("inf"), float("-inf"), 1e30)
+
+
+def value_and_gradients(layer, x, valid, *memory):
+    inputs = [t.clone().requires_grad_() for t in (x, *memory)]
+    out = layer(*inputs, valid=valid)
+    real = out if memory else out[valid]
+    return [
+        real.detach(),
+        *torch.autograd.grad(real.square().sum(), [*inputs, *layer.parameters()]),
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_content_of_padding_never_matters(name, side, dtype):
+    layer = layer_of(name, dtype=dtype)
+    x, valid = normal(4, LENGTH, D_MODEL, seed=1, dtype=dtype), padded(4, LENGTH, side)
+    want = value_and_gradients(layer, x, valid)
+    assert torch.equal(want[1][~valid], torch.zeros_like(want[1][~valid]))
+    for poison in POISONS:
+        poisoned = x.masked_fill(~valid[..., None], poison)
+        for got, clean in zip(value_and_gradients(layer, poisoned, valid), want, strict=True):
+            assert_close(got, clean, "exact")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("impl", ["reference", "fused", "matmul"])
+def test_in_every_op(name, impl):
+    layer = layer_of(name, impl=impl)
+    x, valid = normal(4, LENGTH, D_MODEL, seed=1), padded(4, LENGTH, "inside")
+    want = value_and_gradients(layer, x, valid)
+    poisoned = x.masked_fill(~valid[..., None], float("nan"))
+    for got, clean in zip(value_and_gradients(layer, poisoned, valid), want, strict=True):
+        assert_close(got, clean, "exact")
+
+
+@pytest.mark.parametrize("name", CROSS)
+@pytest.mark.parametrize("side", SIDES)
+def test_content_of_padded_memory_never_matters(name, side):
+    layer = layer_of(name)
+    x, memory = normal(4, 3, D_MODEL, seed=1), normal(4, LENGTH, D_MODEL, seed=2)
+    valid = padded(4, LENGTH, side)
+    want = value_and_gradients(layer, x, valid, memory)
+    for poison in POISONS:
+        poisoned = memory.masked_fill(~valid[..., None], poison)
+        got = value_and_gradients(layer, x, valid, poisoned)
+        for a, b in zip(got, want, strict=True):
+            assert_close(a, b, "exact")
+
+
+@pytest.mark.parametrize("name", CROSS)
+def test_memory_padded_to_any_length(name):
+    """T6 d, of one layer: the same memory padded to five lengths gives the same outputs."""
+    layer = layer_of(name)
+    x, memory = normal(2, 3, D_MODEL, seed=1), normal(2, 4, D_MODEL, seed=2)
+    want = layer(x, memory)
+    for length in range(5, LENGTH + 1):
+        wide = torch.full((2, length, D_MODEL), float("nan"), dtype=torch.float64)
+        wide[:, :4] = memory
+        valid = (torch.arange(length) < 4).expand(2, -1)
+        assert_close(layer(x, wide, valid=valid), want)
+        assert_close(layer(x, wide.roll(2, 1), valid=valid.roll(2, 1)), want)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("rows", [1, 4])
+def test_batch_of_padded_rows_equals_single_rows(name, side, rows):
+    """T6 f: one padded row alone is as good as four."""
+    layer = layer_of(name)
+    x, valid = normal(4, LENGTH, D_MODEL, seed=1), padded(4, LENGTH, side)
+    x, valid = x[-rows:], valid[-rows:]
+    out = layer(x, valid=valid)
+    for row, keep, got in zip(x, valid, out, strict=True):
+        assert_close(got[keep], layer(row[keep][None])[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pooling_over_real_outputs_ignores_padding(name):
+    """T6 e: what a classifier averages does not depend on how far a row was padded."""
+    layer = layer_of(name)
+    x = normal(2, 4, D_MODEL, seed=1)
+    want = layer(x).mean(dim=1)
+    for length in (5, 7, LENGTH):
+        wide = torch.cat([x, torch.full((2, length - 4, D_MODEL), 1e30).double()], dim=1)
+        valid = (torch.arange(length) < 4).expand(2, -1)
+        out = layer(wide, valid=valid)
+        assert torch.isfinite(out).all()
+        assert_close((out * valid[..., None]).sum(1) / 4, want)
+
+
+@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize("pattern", [Full(), Causal()], ids=repr)
+@pytest.mark.parametrize("poison", POISONS)
+def test_attend_reads_no_key_that_nobody_may_see(impl, pattern, poison):
+    """Part 1, 4: through valid, through a mask, through documents, through all of them."""
+    q, k, v = (normal(2, h, 6, 4, seed=h) for h in (4, 2, 2))
+    hidden = torch.zeros(2, 6, dtype=torch.bool)
+    hidden[0, :2] = hidden[1, 3] = True
+    numbers = hidden.long()
+    mask = bits(2, 4, 6, 6, seed=3) & ~hidden[:, None, None, :]
+    spellings = (
+        {"valid": ~hidden},
+        {"mask": ~hidden[:, None, None, :].expand(2, 1, 6, 6)},
+        {"mask": mask},
+        {"segments": (torch.zeros(2, 6, dtype=torch.long), numbers)},
+        {"valid": ~hidden, "mask": bits(2, 1, 6, 6, seed=3)},
+    )
+    for data in spellings:
+        outputs = []
+        for content in (0.0, poison):
+            inputs = [q.clone()]
+            for x in (k, v):
+                inputs.append(x.masked_fill(hidden[:, None, :, None], content))
+            for x in inputs:
+                x.requires_grad_()
+            out = attend(*inputs, pattern=pattern, impl=impl, **data)
+            outputs.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+        for got, want in zip(outputs[1], outputs[0], strict=True):
+            assert_close(got, want, "exact")

@@ -1,0 +1,52 @@
+"""What holds for every test: poisoned memory, one seed, and a record of every matched raise."""
+
+from __future__ import annotations
+
+import matplotlib  # noqa: F401 - imported before torch.empty is poisoned below
+import pytest
+import torch
+from _pytest.raises import RaisesExc
+
+from tests.meta.raises import MATCHED, statement_of
+
+_leave = RaisesExc.__exit__
+
+
+def _record(self, kind, error, trace):
+    """Leave `pytest.raises`, and note which raise statement a match= was held against."""
+    matched = _leave(self, kind, error, trace)
+    if matched and self.match is not None:
+        where = statement_of(trace)
+        if where is not None:
+            MATCHED.add(where)
+    return matched
+
+
+RaisesExc.__exit__ = _record
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """Start every test from the same random state."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def poison(monkeypatch):
+    """Fill memory that torch leaves uninitialised with NaN: who reads it is found out."""
+
+    def poisoned(make):
+        def filled(*args, **kwargs):
+            tensor = make(*args, **kwargs)
+            return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
+
+        return filled
+
+    monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
+    monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
+    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
+
+
+def pytest_collection_modifyitems(config, items):
+    """Count the raises last, when every other test has run."""
+    items.sort(key=lambda item: item.path.name == "test_raises.py")

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from suffice.measure import machine
+from suffice.measure.machine import machine_facts, software_versions, source_commit
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+def git(folder, *arguments):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    who = ["-c", "user.name=n", "-c", "user.email=e@x"]
+    answer = subprocess.run(
+        ["git", *who, "-C", str(folder), *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    return answer.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return package
+
+
+def test_facts_of_this_machine():
+    facts = machine_facts()
+    assert set(facts) == {"cpu", "cores", "threads", "memory_bytes", "platform", "gpu"}
+    assert facts["cores"] == os.cpu_count()
+    assert facts["threads"] == torch.get_num_threads()
+    assert facts["memory_bytes"] is None or facts["memory_bytes"] > 2**28
+
+
+def test_nothing_personal_is_told(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    told = " ".join(map(str, [*machine_facts().values(), *software_versions().values()])).split()
+    assert socket.gethostname() not in told
+    assert getpass.getuser() not in told
+    assert str(Path.home()) not in " ".join(told)
+
+
+def test_the_gpu_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
+    assert machine_facts()["gpu"] == "Some GPU"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert machine_facts()["gpu"] is None
+
+
+def test_versions():
+    versions = software_versions()
+    assert versions["python"] == platform.python_version()
+    assert versions["torch"] == torch.__version__
+    assert set(versions) == {"python", "torch", "numpy", "suffice"}
+    assert machine._version("surely-not-installed-here") is None
+
+
+def test_the_processor_is_read_from_the_system(tmp_path, monkeypatch):
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: Other\n")
+    assert machine._cpu_model(info) == "Some CPU @ 2 GHz"
+    monkeypatch.setattr(platform, "processor", lambda: "fallback")
+    assert machine._cpu_model(tmp_path / "absent") == "fallback"
+    info.write_text("processor: 0\n")
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert machine._cpu_model(info) is None
+
+
+def test_memory_is_none_where_the_system_does_not_tell(monkeypatch):
+    monkeypatch.setattr(os, "sysconf_names", {})
+    assert machine._memory_bytes() is None
+
+
+@needs_git
+def test_the_commit_of_a_checkout(checkout):
+    assert source_commit(checkout) == git(checkout, "rev-parse", "HEAD")
+
+
+@needs_git
+def test_a_changed_checkout_is_dirty(checkout):
+    (checkout / "__init__.py").write_text("changed = 1\n")
+    assert source_commit(checkout) == git(checkout, "rev-parse", "HEAD") + "-dirty"
+
+
+@needs_git
+def test_a_tag_does_not_replace_the_commit(checkout):
+    git(checkout, "tag", "-a", "v1", "-m", "one")
+    assert source_commit(checkout) == git(checkout, "rev-parse", "HEAD")
+
+
+@needs_git
+def test_another_repository_in_the_environment_is_not_asked(checkout, monkeypatch):
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+    assert source_commit(checkout) is not None
+
+
+@needs_git
+def test_a_package_installed_inside_a_checkout_has_no_commit(checkout):
+    installed = checkout.parent / "venv" / "package"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("")
+    assert source_commit(installed) is None
+
+
+def test_no_checkout_or_no_git_gives_none(tmp_path, monkeypatch):
+    assert source_commit(tmp_path / "absent") is None
+    monkeypatch.setenv("PATH", "")
+    assert source_commit(tmp_path) is None

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from suffice.errors import ConfigError
+from suffice.measure.paper import PaperRow, paper_row, paper_table_of, paper_tables
+
+LAYER = {  # parameters with biases, from d_model and length
+    "standard": lambda d, length: 4 * (d * d + d),
+    "optimised": lambda d, length: 3 * (d * d + d),
+    "efficient": lambda d, length: 2 * (d * d + d),
+    "super_attention": lambda d, length: 2 * (d * d + d) + length * length + length,
+}
+
+
+def every_row() -> list[PaperRow]:
+    rows = [
+        paper_row(table, mechanism, heads)
+        for table in paper_tables()
+        for mechanism in LAYER
+        for heads in (1, 2, 4, 8)
+    ]
+    return [row for row in rows if row is not None]
+
+
+def test_a_row_with_every_figure():
+    assert paper_row("cifar100", "super_attention", 8) == PaperRow(
+        table="cifar100",
+        source="v2 table 6",
+        mechanism="super_attention",
+        num_heads=8,
+        d_model=256,
+        length=257,
+        num_layers=8,
+        parameters_layer=197_890,
+        seconds_per_epoch=20.28,
+        train_accuracy=0.5868,
+        train_loss=1.50,
+        train_top5=0.8651,
+        test_accuracy=0.3597,
+        test_loss=2.84,
+        test_top5=0.6429,
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "mechanism", "heads", "accuracy", "seconds"),
+    [
+        ("mnist", "standard", 1, 0.9802, 8.15),
+        ("mnist", "efficient", 4, 0.9827, 7.05),
+        ("imdb", "super_attention", 4, 0.7834, 0.299),
+        ("amazon", "optimised", 2, 0.5293, 14.67),
+        ("mnist_v1", "standard", 2, 0.875, 40.43),
+    ],
+)
+def test_figures_as_printed(table, mechanism, heads, accuracy, seconds):
+    row = paper_row(table, mechanism, heads)
+    assert (row.test_accuracy, row.seconds_per_epoch) == (accuracy, seconds)
+
+
+def test_all_tables_are_complete():
+    counts = dict.fromkeys(paper_tables(), 0)
+    for row in every_row():
+        counts[row.table] += 1
+    assert counts == {"mnist": 12, "imdb": 12, "amazon": 12, "cifar100": 16, "mnist_v1": 8}
+
+
+def test_every_parameter_count_follows_from_width_and_length():
+    for row in every_row():
+        assert row.parameters_layer == LAYER[row.mechanism](row.d_model, row.length), row
+
+
+def test_only_cifar100_has_top5():
+    for row in every_row():
+        assert (row.test_top5 is not None) == (row.table == "cifar100")
+        assert (row.train_top5 is not None) == (row.table == "cifar100")
+
+
+@pytest.mark.parametrize(("mechanism", "heads"), [("gqa", 4), ("standard", 3), ("super", 4)])
+def test_what_the_paper_does_not_have_is_none(mechanism, heads):
+    assert paper_row("mnist", mechanism, heads) is None
+
+
+def test_an_unknown_table_is_refused():
+    with pytest.raises(ConfigError, match="unknown table of the paper 'minst'; did you mean"):
+        paper_row("minst", "standard", 1)
+
+
+@pytest.mark.parametrize(
+    ("task", "recipe", "table"),
+    [
+        ("mnist", "mnist_vit_v2", "mnist"),
+        ("mnist", "mnist_vit_v1", "mnist_v1"),
+        ("imdb", "imdb_paper", "imdb"),
+        ("imdb", "imdb_v1", None),
+        ("digits", "digits_vit", None),
+    ],
+)
+def test_the_table_of_a_task(task, recipe, table):
+    assert paper_table_of(task, recipe) == table

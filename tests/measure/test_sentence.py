@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from suffice.measure.results import Speed
+from suffice.measure.sentence import decision, notes, sentence, verdict_record
+from suffice.measure.verdict import judge
+
+from .synthetic import from_accuracies, make_cell, make_results
+
+SURE = [0.970, 0.971, 0.969, 0.970, 0.970]
+NEAR = [0.968, 0.970, 0.967, 0.968, 0.967]
+LOST = [0.900, 0.902, 0.899, 0.900, 0.899]
+WILD = [0.995, 0.930, 0.990, 0.940, 0.980]
+
+
+def say(results, **options) -> str:
+    return sentence(judge(results, **options), results)
+
+
+def test_the_winner_is_named_with_all_its_numbers():
+    cells = []
+    for name, values, flops in (("standard", SURE, 1000), ("efficient", NEAR, 520)):
+        cells += [make_cell(name, 4, s, test_accuracy=v, flops=flops) for s, v in enumerate(values)]
+    speeds = [
+        Speed(mechanism=n, num_heads=4, latency=(t, t, 9.0), batch_size=1, peak_bytes=1)
+        for n, t in (("standard", 1.0), ("efficient", 0.61))
+    ]
+    # differences -.002 -.001 -.002 -.002 -.003: mean -.002, sd .000707, half width .00088
+    assert say(make_results(cells, speeds)) == (
+        "efficient (4 heads) suffices: test accuracy 96.8% (sd 0.1, 5 seeds) against standard's "
+        "97.0% (sd 0.1, 5 seeds), difference -0.20 points, 95% CI [-0.29, -0.11], margin 1.0; "
+        "it needs 0.52x the FLOPs and 0.61x the time."
+    )
+
+
+def test_without_speeds_or_flops_the_parameters_are_told():
+    cells = [
+        make_cell(seed=s, test_accuracy=v, flops=0, parameters=40_000) for s, v in enumerate(SURE)
+    ]
+    cells += [
+        make_cell("a", seed=s, test_accuracy=v, flops=0, parameters=20_000)
+        for s, v in enumerate(NEAR)
+    ]
+    text = say(make_results(cells), cost="parameters")
+    assert text.endswith("it needs 0.62x the parameters.")
+
+
+def test_speeds_of_different_rounds_are_not_divided():
+    results = from_accuracies({"standard": SURE, "a": NEAR})
+    speeds = [
+        Speed(mechanism=n, num_heads=1, latency=t, batch_size=1, peak_bytes=1)
+        for n, t in (("standard", (1.0, 1.0)), ("a", (0.5,)))
+    ]
+    text = say(make_results(results.cells, speeds))
+    assert text.endswith("it needs 0.90x the FLOPs.")
+
+
+def test_undecided_names_the_seeds_that_are_missing():
+    text = say(from_accuracies({"standard": SURE, "a": WILD}))
+    verdict = judge(from_accuracies({"standard": SURE, "a": WILD}))
+    more = verdict.winner.more_seeds
+    assert text.startswith(f"undecided: about {more} more seeds; a (1 head) may suffice: test ac")
+    assert "(sd 3.0, 5 seeds)" in text
+
+
+def test_one_missing_seed_is_singular():
+    results = from_accuracies({"standard": [0.9, 0.91], "a": [0.93, 0.94]})
+    assert decision(judge(results).winner) == "undecided: about 1 more seed"
+
+
+def test_a_single_seed_is_said_to_give_no_interval():
+    text = say(from_accuracies({"standard": [0.97], "a": [0.96]}))
+    assert text == (
+        "undecided: a single seed gives no interval, train 5; a (1 head) may suffice: "
+        "test accuracy 96.0% (1 seed) against standard's 97.0% (1 seed), difference -1.00 points, "
+        "no interval from one seed, margin 1.0; it needs 0.90x the FLOPs."
+    )
+
+
+def test_a_mean_at_the_margin_is_said_to_stay_undecided():
+    moved = [v - 0.01 + e for v, e in zip(SURE, (0.001, -0.001, 0, 0.001, -0.001), strict=True)]
+    text = say(from_accuracies({"standard": SURE, "a": moved}))
+    assert text.startswith(
+        "undecided: more seeds will not decide it at this margin (up to 1000 more, if mean and sd"
+    )
+
+
+def test_no_shared_seed_is_said():
+    cells = [make_cell("standard", 1, 0), make_cell("a", 1, 1, flops=1)]
+    text = say(make_results(cells))
+    assert text == (
+        "undecided: the baseline has no seed in common with it at this number of heads; "
+        "a (1 head) may suffice: test accuracy 97.6% (1 seed), margin 1.0; "
+        "it needs 0.00x the FLOPs."
+    )
+
+
+def test_the_baseline_stays_with_the_nearest_and_its_distance():
+    lower = [v - 0.02 for v in LOST]
+    text = say(from_accuracies({"standard": SURE, "a": LOST, "b": lower}))
+    assert text.startswith(
+        "standard stays: no cheaper mechanism suffices; the nearest, a (1 head), has test "
+        "accuracy 90.0% (sd 0.1, 5 seeds) against standard's 97.0% (sd 0.1, 5 seeds), "
+        "difference -7.00 points, 95% CI [-7.09, -6.91], margin 1.0."
+    )
+
+
+def test_the_baseline_stays_when_nothing_cheaper_was_there():
+    text = say(from_accuracies({"standard": SURE}))
+    assert text == (
+        "standard stays: nothing cheaper by flops was compared; "
+        "standard (1 head) has test accuracy 97.0% (sd 0.1, 5 seeds)."
+    )
+
+
+def test_no_difference_is_not_sold_as_equality():
+    shaken = [v + e for v, e in zip(SURE, (0.001, -0.002, 0.002, 0, -0.001), strict=True)]
+    results = from_accuracies({"standard": SURE, "a": shaken})
+    first, *_ = notes(judge(results), results)
+    assert first.startswith("Not shown that a (1 head) is better or worse than standard (paired t")
+    assert first.endswith("p = 1); that none was found is no proof of equality.")
+
+
+@pytest.mark.parametrize(("sign", "word"), [(1, "better"), (-1, "worse")])
+def test_a_difference_inside_the_margin_is_told(sign, word):
+    moved = [v + sign * (0.004 + e) for v, e in zip(SURE, (1e-4, 0, 0, 1e-4, 0), strict=True)]
+    results = from_accuracies({"standard": SURE, "a": moved})
+    verdict = judge(results)
+    assert verdict.outcome == "suffices"
+    assert notes(verdict, results)[0].startswith(f"a (1 head) is {word} than standard (paired t-")
+
+
+def test_an_untested_difference_is_told():
+    results = from_accuracies({"standard": [0.97], "a": [0.96]})
+    assert notes(judge(results), results)[0] == (
+        "Whether a (1 head) differs from standard was not tested; it takes 3 seeds."
+    )
+
+
+def test_a_better_baseline_with_other_heads_is_told():
+    results = from_accuracies({"standard@1": LOST, "a@1": LOST, "standard@4": SURE, "a@4": LOST})
+    assert notes(judge(results), results)[1] == (
+        "Mechanisms are compared at equal heads: standard (4 heads) has 97.0% (sd 0.1, 5 seeds), "
+        "which was not held against a (1 head)."
+    )
+
+
+def test_the_best_baseline_heads_need_no_note():
+    results = from_accuracies({"standard@1": LOST, "standard@4": SURE, "a@4": NEAR})
+    assert not any("equal heads" in note for note in notes(judge(results), results))
+
+
+def test_cheaper_undecided_ones_are_told():
+    results = from_accuracies({"standard": SURE, "a": NEAR, "b": WILD})
+    found = notes(judge(results), results)
+    assert any(note.startswith("b (1 head) is undecided: about ") for note in found)
+    assert not any(note.startswith("a (1 head) is undecided") for note in found)
+
+
+def test_seeds_without_a_partner_are_told():
+    results = from_accuracies({"standard": SURE, "a": NEAR[:3]})
+    assert "a (1 head) and standard share 3 seeds; not in both, so not paired: 3, 4." in notes(
+        judge(results), results
+    )
+
+
+def test_scope_and_missing_correction_are_always_told():
+    results = from_accuracies({"standard": SURE, "a": NEAR, "b": NEAR})
+    found = notes(judge(results), results)
+    assert "uncorrected for the 2 compared" in found[-2]
+    assert found[-1].startswith("The seeds vary weights and data order on digits; other data")
+    alone = from_accuracies({"standard": SURE, "a": NEAR})
+    assert not any("uncorrected" in note for note in notes(judge(alone), alone))
+
+
+def test_the_record_is_json_with_sentence_and_notes():
+    results = from_accuracies({"standard": SURE, "a": NEAR})
+    verdict = judge(results)
+    record = json.loads(json.dumps(verdict_record(verdict, results), allow_nan=False))
+    assert record["sentence"] == sentence(verdict, results)
+    assert record["notes"] == notes(verdict, results)
+    assert record["outcome"] == "suffices"
+    assert record["comparisons"][0]["difference"]["n"] == 5
+    assert record["accuracies"]["1"]["mean"] == pytest.approx(0.97, abs=1e-12)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from suffice.errors import ConfigError
+from suffice.measure.statistics import (
+    half_width,
+    holm,
+    pair,
+    paired_p,
+    seeds_needed,
+    summarise,
+    t_quantile,
+)
+
+
+def test_summary_of_a_worked_example():
+    # 0.95 t interval with 4 degrees of freedom: t = 2.7764451
+    summary = summarise([0.96, 0.97, 0.98, 0.97, 0.97])
+    assert summary.n == 5
+    assert summary.mean == pytest.approx(0.97, abs=1e-15)
+    assert summary.sd == pytest.approx(0.0070710678, abs=1e-9)
+    assert summary.high - summary.mean == pytest.approx(2.7764451 * 0.0070710678 / 5**0.5, abs=1e-9)
+    assert summary.mean - summary.low == pytest.approx(summary.high - summary.mean, abs=1e-15)
+
+
+def test_summary_agrees_with_scipy():
+    values = list(np.random.default_rng(0).normal(size=9))
+    low, high = stats.t.interval(0.9, 8, loc=np.mean(values), scale=stats.sem(values))
+    summary = summarise(values, level=0.9)
+    assert (summary.low, summary.high) == pytest.approx((low, high), abs=1e-12)
+
+
+def test_one_value_has_no_interval():
+    summary = summarise([0.97])
+    assert (summary.n, summary.mean) == (1, 0.97)
+    assert (summary.sd, summary.low, summary.high) == (None, None, None)
+
+
+def test_equal_values_have_an_interval_of_their_own_value():
+    summary = summarise([0.1] * 7)
+    assert (summary.mean, summary.sd, summary.low, summary.high) == (0.1, 0.0, 0.1, 0.1)
+
+
+def test_values_equal_but_for_rounding_have_no_spread():
+    assert summarise([0.97 - 0.95, 0.96 - 0.94, 0.03 - 0.01]).sd == 0.0
+
+
+def test_no_values_are_refused():
+    with pytest.raises(ConfigError, match="no values to summarise; give at least one"):
+        summarise([])
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
+def test_a_level_is_a_fraction(level):
+    with pytest.raises(ConfigError, match="is no confidence; give a value between 0 and 1"):
+        summarise([1.0, 2.0], level=level)
+
+
+@pytest.mark.parametrize("n", [2, 5, 12])
+def test_the_interval_covers_the_truth_as_often_as_it_says(n):
+    draws = np.random.default_rng(n).normal(0.97, 0.01, size=(2500, n))
+    covered = 0
+    for values in draws:
+        summary = summarise(list(values))
+        covered += summary.low <= 0.97 <= summary.high
+    assert abs(covered / 2500 - 0.95) < 4 * (0.95 * 0.05 / 2500) ** 0.5
+
+
+def test_pairing_keeps_shared_seeds_only():
+    pairing = pair({3: 0.5, 0: 0.75, 1: 1.0}, {0: 0.5, 3: 0.25, 7: 0.0})
+    assert pairing.seeds == (0, 3)
+    assert pairing.differences == (0.25, 0.25)
+    assert pairing.left_out == (1, 7)
+
+
+def test_paired_p_agrees_with_scipy():
+    a, b = np.random.default_rng(1).normal(size=(2, 6))
+    assert paired_p(list(a - b)) == pytest.approx(stats.ttest_rel(a, b).pvalue, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("differences", "p_value"),
+    [([], None), ([0.3], None), ([0.0] * 4, 1.0), ([0.01] * 4, 0.0), ([-0.01] * 4, 0.0)],
+)
+def test_paired_p_of_equal_differences(differences, p_value):
+    assert paired_p(differences) == p_value
+
+
+def test_holm_of_a_worked_example():
+    # sorted 0.005, 0.01, 0.03, 0.04: times 4, 3, 2, 1 and never falling
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02), abs=1e-15)
+
+
+def test_holm_never_passes_one_and_keeps_a_single_value():
+    assert holm([0.9, 0.8]) == (1.0, 1.0)
+    assert holm([0.03]) == (0.03,)
+    assert holm([]) == ()
+
+
+def test_holm_bounds_the_chance_of_any_false_claim():
+    p_values = np.random.default_rng(2).uniform(size=(4000, 3))
+    false = sum(min(holm(list(p))) < 0.05 for p in p_values)
+    assert abs(false / 4000 - (1 - (1 - 0.05 / 3) ** 3)) < 4 * (0.05 * 0.95 / 4000) ** 0.5
+
+
+def test_half_width_is_exactly_zero_without_spread():
+    assert half_width(0.0, 5) == 0.0
+    assert half_width(0.02, 4) == pytest.approx(t_quantile(0.95, 3) * 0.01, abs=1e-15)
+
+
+def test_seeds_needed_is_the_smallest_number_that_decides():
+    more = seeds_needed(lambda half: half < 0.005, sd=0.01, n=5)
+    by_hand = next(k for k in range(1000) if half_width(0.01, 5 + k) < 0.005)
+    assert more == by_hand == 13
+
+
+def test_seeds_needed_gives_up_at_its_cap():
+    assert seeds_needed(lambda half: half < 0.005, sd=0.01, n=5, cap=12) is None
+    assert seeds_needed(lambda half: half < 0.005, sd=0.01, n=5, cap=13) == 13
+    assert seeds_needed(lambda half: half < 0.0, sd=0.01, n=5) is None

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from suffice.errors import ConfigError
+from suffice.measure.results import Speed
+from suffice.measure.statistics import half_width, summarise
+from suffice.measure.verdict import CAP, decide, judge
+
+from .synthetic import from_accuracies, make_cell, make_results
+
+
+def spread_around(mean: float, sd: float, n: int) -> list[float]:
+    """Values with exactly this mean and sample sd."""
+    raw = np.arange(n) - (n - 1) / 2
+    return [float(x) for x in mean + raw / raw.std(ddof=1) * sd]
+
+
+def two(baseline: list[float], candidate: list[float], **changes):
+    results = from_accuracies({"standard": baseline, "efficient": candidate}, **changes)
+    return judge(results).comparisons[0]
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "word"),
+    [
+        (0.0, 0.001, "suffices"),
+        (0.02, 0.001, "suffices"),
+        (-0.005, 0.001, "suffices"),
+        (-0.01, 0.001, "undecided"),
+        (-0.009, 0.005, "undecided"),
+        (-0.011, 0.005, "undecided"),
+        (-0.02, 0.001, "does not suffice"),
+        (-0.005, 0.0, "suffices"),
+        (-0.02, 0.0, "does not suffice"),
+        (-0.01, 0.0, "undecided"),
+    ],
+)
+def test_the_whole_interval_decides(mean, sd, word):
+    assert decide(summarise(spread_around(mean, sd, 5)), 0.01)[0] == word
+
+
+def test_the_interval_is_strictly_inside_the_margin():
+    difference = summarise(spread_around(-0.004, 0.004, 5))
+    edge = -difference.low
+    assert decide(difference, edge + 1e-9)[0] == "suffices"
+    assert decide(difference, edge)[0] == "undecided"
+    assert decide(difference, -difference.high)[0] == "undecided"
+    assert decide(difference, -difference.high - 1e-9)[0] == "does not suffice"
+
+
+@pytest.mark.parametrize("mean", [-0.004, -0.016])
+def test_the_number_of_seeds_that_is_named_decides_and_one_fewer_does_not(mean):
+    word, more = decide(summarise(spread_around(mean, 0.008, 5)), 0.01)
+    assert word == "undecided"
+    assert more == 5
+    assert half_width(0.008, 5 + more) < 0.006 < half_width(0.008, 5 + more - 1)
+
+
+def test_a_mean_at_the_margin_is_never_decided():
+    assert decide(summarise(spread_around(-0.01, 0.005, 5)), 0.01) == ("undecided", None)
+    assert decide(summarise([-0.01] * 5), 0.01) == ("undecided", None)
+
+
+def test_the_number_of_seeds_is_capped():
+    near = summarise(spread_around(-0.01 + half_width(0.01, 5 + CAP) + 1e-9, 0.01, 5))
+    far = summarise(spread_around(-0.01 + half_width(0.01, 5 + CAP) - 1e-9, 0.01, 5))
+    assert decide(near, 0.01) == ("undecided", CAP)
+    assert decide(far, 0.01) == ("undecided", None)
+
+
+def test_a_single_seed_decides_nothing():
+    found = two([0.9], [0.99])
+    assert (found.sufficiency, found.more_seeds) == ("undecided", None)
+    assert (found.claim, found.p_value) == ("not tested", None)
+
+
+def test_two_equal_differences_decide_nothing_and_three_do():
+    found = two([0.9, 0.91], [0.93, 0.94])
+    assert (found.sufficiency, found.more_seeds, found.claim) == ("undecided", 1, "not tested")
+    found = two([0.9, 0.91, 0.92], [0.93, 0.94, 0.95])
+    assert (found.sufficiency, found.claim, found.p_value) == ("suffices", "better", 0.0)
+
+
+def test_exactly_equal_results_are_no_difference_and_suffice():
+    values = [0.97, 0.98, 0.96, 0.97, 0.975]
+    found = two(values, values)
+    assert (found.claim, found.p_value, found.sufficiency) == ("no difference", 1.0, "suffices")
+    assert found.difference.mean == 0.0
+
+
+@pytest.mark.parametrize("others", [1, 3])
+@pytest.mark.parametrize("family", range(4))
+@pytest.mark.parametrize("coarse", [False, True])
+def test_one_mechanism_under_several_names_differs_in_at_most_1_of_20(others, family, coarse):
+    rng = np.random.default_rng([others, family])
+    false = 0
+    for _ in range(20):
+        accuracies = {}
+        for place in range(others + 1):
+            values = np.clip(rng.normal(0.97, 0.005, size=5), 0, 1)
+            values = np.round(values * 360) / 360 if coarse else values
+            accuracies["standard" if place == 0 else f"copy{place}"] = [float(v) for v in values]
+        verdict = judge(from_accuracies(accuracies))
+        false += any(c.claim != "no difference" for c in verdict.comparisons)
+    assert false <= 1
+
+
+def test_the_rate_of_false_claims_is_below_alpha():
+    rng = np.random.default_rng(11)
+    false = 0
+    for _ in range(400):
+        draws = np.clip(rng.normal(0.9, 0.01, size=(4, 5)), 0, 1).tolist()
+        names = ["standard", "a", "b", "c"]
+        verdict = judge(from_accuracies(dict(zip(names, draws, strict=True))))
+        false += any(c.claim != "no difference" for c in verdict.comparisons)
+    assert false <= 400 * 0.01 + 3 * (400 * 0.01) ** 0.5
+
+
+@pytest.mark.parametrize(("gap", "claim"), [(0.05, "better"), (-0.05, "worse")])
+def test_five_points_at_half_a_point_of_sd_are_found(gap, claim):
+    rng = np.random.default_rng(3)
+    found = 0
+    for _ in range(20):
+        a, b = rng.normal(0.9, 0.005, size=(2, 5))
+        found += two(a.tolist(), (b + gap).tolist()).claim == claim
+    assert found >= 19
+
+
+def test_claims_are_corrected_for_their_number():
+    rng = np.random.default_rng(5)
+    standard = rng.normal(0.9, 0.002, size=5)
+    own = (standard + spread_around(0.004, 0.002, 5)).tolist()
+    alone = judge(from_accuracies({"standard": standard.tolist(), "a": own})).comparisons[0]
+    names = {"standard": standard.tolist(), "a": own}
+    names |= {f"n{i}": rng.normal(0.9, 0.002, size=5).tolist() for i in range(2)}
+    among = judge(from_accuracies(names)).find("a", 1)
+    assert among.p_value == pytest.approx(3 * alone.p_value, rel=1e-12)
+
+
+def test_untested_comparisons_do_not_weigh_on_the_others():
+    values = spread_around(0.95, 0.002, 5)
+    shifted = [v + e for v, e in zip(values, spread_around(0.004, 0.002, 5), strict=True)]
+    alone = judge(from_accuracies({"standard": values, "a": shifted}))
+    both = judge(from_accuracies({"standard": values, "b": [0.9], "a": shifted}))
+    assert both.find("a", 1).p_value == alone.find("a", 1).p_value
+    assert both.find("b", 1).claim == "not tested"
+
+
+SURE = [0.970, 0.971, 0.969, 0.970, 0.970]
+NEAR = [0.968, 0.969, 0.967, 0.968, 0.968]
+LOST = [0.900, 0.901, 0.899, 0.900, 0.900]
+WILD = [0.995, 0.930, 0.990, 0.940, 0.980]
+
+
+def test_the_cheapest_that_suffices_is_named():
+    verdict = judge(from_accuracies({"standard": SURE, "a": NEAR, "b": NEAR, "c": LOST}))
+    assert (verdict.outcome, verdict.winner.mechanism) == ("suffices", "b")
+    assert verdict.baseline == "standard"
+    assert verdict.accuracies[1].mean == pytest.approx(0.97, abs=1e-12)
+
+
+def test_an_undecided_cheaper_one_does_not_hide_one_that_suffices():
+    verdict = judge(from_accuracies({"standard": SURE, "a": NEAR, "b": WILD}))
+    assert (verdict.outcome, verdict.winner.mechanism) == ("suffices", "a")
+
+
+def test_the_cheapest_undecided_is_named_when_none_suffices():
+    verdict = judge(from_accuracies({"standard": SURE, "a": WILD, "b": WILD, "c": LOST}))
+    assert (verdict.outcome, verdict.winner.mechanism) == ("undecided", "b")
+    assert verdict.winner.more_seeds > 0
+
+
+def test_the_baseline_stays_when_all_cheaper_ones_fall_short():
+    verdict = judge(from_accuracies({"standard": SURE, "a": LOST}))
+    assert (verdict.outcome, verdict.winner) == ("baseline", None)
+
+
+@pytest.mark.parametrize("values", [NEAR, WILD])
+@pytest.mark.parametrize("flops", [1000, 2000])
+def test_one_that_is_not_cheaper_is_never_named(values, flops):
+    verdict = judge(
+        from_accuracies({"standard": SURE, "big": values}, flops={"standard": 1000, "big": flops})
+    )
+    assert (verdict.outcome, verdict.winner) == ("baseline", None)
+    assert verdict.comparisons[0].cheaper is False
+
+
+def test_a_costlier_one_can_suffice():
+    verdict = judge(from_accuracies({"big": NEAR, "standard": SURE}))
+    assert verdict.find("big", 1).sufficiency == "suffices"
+    assert verdict.outcome == "baseline"
+
+
+def test_each_is_held_against_the_baseline_with_as_many_heads():
+    accuracies = {"standard@1": LOST, "standard@4": SURE, "a@1": LOST, "a@4": LOST, "a@8": SURE}
+    verdict = judge(from_accuracies(accuracies))
+    assert verdict.find("a", 1).sufficiency == "suffices"
+    assert verdict.find("a", 4).sufficiency == "does not suffice"
+    alone = verdict.find("a", 8)
+    assert (alone.sufficiency, alone.difference, alone.cheaper) == ("undecided", None, False)
+    assert (verdict.winner.mechanism, verdict.winner.num_heads) == ("a", 1)
+    assert verdict.find("standard", 1) is None
+
+
+def test_ties_are_broken_by_parameters_then_name_then_heads():
+    cells = [
+        make_cell("standard", h, s, flops=100, test_accuracy=0.9) for h in (1, 4) for s in SEEDS
+    ]
+    for name, parameters in (("zeta", 50), ("beta", 60), ("alpha", 60)):
+        cells += [
+            make_cell(name, h, s, flops=50, parameters=parameters, test_accuracy=0.9)
+            for h in (4, 1)
+            for s in SEEDS
+        ]
+    results = make_results(cells)
+    assert judge(results).winner.mechanism == "zeta"
+    assert judge(results).winner.num_heads == 1
+    kept = replace(results, cells=tuple(c for c in results.cells if c.mechanism != "zeta"))
+    assert judge(kept).winner.mechanism == "alpha"
+
+
+SEEDS = range(3)
+
+
+def test_the_cost_chosen_orders_the_mechanisms():
+    cells = []
+    for name, flops, parameters in (("standard", 100, 90), ("lean", 50, 80), ("small", 80, 30)):
+        cells += [make_cell(name, 1, s, flops=flops, parameters=parameters) for s in SEEDS]
+    times = {"standard": (3.0, 3.0, 9.0), "lean": (2.5, 2.5, 0.1), "small": (1.0, 2.0, 9.0)}
+    speeds = [
+        Speed(mechanism=n, num_heads=1, latency=t, batch_size=1, peak_bytes=1)
+        for n, t in times.items()
+    ]
+    results = make_results(cells, speeds)
+    assert judge(results).winner.mechanism == "lean"
+    assert judge(results, cost="parameters").winner.mechanism == "small"
+    assert judge(results, cost="latency").winner.mechanism == "small"
+    assert judge(results, cost="latency").winner.cost.value == 2.0
+
+
+def test_another_margin_gives_another_verdict():
+    results = from_accuracies({"standard": SURE, "a": NEAR})
+    assert judge(results).outcome == "suffices"
+    assert judge(results, margin=0.001).outcome == "baseline"
+    assert judge(results, margin=0.001).margin == 0.001
+
+
+def test_an_unmeasured_latency_cannot_decide():
+    results = from_accuracies({"standard": SURE, "a": NEAR})
+    with pytest.raises(
+        ConfigError, match=r"latency of a with num_heads=1 was not measured; order by"
+    ):
+        judge(results, cost="latency")
+
+
+def test_an_unknown_cost_is_refused():
+    with pytest.raises(ConfigError, match="unknown cost 'flop'; did you mean 'flops'"):
+        judge(from_accuracies({"standard": SURE}), cost="flop")
+
+
+def test_an_impossible_margin_is_refused():
+    with pytest.raises(ConfigError, match="margin=5 is no fraction of accuracy"):
+        judge(from_accuracies({"standard": SURE}), margin=5)
+
+
+@pytest.mark.parametrize(("names", "trained"), [(["a", "b"], "a, b"), ([], "none")])
+def test_a_baseline_that_was_not_trained_is_refused(names, trained):
+    results = from_accuracies(dict.fromkeys(names, SURE))
+    with pytest.raises(ConfigError, match=f"'standard' was not trained; trained: {trained}"):
+        judge(results)

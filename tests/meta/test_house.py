@@ -1,0 +1,107 @@
+"""The rules of the house that a program can check."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from suffice.kernels import Kernel
+from suffice.mixing import Mixing
+from suffice.patterns import Pattern
+from suffice.positions import Position
+from suffice.projections import Projections
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "suffice").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+FAMILIES = {
+    "patterns": Pattern,
+    "projections": Projections,
+    "mixing": Mixing,
+    "kernels": Kernel,
+    "positions": Position,
+}
+
+
+def run(*words: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_lint_is_clean():
+    run("ruff", "check", ".")
+
+
+def test_format_is_kept():
+    run("ruff", "format", "--check", ".")
+
+
+def test_layers_are_kept():
+    code = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_hold_one_idea(path):
+    assert len(path.read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if path.name == "__init__.py"],
+    ids=lambda path: path.parent.relative_to(ROOT).as_posix(),
+)
+def test_exports_exist(path):
+    module = import_module(path.parent.relative_to(ROOT).as_posix().replace("/", "."))
+    assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "value"),
+    [
+        (folder, value)
+        for folder, family in FAMILIES.items()
+        for value in family.table.values()
+        if value.__module__.startswith("suffice.")
+    ],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_every_value_is_exported_and_has_a_definition_test(folder, value):
+    assert value.__name__ in import_module(f"suffice.{folder}").__all__
+    words = "".join(path.read_text() for path in (ROOT / "tests" / "definitions").glob("*.py"))
+    assert value.__name__ in words
+
+
+def test_every_published_mechanism_names_its_source():
+    from suffice.presets import PRESETS
+
+    for name, build in PRESETS.items():
+        assert "Source:" in (build.__doc__ or ""), name
+        assert "Cost:" in (build.__doc__ or ""), name
+
+
+def test_no_test_is_vacuous():
+    """Every test function holds an assert, a raises, or calls something that asserts."""
+    for path in TESTS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.FunctionDef) and node.name.startswith("test_")):
+                continue
+            words = ast.unparse(node)
+            assert any(w in words for w in ("assert", "raises", "conform(", "check", "run(")), (
+                f"{path.name}: {node.name} compares nothing"
+            )
+
+
+def test_the_project_names_no_machine():
+    for path in [*FILES, *TESTS, ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "Makefile"]:
+        text = path.read_text()
+        for word in ("/wo" + "rk/", "/tm" + "p/", "/ro" + "ot/"):
+            assert word not in text, f"{path} holds {word}"

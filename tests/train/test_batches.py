@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice.train.augment import draw_shifts, shift
+from suffice.train.batches import Batches
+from suffice.train.distributed import Processes
+from suffice.train.seeds import generator
+from suffice.train.settings import Training
+
+from .cases import images, tokens
+
+
+def build(dataset, *, size=5, seed=0, rank=0, world=1, augment=None):
+    training = Training(epochs=1, batch_size=size, learning_rate=0.1, augment=augment)
+    return Batches(
+        dataset,
+        training,
+        seed=seed,
+        processes=Processes(rank, world),
+        device=torch.device("cpu"),
+    )
+
+
+def test_every_row_comes_once_in_an_order_of_seed_and_epoch():
+    dataset = images(train=23)
+    batches = build(dataset, size=5)
+    seen = list(batches.epoch(1))
+    assert [len(b.labels) for b in seen] == [5, 5, 5, 5, 3]
+    assert len(batches) == 5
+    order = batches.order(1)
+    assert torch.equal(order.sort().values, torch.arange(23))
+    assert torch.equal(torch.cat([b.labels for b in seen]), dataset.train.labels[order])
+    wanted = (dataset.train.inputs[order].float() - 40.0) / 50.0
+    assert torch.equal(torch.cat([b.inputs for b in seen]), wanted)
+    assert torch.equal(order, build(dataset, size=7).order(1))
+    assert not torch.equal(order, batches.order(2))
+    assert not torch.equal(order, build(dataset, seed=1).order(1))
+    assert [b.weight for b in seen] == [1 / 5] * 4 + [1 / 3]
+
+
+def test_tokens_carry_their_valid_rows():
+    dataset = tokens(train=8)
+    batches = build(dataset, size=8)
+    (batch,) = batches.epoch(4)
+    assert torch.equal(batch.valid, dataset.train.valid[batches.order(4)])
+    assert torch.equal(batch.inputs, dataset.train.inputs[batches.order(4)])
+    assert batch.inputs.dtype == torch.int64
+
+
+@pytest.mark.parametrize("first", [0, 2, 5])
+def test_an_epoch_begun_later_gives_the_same_batches(first):
+    batches = build(images(), augment="shift")
+    whole = list(batches.epoch(3))
+    later = list(batches.epoch(3, first=first))
+    assert len(later) == len(whole) - first
+    for a, b in zip(whole[first:], later, strict=True):
+        assert torch.equal(a.inputs, b.inputs)
+        assert torch.equal(a.labels, b.labels)
+
+
+def test_augmentation_is_drawn_for_the_epoch_and_applied_before_preparing():
+    dataset = images(train=6)
+    batches = build(dataset, size=6, seed=2, augment="shift")
+    (batch,) = batches.epoch(1)
+    drawn = draw_shifts(6, generator("augment", 2, 1))
+    wanted = dataset.prepare(shift(dataset.train.inputs[batches.order(1)], drawn))
+    assert torch.equal(batch.inputs, wanted)
+    assert not torch.equal(batch.inputs, dataset.prepare(dataset.train.inputs[batches.order(1)]))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_shares_of_all_processes_make_the_global_batch(world):
+    dataset = images(train=22)
+    whole = list(build(dataset, size=7, augment="shift").epoch(1))
+    ranks = [
+        list(build(dataset, size=7, rank=r, world=world, augment="shift").epoch(1))
+        for r in range(world)
+    ]
+    for index, batch in enumerate(whole):
+        shares = [rank[index] for rank in ranks]
+        real = [share for share in shares if share.weight]
+        assert torch.equal(torch.cat([share.inputs for share in real]), batch.inputs)
+        assert torch.equal(torch.cat([share.labels for share in real]), batch.labels)
+        assert {share.weight for share in real} == {world / len(batch.labels)}
+        offset = 0
+        for share in real:
+            assert share.rows == (offset, len(batch.labels))
+            offset += len(share.labels)
+
+
+def test_an_empty_share_is_one_row_of_no_weight():
+    shares = [list(build(images(train=1), rank=r, world=3).epoch(1))[0] for r in range(3)]
+    assert [share.weight for share in shares] == [0.0, 0.0, 3.0]
+    assert all(len(share.labels) == 1 and share.rows == (0, 1) for share in shares)

@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from suffice.errors import ConfigError, StateError
+from suffice.train import (
+    Interrupted,
+    Silent,
+    Training,
+    evaluate,
+    fit,
+    load,
+    load_model_into,
+    loop,
+    save_model,
+)
+from suffice.train.distributed import Processes, current, processes, resolve_device
+
+from . import cases
+from .cases import Tiny, images, tokens
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+# devices
+
+
+def test_the_cpu_is_the_cpu():
+    assert resolve_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "cuda:", "mps", "cuda:0:1"])
+def test_an_unknown_device_is_refused(name):
+    with pytest.raises(ConfigError, match=rf"unknown device '{name}'.*Legal: cpu, cuda\."):
+        resolve_device(name)
+
+
+def test_cuda_without_one_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    told = r"device='cuda:1', but torch finds no CUDA device here; give device='cpu', or install"
+    with pytest.raises(ConfigError, match=told):
+        resolve_device("cuda:1")
+
+
+def test_cuda_is_the_gpu_of_this_process(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert resolve_device("cuda") == torch.device("cuda", 0)
+    assert resolve_device("cuda:1") == torch.device("cuda", 1)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert resolve_device("cuda") == torch.device("cuda", 1)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ConfigError, match=r"'cuda:2' does not exist, this machine has 2 CUDA"):
+        resolve_device("cuda")
+
+
+# one process
+
+
+def test_one_process_has_no_group_and_changes_nothing():
+    with processes("cpu") as alone:
+        assert not dist.is_initialized()
+        assert alone == current() == Processes(0, 1)
+        tensor, model = torch.arange(3.0), nn.Linear(1, 1)
+        assert alone.sum(tensor) is tensor
+        assert alone.broadcast(tensor) is tensor
+        assert tensor.tolist() == [0.0, 1.0, 2.0]
+        assert alone.wrap(model, torch.device("cpu")) is model
+        assert (alone.any(True), alone.any(False)) == (True, False)
+        assert alone.is_main
+        assert alone.share(7) == (0, 7)
+        alone.barrier()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 12])
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_shares_are_contiguous_and_differ_by_one_row_at_most(count, world):
+    shares = [Processes(rank, world).share(count) for rank in range(world)]
+    assert [row for start, stop in shares for row in range(start, stop)] == list(range(count))
+    sizes = [stop - start for start, stop in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def under_torchrun(monkeypatch, world):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", str(world))
+
+
+def test_torchrun_with_one_process_has_no_group_either(monkeypatch):
+    under_torchrun(monkeypatch, 1)
+    with processes("cpu") as alone:
+        assert alone == Processes(0, 1)
+        assert not dist.is_initialized()
+
+
+def test_work_of_several_processes_outside_a_group_is_refused(monkeypatch):
+    under_torchrun(monkeypatch, 3)
+    with pytest.raises(StateError, match="torchrun started 3 processes that do not know each"):
+        evaluate(Tiny(), images(), images().test)
+
+
+@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl")])
+def test_the_group_lives_as_long_as_the_block(monkeypatch, device, backend):
+    calls = []
+    under_torchrun(monkeypatch, 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda d: calls.append(d))
+    monkeypatch.setattr(dist, "init_process_group", lambda b: calls.append(b))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append("destroyed"))
+    monkeypatch.setattr("suffice.train.distributed.current", lambda: Processes(1, 2))
+
+    def work():
+        with processes(device) as both:
+            assert both == Processes(1, 2)
+            raise KeyboardInterrupt("by hand")
+
+    with pytest.raises(KeyboardInterrupt, match="by hand"):
+        work()
+    wanted = [backend, "destroyed"]
+    assert calls == ([torch.device("cuda", 1), *wanted] if device == "cuda" else wanted)
+
+
+@pytest.fixture
+def group(tmp_path):
+    """A real gloo group of this one process, to run every call that several would make."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_every_call_goes_to_the_group_when_there_are_several(group):
+    with processes("cpu") as outer:
+        assert outer == Processes(0, 1)
+    assert dist.is_initialized(), "a group that was there stays"
+    two = Processes(0, 2)
+    assert two.sum(torch.tensor([2.0, 3.0])).tolist() == [2.0, 3.0]
+    assert two.broadcast(torch.tensor(4)).item() == 4
+    assert (two.any(True), two.any(False)) == (True, False)
+    two.barrier()
+    model = Tiny()
+    wrapped = two.wrap(model, torch.device("cpu"))
+    assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
+    assert wrapped.module is model
+
+
+class Flat(Tiny):
+    """Logits of zero, so that each row costs ln 6; remembers its dropout's rows."""
+
+    rows = ()
+
+    def forward(self, inputs, valid=None):
+        if self.training:
+            self.rows = (*self.rows, self.dropout.rows)
+        return super().forward(inputs, valid) * 0.0
+
+
+@pytest.fixture
+def second(group, monkeypatch):
+    """Pretend to be the second of two processes."""
+    # the package's `evaluate` is the function of that module
+    for module in (loop, importlib.import_module("suffice.train.evaluate")):
+        monkeypatch.setattr(module, "current", lambda: Processes(1, 2))
+
+
+def counted(run):
+    return [round(epoch.train_loss * 23 / math.log(6), 3) for epoch in run.epochs]
+
+
+def test_a_second_process_takes_its_rows_and_writes_nothing(second, tmp_path):
+    model = Flat(dropout=0.5)
+    training = Training(epochs=1, batch_size=5, learning_rate=0.1)
+    run = fit(model, images(), training, seed=0, checkpoint=tmp_path / "run")
+    assert model.rows == ((2, 5),) * 4 + ((1, 3),)
+    assert model.dropout.rows is None
+    assert counted(run) == [3 + 3 + 3 + 3 + 2]
+    assert os.listdir(tmp_path) == ["store"]
+
+
+def test_a_second_process_resumes_without_the_sums_of_the_first(second, tmp_path, monkeypatch):
+    training, path = Training(epochs=2, batch_size=5, learning_rate=0.1), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "current", lambda: Processes(0, 1))
+        with pytest.raises(Interrupted, match="epoch 1 after step 2"):
+            fit(Flat(), images(), training, seed=0, checkpoint=path, progress=Press())
+    assert load(path)[0]["totals"][0].item() == pytest.approx(10 * math.log(6), rel=1e-6)
+    run = fit(Flat(), images(), training, seed=0, checkpoint=path, resume=True)
+    assert counted(run) == [3 + 3 + 2, 14]
+
+
+class Press(Silent):
+    def step(self, done, total):
+        if done == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_model_in_ddp_is_stored_under_its_own_names(group, tmp_path):
+    model = Tiny(seed=1)
+    save_model(tmp_path / "m", Processes(0, 2).wrap(model, torch.device("cpu")), {})
+    load_model_into(tmp_path / "m", other := Tiny(seed=2))
+    assert torch.equal(other.head.weight, model.head.weight)
+
+
+# two processes
+
+SCRIPT = """
+    import json, os, signal, sys
+    from pathlib import Path
+    import torch
+    from cases import Tiny, full, images, tokens, record
+    from suffice.train import Interrupted, evaluate, fit, processes, save
+
+    out = Path(sys.argv[1])
+    with processes("cpu") as both:
+        assert both.world_size == 2
+
+        def done(name, model, run, split, dataset):
+            score = evaluate(model, dataset, split, batch_size=3)
+            flags = both.sum(torch.tensor([run.best_epoch]))
+            assert flags.item() == 2 * run.best_epoch
+            copy = both.broadcast(model.head.weight.detach().clone())
+            assert torch.equal(copy, model.head.weight)
+            if both.is_main:
+                save(out / name, model.state_dict(), record(run, score))
+
+        dataset = images(test=1)
+        model = Tiny(seed=both.rank, dropout=0.3, dtype=torch.float64)
+        run = fit(model, dataset, full("shift"), seed=5)
+        assert model.dropout.rows is None
+        done("images", model, run, dataset.test, dataset)
+
+        dataset = tokens()
+        model = Tiny(dropout=0.3, words=10, dtype=torch.float64)
+        run = fit(model, dataset, full(None), seed=6)
+        done("tokens", model, run, dataset.test, dataset)
+
+        class Pressing(Tiny):
+            calls = 0
+            def forward(self, inputs, valid=None):
+                self.calls += 1
+                if self.calls == 6 and both.rank == 1:  # the other process hears of it
+                    os.kill(os.getpid(), signal.SIGINT)
+                return super().forward(inputs, valid)
+
+        model = Pressing(dropout=0.3, dtype=torch.float64)
+        try:
+            fit(model, images(), full("shift"), seed=5, checkpoint=out / "run")
+        except Interrupted as stopped:
+            (out / f"stopped{both.rank}").write_text(json.dumps([stopped.epoch, stopped.step]))
+        model = Tiny(seed=3, dropout=0.3, dtype=torch.float64)
+        run = fit(model, images(), full("shift"), seed=5, checkpoint=out / "run", resume=True)
+        done("resumed", model, run, images().test, images())
+"""
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """What two gloo processes made of the same work."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "work.py").write_text(textwrap.dedent(SCRIPT))
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("COV")}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*command, "--nproc-per-node", "2", str(folder / "work.py"), str(folder)],
+        env=environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def compare(path, model, run, score):
+    """Weights, history and score of two processes are those of one within rounding."""
+    tensors, facts = load(path, model.state_dict())
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensors[name], tensor, rtol=1e-9, atol=1e-11)
+    wanted = json.loads(json.dumps(cases.record(run, score)))
+    assert facts["epochs"] == pytest.approx(wanted["epochs"], rel=1e-9)
+    assert facts["score"] == pytest.approx(wanted["score"], rel=1e-9)
+    assert facts["best_epoch"] == wanted["best_epoch"]
+
+
+def test_two_processes_train_images_like_one(out):
+    # 23 rows in batches of 11, 11 and 1: shares differ, and the last leaves one process empty
+    dataset, model = images(test=1), Tiny(dropout=0.3, dtype=torch.float64)
+    run = fit(model, dataset, cases.full("shift"), seed=5)
+    compare(out / "images", model, run, evaluate(model, dataset, dataset.test))
+
+
+def test_two_processes_train_tokens_like_one(out):
+    dataset, model = tokens(), Tiny(dropout=0.3, words=10, dtype=torch.float64)
+    run = fit(model, dataset, cases.full(None), seed=6)
+    compare(out / "tokens", model, run, evaluate(model, dataset, dataset.test))
+
+
+def test_ctrl_c_on_one_of_two_stops_both_at_one_step_and_resumes(out):
+    stopped = [json.loads((out / f"stopped{rank}").read_text()) for rank in range(2)]
+    assert stopped == [[2, 2], [2, 2]]
+    dataset, model = images(), Tiny(dropout=0.3, dtype=torch.float64)
+    run = fit(model, dataset, cases.full("shift"), seed=5)
+    compare(out / "resumed", model, run, evaluate(model, dataset, dataset.test))

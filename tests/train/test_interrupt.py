@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from suffice.train import Interrupted
+from suffice.train.interrupt import noticing
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_press_is_noticed_and_the_second_interrupts_at_once():
+    before = signal.getsignal(signal.SIGINT)
+    reached = []
+
+    def work():
+        with noticing() as interrupts:
+            assert not interrupts.seen
+            press()
+            assert interrupts.seen
+            reached.append("after the first")
+            press()
+            reached.append("after the second")
+
+    with pytest.raises(KeyboardInterrupt, match=r"^interrupted twice; what was not saved"):
+        work()
+    assert reached == ["after the first"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_press_nobody_looked_for_is_not_lost():
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match="^interrupted at the end"), noticing():
+        press()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_handler_that_is_not_python_s_gives_way_to_the_default(monkeypatch):
+    before = signal.getsignal(signal.SIGINT)
+    real, calls = signal.signal, []
+
+    def foreign(number, handler):
+        calls.append(handler)
+        real(number, handler)
+
+    monkeypatch.setattr(signal, "signal", foreign)
+    try:
+        with noticing() as interrupts:
+            assert calls == [interrupts.notice]
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    finally:
+        real(signal.SIGINT, before)
+
+
+def test_another_thread_installs_nothing():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def work():
+        with noticing() as interrupts:
+            seen.append((signal.getsignal(signal.SIGINT), interrupts.seen))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(before, False)]
+
+
+def test_interrupted_says_where_and_how_to_go_on():
+    error = Interrupted(Path("a.safetensors"), epoch=3, step=14)
+    assert str(error) == "interrupted in epoch 3 after step 14; resume from a.safetensors."
+    assert (error.checkpoint, error.epoch, error.step) == (Path("a.safetensors"), 3, 14)
+    assert str(Interrupted(None, epoch=1, step=2)).endswith("no checkpoint was asked for.")

@@ -1,0 +1,497 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import signal
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from suffice.data.dataset import Dataset, Split
+from suffice.errors import CheckpointError, ConfigError, StateError
+from suffice.train import Interrupted, Training, evaluate, fit, load
+from suffice.train.schedule import share
+from suffice.train.seeds import derive, generator
+
+from .cases import Tiny, images, tokens, weights
+
+FULL = Training(
+    epochs=4,
+    batch_size=5,
+    learning_rate=0.02,
+    weight_decay=0.05,
+    warmup=0.2,
+    schedule="cosine",
+    clip=0.8,
+    label_smoothing=0.1,
+    augment="shift",
+)
+
+
+def settings(**changes):
+    return Training(**{"epochs": 2, "batch_size": 5, "learning_rate": 0.01, **changes})
+
+
+def equal(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.values(), b.values(), strict=True))
+
+
+def untimed(run):
+    return [dataclasses.replace(epoch, seconds=0.0) for epoch in run.epochs]
+
+
+class At:
+    """A display that does something at one step of the run."""
+
+    def __init__(self, step, action):
+        self.at, self.action, self.texts = step, action, []
+
+    def cell(self, description):
+        raise AssertionError("fit names no cells")
+
+    def say(self, text):
+        self.texts.append(text)
+
+    def step(self, done, total):
+        self.total = total
+        if done == self.at:
+            self.action()
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+# the arithmetic
+
+
+def test_fit_equals_a_plain_loop_written_out():
+    dataset, training = images(), dataclasses.replace(FULL, augment=None)
+    model = Tiny(dropout=0.3)
+    run = fit(model, dataset, training, seed=3)
+
+    other = Tiny(dropout=0.3)
+    matrices = [p for p in other.parameters() if p.dim() > 1]
+    vectors = [p for p in other.parameters() if p.dim() == 1]
+    adamw = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
+    )
+    torch.manual_seed(derive("dropout", 3))
+    step, best, losses = 0, (math.inf, None), []
+    for epoch in range(1, 5):
+        order, summed, right = torch.randperm(23, generator=generator("order", 3, epoch)), 0.0, 0
+        for rows in order.split(5):
+            split = dataset.train.take(rows)
+            scale = share(step, total=20, warmup=0.2, schedule="cosine")
+            for group in adamw.param_groups:
+                group["lr"] = 0.02 * scale
+            logits = other((split.inputs.float() - 40) / 50)
+            loss = F.cross_entropy(logits, split.labels, label_smoothing=0.1)
+            adamw.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(other.parameters(), 0.8)
+            adamw.step()
+            summed += loss.item() * len(rows)
+            right += (logits.argmax(1) == split.labels).sum().item()
+            step += 1
+        other.eval()
+        logits = other((dataset.validation.inputs.float() - 40) / 50)
+        judged = F.cross_entropy(logits, dataset.validation.labels).item()
+        other.train()
+        losses.append((summed / 23, right / 23, judged))
+        if judged < best[0]:
+            best = (judged, epoch, weights(other))
+    for record, (loss, accuracy, judged) in zip(run.epochs, losses, strict=True):
+        assert record.train_loss == pytest.approx(loss, rel=1e-5)
+        assert record.train_accuracy == pytest.approx(accuracy)
+        assert record.validation_loss == pytest.approx(judged, rel=1e-5)
+        assert record.seconds > 0
+    assert [record.epoch for record in run.epochs] == [1, 2, 3, 4]
+    assert run.best_epoch == best[1]
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, best[2][name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dataset", [images(80, 30), tokens(80, 30)], ids=["images", "tokens"])
+def test_a_model_learns(dataset):
+    model = Tiny(words=10 if dataset.name == "tokens" else 0)
+    run = fit(model, dataset, settings(epochs=15, learning_rate=0.03), seed=0)
+    assert run.epochs[-1].train_loss < 0.3 * run.epochs[0].train_loss
+    assert evaluate(model, dataset, dataset.validation).accuracy > 0.8
+    assert not run.stopped_early
+
+
+def test_equal_seeds_are_bit_equal_and_others_differ():
+    dataset = images()
+    runs = []
+    for seed in (1, 1, 2):
+        torch.rand(seed + 5)  # whatever was drawn before must not matter
+        model = Tiny(dropout=0.3)
+        runs.append((fit(model, dataset, FULL, seed=seed), weights(model)))
+    (one, first), (again, second), (other, third) = runs
+    assert untimed(one) == untimed(again)
+    assert equal(first, second)
+    assert untimed(one) != untimed(other)
+    assert not equal(first, third)
+
+
+class Seeing(Tiny):
+    """Remembers what it was trained on."""
+
+    def forward(self, inputs, valid=None):
+        if self.training:
+            self.seen = [*getattr(self, "seen", []), inputs.clone()]
+        return super().forward(inputs, valid)
+
+
+def test_every_model_meets_the_same_rows_at_the_same_seed():
+    one, other = Seeing(seed=0, dropout=0.5), Seeing(seed=1)
+    for model in (one, other):
+        fit(model, images(), settings(augment="shift"), seed=4)
+    assert torch.equal(torch.cat(one.seen), torch.cat(other.seen))
+    assert len(torch.cat(one.seen)) == 2 * 23
+
+
+# best weights, stopping
+
+
+def test_the_best_weights_are_in_the_model_afterwards():
+    dataset = images(validation=12)
+    model = Tiny()
+    run = fit(model, dataset, settings(epochs=12, learning_rate=2.0), seed=0)
+    losses = [epoch.validation_loss for epoch in run.epochs]
+    assert run.best_epoch == 1 + losses.index(min(losses))
+    assert run.best_epoch < 12, "the test needs a run whose last epoch is not its best"
+    score = evaluate(model, dataset, dataset.validation)
+    assert score.loss == pytest.approx(min(losses), rel=1e-6)
+
+
+class Frozen(Tiny):
+    """A model whose validation loss never moves."""
+
+    def forward(self, inputs, valid=None):
+        return super().forward(inputs, valid) * 0.0
+
+
+@pytest.mark.parametrize(("patience", "ran", "early"), [(1, 2, True), (3, 4, True), (7, 8, False)])
+def test_a_flat_validation_loss_stops_after_patience(patience, ran, early):
+    run = fit(Frozen(), images(), settings(epochs=8, patience=patience), seed=0)
+    assert (len(run.epochs), run.stopped_early, run.best_epoch) == (ran, early, 1)
+
+
+def test_a_falling_validation_loss_does_not_stop():
+    training = settings(epochs=6, learning_rate=0.005, patience=1)
+    run = fit(Tiny(), images(80, 30), training, seed=0)
+    assert len(run.epochs) == 6
+    assert run.best_epoch == 6
+
+
+# what fit leaves as it was
+
+
+def test_flags_and_rows_are_as_before_and_progress_is_told():
+    model = Tiny(dropout=0.2).eval()
+    model.head.train()
+    shown = At(0, None)
+    fit(model, images(), settings(), seed=0, progress=shown)
+    assert not model.training
+    assert model.head.training
+    assert model.dropout.rows is None
+    assert shown.total == 2 * 5
+    assert shown.texts[0] == "epoch 1/2"
+    assert shown.texts[1].startswith("epoch 2/2 loss 1.")
+    assert "%" in shown.texts[2]
+
+
+def test_frozen_parameters_stay():
+    model = Tiny()
+    model.hidden.requires_grad_(False)
+    before = weights(model)
+    fit(model, images(), settings(clip=1.0), seed=0)
+    assert torch.equal(before["hidden.weight"], model.hidden.weight)
+    assert not torch.equal(before["head.weight"], model.head.weight)
+
+
+# losses that are not finite
+
+
+def broken(dataset, where):
+    """A data set with one infinite pixel in a split."""
+    splits = {n: getattr(dataset, n) for n in ("train", "validation")}
+    inputs = splits[where].inputs.float()
+    inputs[-1, 0, 0, 0] = math.inf
+    splits[where] = Split(inputs, splits[where].labels)
+    rest = {f.name: getattr(dataset, f.name) for f in dataclasses.fields(Dataset)}
+    return Dataset(**(rest | splits))
+
+
+def make_float(dataset):
+    rest = {f.name: getattr(dataset, f.name) for f in dataclasses.fields(Dataset)}
+    floats = {
+        n: Split(rest[n].inputs.float(), rest[n].labels) for n in ("train", "validation", "test")
+    }
+    return Dataset(**(rest | floats))
+
+
+@pytest.mark.parametrize(("where", "which"), [("train", "training"), ("validation", "validation")])
+def test_a_loss_that_is_not_finite_says_where_and_what_to_do(where, which):
+    dataset = broken(make_float(images()), where)
+    told = (
+        rf"the {which} loss is (nan|inf) in epoch 1 with learning_rate=0\.01; lower .*gradients\.$"
+    )
+    with pytest.raises(StateError, match=told):
+        fit(Tiny(), dataset, settings(), seed=0)
+
+
+class Diverging(Tiny):
+    """Turns to NaN at one training step."""
+
+    def __init__(self, at, **options):
+        super().__init__(**options)
+        self.at, self.calls = at, 0
+
+    def forward(self, inputs, valid=None):
+        logits = super().forward(inputs, valid)
+        self.calls += self.training
+        return logits * math.nan if self.training and self.calls == self.at else logits
+
+
+def test_the_last_good_checkpoint_is_kept_when_the_loss_diverges(tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(StateError, match=rf"in epoch 3 .* The last checkpoint, {path}, is kept\."):
+        fit(Diverging(at=12), images(), settings(epochs=4), seed=0, checkpoint=path, save_every=0.0)
+    tensors, facts = load(path)
+    assert facts["epoch"] == 3
+    assert all(torch.isfinite(t).all() for t in tensors.values())
+
+
+def test_ctrl_c_after_divergence_does_not_overwrite_the_good_checkpoint(tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(StateError, match="the training loss is nan in epoch 2"):
+        fit(
+            Diverging(at=7),
+            images(),
+            settings(epochs=4),
+            seed=0,
+            checkpoint=path,
+            save_every=0.0,
+            progress=At(8, press),
+        )
+    tensors, facts = load(path)
+    assert facts["epoch"] == 2
+    assert all(torch.isfinite(t).all() for t in tensors.values())
+
+
+# checkpoints and resuming
+
+
+def whole_run(**options):
+    model = Tiny(dropout=0.3)
+    return fit(model, images(), FULL, seed=5, **options), weights(model)
+
+
+@pytest.mark.parametrize("step", [1, 3, 5, 8, 15, 19, 20])
+def test_an_interrupted_run_resumes_to_the_very_same_result(tmp_path, step):
+    run, wanted = whole_run()
+    path = tmp_path / "run"
+    with pytest.raises(Interrupted, match=rf"resume from {path}\.$") as caught:
+        fit(
+            Tiny(dropout=0.3),
+            images(),
+            FULL,
+            seed=5,
+            checkpoint=path,
+            progress=At(step, press),
+        )
+    epoch, done = divmod(step - 1, 5)
+    assert (caught.value.epoch, caught.value.step) == (epoch + 1, done + 1)
+    assert caught.value.checkpoint == path
+    torch.rand(3)
+    model = Tiny(seed=9, dropout=0.3)
+    resumed = fit(model, images(), FULL, seed=5, checkpoint=path, resume=True)
+    assert untimed(resumed) == untimed(run)
+    assert (resumed.best_epoch, resumed.stopped_early) == (run.best_epoch, run.stopped_early)
+    assert equal(weights(model), wanted)
+
+
+def test_a_run_interrupted_at_every_step_still_ends_the_same(tmp_path):
+    run, wanted = whole_run()
+    path, resume = tmp_path / "run", False
+    for step in range(1, 21):
+        with pytest.raises(Interrupted, match="interrupted in epoch"):
+            fit(
+                Tiny(dropout=0.3),
+                images(),
+                FULL,
+                seed=5,
+                checkpoint=path,
+                resume=resume,
+                progress=At(step, press),
+            )
+        resume = True
+    resumed, found = whole_run(checkpoint=path, resume=True)
+    assert untimed(resumed) == untimed(run)
+    assert equal(found, wanted)
+
+
+class Stop(Exception):
+    """What a crash looks like."""
+
+
+def crash():
+    raise Stop("crashed")
+
+
+def test_a_run_that_crashed_resumes_from_the_end_of_an_epoch(tmp_path):
+    run, wanted = whole_run()
+    path = tmp_path / "run"
+    with pytest.raises(Stop, match="crashed"):
+        whole_run(checkpoint=path, save_every=0.0, progress=At(13, crash))
+    facts = load(path)[1]
+    assert (facts["epoch"], facts["step"]) == (3, 0)
+    resumed, found = whole_run(checkpoint=path, resume=True)
+    assert untimed(resumed) == untimed(run)
+    assert equal(found, wanted)
+
+
+def test_patience_counts_over_an_interruption(tmp_path):
+    path, training = tmp_path / "run", settings(epochs=8, patience=3)
+    with pytest.raises(Interrupted, match="epoch 3 after step 1"):
+        fit(Frozen(), images(), training, seed=0, checkpoint=path, progress=At(11, press))
+    run = fit(Frozen(), images(), training, seed=0, checkpoint=path, resume=True)
+    assert (len(run.epochs), run.stopped_early) == (4, True)
+
+
+def test_checkpoints_are_written_by_time_and_at_the_end(tmp_path, monkeypatch):
+    from suffice.train import snapshot
+
+    written, write = [], snapshot.write
+
+    def counted(path, state):
+        written.append(state.epoch)
+        write(path, state)
+
+    monkeypatch.setattr(snapshot, "write", counted)
+    path = tmp_path / "run"
+    fit(Tiny(), images(), settings(epochs=3), seed=0, checkpoint=path)
+    assert written == [4]
+    fit(Tiny(), images(), settings(epochs=3), seed=0, checkpoint=path, save_every=0.0)
+    assert written[1:] == [2, 3, 4]
+    fit(Tiny(), images(), settings(epochs=3), seed=0)
+    assert len(written) == 4
+    assert os.listdir(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+def test_a_finished_run_resumes_to_itself_without_a_step(tmp_path, patience):
+    training, path = settings(epochs=4, patience=patience), tmp_path / "run"
+    run = fit(first := Frozen(), images(), training, seed=0, checkpoint=path)
+    shown = At(None, None)
+    resumed = fit(
+        second := Frozen(seed=3),
+        images(),
+        training,
+        seed=0,
+        checkpoint=path,
+        resume=True,
+        progress=shown,
+    )
+    assert resumed == run
+    assert equal(weights(first), weights(second))
+    assert not hasattr(shown, "total")
+
+
+def test_another_run_s_checkpoint_is_refused_and_kept(tmp_path):
+    path = tmp_path / "run"
+    fit(Tiny(), images(), settings(), seed=0, checkpoint=path)
+    before, mine = path.read_bytes(), weights(model := Tiny(seed=1))
+    with pytest.raises(CheckpointError, match="is of another run: seed is 0 there and 1 here"):
+        fit(model, images(), settings(), seed=1, checkpoint=path, resume=True)
+    assert path.read_bytes() == before
+    assert equal(weights(model), mine)
+
+
+def test_a_model_with_tied_weights_trains_and_resumes(tmp_path):
+    def tied():
+        model = Tiny(words=10)
+        model.hidden = torch.nn.Linear(16, 10, bias=False)
+        model.hidden.weight = model.embed.weight
+        model.head = torch.nn.Linear(10, 6)
+        return model
+
+    run = fit(whole := tied(), tokens(), settings(), seed=0)
+    path = tmp_path / "run"
+    with pytest.raises(Interrupted, match="epoch 2 after step 2"):
+        fit(tied(), tokens(), settings(), seed=0, checkpoint=path, progress=At(7, press))
+    resumed = fit(model := tied(), tokens(), settings(), seed=0, checkpoint=path, resume=True)
+    assert untimed(resumed) == untimed(run)
+    assert equal(weights(model), weights(whole))
+    assert model.hidden.weight is model.embed.weight
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_without_a_checkpoint_says_so_and_puts_the_handler_back():
+    before = signal.getsignal(signal.SIGINT)
+    model = Tiny(dropout=0.1).eval()
+    with pytest.raises(Interrupted, match=r"epoch 1 after step 2; no checkpoint was asked for"):
+        fit(model, images(), settings(), seed=0, progress=At(2, press))
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not model.training
+
+
+def test_ctrl_c_during_validation_waits_for_the_record(tmp_path):
+    class Pressing(Tiny):
+        def forward(self, inputs, valid=None):
+            if not self.training:
+                press()
+            return super().forward(inputs, valid)
+
+    path = tmp_path / "run"
+    with pytest.raises(Interrupted, match="epoch 2 after step 0"):
+        fit(Pressing(), images(), settings(), seed=0, checkpoint=path)
+    assert [record["epoch"] for record in load(path)[1]["history"]] == [1]
+
+
+def test_a_second_ctrl_c_interrupts_at_once(tmp_path):
+    class Impatient(Tiny):
+        def forward(self, inputs, valid=None):
+            press()
+            press()
+            raise AssertionError("the second press must not return")
+
+    before = signal.getsignal(signal.SIGINT)
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt, match="^interrupted twice"):
+        fit(Impatient(), images(), settings(), seed=0, checkpoint=path)
+    assert not path.exists()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_disk_that_is_full_at_ctrl_c_is_told_and_the_last_checkpoint_kept(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    def press_on_a_full_disk():
+        monkeypatch.setattr(os, "fsync", full)
+        press()
+
+    with pytest.raises(CheckpointError, match=r"cannot write .* \(No space left on device\)"):
+        whole_run(checkpoint=path, save_every=0.0, progress=At(13, press_on_a_full_disk))
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["run"]
+    resumed, found = whole_run(checkpoint=path, resume=True)
+    run, wanted = whole_run()
+    assert untimed(resumed) == untimed(run)
+    assert equal(found, wanted)
+
+
+def test_an_absent_device_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="device='cuda', but torch finds no CUDA device here"):
+        fit(Tiny(), images(), settings(), seed=0, device="cuda")

@@ -76,7 +76,8 @@ def test_memory_padded_to_any_length(name):
         wide[:, :4] = memory
         valid = (torch.arange(length) < 4).expand(2, -1)
         assert_close(layer(x, wide, valid=valid), want)
-        assert_close(layer(x, wide.roll(2, 1), valid=valid.roll(2, 1)), want)
+        left = {"dims": 1, "shifts": length - 4}
+        assert_close(layer(x, wide.roll(**left), valid=valid.roll(**left)), want)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,32 +107,61 @@ def test_pooling_over_real_outputs_ignores_padding(name):
         assert_close((out * valid[..., None]).sum(1) / 4, want)
 
 
+HIDDEN = torch.tensor(
+    [[True, True, False, False, False, False], [False, False, False, True] + [False] * 2]
+)
+OPEN = ~HIDDEN[:, None, None, :]
+SPELLINGS = {
+    "valid": {"valid": ~HIDDEN},
+    "mask": {"mask": OPEN.expand(2, 1, 6, 6)},
+    "mask-per-head": {"mask": bits(2, 4, 6, 6, seed=3) & OPEN},
+    "documents": {"segments": (torch.zeros(2, 6, dtype=torch.long), HIDDEN.long())},
+    "valid-and-mask": {"valid": ~HIDDEN, "mask": bits(2, 1, 6, 6, seed=3)},
+}
+
+
+def attended(q, k, v, content, **call):
+    """Output and gradients with this content in the keys and values that are hidden."""
+    inputs = [q.clone(), *(x.masked_fill(HIDDEN[:, None, :, None], content) for x in (k, v))]
+    for x in inputs:
+        x.requires_grad_()
+    out = attend(*inputs, **call)
+    return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+
 @pytest.mark.parametrize("impl", OPS)
 @pytest.mark.parametrize("pattern", [Full(), Causal()], ids=repr)
-@pytest.mark.parametrize("poison", POISONS)
-def test_attend_reads_no_key_that_nobody_may_see(impl, pattern, poison):
-    """Part 1, 4: through valid, through a mask, through documents, through all of them."""
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_attend_reads_no_key_that_nobody_may_see(impl, pattern, spelling):
+    """Part 1, 4: whatever hides a key from every query, its content is not read."""
     q, k, v = (normal(2, h, 6, 4, seed=h) for h in (4, 2, 2))
-    hidden = torch.zeros(2, 6, dtype=torch.bool)
-    hidden[0, :2] = hidden[1, 3] = True
-    numbers = hidden.long()
-    mask = bits(2, 4, 6, 6, seed=3) & ~hidden[:, None, None, :]
-    spellings = (
-        {"valid": ~hidden},
-        {"mask": ~hidden[:, None, None, :].expand(2, 1, 6, 6)},
-        {"mask": mask},
-        {"segments": (torch.zeros(2, 6, dtype=torch.long), numbers)},
-        {"valid": ~hidden, "mask": bits(2, 1, 6, 6, seed=3)},
-    )
-    for data in spellings:
-        outputs = []
-        for content in (0.0, poison):
-            inputs = [q.clone()]
-            for x in (k, v):
-                inputs.append(x.masked_fill(hidden[:, None, :, None], content))
-            for x in inputs:
-                x.requires_grad_()
-            out = attend(*inputs, pattern=pattern, impl=impl, **data)
-            outputs.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
-        for got, want in zip(outputs[1], outputs[0], strict=True):
+    call = {"pattern": pattern, "impl": impl, **SPELLINGS[spelling]}
+    clean = attended(q, k, v, 0.0, **call)
+    for poison in POISONS:
+        for got, want in zip(attended(q, k, v, poison, **call), clean, strict=True):
             assert_close(got, want, "exact")
+
+
+@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize("spelling", ["mask", "causal", "documents"])
+@pytest.mark.parametrize("poison", POISONS)
+def test_attend_reads_no_key_for_a_query_that_may_not_see_it(impl, spelling, poison):
+    """Part 1, 4: values at masked positions are never read, though another query sees them."""
+    q, k, v = (normal(2, h, 6, 4, seed=h) for h in (4, 2, 2))
+    mask = bits(2, 1, 6, 6, seed=3)
+    numbers = torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(2, -1)
+    call, allowed = {
+        "mask": ({"mask": mask}, mask),
+        "causal": ({"pattern": Causal()}, Causal().mask(6, 6)[None, None].expand(2, 1, 6, 6)),
+        "documents": (
+            {"segments": (numbers, numbers)},
+            (numbers[:, :, None] == numbers[:, None, :])[:, None],
+        ),
+    }[spelling]
+    v_poisoned = v.clone()
+    v_poisoned[:, :, 5] = poison
+    blind = ~allowed[:, 0, :, 5]
+    got = attend(q, k, v_poisoned, impl=impl, **call)
+    want = attend(q, k, v, impl=impl, **call)
+    assert blind.any()
+    assert_close(got.transpose(1, 2)[blind], want.transpose(1, 2)[blind])

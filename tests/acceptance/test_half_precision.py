@@ -1,0 +1,165 @@
+"""T12: half types overflow nowhere, warn nowhere, and leave angles and sums in fp32."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+
+from suffice import Attention, AttentionSpec, attend
+from suffice.ops import OPS
+from suffice.patterns import Causal, Full
+from suffice.positions import Rope
+from suffice.testing import assert_close, bits, drawn, normal
+
+from .mechanisms import D_MODEL, LENGTH, NAMES, layer_of
+from .oracle import oracle
+
+HALVES = (torch.float16, torch.bfloat16)
+IMPLS = ("auto", "fused", "matmul", "reference")
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_products_beyond_the_range_of_fp16(impl):
+    q = torch.full((1, 1, 2, 128), 40.0)
+    q[:, :, 1] = 20.0
+    k, v = 40 + 0.05 * normal(1, 1, 9, 128, seed=1), normal(1, 1, 9, 128, seed=2)
+    q, k, v = (x.to(torch.float16) for x in (q, k, v))
+    got = attend(q, k, v, impl=impl)
+    assert torch.isfinite(got).all()
+    assert (got.double() - oracle(q, k, v, torch.ones(2, 9).bool())).abs().max() <= 2e-2
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("pattern", [Full(), Causal()], ids=repr)
+def test_large_queries(dtype, impl, pattern):
+    q, k, v = (normal(1, 2, 33, 64, seed=s) for s in (1, 2, 3))
+    q, k, v = (200 * q).to(dtype), k.to(dtype), v.to(dtype)
+    got = attend(q, k, v, impl=impl, pattern=pattern)
+    want = oracle(q, k, v, pattern.mask(33, 33))
+    assert (got.double() - want).abs().max() <= 2e-2
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("impl", [*IMPLS, "folded"])
+@pytest.mark.parametrize("keys", [1, 33, 300])
+def test_masked_and_shared_heads(dtype, impl, keys):
+    q = normal(2, 4, 7, 32, seed=1, dtype=dtype)
+    k, v = normal(2, 2, keys, 32, seed=2, dtype=dtype), normal(2, 2, keys, 32, seed=3, dtype=dtype)
+    mask = bits(2, 1, 7, keys, seed=4)
+    assert_close(attend(q, k, v, mask=mask, impl=impl), oracle(q, k, v, mask))
+
+
+@pytest.mark.parametrize("impl", [*IMPLS, "folded"])
+def test_large_logits_in_fp32(impl):
+    q, k, v = normal(1, 2, 5, 16, seed=1), normal(1, 1, 9, 16, seed=2), normal(1, 1, 9, 16, seed=3)
+    q = (q * 1e4 / (q @ k.mT).abs().max()).float()
+    got = attend(q, k.float(), v.float(), scale=1.0, impl=impl)
+    assert torch.isfinite(got).all()
+    exact = oracle(q, k.float(), v.float(), torch.ones(5, 9).bool(), 1.0)
+    assert (got.double() - exact).abs().max() <= 1e-2  # a logit of 1e4 has 1e-3 of rounding
+
+
+def angle_case(dtype):
+    """A query e_0 .. at position 1857, and its exact rotation."""
+    width, position = 64, 1857
+    x = torch.zeros(1, 1, 1, width, dtype=dtype)
+    x[..., : width // 2] = 1.0
+    angles = [position * 10000.0 ** (-2 * i / width) for i in range(width // 2)]
+    want = torch.tensor([*map(math.cos, angles), *map(math.sin, angles)], dtype=torch.float64)
+    return x, torch.tensor([position]), want
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float16, 5e-4), (torch.bfloat16, 4e-3)])
+def test_rotation_factors(dtype, bound):
+    x, position, want = angle_case(dtype)
+    turned = Rope().rotate(x, position)
+    assert turned.dtype is dtype
+    assert (turned[0, 0, 0].double() - want).abs().max() <= bound
+
+
+def rebuilt(layer, dtype):
+    """The same layer by every way a module gets its dtype."""
+    loaded = Attention(layer.spec).to(dtype)
+    loaded.load_state_dict({name: p.to(dtype) for name, p in layer.state_dict().items()})
+    assigned = Attention(layer.spec, device="meta")
+    state = {name: p.to(dtype) for name, p in layer.state_dict().items()}
+    assigned.load_state_dict(state, assign=True)
+    cast = copy.deepcopy(layer)
+    for parameter in cast.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return {
+        "to": copy.deepcopy(layer).to(dtype),
+        "half": getattr(copy.deepcopy(layer), "half" if dtype is torch.float16 else "bfloat16")(),
+        "deepcopy": copy.deepcopy(copy.deepcopy(layer).to(dtype)),
+        "load": loaded,
+        "assign": assigned,
+        "cast": cast,
+        "born": Attention(layer.spec, dtype=dtype).to(dtype),
+    }
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_far_positions_survive_every_cast_of_a_layer(dtype):
+    """Attention to a key 3 positions back must not depend on where in the text both stand."""
+    spec = AttentionSpec(d_model=64, num_heads=1, position=Rope(), bias=False)
+    layer = drawn(Attention(spec), seed=1)
+    layers = rebuilt(layer, dtype)
+    layers["born"].load_state_dict(layers["to"].state_dict())
+    x = normal(1, 1900, 64, seed=2, dtype=torch.float32).to(dtype)
+    exact = copy.deepcopy(layers["to"]).double()
+    want = exact.weights(x.double())[0, 0, 1857]
+    for same in layers.values():
+        assert all(p.dtype is dtype for p in same.parameters())
+        got = same.weights(x)[0, 0, 1857]
+        assert (got.double() - want).abs().max() <= 0.1 * want.max()
+        assert torch.equal(got, layers["to"].weights(x)[0, 0, 1857])
+    assert not list(layer.buffers())
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_of_half_type(name, dtype):
+    """Parameters and input rounded once, the layer is near the float64 layer of the same numbers."""
+    layer = layer_of(name, dtype=dtype)
+    x = normal(2, LENGTH, D_MODEL, seed=1, dtype=dtype)
+    out = layer(x)
+    assert out.dtype is dtype
+    want = copy.deepcopy(layer).double()(x.double())
+    error = (out.double() - want).square().mean() / want.square().mean()
+    assert error.sqrt() <= 2 * torch.finfo(dtype).eps
+    valid = torch.ones(2, LENGTH, dtype=torch.bool)
+    valid[0, :4] = False
+    assert torch.isfinite(layer(x, valid=valid)).all()
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast(name, impl):
+    """Softmax and products stay fp32 islands under autocast; the maps run in bfloat16."""
+    layer = layer_of(name, dtype=torch.float32, impl=impl)
+    x = normal(2, LENGTH, D_MODEL, seed=1, dtype=torch.float32)
+    want = copy.deepcopy(layer).double()(x.double())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = layer(x)
+    assert out.dtype is torch.bfloat16
+    error = (out.double() - want).square().mean() / want.square().mean()
+    assert error.sqrt() <= 3 * torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_large_logits_under_autocast(impl):
+    """Part 1, 8: logits are fp32 islands; a logit near 100 rounded to bfloat16 is off by 0.25."""
+    q, k, v = (normal(1, 2, 33, 64, seed=s).bfloat16() for s in (1, 2, 3))
+    q = 20 * q
+    want = oracle(q, k, v, torch.ones(33, 33).bool())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = attend(q, k, v, impl=impl)
+    assert (got.double() - want).abs().max() <= 2e-2
+
+
+def test_ops_are_complete():
+    assert set(OPS) == {*IMPLS, "folded"} - {"auto"}

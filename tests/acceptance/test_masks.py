@@ -1,0 +1,137 @@
+"""T10: polarity, type, shape and layout of masks, and which key/value head a head reads."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+
+import pytest
+import torch
+
+from suffice import Attention, attend, masks
+from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.ops import OPS
+from suffice.patterns import Causal
+from suffice.testing import assert_close, bits, normal
+
+from .mechanisms import D_MODEL, LENGTH, NAMES, SPECS, layer_of
+from .oracle import oracle
+
+Q, K, V = normal(4, 6, 4, 8, seed=1), normal(4, 2, 9, 8, seed=2), normal(4, 2, 9, 8, seed=3)
+
+
+@pytest.mark.parametrize("function", [attend, Attention.forward], ids=["attend", "layer"])
+def test_help_states_the_polarity(function):
+    page = io.StringIO()
+    with redirect_stdout(page):
+        help(function)
+    assert "True = may attend" in page.getvalue()
+    assert "True = a real key" in page.getvalue()
+
+
+def test_true_means_attend():
+    only_first = torch.zeros(1, 1, 4, 9, dtype=torch.bool)
+    only_first[..., 0] = True
+    want = V[:, :, :1].repeat_interleave(3, dim=1).expand(4, 6, 4, 8)
+    assert_close(attend(Q, K, V, mask=only_first), want)
+    assert_close(attend(Q, K, V, valid=only_first[0, 0, :1].expand(4, 9)), want)
+
+
+def test_converters():
+    mask = bits(4, 9, seed=1)
+    assert torch.equal(masks.from_torch_mha(masks.from_torch_mha(mask)), mask)
+    assert torch.equal(masks.from_torch_mha(~mask), mask)
+    additive = torch.zeros(4, 9).masked_fill(~mask, -torch.inf)
+    assert torch.equal(masks.from_additive(additive), mask)
+    assert torch.equal(masks.from_hf(mask.long()), mask)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.uint8, torch.float32, torch.float16], ids=str
+)
+@pytest.mark.parametrize("which", ["mask", "valid"])
+def test_numbers_are_no_mask(dtype, which):
+    numbers = torch.ones((4, 9) if which == "valid" else (4, 1, 4, 9), dtype=dtype)
+    with pytest.raises(MaskError, match="additive") as refusal:
+        attend(Q, K, V, **{which: numbers})
+    assert isinstance(refusal.value, TypeError)
+    layer, x = layer_of("standard"), normal(4, 9, D_MODEL, seed=1)
+    numbers = torch.ones((4, 9) if which == "valid" else (4, 1, 9, 9), dtype=dtype)
+    with pytest.raises(MaskError, match="additive"):
+        layer(x, **{which: numbers})
+
+
+@pytest.mark.parametrize(
+    "shape", [(4, 9), (9, 1), (4, 1, 9, 1), (4, 1, 4, 8), (4, 1, 1, 9), (4, 2, 4, 9), (2, 1, 4, 9)]
+)
+def test_a_mask_of_another_shape_is_refused(shape):
+    """(4, 9) is both [B, S] and [T, S] here: only four axes say which."""
+    with pytest.raises(ShapeError, match=r"legal: \[4, 6, 4, 9\] or \[4, 1, 4, 9\]") as refusal:
+        attend(Q, K, V, mask=torch.ones(shape, dtype=torch.bool))
+    assert isinstance(refusal.value, ValueError)
+    assert "valid=" in str(refusal.value)
+
+
+@pytest.mark.parametrize("shape", [(4,), (9,), (4, 8), (1, 9), (4, 1, 1, 9), (9, 4)])
+def test_valid_of_another_shape_is_refused(shape):
+    with pytest.raises(ShapeError, match=r"valid has shape .*; legal: \[4, 9\]"):
+        attend(Q, K, V, valid=torch.ones(shape, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 4, 9), (4, 1, 4, 9), (1, 6, 4, 9), (1, 1, 4, 9)])
+@pytest.mark.parametrize("impl", OPS)
+def test_each_legal_shape(shape, impl):
+    mask = bits(*shape, seed=1)
+    assert_close(attend(Q, K, V, mask=mask, impl=impl), oracle(Q, K, V, mask))
+
+
+@pytest.mark.parametrize("impl", OPS)
+def test_heads_read_contiguous_groups(impl):
+    q, k = normal(1, 6, 5, 8, seed=1), normal(1, 2, 5, 8, seed=2)
+    v = torch.zeros(1, 2, 5, 8, dtype=torch.float64)
+    v[:, 1] = 1.0
+    want = torch.zeros(1, 6, 5, 8, dtype=torch.float64)
+    want[:, 3:] = 1.0
+    assert_close(attend(q, k, v, impl=impl), want)
+    assert_close(attend(q[:, :, :1], k, v, impl=impl, pattern=Causal()), want[:, :, :1])
+
+
+def test_heads_that_do_not_divide_are_refused():
+    q, k = normal(1, 6, 5, 8, seed=1), normal(1, 4, 5, 8, seed=2)
+    with pytest.raises(ShapeError, match="4 key/value heads do not divide 6 query heads"):
+        attend(q, k, k)
+
+
+def test_heads_and_positions_swapped_are_noticed():
+    q = normal(2, 5, 8, 16, seed=1)  # [B, L, H, D]
+    with pytest.raises(ShapeError, match=r"legal: \[2, 5, 8, 8\] or \[2, 1, 8, 8\]"):
+        attend(q, q, q, mask=torch.ones(5, 5, dtype=torch.bool))
+    with pytest.raises(ShapeError, match=r"legal: \[2, 5, 8, 8\] or \[2, 1, 8, 8\]"):
+        attend(q, q, q, mask=torch.ones(2, 8, 5, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_a_batch_are_independent(name):
+    layer = layer_of(name)
+    x = normal(4, LENGTH, D_MODEL, seed=1)
+    want = layer(x)
+    other = x.clone()
+    other[1:] = float("nan")
+    assert_close(layer(other)[:1], want[:1])
+    x.requires_grad_()
+    (slope,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
+    assert torch.equal(slope[1:], torch.zeros_like(slope[1:]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masks_of_a_layer(name):
+    x, mask = normal(4, LENGTH, D_MODEL, seed=1), bits(4, 1, LENGTH, LENGTH, seed=2)
+    layer = layer_of(name)
+    if SPECS[name].mixing.mixes:
+        with pytest.raises(ConfigError, match="a mask would not keep what it hides"):
+            layer(x, mask=mask)
+        return
+    allowed = SPECS[name].pattern.mask(LENGTH, LENGTH) & mask
+    shown = layer.weights(x, mask=mask)
+    assert torch.equal(shown > 0, allowed.expand_as(shown))
+    assert_close(layer(x, mask=mask), layer_of(name, impl="reference")(x, mask=mask))

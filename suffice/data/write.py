@@ -1,13 +1,13 @@
-"""Writing a file so that nobody ever sees half of it."""
+"""Writing a data file, and saying what to do when it cannot be."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from suffice.errors import DataError
+from suffice.files import replacing
 
 
 @contextlib.contextmanager
@@ -19,18 +19,12 @@ def atomically(path: Path) -> Iterator[Path]:
     Raises:
         DataError: if the file or its folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise DataError(
             f"cannot write {path} ({error.strerror}); make room or the folder writable, or set "
             "XDG_CACHE_HOME to another folder."
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()

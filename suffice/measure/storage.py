@@ -6,15 +6,14 @@ file carries the sha256 of its content, so that an edit by hand is noticed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 from pathlib import Path
 from urllib.parse import quote
 
 from suffice.errors import DataError
+from suffice.files import replacing
 from suffice.measure.decode import decode, encode
 from suffice.measure.results import Cell, Results
 
@@ -33,23 +32,15 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         DataError: if the place cannot be written or the disk is full.
     """
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
         raise DataError(
             f"cannot write {path}: {error.strerror or error}; "
             "make room or choose another folder with --out."
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-    _sync_folder(path.parent)
 
 
 def cell_path(folder: Path, mechanism: str, num_heads: int, seed: int) -> Path:
@@ -137,13 +128,3 @@ def _sha256(content: object) -> str:
     """Digest a JSON value, whatever its layout in the file."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename last through a power cut, where the system can sync folders."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -7,8 +7,6 @@ is known to fit; it is written beside its place and moved there when it is safe 
 from __future__ import annotations
 
 import json
-import os
-import re
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from suffice.errors import CheckpointError
+from suffice.files import replacing
 from suffice.train.misfits import DTYPES, misfits
 
 HEADER_LIMIT = 4 * 2**20  # bytes; a hostile header of this size still parses in half a second
@@ -42,18 +41,9 @@ def save(path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str,
     """
     path = Path(path)
     payload = _pack(path, tensors, metadata)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        _remove_leftovers(path)
-        try:
-            with temporary.open("wb") as file:
-                file.write(payload)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        with replacing(path) as temporary:
+            temporary.write_bytes(payload)
     except OSError as error:
         raise CheckpointError(
             f"cannot write {path} ({error.strerror or error}); free space or give a folder that "
@@ -215,20 +205,3 @@ def _facts(path: Path, header: dict[str, str]) -> tuple[dict[str, Any], dict[str
     if not all(isinstance(origin, str) for origin in tied.values()):
         raise CheckpointError(f"{path} ties a tensor to something not a name; make it anew.")
     return metadata, tied
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what a killed writer of this same file left beside it."""
-    leftover = re.compile(rf"\.{re.escape(path.name)}\.\d+\.part")
-    for beside in path.parent.iterdir():
-        if leftover.fullmatch(beside.name):
-            beside.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if hasattr(os, "O_DIRECTORY"):  # elsewhere a folder cannot be opened
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)

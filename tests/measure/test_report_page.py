@@ -6,8 +6,9 @@ from html.parser import HTMLParser
 import pytest
 
 from suffice.measure.report.figures import FIGURES, draw_figures
-from suffice.measure.report.page import page
+from suffice.measure.report.page import _table, page
 from suffice.measure.report.palette import themed
+from suffice.measure.report.sheets import Line, Sheet
 from suffice.measure.report.svg import inline
 from suffice.measure.report.write import write_report
 from suffice.measure.sentence import notes, sentence
@@ -171,6 +172,15 @@ def test_hostile_text_stays_text():
     assert checked.text.count(name) >= 6  # notes, three tables, figures
     assert "<img src=x onerror=alert(1)>" in checked.text
     assert "memory 1.00 GiB" in checked.text
+
+
+def test_every_cell_of_a_table_is_escaped():
+    line = Line(cells=("<i>", "<b>"))
+    sheet = Sheet(title="<u>", columns=("<s>", "<em>"), lines=(line,), caption="<p>")
+    checked = Checked(_table(sheet))
+    for tag in ("i", "b", "u", "s", "em"):
+        assert checked.count(tag) == 0
+        assert f"<{tag}>" in checked.text
 
 
 def test_a_hostile_baseline_stays_text():

@@ -120,11 +120,20 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     def full(handle):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("suffice.measure.storage.os.fsync", full)
+    monkeypatch.setattr("suffice.files.os.fsync", full)
     with pytest.raises(DataError, match=r"cannot write .*results\.json: No space left on device"):
         write_results(path, replace(make_results(), title="other"))
     assert read_results(path).title == make_results().title
     assert os.listdir(tmp_path) == ["results.json"]
+
+
+def test_a_reader_of_the_old_file_keeps_it_whole(tmp_path):
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+    with path.open() as reader:
+        write_atomic(path, "new")
+        assert reader.read() == "old"
+    assert path.read_text() == "new"
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path):
@@ -137,6 +146,6 @@ def test_a_system_that_cannot_sync_folders_still_writes(tmp_path, monkeypatch):
     def refuse(path, flags):
         raise OSError("folders cannot be opened here")
 
-    monkeypatch.setattr("suffice.measure.storage.os.open", refuse)
+    monkeypatch.setattr("suffice.files.os.open", refuse)
     write_atomic(tmp_path / "file", b"bytes")
     assert (tmp_path / "file").read_bytes() == b"bytes"

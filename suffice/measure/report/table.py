@@ -59,7 +59,7 @@ def _table(sheet: Sheet) -> Table:
     )
     for i, column in enumerate(sheet.columns):
         words = i == 0 or column in sheet.words
-        table.add_column(Text(column), justify="left" if words else "right", overflow="fold")
+        table.add_column(Text(column), justify="left" if words else "right", no_wrap=i == 0)
     for line in sheet.lines:
         if line.starts_group:
             table.add_section()

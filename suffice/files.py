@@ -1,0 +1,50 @@
+"""Writing a file so that nobody ever sees half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary name to write to; it becomes `path` when the block ends well.
+
+    The content is on the disk before the name changes, and the name before this returns. An
+    error in the block leaves `path` as it was. What a killed writer of the same file left beside
+    it is removed.
+
+    Raises:
+        OSError: if the disk refuses; callers say what to do about it.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    _remove_leftovers(path)
+    try:
+        yield temporary
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _remove_leftovers(path: Path) -> None:
+    leftover = re.compile(rf"\.{re.escape(path.name)}\.\d+\.part")
+    for beside in path.parent.iterdir():
+        if leftover.fullmatch(beside.name):
+            beside.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a power cut, where the system can sync folders."""
+    with contextlib.suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

@@ -1,0 +1,240 @@
+"""Costs in closed form, held against executions that count themselves."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from suffice import Attention, AttentionSpec, preset
+from suffice.cost import BLOCK, Cost, computed_pairs, paper_flops
+from suffice.errors import ConfigError
+from suffice.mixing import Alignment
+from suffice.ops import OPS
+from suffice.patterns import Causal, Full, Pattern
+from suffice.positions import Rope
+from suffice.presets import PRESETS, needs_length
+from suffice.projections import Efficient, Optimised, Standard
+
+D_MODEL, NUM_HEADS = 32, 4
+LENGTHS = (1, 7, 33, 64)
+WIDE = 256  # features: with 64 positions the maps of a layer are above oneDNN's threshold
+
+
+def spec_of(name, *, causal=False, d_model=D_MODEL, length=64) -> AttentionSpec:
+    options = {"length": length} if needs_length(name) else {}
+    return preset(name, d_model, NUM_HEADS, causal=causal, **options)
+
+
+def fused_flops(q, k, v, *args, out_shape=None, **kwargs):
+    """Two products of the kernel FlopCounterMode does not know."""
+    batch, heads, queries, width = q
+    return 2 * batch * heads * queries * k[2] * (width + v[3])
+
+
+def linear_flops(x, weight, *args, out_shape=None, **kwargs):
+    """The product of oneDNN's linear map, which it does not know either."""
+    return 2 * math.prod(x) * weight[0]
+
+
+def counted(call) -> int:
+    mapping = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_flops}
+    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        mapping[torch.ops.mkldnn._linear_pointwise] = linear_flops
+    with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
+        call()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_flops_equal_an_execution(name, length, causal):
+    spec = spec_of(name, causal=causal)
+    want = 3 * spec.cost(length).flops
+    x = torch.randn(3, length, D_MODEL)
+    for impl in ("auto", "fused", "matmul"):
+        layer = Attention(spec, impl=impl)
+        assert counted(lambda layer=layer: layer(x)) == want
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_backward_costs_exactly_twice(name, length, causal):
+    spec = spec_of(name, causal=causal)
+    layer = Attention(spec, impl="matmul")
+    out = layer(torch.randn(3, length, D_MODEL, requires_grad=True)).sum()
+    assert counted(out.backward) == 2 * 3 * spec.cost(length).flops
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_flops_above_the_threshold_of_the_fast_product(name):
+    spec = spec_of(name, d_model=WIDE)
+    layer, x = Attention(spec, impl="matmul"), torch.randn(2, 64, WIDE, requires_grad=True)
+    kept = []
+    assert counted(lambda: kept.append(layer(x).sum())) == 2 * spec.cost(64).flops
+    assert counted(kept[0].backward) == 4 * spec.cost(64).flops
+
+
+@pytest.mark.parametrize("lengths", [(1, 9), (7, 64), (64, 7), (33, 33)])
+@pytest.mark.parametrize("name", PRESETS)
+def test_cross_attention(name, lengths):
+    queries, keys = lengths
+    spec = spec_of(name)
+    x, memory = torch.randn(3, queries, D_MODEL), torch.randn(3, keys, D_MODEL)
+    for impl in ("fused", "matmul"):
+        layer = Attention(spec, impl=impl)
+        assert counted(lambda layer=layer: layer(x, memory)) == 3 * spec.cost(queries, keys).flops
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        AttentionSpec(d_model=32, num_heads=4, head_dim=6, num_kv_heads=2, d_memory=20),
+        AttentionSpec(d_model=32, num_heads=4, head_dim=5, d_memory=20, projections=Optimised()),
+        AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, projections=Efficient()),
+        AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, mixing=Alignment(9)),
+        AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, mixing=Alignment(9, per_head=True)),
+        AttentionSpec(d_model=32, num_heads=4, bias=False),
+    ],
+    ids=["widths", "optimised-widths", "efficient-gqa", "alignment-gqa", "per-head", "no-bias"],
+)
+def test_other_compositions(spec):
+    x, memory = torch.randn(3, 7, 32), torch.randn(3, 9, spec.widths.d_memory)
+    layer = Attention(spec, impl="matmul")
+    cost = spec.cost(7, 9)
+    assert counted(lambda: layer(x, memory)) == 3 * cost.flops
+    assert sum(p.numel() for p in layer.parameters()) == cost.parameters
+
+
+@pytest.mark.parametrize("length", [1, 16, 128, 1024])
+def test_closed_forms_of_the_paper_notes(length):
+    """2 FLOPs per multiply-add; independent of the number of heads."""
+    d, t = 64, length
+    want = {
+        "standard": 8 * t * d * d + 4 * t * t * d,
+        "optimised": 6 * t * d * d + 4 * t * t * d,
+        "efficient": 4 * t * d * d + 4 * t * t * d,
+        "super_attention": 4 * t * d * d + 6 * t * t * d,
+    }
+    for name, flops in want.items():
+        for num_heads in (1, 2, 8):
+            options = {"length": length} if needs_length(name) else {}
+            assert preset(name, d, num_heads, **options).cost(length).flops == flops
+
+
+def test_visible_flops_leave_out_what_the_pattern_hides():
+    causal, full = spec_of("standard", causal=True), spec_of("standard")
+    assert causal.cost(64).flops == full.cost(64).flops == full.cost(64).visible_flops
+    hidden = 64 * 63 // 2
+    assert causal.cost(64).flops - causal.cost(64).visible_flops == 4 * D_MODEL * hidden
+
+
+class Near(Pattern):
+    """A test's own sparse pattern: keys at distance below 70."""
+
+    def allowed(self, q_positions, k_positions):
+        return (q_positions - k_positions).abs() < 70
+
+
+def test_a_sparse_pattern_is_charged_by_the_blocks_it_touches():
+    touched = Near().layout(300, 300, BLOCK).touched
+    blocks = sum(
+        any(
+            abs(q - k) < 70
+            for q in range(row * BLOCK, min(300, row * BLOCK + BLOCK))
+            for k in range(column * BLOCK, min(300, column * BLOCK + BLOCK))
+        )
+        for row in range(5)
+        for column in range(5)
+    )
+    assert int((touched > 0).sum()) == blocks < 25
+    assert computed_pairs(Near(), 300, 300) == blocks * BLOCK * BLOCK
+    assert computed_pairs(Causal(), 300, 300) == computed_pairs(Full(), 300, 300) == 90_000
+
+
+STATES = {
+    "standard": (AttentionSpec(d_model=32, num_heads=4), 64),
+    "gqa": (AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2), 32),
+    "mqa": (AttentionSpec(d_model=32, num_heads=4, num_kv_heads=1), 16),
+    "optimised": (AttentionSpec(d_model=32, num_heads=4, projections=Optimised()), 64),
+    "efficient": (AttentionSpec(d_model=32, num_heads=4, projections=Efficient()), 32),
+    "efficient-rope": (
+        AttentionSpec(d_model=32, num_heads=4, projections=Efficient(), position=Rope()),
+        32,
+    ),
+    "super": (
+        AttentionSpec(d_model=32, num_heads=4, projections=Efficient(), mixing=Alignment(9)),
+        64,
+    ),
+    "super-on-optimised": (
+        AttentionSpec(d_model=32, num_heads=4, projections=Optimised(), mixing=Alignment(9)),
+        96,
+    ),
+    "super-on-standard": (
+        AttentionSpec(d_model=32, num_heads=4, projections=Standard(), mixing=Alignment(9)),
+        96,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state(name):
+    """Keys and values; x alone where both are x; V' beside raw values where W_A mixes them.
+
+    The next row of V' needs every raw value, which is the key where K = V = x and a third tensor
+    otherwise.
+    """
+    spec, numbers = STATES[name]
+    cost = spec.cost(9)
+    assert cost.state_numbers == numbers
+    assert cost.state_bytes(100) == 400 * numbers
+    assert cost.state_bytes(100, bytes_per_number=2) == 200 * numbers
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "constant"),
+    [("standard", 15), ("optimised", 12), ("super_attention", 12), ("efficient", 9)],
+)
+def test_equation_24(mechanism, constant):
+    for length, d_model, num_heads in ((1, 1, 1), (64, 128, 4), (257, 256, 8)):
+        want = constant * length * d_model + 15 * num_heads * length * length
+        got = paper_flops(mechanism, length=length, d_model=d_model, num_heads=num_heads)
+        assert got == want
+
+
+def test_heatmaps_of_the_paper():
+    """Standard over efficient, on a grid of powers of two: 30, 25, 20 and 16 percent more."""
+    grid = [2**n for n in range(4, 15)]
+    found, most = [], 0.0
+    for num_heads in (1, 2, 4, 8):
+        ratios = [
+            paper_flops("standard", length=t, d_model=d, num_heads=num_heads)
+            / paper_flops("efficient", length=t, d_model=d, num_heads=num_heads)
+            - 1
+            for t in grid
+            for d in grid
+        ]
+        found.append(round(100 * sum(ratios) / len(ratios), 1))
+        most = max(most, *ratios)
+    assert found == [29.7, 24.9, 20.3, 16.2]
+    assert round(100 * most, 1) == 66.6
+
+
+def test_equation_24_knows_four_mechanisms():
+    with pytest.raises(ConfigError, match="unknown mechanism of equation 24 'gqa'"):
+        paper_flops("gqa", length=8, d_model=8, num_heads=2)
+
+
+def test_cost_is_plain_data():
+    cost = spec_of("standard").cost(7)
+    assert cost == Cost(
+        parameters=4224,
+        flops=8 * 7 * 1024 + 4 * 49 * 32,
+        visible_flops=8 * 7 * 1024 + 4 * 49 * 32,
+        state_numbers=64,
+    )
+    assert set(OPS) >= {"fused", "matmul"}

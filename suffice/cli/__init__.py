@@ -6,6 +6,7 @@ An error raised on purpose becomes one sentence on stderr and exit code 2; Ctrl-
 from __future__ import annotations
 
 import sys
+import time
 
 import typer
 from rich.console import Console
@@ -14,7 +15,10 @@ from suffice.cli.compare import compare
 from suffice.cli.doctor import doctor
 from suffice.cli.list import list_mechanisms
 from suffice.cli.show import show
+from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.errors import SufficeError
+
+GRACE = 2.0  # seconds in which the first process speaks; torchrun ends the others when it leaves
 
 app = typer.Typer(
     add_completion=False,
@@ -22,21 +26,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Which attention is enough? Compare mechanisms on your data and your machine.",
 )
-app.command("compare")(compare)
-app.command("list")(list_mechanisms)
-app.command("show")(show)
-app.command("doctor")(doctor)
+app.command("compare")(stoppable(compare))
+app.command("list")(stoppable(list_mechanisms))
+app.command("show")(stoppable(show))
+app.command("doctor")(stoppable(doctor))
 
 
 def main() -> None:
     """Run the command line."""
-    console = Console(stderr=True)
     try:
         app()
     except SufficeError as error:
-        console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except KeyboardInterrupt as interrupt:
-        told = str(interrupt) or "interrupted."
-        console.print(f"\n{told}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(130)
+        _end(f"error: {error}", WRONG)
+    except Stopped as stopped:
+        _end(str(stopped), stopped.code)
+
+
+def _end(told: str, code: int) -> None:
+    """Say why and leave; of several processes the first one speaks."""
+    if not is_first():
+        if code == INTERRUPTED:
+            sys.exit(code)
+        time.sleep(GRACE)
+    style = "red" if code == WRONG else None
+    Console(stderr=True).print(told, style=style, markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)

@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
-import shlex
+import contextlib
+import json
 import sys
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from suffice.errors import ConfigError
+from suffice.cli.again import again, given
+from suffice.cli.stop import INTERRUPTED, WRONG, Stopped
+from suffice.errors import SufficeError, unknown
 
-RUNS = Path("runs")
-MECHANISMS = "standard,optimised,efficient,super_attention"
+if TYPE_CHECKING:
+    from suffice.measure import Results
+
+DEFAULTS = "standard,optimised,efficient,super_attention"
 
 
 def compare(
-    task: Annotated[str | None, typer.Option(help="Data set: digits, mnist or imdb.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Data set: digits, mnist or imdb.", show_default="digits")
+    ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Recipe by name instead of the task's own.")
     ] = None,
-    mechanisms: Annotated[str, typer.Option(help="Names, separated by commas.")] = MECHANISMS,
-    heads: Annotated[
-        str | None, typer.Option(help="Numbers of heads, separated by commas.")
+    mechanisms: Annotated[
+        str | None, typer.Option(help="Names, separated by commas.", show_default=DEFAULTS)
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Trainings of each mechanism.")] = 5,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(help="Numbers, separated by commas.", show_default="the recipe's"),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Trainings of each mechanism.", show_default="5")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Of each training.", show_default="the recipe's")
+    ] = None,
     margin: Annotated[
-        float, typer.Option(help="Points of test accuracy that may be lost and still suffice.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="Points of test accuracy that may be lost and still suffice.", show_default="1"
+        ),
+    ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="What the others are held against [standard].")
+        str | None,
+        typer.Option(help="What the others are held against.", show_default="standard"),
     ] = None,
     cost: Annotated[
         str, typer.Option(help="What cheapest means: flops, latency or parameters.")
     ] = "flops",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cpu")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the results [runs/RECIPE-TIME].")
+        Path | None, typer.Option(help="Folder of the results.", show_default="runs/RECIPE-TIME")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with --out, or with the latest run.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the comparison in --out, or with the latest one; what is not said "
+            "is as it was. May ask for more seeds, mechanisms and heads.",
+        ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print results.json, no tables.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results and the verdict as JSON, no tables.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train mechanisms side by side on real data and say which cheaper one suffices.
@@ -53,90 +77,66 @@ def compare(
     Every mechanism is trained with every number of heads from every seed, on the same data in the
     same order. The verdict is a test of non-inferiority over paired seeds.
     """
-    from suffice.errors import unknown
+    from suffice.cli.asked import Asked, latest_folder, new_folder
     from suffice.measure.compare import compare as run
     from suffice.measure.costs import COSTS
-    from suffice.train import Interrupted, current
+    from suffice.measure.plan import FILE, read_kept
+    from suffice.measure.together import first, losing, shared
+    from suffice.train import processes
 
     if cost not in COSTS:
         raise unknown("cost", cost, COSTS)
-    plan = _plan(task, recipe, mechanisms, heads, seeds, epochs, margin, baseline, device)
-    folder = out or _folder(plan.recipe.name, resume)
-    try:
-        results = run(plan, folder, console=Console(stderr=True), resume=resume, quiet=quiet)
-    except Interrupted as interrupt:
-        raise KeyboardInterrupt(
-            f"interrupted; what was done is kept. Go on with:\n  {_again(folder)}"
-        ) from interrupt
-    if not current().is_main:
-        return
-    _report(results, folder, cost, as_json=json)
-
-
-def _plan(task, recipe, mechanisms, heads, seeds, epochs, margin, baseline, device):
-    from suffice.measure.plan import Plan
-    from suffice.recipes import recipe as by_name
-    from suffice.recipes import recipe_of_task
-
-    if recipe is not None and task is not None and by_name(recipe).task != task:
-        raise ConfigError(
-            f"--recipe {recipe} is on {by_name(recipe).task}, not on --task {task}; give one of "
-            "the two."
-        )
-    chosen = by_name(recipe) if recipe is not None else recipe_of_task(task or "digits")
-    if epochs is not None:
-        chosen = replace(chosen, training=replace(chosen.training, epochs=epochs))
-    names = tuple(_words(mechanisms))
-    return Plan(
-        recipe=chosen,
-        mechanisms=names,
-        heads=(chosen.num_heads,) if heads is None else tuple(map(_number, _words(heads))),
+    asked = Asked(
+        task=task,
+        recipe=recipe,
+        mechanisms=mechanisms,
+        heads=heads,
         seeds=seeds,
-        baseline=baseline or ("standard" if "standard" in names else (names or ("",))[0]),
-        margin=margin / 100,
+        epochs=epochs,
+        margin=margin,
+        baseline=baseline,
         device=device,
     )
+    folder = latest_folder(asked) if resume and out is None else out
+    begun = resume and folder is not None and (folder / FILE).is_file()
+    plan = asked.plan(read_kept(folder) if begun else None)
+    with processes(plan.device) as group, losing(group):
+        folder = Path(shared(group, str(folder or new_folder(plan.recipe.name))))
+        first(group, lambda: plan.claim(folder, resume=resume))
+        with _telling(again(folder)):
+            results = run(
+                plan,
+                folder,
+                console=Console(stderr=True),
+                resume=True,
+                quiet=quiet,
+                command=given(),
+            )
+            if group.is_main:
+                _report(results, folder, cost, as_json=as_json)
 
 
-def _words(listed: str) -> list[str]:
-    return [word.strip() for word in listed.split(",") if word.strip()]
+@contextlib.contextmanager
+def _telling(command: str) -> Iterator[None]:
+    """Say how to go on when the block is interrupted or fails: its folder keeps what was done."""
+    kept = f"What was done is kept. Go on with:\n  {command}"
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Stopped(f"\ninterrupted. {kept}", code=INTERRUPTED) from interrupt
+    except SufficeError as error:
+        raise Stopped(f"error: {error}\n{kept}", code=WRONG) from error
 
 
-def _number(word: str) -> int:
-    if not word.isdigit() or int(word) < 1:
-        raise ConfigError(f"--heads {word!r} is not a number of heads; give such as 1,2,4.")
-    return int(word)
-
-
-def _folder(recipe: str, resume: bool) -> Path:
-    """Return a new folder under runs/, or the latest one of this recipe to go on with."""
-    if not resume:
-        return RUNS / f"{recipe}-{datetime.now():%Y%m%d-%H%M%S}"
-    found = sorted(RUNS.glob(f"{recipe}-*/plan.json"))
-    if not found:
-        raise ConfigError(
-            f"there is no run of {recipe} under {RUNS}/ to resume; name its folder with --out, or "
-            "start one without --resume."
-        )
-    return found[-1].parent
-
-
-def _again(folder: Path) -> str:
-    """Return the command that goes on."""
-    words = [word for word in sys.argv[1:] if word != "--resume"]
-    if "--out" not in words and not any(word.startswith("--out=") for word in words):
-        words += ["--out", str(folder)]
-    return shlex.join(["suffice", *words, "--resume"])
-
-
-def _report(results, folder: Path, cost: str, *, as_json: bool) -> None:
-    from suffice.measure import judge
+def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> None:
+    from suffice.measure import judge, verdict_record
     from suffice.measure.report import print_report, write_report
 
     verdict = judge(results, cost=cost)
     page = write_report(results, verdict, folder)
     if as_json:
-        sys.stdout.write((folder / "results.json").read_text())
+        content = {**results.to_json(), "verdict": verdict_record(verdict, results)}
+        sys.stdout.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
         return
     console = Console()
     print_report(results, verdict, console)

@@ -42,9 +42,9 @@ def extend(layer: Attention, length: int) -> Attention:
     weight = layer.mixing.weight.detach()
     wide = torch.eye(length, device=weight.device, dtype=weight.dtype).repeat(len(weight), 1, 1)
     wide[:, :old, :old] = weight
-    longer.mixing.weight = nn.Parameter(wide)
+    longer.mixing.weight = nn.Parameter(wide, layer.mixing.weight.requires_grad)
     if layer.mixing.bias is not None:
         bias = weight.new_zeros(len(weight), length)
         bias[:, :old] = layer.mixing.bias.detach()
-        longer.mixing.bias = nn.Parameter(bias)
+        longer.mixing.bias = nn.Parameter(bias, layer.mixing.bias.requires_grad)
     return longer

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from suffice.errors import ConfigError, DataError
+from suffice.measure.decode import decode
 from suffice.measure.results import check_margin
 from suffice.measure.storage import write_atomic
 from suffice.recipes import Recipe
 
 FILE = "plan.json"
+CELLS = "cells"
+SHOWN = 3  # differences told one by one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,24 +74,28 @@ class Plan:
     def claim(self, folder: Path, *, resume: bool) -> None:
         """Make the folder this plan's: write plan.json, or find that it fits the one there.
 
-        A resumed comparison may add mechanisms, heads and seeds; what the finished cells share
-        (the recipe) must be the same.
+        A resumed comparison may ask for other mechanisms, heads and seeds; what the finished
+        cells share (the recipe and the device) must be the same.
 
         Raises:
             ConfigError: if the folder holds another comparison, or one and resume is False.
             DataError: if the folder cannot be written or its plan.json not be read.
         """
         path = folder / FILE
-        recipe = describe(self.recipe)
-        if path.exists():
+        if os.path.exists(path):
             if not resume:
                 raise ConfigError(
                     f"{folder} already holds a comparison; go on with it by --resume, or choose "
                     "another folder with --out."
                 )
-            _refuse_another(path, recipe)
+            self._refuse_another(folder)
+        elif os.path.isdir(folder / CELLS) and os.listdir(folder / CELLS):
+            raise ConfigError(
+                f"{folder} holds cells but no {FILE}, which says what they are of; choose another "
+                "folder with --out."
+            )
         content = {
-            "recipe": recipe,
+            "recipe": describe(self.recipe),
             "mechanisms": list(self.mechanisms),
             "heads": list(self.heads),
             "seeds": self.seeds,
@@ -97,36 +105,84 @@ class Plan:
         }
         write_atomic(path, json.dumps(content, indent=1) + "\n")
 
+    def _refuse_another(self, folder: Path) -> None:
+        """Raise unless the plan on disk has this recipe and device."""
+        kept = read_kept(folder)
+        there = {**flat(kept.recipe), "device": kept.device}
+        here = {**flat(describe(self.recipe)), "device": self.device}
+        absent = object()
+        keys = [*here, *(key for key in there if key not in here)]
+        told = [
+            f"{key} was {there.get(key)!r} and is {here.get(key)!r}"
+            for key in keys
+            if there.get(key, absent) != here.get(key, absent)
+        ]
+        if told:
+            more = f" and {len(told) - SHOWN} more differences" if len(told) > SHOWN else ""
+            raise ConfigError(
+                f"{folder} holds a comparison of another recipe: {', '.join(told[:SHOWN])}{more}; "
+                "give the same settings, or another folder with --out."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What plan.json tells of a comparison that was begun.
+
+    Args:
+        recipe: as `describe` gave it.
+        mechanisms: names.
+        heads: numbers of heads.
+        seeds: how many.
+        baseline: name of the mechanism the others are held against.
+        margin: a fraction.
+        device: "cpu" or "cuda".
+    """
+
+    recipe: dict[str, Any]
+    mechanisms: tuple[str, ...]
+    heads: tuple[int, ...]
+    seeds: int
+    baseline: str
+    margin: float
+    device: str
+
+
+def read_kept(folder: Path) -> Kept:
+    """Read the plan of a comparison that was begun.
+
+    Raises:
+        DataError: if there is none, or it is truncated or altered.
+    """
+    path = folder / FILE
+    advice = "name the folder of a comparison with --out, or start another one."
+    try:
+        given = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}); {advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is truncated or not JSON ({error}); {advice}") from error
+    try:
+        return decode(Kept, given, where=str(path))
+    except DataError as error:
+        raise DataError(f"{str(error).rstrip('.')}; {advice}") from error
+
 
 def describe(recipe: Recipe) -> dict[str, Any]:
     """Return a recipe as plain data, the same after a round trip through JSON."""
     return json.loads(json.dumps(dataclasses.asdict(recipe)))
 
 
-def _refuse_another(path: Path, recipe: dict[str, Any]) -> None:
-    """Raise unless the plan on disk has this recipe."""
-    try:
-        found = json.loads(path.read_bytes())["recipe"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}); choose another folder with --out, or delete it if "
-            "you know that its cells are of the same recipe."
-        ) from error
-    there, here = _flat(found), _flat(recipe)
-    changed = sorted(k for k in there.keys() | here.keys() if there.get(k) != here.get(k))
-    if changed:
-        told = ", ".join(f"{k} was {there.get(k)!r} and is {here.get(k)!r}" for k in changed[:3])
-        raise ConfigError(
-            f"{path.parent} holds a comparison of another recipe: {told}; "
-            "give the same settings, or another folder with --out."
-        )
+def flat(data: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested dictionaries as one, keys joined by dots.
 
-
-def _flat(data: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested dictionaries as one, keys joined by dots."""
+    Example:
+        >>> flat({"name": "a", "model": {"depth": 2}})
+        {'name': 'a', 'model.depth': 2}
+    """
     if not isinstance(data, dict):
         return {prefix: data}
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in data.items():
-        flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
-    return flat
+        found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return found

@@ -22,18 +22,19 @@ def attend(
     drop: Drop,  # noqa: ARG001 - refused while dropping
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
-    triangular = problem.triangular
-    allowed, empty = (None, None) if triangular else where.restrict(problem, q.device)
-    out = F.scaled_dot_product_attention(
-        _rows(q),
-        _rows(k),
-        _rows(v),
-        attn_mask=allowed,
-        is_causal=triangular,
-        scale=problem.scale,
-        enable_gqa=problem.group > 1,
-    )
+    if problem.triangular:
+        return _call(q, k, v, problem, is_causal=True)
+    allowed, empty = where.restrict(problem, q.device)
+    out = _call(q, k, v, problem, attn_mask=allowed)
     return out if empty is None else out.masked_fill(empty, 0.0)
+
+
+def _call(
+    q: Tensor, k: Tensor, v: Tensor, problem: Problem, **mask: Tensor | bool | None
+) -> Tensor:
+    return F.scaled_dot_product_attention(
+        _rows(q), _rows(k), _rows(v), scale=problem.scale, enable_gqa=problem.group > 1, **mask
+    )
 
 
 def _rows(x: Tensor) -> Tensor:

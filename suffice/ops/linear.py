@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 MANY = 1 << 21  # multiply-adds
 
@@ -42,15 +43,26 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if (
         torch.compiler.is_compiling()
         or not fast(x.numel() // inputs, inputs, outputs)
-        or x.dtype is not torch.float32
-        or weight.dtype is not torch.float32
-        or x.device.type != "cpu"
-        or torch.is_autocast_enabled("cpu")
+        or not _plain(x, weight)
     ):
         return F.linear(x, weight, bias)
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+    if torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (x, weight, bias)
+    ):
         return _Product.apply(x.reshape(-1, inputs), weight, bias).view(*x.shape[:-1], outputs)
     return _product(x, weight, bias)
+
+
+def _plain(x: Tensor, weight: Tensor) -> bool:
+    """Return whether these are fp32 tensors on a CPU that no transformation of torch looks into."""
+    return (
+        x.dtype is weight.dtype is torch.float32
+        and x.device.type == weight.device.type == "cpu"
+        and x.shape[-1] == weight.shape[-1]
+        and not torch.is_autocast_enabled("cpu")
+        and not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight)))
+        and forward_ad._current_level < 0
+    )
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -17,6 +17,11 @@ from suffice.ops.where import Where
 
 def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, drop: Drop) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
+    with torch.autocast(q.device.type, enabled=False):  # it would round scores to half
+        return _attend(q, k, v, where, problem, drop)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, drop: Drop) -> Tensor:
     batch, heads, queries, _ = q.shape
     groups, keys, folded = batch * problem.num_kv_heads, problem.keys, problem.group * queries
     exact = torch.promote_types(q.dtype, torch.float32)  # products and softmax of half are fp32

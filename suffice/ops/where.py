@@ -8,8 +8,10 @@ Letters: B batch, H query heads, T queries, S keys.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -97,18 +99,24 @@ class Where:
 
         A product with a weight of 0 still spreads NaN and Inf; zeros do not.
         """
-        unread: Tensor | None = None
-        if self.valid is not None:
-            unread = ~self.valid[:, None, :, None]
-        if self.mask is not None:
-            heads = self.mask.any(dim=-2)  # [B or 1, H or 1, S]
-            if heads.shape[1] > 1:
-                heads = heads.unflatten(1, (k.shape[1], -1)).any(dim=2)
-            unseen = ~heads[..., None]
-            unread = unseen if unread is None else unread | unseen
-        if unread is None:
+        unread = [hidden[..., None] for hidden in self._unread(k.shape[1])]
+        if not unread:
             return k, v
-        return k.masked_fill(unread, 0.0), v.masked_fill(unread, 0.0)
+        hidden = reduce(or_, unread)
+        return k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
+
+    def _unread(self, groups: int) -> Iterator[Tensor]:
+        """Give each reason why no query may see a key: bool, broadcasts to [B, G, S]."""
+        if self.valid is not None:
+            yield ~self.valid[:, None]
+        if self.q_segments is not None and self.k_segments is not None:
+            together = self.q_segments[:, :, None] == self.k_segments[:, None, :]
+            yield ~together.any(dim=1)[:, None]
+        if self.mask is not None:
+            seen = self.mask.any(dim=-2)  # [B or 1, H or 1, S]
+            if seen.shape[1] > 1:
+                seen = seen.unflatten(1, (groups, -1)).any(dim=2)
+            yield ~seen
 
 
 def _open(allowed: Tensor) -> Restriction:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suffice.models import Classifier, ClassifierConfig, ViT, ViTConfig
-from suffice.presets import needs_length, preset
+from suffice.presets import PRESETS, needs_length, preset
 from suffice.spec import AttentionSpec
 from suffice.train.settings import Training
 
@@ -39,7 +39,8 @@ class Recipe:
         Raises:
             ConfigError: for an unknown mechanism, or heads that do not fit.
         """
-        options = {"length": self.model.length} if needs_length(mechanism) else {}
+        long = mechanism in PRESETS and needs_length(mechanism)
+        options = {"length": self.model.length} if long else {}
         return preset(mechanism, self.model.d_model, num_heads, **options)
 
     def build(self, mechanism: str, num_heads: int) -> ViT | Classifier:

@@ -1,0 +1,161 @@
+"""From the words of a command line to a plan; a resumed comparison keeps what is not said anew."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from suffice.errors import ConfigError
+from suffice.measure.plan import FILE, Kept, Plan
+from suffice.recipes import TASK_RECIPES, Recipe, recipe, recipe_of_task
+
+RUNS = Path("runs")
+MECHANISMS = "standard,optimised,efficient,super_attention"
+SEEDS = 5
+MARGIN = 1.0  # points
+TASK = "digits"
+STAMP = "%Y%m%d-%H%M%S"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a command line says about a comparison; None where it says nothing.
+
+    Args:
+        task: name of a data set.
+        recipe: name of a recipe.
+        mechanisms: names, separated by commas.
+        heads: numbers, separated by commas.
+        seeds: how many.
+        epochs: of each training.
+        margin: points of test accuracy.
+        baseline: name of a mechanism.
+        device: "cpu" or "cuda".
+    """
+
+    task: str | None = None
+    recipe: str | None = None
+    mechanisms: str | None = None
+    heads: str | None = None
+    seeds: int | None = None
+    epochs: int | None = None
+    margin: float | None = None
+    baseline: str | None = None
+    device: str | None = None
+
+    def plan(self, kept: Kept | None = None) -> Plan:
+        """Return the plan; what is not said comes from `kept`, or is the default.
+
+        Raises:
+            ConfigError: if something is unknown or does not fit.
+        """
+        chosen = self._recipe(kept)
+        names = words(self.mechanisms or MECHANISMS)
+        heads: tuple[int, ...] = (chosen.num_heads,)
+        seeds, margin, device, baseline = SEEDS, MARGIN / 100, "cpu", None
+        if kept is not None:
+            names, heads, baseline = kept.mechanisms, kept.heads, kept.baseline
+            seeds, margin, device = kept.seeds, kept.margin, kept.device
+        if self.mechanisms is not None:
+            names = words(self.mechanisms)
+        if self.heads is not None:
+            heads = tuple(map(number_of_heads, words(self.heads)))
+        return Plan(
+            recipe=chosen,
+            mechanisms=names,
+            heads=heads,
+            seeds=seeds if self.seeds is None else self.seeds,
+            baseline=self.baseline or baseline or _baseline(names),
+            margin=margin if self.margin is None else fraction(self.margin),
+            device=self.device or device,
+        )
+
+    def _recipe(self, kept: Kept | None) -> Recipe:
+        if self.recipe is not None:
+            chosen = recipe(self.recipe)
+        elif self.task is not None or kept is None:
+            chosen = recipe_of_task(self.task or TASK)
+        else:
+            chosen = recipe(str(kept.recipe.get("name")))
+        if self.task is not None and chosen.task != self.task:
+            raise ConfigError(
+                f"--recipe {self.recipe} is on {chosen.task}, not on --task {self.task}; give one "
+                "of the two."
+            )
+        epochs = self.epochs
+        if epochs is None and kept is not None:
+            epochs = kept.recipe.get("training", {}).get("epochs")
+        if epochs is None:
+            return chosen
+        return replace(chosen, training=replace(chosen.training, epochs=epochs))
+
+
+def new_folder(recipe: str) -> Path:
+    """Return where a new comparison goes: runs/RECIPE-TIME."""
+    return RUNS / f"{recipe}-{datetime.now():{STAMP}}"
+
+
+def latest_folder(asked: Asked) -> Path:
+    """Return the folder of the latest comparison under runs/, of the recipe asked for if any.
+
+    Raises:
+        ConfigError: if there is none, or the task is unknown.
+    """
+    name = asked.recipe
+    if name is None and asked.task is not None:
+        recipe_of_task(asked.task)
+        name = TASK_RECIPES[asked.task]
+    found = RUNS.glob(f"{name or '*'}-*/{FILE}")
+    folders = sorted((path.parent for path in found), key=_stamp)
+    if not folders:
+        raise ConfigError(
+            f"there is no run{f' of {name}' if name else ''} under {RUNS}/ to resume; name its "
+            "folder with --out, or start one without --resume."
+        )
+    return folders[-1]
+
+
+def words(listed: str) -> tuple[str, ...]:
+    """Split a list at its commas.
+
+    Example:
+        >>> words("standard, efficient,")
+        ('standard', 'efficient')
+    """
+    return tuple(word.strip() for word in listed.split(",") if word.strip())
+
+
+def number_of_heads(word: str) -> int:
+    """Read a number of heads.
+
+    Raises:
+        ConfigError: if it is none.
+    """
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", word):
+        raise ConfigError(f"--heads {word!r} is not a number of heads; give such as 1,2,4.")
+    return int(word)
+
+
+def fraction(points: float) -> float:
+    """Return a margin in points as a fraction.
+
+    Raises:
+        ConfigError: if it is below 0 or not below 100.
+    """
+    if not 0.0 <= points < 100.0:
+        raise ConfigError(
+            f"--margin {points:g} is no number of points of accuracy; give at least 0 and below "
+            "100, for example 1."
+        )
+    return points / 100
+
+
+def _baseline(names: tuple[str, ...]) -> str:
+    return "standard" if "standard" in names else (names or ("",))[0]
+
+
+def _stamp(folder: Path) -> tuple[str, ...]:
+    """Return what orders folders by time: the date and the time in their names."""
+    return tuple(folder.name.split("-")[-2:])

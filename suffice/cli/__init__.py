@@ -24,12 +24,17 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Which attention is enough? Compare mechanisms on your data and your machine.",
 )
-app.command("compare")(stoppable(compare))
-app.command("list")(stoppable(list_mechanisms))
-app.command("show")(stoppable(show))
-app.command("doctor")(stoppable(doctor))
+app.command("compare", short_help="Train mechanisms and say which one suffices.")(
+    stoppable(compare)
+)
+app.command("list", short_help="List the mechanisms, their cost and source.")(
+    stoppable(list_mechanisms)
+)
+app.command("show", short_help="Show one mechanism: spec, counts, op plan.")(stoppable(show))
+app.command("doctor", short_help="Check every op on this device.")(stoppable(doctor))
 
 
 def main() -> None:

@@ -7,15 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK
 from suffice.errors import ConfigError
 from suffice.measure.plan import FILE, Kept, Plan
 from suffice.recipes import TASK_RECIPES, Recipe, recipe, recipe_of_task
 
-RUNS = Path("runs")
-MECHANISMS = "standard,optimised,efficient,super_attention"
-SEEDS = 5
-MARGIN = 1.0  # points
-TASK = "digits"
 STAMP = "%Y%m%d-%H%M%S"
 
 
@@ -54,7 +50,7 @@ class Asked:
         chosen = self._recipe(kept)
         names = words(self.mechanisms or MECHANISMS)
         heads: tuple[int, ...] = (chosen.num_heads,)
-        seeds, margin, device, baseline = SEEDS, MARGIN / 100, "cpu", None
+        seeds, margin, device, baseline = SEEDS, fraction(MARGIN), DEVICE, None
         if kept is not None:
             names, heads, baseline = kept.mechanisms, kept.heads, kept.baseline
             seeds, margin, device = kept.seeds, kept.margin, kept.device
@@ -153,7 +149,7 @@ def fraction(points: float) -> float:
 
 
 def _baseline(names: tuple[str, ...]) -> str:
-    return "standard" if "standard" in names else (names or ("",))[0]
+    return BASELINE if BASELINE in names else (names or ("",))[0]
 
 
 def _stamp(folder: Path) -> tuple[str, ...]:

@@ -13,51 +13,46 @@ import typer
 from rich.console import Console
 
 from suffice.cli.again import again, given
+from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped
 from suffice.errors import SufficeError, unknown
 
 if TYPE_CHECKING:
     from suffice.measure import Results
 
-DEFAULTS = "standard,optimised,efficient,super_attention"
-
 
 def compare(
     task: Annotated[
-        str | None, typer.Option(help="Data set: digits, mnist or imdb.", show_default="digits")
+        str | None, typer.Option(help=f"Data set: digits, mnist or imdb; {TASK} by default.")
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Recipe by name instead of the task's own.")
     ] = None,
     mechanisms: Annotated[
-        str | None, typer.Option(help="Names, separated by commas.", show_default=DEFAULTS)
+        str | None, typer.Option(help=f"Names, separated by commas; {MECHANISMS} by default.")
     ] = None,
     heads: Annotated[
-        str | None,
-        typer.Option(help="Numbers, separated by commas.", show_default="the recipe's"),
+        str | None, typer.Option(help="Numbers such as 1,2,4; the recipe's by default.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Trainings of each mechanism.", show_default="5")
+        int | None, typer.Option(help=f"Trainings of each mechanism; {SEEDS} by default.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Of each training.", show_default="the recipe's")
+        int | None, typer.Option(help="Of each training; the recipe's by default.")
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(
-            help="Points of test accuracy that may be lost and still suffice.", show_default="1"
-        ),
+        typer.Option(help=f"Points of test accuracy that may be lost; {MARGIN:g} by default."),
     ] = None,
     baseline: Annotated[
-        str | None,
-        typer.Option(help="What the others are held against.", show_default="standard"),
+        str | None, typer.Option(help=f"What the others are held against; {BASELINE} by default.")
     ] = None,
     cost: Annotated[
         str, typer.Option(help="What cheapest means: flops, latency or parameters.")
     ] = "flops",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cpu")] = None,
+    device: Annotated[str | None, typer.Option(help=f"cpu or cuda; {DEVICE} by default.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the results.", show_default="runs/RECIPE-TIME")
+        Path | None, typer.Option(help=f"Folder of the results; a new one in {RUNS}/ by default.")
     ] = None,
     resume: Annotated[
         bool,

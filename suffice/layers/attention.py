@@ -15,6 +15,7 @@ from suffice.ops import reference
 from suffice.ops.attend import restriction
 from suffice.ops.choose import choose, explain
 from suffice.ops.linear import Linear, fast
+from suffice.ops.poison import spared
 from suffice.ops.problem import Op, Problem
 from suffice.ops.where import Where
 from suffice.shapes import check
@@ -106,7 +107,7 @@ class Attention(nn.Module):
             q.dtype,
             q.device.type,
         )
-        out = op.run(q, k, v, where, problem, self.dropout)
+        out = spared(op, problem, source).run(q, k, v, where, problem, self.dropout)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def weights(

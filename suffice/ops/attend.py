@@ -7,6 +7,7 @@ from torch import Tensor
 from suffice.errors import ConfigError, ShapeError
 from suffice.ops import reference
 from suffice.ops.choose import choose
+from suffice.ops.poison import spared
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.patterns import Full, Pattern
@@ -59,7 +60,8 @@ def attend(
     """
     problem, where = _describe(q, k, v, pattern, valid, segments, mask, scale)
     k, v = where.clean(k, v)
-    return choose(problem, impl).run(q, k, v, where, problem, _keep)
+    op = spared(choose(problem, impl), problem, k, v)
+    return op.run(q, k, v, where, problem, _keep)
 
 
 def weights(

@@ -1,0 +1,139 @@
+"""The functional entry: what it refuses, and gradients against finite differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from suffice import attend, weights
+from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.ops import OPS
+from suffice.patterns import Causal, Full
+from suffice.testing import assert_close, bits, documents, normal, padded
+
+Q, K, V = normal(2, 4, 5, 3, seed=1), normal(2, 2, 7, 3, seed=2), normal(2, 2, 7, 3, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "told"),
+    [
+        (Q[0], K, V, r"q has shape \[4, 5, 3\]; legal: \[\*, \*, \*, \*\]\. Give heads as"),
+        (Q, K[:1], V, r"k has shape \[1, 2, 7, 3\]; legal: \[2, \*, \*, 3\]"),
+        (Q, K[..., :2], V, r"k has shape \[2, 2, 7, 2\]; legal: \[2, \*, \*, 3\]"),
+        (Q, K[0], V, r"k has shape \[2, 7, 3\]; legal"),
+        (Q, K, V[:, :1], r"v has shape \[2, 1, 7, 3\]; legal: \[2, 2, 7, \*\]"),
+        (Q, K, V[:, :, :6], r"v has shape \[2, 2, 6, 3\]; legal: \[2, 2, 7, \*\]"),
+        (Q[:, :3], K, V, "2 key/value heads do not divide 3 query heads"),
+        (Q, K[:, :0], V[:, :0], "0 key/value heads do not divide 4 query heads"),
+    ],
+)
+def test_shapes(q, k, v, told):
+    with pytest.raises(ShapeError, match=told):
+        attend(q, k, v)
+
+
+def test_weights_check_the_same():
+    with pytest.raises(ShapeError, match=r"k has shape \[1, 2, 7, 3\]"):
+        weights(Q, K[:1])
+    with pytest.raises(MaskError, match="valid has dtype torch.int64"):
+        weights(Q, K, valid=torch.ones(2, 7).long())
+
+
+@pytest.mark.parametrize("pattern", [None, "causal", Causal, True], ids=str)
+def test_pattern_is_an_instance(pattern):
+    with pytest.raises(ConfigError, match="is not a pattern; give an instance such as Full"):
+        attend(Q, K, V, pattern=pattern)
+
+
+@pytest.mark.parametrize(
+    ("segments", "told"),
+    [
+        ((torch.zeros(2, 4), torch.zeros(2, 7)), r"segments of the queries has shape \[2, 4\]"),
+        ((torch.zeros(2, 5), torch.zeros(2, 5)), r"segments of the keys has shape \[2, 5\]"),
+        ((torch.zeros(5), torch.zeros(2, 7)), r"segments of the queries has shape \[5\]"),
+    ],
+)
+def test_segments(segments, told):
+    with pytest.raises(ShapeError, match=told):
+        attend(Q, K, V, segments=tuple(s.long() for s in segments))
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_half_of_the_segments_is_refused(missing):
+    """Nothing given may be ignored."""
+    segments = [torch.zeros(2, 5).long(), torch.zeros(2, 7).long()]
+    segments[missing] = None
+    with pytest.raises((ConfigError, ShapeError), match="segments"):
+        attend(Q, K, V, segments=tuple(segments))
+
+
+def test_values_of_another_width():
+    v = normal(2, 2, 7, 5, seed=4)
+    out = attend(Q, K, v)
+    assert out.shape == (2, 4, 5, 5)
+    assert_close(out, weights(Q, K) @ v.repeat_interleave(2, dim=1))
+
+
+@pytest.mark.parametrize("impl", ["auto", "matmul", "reference"])
+def test_no_queries(impl):
+    out = attend(Q[:, :, :0], K, V, impl=impl)
+    assert out.shape == (2, 4, 0, 3)
+    assert weights(Q[:, :, :0], K).shape == (2, 4, 0, 7)
+
+
+@pytest.mark.parametrize("impl", OPS)
+def test_no_rows(impl):
+    assert attend(Q[:0], K[:0], V[:0], impl=impl).shape == (0, 4, 5, 3)
+
+
+DATA = {
+    "plain": {},
+    "causal": {"pattern": Causal()},
+    "and": {"pattern": Full() & Causal()},
+    "valid": {"valid": padded(2, 7, "left")},
+    "empty": {"valid": torch.tensor([[False] * 7, [True] * 7]), "pattern": Causal()},
+    "mask": {"mask": bits(2, 4, 5, 7, seed=1)},
+    "documents": {"segments": (documents(2, 5), documents(2, 7))},
+    "scale": {"scale": -0.7},
+}
+
+
+@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize("name", DATA)
+def test_gradients_by_finite_differences(name, impl):
+    given = [x.clone().requires_grad_() for x in (Q[:1, :, :3], K[:1, :, :4], V[:1, :, :4])]
+    data = {key: cut(value) for key, value in DATA[name].items()}
+    assert gradcheck(lambda q, k, v: attend(q, k, v, impl=impl, **data), given, fast_mode=True)
+
+
+def cut(value):
+    """The restriction of one row, three queries and four keys."""
+    if not isinstance(value, torch.Tensor | tuple):
+        return value
+    if isinstance(value, tuple):
+        return (value[0][:1, :3], value[1][:1, :4])
+    return value[:1, :4] if value.dim() == 2 else value[:1, :, :3, :4]
+
+
+@pytest.mark.parametrize("impl", ["matmul", "reference"])
+@pytest.mark.parametrize("name", ["plain", "causal", "empty"])
+def test_second_derivatives(name, impl):
+    given = [x.clone().requires_grad_() for x in (Q[:1, :, :3], K[:1, :, :4], V[:1, :, :4])]
+    data = {key: cut(value) for key, value in DATA[name].items()}
+    assert gradgradcheck(lambda q, k, v: attend(q, k, v, impl=impl, **data), given, fast_mode=True)
+
+
+@pytest.mark.parametrize("impl", OPS)
+def test_scale_of_zero_averages(impl):
+    want = V.mean(dim=2, keepdim=True).repeat_interleave(2, dim=1).expand(2, 4, 5, 3)
+    assert_close(attend(Q, K, V, scale=0.0, impl=impl), want)
+
+
+@pytest.mark.parametrize("impl", OPS)
+def test_inputs_are_not_changed(impl):
+    kept = [x.clone() for x in (Q, K, V)]
+    valid = padded(2, 7, "inside")
+    attend(Q, K, V, valid=valid, mask=bits(2, 1, 5, 7, seed=1), impl=impl)
+    assert all(torch.equal(a, b) for a, b in zip((Q, K, V), kept, strict=True))
+    assert torch.equal(valid, padded(2, 7, "inside"))

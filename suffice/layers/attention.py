@@ -21,6 +21,8 @@ from suffice.ops.where import Where
 from suffice.shapes import check
 from suffice.spec import AttentionSpec
 
+PLAIN, ALL_REAL = Where(), Rows()
+
 
 class Attention(nn.Module):
     """An attention layer, self- or cross-attention, of the given spec.
@@ -63,6 +65,9 @@ class Attention(nn.Module):
             num_kv_heads=spec.kv_heads, causal=spec.pattern.causal, device=device, dtype=dtype
         )
         self.dropout = Dropout(spec.dropout)
+        self.num_heads, self.num_kv_heads = spec.num_heads, spec.kv_heads
+        self.head_dim = spec.head_width
+        self.rotates = spec.position.absolute
         self._plans: dict[tuple, tuple[Problem, Op]] = {}
         self._plan(1, 1, True, False, torch.float32, "cpu")  # an unknown impl is told now
 
@@ -95,10 +100,11 @@ class Attention(nn.Module):
         """
         x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
         v = self.mixing(self.v_proj(source), rows)
-        k = self._heads(self.k_proj(source), self.spec.kv_heads)
-        q, k = self._rotate(self._heads(self.q_proj(x), self.spec.num_heads), k, rows)
-        v = self._heads(v, self.spec.kv_heads)
-        k, v = where.clean(k, v)
+        k = self._heads(self.k_proj(source), self.num_kv_heads)
+        q, k = self._rotate(self._heads(self.q_proj(x), self.num_heads), k, rows)
+        v = self._heads(v, self.num_kv_heads)
+        if where is not PLAIN:
+            k, v = where.clean(k, v)
         problem, op = self._plan(
             x.shape[1],
             source.shape[1],
@@ -126,8 +132,8 @@ class Attention(nn.Module):
         reads mixed values: the effective map is these weights times W_A.
         """
         x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
-        k = self._heads(self.k_proj(source), self.spec.kv_heads)
-        q, k = self._rotate(self._heads(self.q_proj(x), self.spec.num_heads), k, rows)
+        k = self._heads(self.k_proj(source), self.num_kv_heads)
+        q, k = self._rotate(self._heads(self.q_proj(x), self.num_heads), k, rows)
         problem, _ = self._plan(
             x.shape[1], source.shape[1], where.plain, False, q.dtype, q.device.type
         )
@@ -197,10 +203,10 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Split [B, T, W] into [B, heads, T, D]; a view."""
-        return x.unflatten(-1, (heads, self.spec.head_width)).transpose(1, 2)
+        return x.view(x.shape[0], x.shape[1], heads, self.head_dim).transpose(1, 2)
 
     def _rotate(self, q: Tensor, k: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        if not self.spec.position.absolute:
+        if not self.rotates:
             return q, k
         at = rows.positions
         if at is None:
@@ -236,6 +242,8 @@ class Attention(nn.Module):
                 f"{type(spec.mixing).__name__} mixes values before any mask applies, so a mask "
                 "would not keep what it hides; use a pattern, valid= or segments=."
             )
+        if valid is None and segments is None and mask is None:
+            return x, source, PLAIN, ALL_REAL
         own = memory is None
         given = None if segments is None else (segments, segments if own else memory_segments)
         where = restriction(
@@ -249,7 +257,7 @@ class Attention(nn.Module):
         )
         if valid is not None:
             source = source.masked_fill(~valid[..., None], 0.0)
-        rows = Rows(valid=valid)
+        rows = ALL_REAL
         if valid is not None or where.k_segments is not None:
             where, rows = self._place(where, own)
         return (source if own else x), source, where, rows

@@ -1,0 +1,131 @@
+"""The module behind an Alignment: starts, rows, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice.errors import ConfigError, ShapeError
+from suffice.mixing import Alignment, AlignmentMap, NoMixing, Rows
+from suffice.testing import assert_close, drawn, normal
+
+
+def map_of(alignment, *, heads=2, causal=False) -> AlignmentMap:
+    return alignment.build(num_kv_heads=heads, causal=causal, device=None, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("length", [0, -1, 2.0, "9", None])
+def test_lengths(length):
+    with pytest.raises(ConfigError, match=r"Alignment\(length=.*\): give the longest input, >= 1"):
+        Alignment(length)
+
+
+def test_starts():
+    with pytest.raises(ConfigError, match="unknown init of Alignment 'eye'.* glorot, identity"):
+        Alignment(9, init="eye")
+
+
+@pytest.mark.parametrize("init", ["glorot", "identity", "orthogonal"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("per_head", [False, True])
+def test_shapes_and_triangle(init, causal, per_head):
+    alignment = Alignment(9, per_head=per_head, init=init)
+    made = map_of(alignment, causal=causal)
+    maps = 2 if per_head else 1
+    assert made.weight.shape == (maps, 9, 9)
+    assert made.bias.shape == (maps, 9)
+    assert torch.isfinite(made.weight).all()
+    assert (made.bias == 0).all()
+    assert alignment.parameters(2) == sum(p.numel() for p in made.parameters())
+    assert alignment.max_length == 9
+    if causal:
+        assert torch.equal(made.weight, made.weight.tril())
+    if init == "identity":
+        assert torch.equal(made.weight[0], torch.eye(9, dtype=torch.float64))
+    if init == "orthogonal" and not causal:
+        assert_close(made.weight[0] @ made.weight[0].T, torch.eye(9, dtype=torch.float64))
+
+
+def test_heads_start_differently():
+    made = map_of(Alignment(9, per_head=True))
+    assert not torch.equal(made.weight[0], made.weight[1])
+
+
+def test_a_glorot_start_keeps_the_scale_of_values():
+    """Row t of a causal map has t + 1 terms and is scaled so that its output varies as any other."""
+    length = 512
+    bound = 6 / (2 * length)
+    for causal in (False, True):
+        weight = map_of(Alignment(length), causal=causal).weight[0].detach()
+        spread = weight.square().sum(-1)
+        want = bound / 3 * length
+        rows = torch.stack([spread[i : i + 64].mean() for i in range(64, length, 64)])
+        assert ((rows / want - 1).abs() < 0.15).all()
+
+
+def test_no_bias():
+    made = map_of(Alignment(9, bias=False))
+    assert made.bias is None
+    assert list(made.state_dict()) == ["weight"]
+    assert Alignment(9, bias=False).parameters(2) == 81
+    assert Alignment(9, per_head=True, bias=False).parameters(2) == 162
+
+
+def test_too_many_keys():
+    with pytest.raises(ShapeError, match=r"10 keys are more than the 9 .* extend\(layer, 10\)"):
+        map_of(Alignment(9))(torch.zeros(1, 10, 4).double(), Rows())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("per_head", [False, True])
+def test_rows_of_their_own(causal, per_head):
+    """Positions choose rows and columns of W_A and b; documents do not mix."""
+    made = drawn(map_of(Alignment(6, per_head=per_head), causal=causal), seed=1)
+    v = normal(2, 5, 8, seed=2)
+    at = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 0, 1, 2]])
+    together = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 1, 1, 1]])
+    together = together[:, :, None] == together[:, None, :]
+    valid = torch.tensor([[True] * 5, [True, True, False, True, True]])
+    got = made(v, Rows(valid=valid, positions=at, together=together))
+    want = torch.zeros_like(got)
+    for b in range(2):
+        for t in range(5):
+            for column in range(8):
+                which = column // 4 if per_head else 0
+                total = made.bias[which, at[b, t]].detach().clone()
+                for s in range(5):
+                    w = made.weight[which, at[b, t], at[b, s]]
+                    if together[b, t, s] and valid[b, s] and (not causal or at[b, s] <= at[b, t]):
+                        total += (w * v[b, s, column]).detach()
+                want[b, t, column] = total
+    assert_close(got, want)
+
+
+def test_gradient_above_the_diagonal_is_zero():
+    made = drawn(map_of(Alignment(6), causal=True), seed=1)
+    made(normal(2, 6, 8, seed=2), Rows()).square().sum().backward()
+    assert torch.equal(made.weight.grad, made.weight.grad.tril())
+    assert (made.weight.grad.tril().abs().sum(-1) > 0).all()
+
+
+def test_unused_rows_get_no_gradient():
+    made = drawn(map_of(Alignment(6)), seed=1)
+    made(normal(2, 4, 8, seed=2), Rows()).square().sum().backward()
+    assert (made.weight.grad[:, 4:] == 0).all()
+    assert (made.weight.grad[:, :, 4:] == 0).all()
+    assert (made.bias.grad[:, 4:] == 0).all()
+    assert (made.weight.grad[:, :4, :4] != 0).all()
+
+
+def test_printed_form():
+    made = map_of(Alignment(9, per_head=True, bias=False), causal=True)
+    assert repr(made) == "AlignmentMap(length=9, maps=2, bias=False, causal=True)"
+
+
+def test_no_mixing():
+    still = NoMixing()
+    assert (still.parameters(4), still.flops(9, 4, 32), still.max_length) == (0, 0, None)
+    module = still.build(num_kv_heads=4, causal=False, device=None, dtype=None)
+    v = normal(1, 3, 4, seed=1)
+    assert module(v, Rows()) is v
+    assert list(module.parameters()) == []

@@ -133,15 +133,19 @@ def test_visible_flops_leave_out_what_the_pattern_hides():
     assert causal.cost(64).flops - causal.cost(64).visible_flops == 4 * D_MODEL * hidden
 
 
-class Near(Pattern):
-    """A test's own sparse pattern: keys at distance below 70."""
+@pytest.fixture
+def near():
+    """A sparse pattern of a test's own: keys at distance below 70."""
 
-    def allowed(self, q_positions, k_positions):
-        return (q_positions - k_positions).abs() < 70
+    class Near(Pattern):
+        def allowed(self, q_positions, k_positions):
+            return (q_positions - k_positions).abs() < 70
+
+    yield Near()
+    del Pattern.table["Near"]
 
 
-def test_a_sparse_pattern_is_charged_by_the_blocks_it_touches():
-    touched = Near().layout(300, 300, BLOCK).touched
+def test_a_sparse_pattern_is_charged_by_the_blocks_it_touches(near):
     blocks = sum(
         any(
             abs(q - k) < 70
@@ -151,8 +155,8 @@ def test_a_sparse_pattern_is_charged_by_the_blocks_it_touches():
         for row in range(5)
         for column in range(5)
     )
-    assert int((touched > 0).sum()) == blocks < 25
-    assert computed_pairs(Near(), 300, 300) == blocks * BLOCK * BLOCK
+    assert int((near.layout(300, 300, BLOCK).touched > 0).sum()) == blocks < 25
+    assert computed_pairs(near, 300, 300) == blocks * BLOCK * BLOCK
     assert computed_pairs(Causal(), 300, 300) == computed_pairs(Full(), 300, 300) == 90_000
 
 

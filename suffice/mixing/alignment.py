@@ -160,12 +160,23 @@ class AlignmentMap(nn.Module):
         if rows.valid is not None:
             v = v.masked_fill(~rows.valid[..., None], 0.0)
         weight, bias = self.kernel(keys, rows)
-        mixed = weight @ v.reshape(batch, keys, maps, width // maps).transpose(1, 2)
-        if bias is not None:
-            mixed = mixed + bias
+        heads = v.reshape(batch, keys, maps, width // maps).transpose(1, 2)
+        mixed = _product(weight, bias, heads)
         return mixed.transpose(1, 2).reshape(batch, keys, width)
 
     def extra_repr(self) -> str:
         """Show the form in the printed module."""
         maps, length = self.weight.shape[:2]
         return f"length={length}, maps={maps}, bias={self.bias is not None}, causal={self.causal}"
+
+
+def _product(weight: Tensor, bias: Tensor | None, heads: Tensor) -> Tensor:
+    """Return weight @ heads + bias [B, maps, S, E]; one map for all is not copied."""
+    batch, maps, keys, width = heads.shape
+    weight = weight.expand(batch, maps, keys, keys).flatten(0, 1)
+    if bias is None:
+        mixed = torch.bmm(weight, heads.flatten(0, 1))
+    else:
+        bias = bias.expand(batch, maps, keys, width).flatten(0, 1)
+        mixed = torch.baddbmm(bias, weight, heads.flatten(0, 1))
+    return mixed.unflatten(0, (batch, maps))

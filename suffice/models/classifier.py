@@ -11,13 +11,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, ShapeError
+from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, Dropout
+from suffice.layers.block import NORMS
+from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.place import positions
 from suffice.models.head import head, mean_of_real
+from suffice.models.sizes import check_name, check_shares, check_sizes
 from suffice.models.stack import specs_of_blocks
-from suffice.shapes import check
+from suffice.shapes import check, check_mask
 from suffice.spec import AttentionSpec
+
+SIZES = (
+    "vocabulary_size",
+    "length",
+    "num_classes",
+    "d_model",
+    "depth",
+    "mlp_width",
+    "head_widths",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +53,8 @@ class ClassifierConfig:
             and the paper do; False to leave it out.
 
     Raises:
-        ConfigError: if a size is below 1.
+        ConfigError: if a size is below 1, dropout is outside [0, 1), or norm or activation is
+            unknown.
     """
 
     vocabulary_size: int
@@ -57,9 +71,10 @@ class ClassifierConfig:
     reads_padding: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "length", "num_classes", "d_model", "depth", "mlp_width"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}; give at least 1.")
+        check_sizes(self, *SIZES)
+        check_shares(self, "dropout")
+        check_name(self, "norm", NORMS)
+        check_name(self, "activation", ACTIVATIONS)
 
     def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> Classifier:
         """Return a model of these sizes with the given attention."""
@@ -116,7 +131,8 @@ class Classifier(nn.Module):
                 gives what it gives alone. Ignored where config.reads_padding says so.
 
         Raises:
-            ShapeError: if the texts are longer than the model's length.
+            ShapeError: if the texts are longer than the model's length, or valid has another shape.
+            MaskError: if valid is not boolean.
         """
         check("tokens", tokens, (None, None))
         if tokens.shape[1] > self.config.length:
@@ -124,6 +140,9 @@ class Classifier(nn.Module):
                 f"texts of {tokens.shape[1]} tokens in a model of length={self.config.length}; "
                 "cut the texts or build a longer model."
             )
+        if valid is not None:
+            check_mask("valid", valid)
+            check("valid", valid, tuple(tokens.shape), hint="One entry for each token.")
         if self.config.reads_padding:
             valid = None
         at = torch.arange(tokens.shape[1], device=tokens.device)

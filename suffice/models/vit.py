@@ -10,16 +10,29 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError
 from suffice.layers import MLP, Block, Dropout
+from suffice.layers.block import NORMS
 from suffice.models.head import head, mean_of_real
+from suffice.models.sizes import check_name, check_shares, check_sizes
 from suffice.models.stack import specs_of_blocks
 from suffice.ops.linear import Linear
-from suffice.shapes import check
+from suffice.shapes import check, check_mask
 from suffice.spec import AttentionSpec
 
 POOLINGS = ("mean", "flatten", "class_token")
+SIZES = (
+    "image_size",
+    "patch_size",
+    "num_classes",
+    "d_model",
+    "depth",
+    "mlp_width",
+    "channels",
+    "head_widths",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +55,8 @@ class ViTConfig:
         eps: of the layer norms.
 
     Raises:
-        ConfigError: if the patch does not divide the image, or pooling is unknown.
+        ConfigError: if a size is below 1, the patch does not divide the image, a probability is
+            outside [0, 1), or pooling or norm is unknown.
     """
 
     image_size: int
@@ -60,18 +74,25 @@ class ViTConfig:
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        if self.patch_size < 1 or self.image_size % self.patch_size:
+        check_sizes(self, *SIZES)
+        check_shares(self, "dropout", "head_dropout")
+        check_name(self, "pooling", POOLINGS)
+        check_name(self, "norm", NORMS)
+        if self.image_size % self.patch_size:
             raise ConfigError(
                 f"patch_size={self.patch_size} does not divide image_size={self.image_size}; "
                 "give a divisor."
             )
-        if self.pooling not in POOLINGS:
-            raise unknown("pooling", self.pooling, POOLINGS)
+
+    @property
+    def num_patches(self) -> int:
+        """Patches of an image."""
+        return (self.image_size // self.patch_size) ** 2
 
     @property
     def length(self) -> int:
         """Tokens: patches, and the class token if there is one."""
-        return (self.image_size // self.patch_size) ** 2 + (self.pooling == "class_token")
+        return self.num_patches + (self.pooling == "class_token")
 
     def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> ViT:
         """Return a model of these sizes with the given attention."""
@@ -134,30 +155,41 @@ class ViT(nn.Module):
 
         Args:
             images: normalised pixels.
-            valid: bool [B, T], True = a real patch (images of different sizes in one batch);
-                padded patches are neither attended nor pooled. Not with pooling="flatten".
+            valid: bool [B, patches], True = a real patch (images of different sizes in one
+                batch), rows of the image first; what a padded patch holds is never read, and it
+                is neither attended nor pooled. Not with pooling="flatten".
 
         Raises:
-            ShapeError: if the images have another size.
+            ShapeError: if the images have another size, or valid another shape.
+            MaskError: if valid is not boolean.
             ConfigError: if valid is given to a model that flattens.
         """
         config = self.config
         side = config.image_size
         check("images", images, (None, config.channels, side, side))
-        if valid is not None and config.pooling == "flatten":
-            raise ConfigError(
-                "pooling='flatten' has a weight for every patch and cannot leave padded ones out; "
-                "use pooling='mean' or 'class_token' with valid=."
-            )
+        if valid is not None:
+            self._check(valid, len(images))
         x = self.patches(self._cut(images))
         if config.pooling == "class_token":
             x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)
+            if valid is not None:
+                valid = pad(valid, (1, 0), value=True)
         x = x + self.positions
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
         for block in self.blocks:
             x = block(x, valid=valid)
         return self.head(self.head_dropout(self._pool(self.norm(x), valid)))
+
+    def _check(self, valid: Tensor, images: int) -> None:
+        """Refuse a `valid` that this model cannot honour."""
+        check_mask("valid", valid)
+        check("valid", valid, (images, self.config.num_patches), hint="One entry for each patch.")
+        if self.config.pooling == "flatten":
+            raise ConfigError(
+                "pooling='flatten' has a weight for every patch and cannot leave padded ones out; "
+                "use pooling='mean' or 'class_token' with valid=."
+            )
 
     def _cut(self, images: Tensor) -> Tensor:
         """Return the patches [B, patches, C * patch^2], rows of the image first."""

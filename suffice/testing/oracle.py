@@ -1,17 +1,23 @@
-"""Every op on this device, held against the float64 specification."""
+"""Every op on this device, held against the float64 specification: outputs and gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import torch
+from torch import Tensor
 
 from suffice.ops import OPS, Problem, Where
+from suffice.ops.problem import Op
 from suffice.patterns import Causal, Full, Pattern
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-QUERIES, KEYS, WIDTH = 33, 47, 32
+SIZES = ((33, 47), (47, 47), (1, 47))  # queries, keys: a later block, a whole row, one token
+HEADS = 4
+GROUPS = (4, 1)  # key/value heads: one each, one for all
+WIDTH = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +26,16 @@ class Check:
 
     Args:
         op: name of the op.
+        dtype: such as "float32".
         case: what was computed.
-        error: largest absolute difference from the specification; None if the op refused.
+        error: largest absolute difference of output and gradients from the specification, as a
+            share of the largest value where that exceeds 1; None if the op refused.
         tolerance: the largest one that is rounding.
         refusal: why the op does not compute this, empty if it does.
     """
 
     op: str
+    dtype: str
     case: str
     error: float | None
     tolerance: float
@@ -39,59 +48,105 @@ class Check:
 
     def __str__(self) -> str:
         told = f"refused: {self.refusal}" if self.error is None else f"error {self.error:.1e}"
-        return f"{self.op:<8} {self.case:<36} {told}"
+        return f"{self.op} {self.dtype} {self.case}: {told}"
 
 
-def check_ops(device: torch.device) -> Iterator[Check]:
-    """Compute small cases with every op on a device: patterns, padding, shared heads, dtypes."""
-    for dtype, tolerance in TOLERANCES.items():
-        for pattern in (Full(), Causal()):
-            for groups in (4, 1):
-                for padded in (False, True):
-                    yield from _check(device, dtype, tolerance, pattern, groups, padded)
+def check_ops(device: torch.device | str) -> Iterator[Check]:
+    """Compute small cases with every op on a device: patterns, padding, shared heads, dtypes.
+
+    Padded cases hold a row that is all padding. An op that is asked for what it refuses is not
+    wrong: its reason is told.
+
+    Args:
+        device: where to compute.
+    """
+    place = torch.device(device)
+    for dtype, pattern, groups, padded, sizes in product(
+        TOLERANCES, (Full(), Causal()), GROUPS, (False, True), SIZES
+    ):
+        yield from _Case(place, dtype, pattern, groups, padded, *sizes).checks()
 
 
-def _check(
-    device: torch.device,
-    dtype: torch.dtype,
-    tolerance: float,
-    pattern: Pattern,
-    groups: int,
-    padded: bool,
-) -> Iterator[Check]:
-    generator = torch.Generator().manual_seed(0)
-    q = torch.randn(2, 4, QUERIES, WIDTH, generator=generator).to(device, dtype)
-    k, v = (
-        torch.randn(2, groups, KEYS, WIDTH, generator=generator).to(device, dtype) for _ in range(2)
-    )
-    valid = (torch.rand(2, KEYS, generator=generator) < 0.7).to(device) if padded else None
-    where = Where(valid=valid)
-    problem = Problem(
-        queries=QUERIES,
-        keys=KEYS,
-        num_heads=4,
-        num_kv_heads=groups,
-        head_dim=WIDTH,
-        value_dim=WIDTH,
-        scale=WIDTH**-0.5,
-        pattern=pattern,
-        plain=where.plain,
-        dtype=dtype,
-        device=device.type,
-    )
-    case = f"{str(dtype)[6:]} {pattern!r} {groups} of 4 heads{' padded' if padded else ''}"
-    want = OPS["reference"].run(q.double(), k.double(), v.double(), where, problem, _keep)
-    for op in OPS.values():
-        reasons = op.refuses(problem)
-        if reasons:
+@dataclass(frozen=True)
+class _Case:
+    """One attention problem with its data."""
+
+    device: torch.device
+    dtype: torch.dtype
+    pattern: Pattern
+    groups: int
+    padded: bool
+    queries: int
+    keys: int
+
+    def checks(self) -> Iterator[Check]:
+        """Give one check for each op."""
+        q, k, v, slope, where = self._data()
+        problem = self._problem(where)
+        want = _run(OPS["reference"], (q.double(), k.double(), v.double()), slope, where, problem)
+        for op in OPS.values():
+            reasons = op.refuses(problem)
+            error = None
+            if not reasons:
+                error = _error(_run(op, (q, k, v), slope, where, problem), want)
             yield Check(
-                op=op.name, case=case, error=None, tolerance=tolerance, refusal="; ".join(reasons)
+                op=op.name,
+                dtype=str(self.dtype).removeprefix("torch."),
+                case=f"{self.pattern!r} {self.queries} of {self.keys} keys, {self.groups} of "
+                f"{HEADS} heads{', padded' if self.padded else ''}",
+                error=error,
+                tolerance=TOLERANCES[self.dtype],
+                refusal="; ".join(reasons),
             )
-            continue
-        got = op.run(q, k, v, where, problem, _keep).double()
-        error = (got - want).abs().max().item()
-        yield Check(op=op.name, case=case, error=error, tolerance=tolerance)
+
+    def _data(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Where]:
+        generator = torch.Generator().manual_seed(0)
+
+        def normal(heads: int, length: int) -> Tensor:
+            drawn = torch.randn(3, heads, length, WIDTH, generator=generator)
+            return drawn.to(self.device, self.dtype)
+
+        q, k, v = normal(HEADS, self.queries), *(normal(self.groups, self.keys) for _ in "kv")
+        slope = normal(HEADS, self.queries)
+        valid = torch.rand(3, self.keys, generator=generator) < 0.7
+        valid[2] = False
+        return q, k, v, slope, Where(valid=valid.to(self.device) if self.padded else None)
+
+    def _problem(self, where: Where) -> Problem:
+        return Problem(
+            queries=self.queries,
+            keys=self.keys,
+            num_heads=HEADS,
+            num_kv_heads=self.groups,
+            head_dim=WIDTH,
+            value_dim=WIDTH,
+            scale=WIDTH**-0.5,
+            pattern=self.pattern,
+            plain=where.plain,
+            dtype=self.dtype,
+            device=self.device.type,
+        )
 
 
-def _keep(x: torch.Tensor) -> torch.Tensor:
+def _run(
+    op: Op, inputs: tuple[Tensor, ...], slope: Tensor, where: Where, problem: Problem
+) -> list[Tensor]:
+    """Return output and gradients of q, k, v, all in float64."""
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    with torch.enable_grad():
+        out = op.run(*leaves, where, problem, _keep)
+        slopes = torch.autograd.grad(out, leaves, slope.to(out.dtype))
+    return [x.detach().double() for x in (out, *slopes)]
+
+
+def _error(got: list[Tensor], want: list[Tensor]) -> float:
+    """Return the largest difference; infinite where one is not a number."""
+    worst = 0.0
+    for ours, theirs in zip(got, want, strict=True):
+        difference = (ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0)
+        worst = max(worst, difference.nan_to_num(nan=torch.inf).item())
+    return worst
+
+
+def _keep(x: Tensor) -> Tensor:
     return x

@@ -52,7 +52,7 @@ def test_heads_start_differently():
 
 
 def test_a_glorot_start_keeps_the_scale_of_values():
-    """Row t of a causal map has t + 1 terms and is scaled so that its output varies as any other."""
+    """Row t of a causal map has t + 1 terms, scaled so that its output varies as any other."""
     length = 512
     bound = 6 / (2 * length)
     for causal in (False, True):
@@ -72,7 +72,7 @@ def test_no_bias():
 
 
 def test_too_many_keys():
-    with pytest.raises(ShapeError, match=r"10 keys are more than the 9 .* extend\(layer, 10\)"):
+    with pytest.raises(ShapeError, match=r"10 keys are more than the 9 .*extend\(layer, 10\)"):
         map_of(Alignment(9))(torch.zeros(1, 10, 4).double(), Rows())
 
 

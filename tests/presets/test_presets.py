@@ -65,9 +65,3 @@ def test_refusals():
         preset("standard", 16, 4, length=9)
     with pytest.raises(ConfigError, match="super_attention fixes the length of its input; give"):
         preset("super_attention", 16, 4)
-
-
-def test_options_are_not_sizes():
-    """d_model and num_heads stand before the options; given twice they are an error of ours."""
-    with pytest.raises((ConfigError, TypeError), match="d_model|multiple values"):
-        preset("standard", 16, 4, **{"d_model": 8})

@@ -1,0 +1,199 @@
+"""The layer that composes: what it refuses, shows, keeps and saves."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from suffice import Attention, AttentionSpec, preset
+from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.mixing import Alignment
+from suffice.patterns import Causal, Full
+from suffice.positions import Rope
+from suffice.testing import assert_close, bits, documents, drawn, normal, padded
+
+D = 8
+
+
+def layer_of(**changes) -> Attention:
+    spec = AttentionSpec(**{"d_model": D, "num_heads": 2, **changes})
+    return drawn(Attention(spec, dtype=torch.float64), seed=2)
+
+
+X, MEMORY = normal(2, 5, D, seed=1), normal(2, 7, D, seed=2)
+NUMBERS, OF_MEMORY = documents(2, 5), documents(2, 7)
+
+
+@pytest.mark.parametrize(
+    ("x", "memory", "data", "told"),
+    [
+        (X[0], None, {}, r"x has shape \[5, 8\]; legal: \[\*, \*, 8\]\. Give \[B, T, d_model\]"),
+        (X[..., :7], None, {}, r"x has shape \[2, 5, 7\]"),
+        (X[None], None, {}, r"x has shape \[1, 2, 5, 8\]"),
+        (X, MEMORY[:1], {}, r"memory has shape \[1, 7, 8\]; legal: \[2, \*, 8\]"),
+        (X, MEMORY[..., :6], {}, r"memory has shape \[2, 7, 6\]"),
+        (X, None, {"valid": bits(2, 7, seed=1)}, r"valid has shape \[2, 7\]; legal: \[2, 5\]"),
+        (X, MEMORY, {"valid": bits(2, 5, seed=1)}, r"valid has shape \[2, 5\]; legal: \[2, 7\]"),
+        (X, None, {"segments": OF_MEMORY}, r"segments of the queries has shape \[2, 7\]"),
+        (
+            X,
+            MEMORY,
+            {"segments": NUMBERS, "memory_segments": NUMBERS},
+            r"segments of the keys has shape \[2, 5\]; legal: \[2, 7\]",
+        ),
+        (
+            X,
+            MEMORY,
+            {"mask": bits(2, 1, 5, 5, seed=1)},
+            r"mask has shape .* legal: \[2, 2, 5, 7\] or \[2, 1, 5, 7\] or \[1, 2, 5, 7\]",
+        ),
+    ],
+)
+def test_shapes(x, memory, data, told):
+    for call in (layer_of(), layer_of().weights):
+        with pytest.raises(ShapeError, match=told):
+            call(x, memory, **data)
+
+
+def test_a_layer_with_a_memory_width_of_its_own_needs_a_memory():
+    layer = layer_of(d_memory=6)
+    with pytest.raises(ShapeError, match=r"reads a memory 6 wide; call layer\(x, memory\)"):
+        layer(X)
+    assert layer(X, MEMORY[..., :6]).shape == X.shape
+
+
+@pytest.mark.parametrize(
+    ("memory", "data"),
+    [
+        (None, {"memory_segments": NUMBERS}),
+        (None, {"segments": NUMBERS, "memory_segments": NUMBERS}),
+        (MEMORY, {"segments": NUMBERS}),
+        (MEMORY, {"memory_segments": OF_MEMORY}),
+    ],
+)
+def test_segments_and_memory_segments_go_together(memory, data):
+    with pytest.raises(ConfigError, match="segments and memory_segments go together with memory"):
+        layer_of()(X, memory, **data)
+
+
+@pytest.mark.parametrize("pattern", [Causal(), Full() & Causal()], ids=repr)
+def test_cross_attention_has_no_order(pattern):
+    with pytest.raises(ConfigError, match="orders queries and keys of one sequence; .*use Full"):
+        layer_of(pattern=pattern)(X, MEMORY)
+
+
+def test_cross_attention_has_no_common_positions():
+    with pytest.raises(ConfigError, match="counts positions of one sequence; .*use NoPosition"):
+        layer_of(position=Rope())(X, MEMORY)
+
+
+def test_a_mixing_refuses_masks():
+    mask = bits(2, 1, 5, 5, seed=1)
+    with pytest.raises(ConfigError, match="Alignment mixes values before any mask applies"):
+        layer_of(mixing=Alignment(9))(X, mask=mask)
+
+
+@pytest.mark.parametrize("which", ["valid", "mask"])
+def test_masks_are_boolean(which):
+    shape = (2, 5) if which == "valid" else (2, 1, 5, 5)
+    with pytest.raises(MaskError, match=f"{which} has dtype torch.float32"):
+        layer_of()(X, **{which: torch.ones(shape)})
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_shortest_input(length):
+    for layer in (layer_of(), layer_of(pattern=Causal()), layer_of(mixing=Alignment(3))):
+        out = layer(X[:, :length])
+        assert out.shape == (2, length, D)
+        assert layer.weights(X[:, :length]).shape == (2, 2, length, length)
+
+
+def test_no_rows():
+    assert layer_of()(X[:0]).shape == (0, 5, D)
+    assert layer_of()(X[:0], MEMORY[:0]).shape == (0, 5, D)
+
+
+def test_an_empty_memory_gives_the_output_bias():
+    layer = layer_of()
+    assert torch.equal(layer(X, MEMORY[:, :0]), layer.o_proj.bias.expand_as(X))
+
+
+def test_weights_of_restricted_calls():
+    layer = layer_of(pattern=Causal())
+    valid, numbers = padded(2, 5, "right"), documents(2, 5, seed=3)
+    shares = layer.weights(X, valid=valid, segments=numbers)
+    seen = Causal().mask(5, 5) & valid[:, None, :] & (numbers[:, :, None] == numbers[:, None, :])
+    assert torch.equal(shares > 0, seen[:, None].expand(2, 2, 5, 5))
+    assert_close(shares.sum(-1), seen.any(-1)[:, None].double().expand(2, 2, 5))
+
+
+def test_weights_of_dropout_layers_are_not_dropped():
+    layer = layer_of(dropout=0.5).train()
+    assert_close(layer.weights(X).sum(-1), torch.ones(2, 2, 5).double())
+
+
+def test_dropout_drops_weights_and_keeps_their_mean():
+    layer = layer_of(dropout=0.5).train()
+    plain = copy.deepcopy(layer).eval()(X[:1])
+    runs = torch.stack([layer(X[:1]) for _ in range(400)])
+    assert_close(runs, plain, "statistical")
+    assert (runs[0] - runs[1]).abs().max() > 0.01
+
+
+def test_device_and_dtype():
+    spec = preset("super_attention", D, 2, length=5)
+    meta = Attention(spec, device="meta", dtype=torch.bfloat16)
+    assert {(p.device.type, p.dtype) for p in meta.parameters()} == {("meta", torch.bfloat16)}
+    assert meta(torch.zeros(2, 5, D, device="meta", dtype=torch.bfloat16)).shape == (2, 5, D)
+
+
+def test_state_dict_names():
+    names = set(Attention(preset("super_attention", D, 2, length=5)).state_dict())
+    assert names == {
+        "q_proj.weight",
+        "q_proj.bias",
+        "o_proj.weight",
+        "o_proj.bias",
+        "mixing.weight",
+        "mixing.bias",
+    }
+    assert list(Attention(preset("standard", D, 2)).state_dict()) == [
+        f"{part}_proj.{kind}" for part in "qkvo" for kind in ("weight", "bias")
+    ]
+
+
+def test_copies_are_independent():
+    layer = layer_of()
+    layer(X)
+    twin = copy.deepcopy(layer)
+    want = layer(X)
+    drawn(twin, seed=9)
+    assert_close(layer(X), want, "exact")
+    assert (twin(X) - want).abs().max() > 0.01
+
+
+def test_printed_form():
+    text = repr(Attention(preset("gqa", D, 2, causal=True)))
+    for part in ("d_model=8", "num_heads=2", "num_kv_heads=1", "Causal()", "Standard()"):
+        assert part in text
+
+
+def test_plans_are_kept_by_size():
+    layer = layer_of(dropout=0.1)
+    for mode in (True, False):
+        layer.train(mode)
+        layer(X)
+        layer(X, MEMORY)
+        layer(X, valid=padded(2, 5, "left"))
+    kept = len(layer._plans)
+    layer(X)
+    assert len(layer._plans) == kept
+
+
+def test_x_may_be_memory():
+    layer = layer_of()
+    assert_close(layer(X, X), layer(X))
+    numbers = documents(2, 5)
+    assert_close(layer(X, X, segments=numbers, memory_segments=numbers), layer(X, segments=numbers))

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice import preset
+from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.models import ClassifierConfig
+from suffice.models.head import head, mean_of_real
+from suffice.presets import PRESETS, needs_length
+from suffice.testing import assert_close, drawn
+
+from . import formulas
+
+SMALL = ClassifierConfig(
+    vocabulary_size=13,
+    length=7,
+    num_classes=3,
+    d_model=8,
+    depth=2,
+    mlp_width=10,
+    head_widths=(6,),
+)
+LENGTHS = (7, 4, 1)
+
+
+def build(config, mechanism="standard", heads=2):
+    length = {"length": config.length} if needs_length(mechanism) else {}
+    model = config.build(preset(mechanism, config.d_model, heads, **length))
+    return drawn(model, seed=1).double().eval()
+
+
+def texts(length=7):
+    return torch.randint(1, 13, (3, length), generator=torch.Generator().manual_seed(6))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("length", [7, 4])
+def test_forward_is_the_formula(length, norm, activation):
+    model = build(replace(SMALL, norm=norm, activation=activation))
+    tokens = texts(length)
+    want = torch.stack([formulas.classifier(model, row) for row in tokens])
+    assert_close(model(tokens), want)
+
+
+def test_a_model_starts_as_it_is_written():
+    config = replace(SMALL, vocabulary_size=500, length=50, d_model=16)
+    model = config.build(preset("standard", 16, 2))
+    for table in (model.tokens, model.positions):
+        assert 0.049 < table.weight.abs().max().item() <= 0.05
+
+
+def test_dropout_stands_where_the_config_says():
+    model = replace(SMALL, dropout=0.1).build(preset("standard", 8, 2))
+    drops = {name: m.p for name, m in model.named_modules() if type(m).__name__ == "Dropout"}
+    for block in ("blocks.0.", "blocks.1."):
+        assert drops.pop(f"{block}attention.dropout") == 0.0
+        assert drops.pop(f"{block}mlp.inner_dropout") == 0.0
+        assert drops.pop(f"{block}dropout") == drops.pop(f"{block}mlp.dropout") == 0.1
+    assert drops == {"dropout": 0.1, "head.2": 0.1}
+
+
+def test_each_block_may_have_its_own_attention():
+    specs = [preset("gqa", 8, 4), preset("super_attention", 8, 2, length=9)]
+    model = SMALL.build(specs)
+    assert [block.attention.spec for block in model.blocks] == specs
+
+
+# padding
+
+
+def lay(tokens, side, width, junk):
+    """Put texts of LENGTHS into rows of `width` with padding on one side."""
+    rows = torch.full((len(tokens), width), junk)
+    valid = torch.zeros(len(tokens), width, dtype=torch.bool)
+    for row, length in enumerate(LENGTHS):
+        at = {
+            "left": torch.arange(width - length, width),
+            "right": torch.arange(length),
+            "inside": torch.arange(width)[torch.linspace(0, width - 1, length).long()],
+        }[side]
+        rows[row, at] = tokens[row, :length]
+        valid[row, at] = True
+    return rows, valid
+
+
+@pytest.mark.parametrize("mechanism", list(PRESETS))
+@pytest.mark.parametrize("side", ["left", "right", "inside"])
+def test_a_padded_text_gives_what_it_gives_alone(side, mechanism):
+    """T6 e: whatever the side, the width and the id that stands at padding."""
+    model = build(replace(SMALL, length=11), mechanism)
+    tokens = texts()
+    alone = [model(tokens[row : row + 1, :n]) for row, n in enumerate(LENGTHS)]
+    for width in (7, 8, 11):
+        for junk in (0, 5):
+            rows, valid = lay(tokens, side, width, junk)
+            assert_close(model(rows, valid=valid), torch.cat(alone))
+
+
+def test_padding_may_hold_ids_that_no_table_has():
+    model = build(SMALL)
+    rows, valid = lay(texts(), "left", 7, -100)
+    assert_close(model(rows, valid=valid), model(rows.clamp(min=0), valid=valid), "exact")
+
+
+def test_a_text_of_padding_alone_gives_the_answer_to_nothing():
+    model = build(SMALL)
+    got = model(texts(), valid=torch.zeros(3, 7, dtype=torch.bool))
+    want = formulas.head(torch.zeros(8).double(), model.head, formulas.relu)
+    assert_close(got, want.expand(3, 3))
+
+
+def test_reading_padding_takes_it_for_text():
+    model = build(replace(SMALL, reads_padding=True))
+    rows, valid = lay(texts(), "left", 7, 0)
+    assert_close(model(rows, valid=valid), model(rows), "exact")
+    assert not torch.equal(model(rows), build(SMALL)(rows, valid=valid))
+
+
+def test_the_mean_of_no_token_is_zero():
+    x = torch.tensor([[[1.0, 2.0], [3.0, 6.0]], [[torch.nan, 1.0], [torch.inf, 2.0]]])
+    valid = torch.tensor([[True, True], [False, False]])
+    assert mean_of_real(x, valid).tolist() == [[2.0, 4.0], [0.0, 0.0]]
+    assert mean_of_real(x[:1], None).tolist() == [[2.0, 4.0]]
+    assert mean_of_real(x[:1], torch.tensor([[False, True]])).tolist() == [[3.0, 6.0]]
+
+
+def test_a_head_without_hidden_layers_is_one_map():
+    layers = head(4, (), 2, "relu", 0.5)
+    assert len(layers) == 1
+    assert layers[0].weight.shape == (2, 4)
+
+
+# sizes of the papers
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "layer", "whole"),
+    [
+        ("standard", 4_224, 648_190),
+        ("optimised", 3_168, 647_134),
+        ("efficient", 2_112, 646_078),
+        ("super_attention", 3_168, 647_134),
+    ],
+)
+def test_imdb(mechanism, layer, whole):
+    config = ClassifierConfig(
+        vocabulary_size=20_000,
+        length=32,
+        num_classes=2,
+        d_model=32,
+        depth=1,
+        mlp_width=32,
+        head_widths=(20,),
+    )
+    length = {"length": 32} if needs_length(mechanism) else {}
+    model = config.build(preset(mechanism, 32, 4, **length))
+    assert sum(p.numel() for p in model.blocks[0].attention.parameters()) == layer
+    assert sum(p.numel() for p in model.parameters()) == whole
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("vocabulary_size", 0, "vocabulary_size=0: give whole numbers"),
+        ("length", 0, "length=0: give"),
+        ("num_classes", -3, "num_classes=-3: give"),
+        ("d_model", 0, "d_model=0: give"),
+        ("depth", 0, "depth=0: give"),
+        ("mlp_width", 1.5, "mlp_width=1.5: give"),
+        ("head_widths", (0,), r"head_widths=\(0,\): give"),
+        ("dropout", 1.0, "dropout=1.0: give at least 0 and below 1"),
+        ("norm", "pots", "unknown norm 'pots'; did you mean 'post'"),
+        ("activation", "rulu", "unknown activation 'rulu'; did you mean 'relu'"),
+    ],
+)
+def test_a_config_that_is_none_is_refused(name, value, told):
+    with pytest.raises(ConfigError, match=told):
+        replace(SMALL, **{name: value})
+
+
+def test_a_text_that_is_too_long_is_refused():
+    told = "texts of 8 tokens in a model of length=7; cut the texts or build a longer model"
+    with pytest.raises(ShapeError, match=told):
+        build(SMALL)(torch.zeros(1, 8, dtype=torch.long))
+
+
+def test_what_is_no_batch_of_texts_is_refused():
+    model = build(SMALL)
+    with pytest.raises(ShapeError, match=r"tokens has shape \[7\]; legal: \[\*, \*\]"):
+        model(torch.zeros(7, dtype=torch.long))
+    with pytest.raises(ShapeError, match=r"valid has shape \[3, 6\]; legal: \[3, 7\]. One entry"):
+        model(texts(), valid=torch.ones(3, 6, dtype=torch.bool))
+    with pytest.raises(MaskError, match="valid has dtype torch.int64; a mask is boolean"):
+        model(texts(), valid=torch.ones(3, 7, dtype=torch.long))
+
+
+def test_a_mask_that_is_not_read_is_still_checked():
+    model = build(replace(SMALL, reads_padding=True))
+    with pytest.raises(MaskError, match="valid has dtype"):
+        model(texts(), valid=torch.ones(3, 7))

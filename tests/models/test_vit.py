@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+import torch
+
+from suffice import preset
+from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.models import ViT, ViTConfig
+from suffice.presets import PRESETS, needs_length
+from suffice.testing import assert_close, bits, drawn, normal
+
+from . import formulas
+
+SMALL = ViTConfig(
+    image_size=6,
+    patch_size=2,
+    num_classes=3,
+    d_model=8,
+    depth=2,
+    mlp_width=12,
+    channels=2,
+    head_widths=(7, 5),
+)
+
+
+def build(config, mechanism="standard", heads=2):
+    length = {"length": config.length} if needs_length(mechanism) else {}
+    model = config.build(preset(mechanism, config.d_model, heads, **length))
+    return drawn(model, seed=1).double().eval()
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("pooling", ["mean", "flatten", "class_token"])
+def test_forward_is_the_formula(pooling, norm):
+    model = build(replace(SMALL, pooling=pooling, norm=norm))
+    images = normal(4, 2, 6, 6, seed=2)
+    want = torch.stack([formulas.vit(model, image) for image in images])
+    assert_close(model(images), want)
+
+
+def test_patches_are_cut_row_by_row_channel_first():
+    model = SMALL.build(preset("standard", 8, 2))
+    image = torch.arange(72.0).view(1, 2, 6, 6)
+    patches = model._cut(image)
+    assert patches.shape == (1, 9, 8)
+    assert patches[0, 0].tolist() == [0, 1, 6, 7, 36, 37, 42, 43]
+    assert patches[0, 1].tolist() == [2, 3, 8, 9, 38, 39, 44, 45]
+    assert patches[0, 3].tolist() == [12, 13, 18, 19, 48, 49, 54, 55]
+
+
+def test_a_model_starts_as_it_is_written():
+    torch.manual_seed(5)
+    config = ViTConfig(image_size=32, patch_size=4, num_classes=4, d_model=64, depth=1, mlp_width=8)
+    model = replace(config, pooling="class_token").build(preset("standard", 64, 2))
+    assert torch.equal(model.class_token, torch.zeros(64))
+    assert model.positions.std().item() == pytest.approx(0.02, rel=0.05)
+    bound = (6 / (16 + 64)) ** 0.5
+    assert bound * 0.98 < model.patches.weight.abs().max().item() <= bound
+    for layer in (model.patches, model.head[-1]):
+        assert torch.equal(layer.bias, torch.zeros_like(layer.bias))
+
+
+def test_the_same_random_state_builds_the_same_model():
+    models = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        models.append(SMALL.build(preset("standard", 8, 2)).state_dict())
+    assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())
+
+
+def test_dropout_stands_where_the_config_says():
+    config = replace(SMALL, dropout=0.1, head_dropout=0.3)
+    model = config.build(preset("standard", 8, 2))
+    drops = {name: m.p for name, m in model.named_modules() if type(m).__name__ == "Dropout"}
+    for block in ("blocks.0.", "blocks.1."):
+        assert drops.pop(f"{block}attention.dropout") == 0.0
+        for place in ("dropout", "mlp.inner_dropout", "mlp.dropout"):
+            assert drops.pop(f"{block}{place}") == 0.1
+    assert drops == {"head_dropout": 0.3, "head.2": 0.3, "head.5": 0.3}
+
+
+def test_dropout_changes_training_and_not_evaluation():
+    model = build(replace(SMALL, head_dropout=0.5))
+    images = normal(4, 2, 6, 6, seed=2)
+    assert torch.equal(model(images), model(images))
+    model.train()
+    assert not torch.equal(model(images), model(images))
+
+
+def test_each_block_may_have_its_own_attention():
+    specs = [preset("efficient", 8, 2), preset("super_attention", 8, 4, length=9)]
+    model = ViT(SMALL, specs)
+    assert [block.attention.spec for block in model.blocks] == specs
+    assert model(torch.zeros(1, 2, 6, 6)).shape == (1, 3)
+
+
+# padding
+
+
+def masks(pooling):
+    holes = bits(4, 9, seed=4)
+    holes[:, 3] = True
+    right = torch.arange(9) < torch.tensor([[9], [5], [2], [1]])
+    return {"holes": holes, "right": right, "left": right.flip(1)}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "class_token"])
+@pytest.mark.parametrize("mechanism", list(PRESETS))
+def test_what_a_padded_patch_holds_never_matters(mechanism, pooling):
+    model = build(replace(SMALL, pooling=pooling), mechanism)
+    images = normal(4, 2, 6, 6, seed=2)
+    for side, valid in masks(pooling).items():
+        want = model(images, valid=valid)
+        pixels = valid.view(4, 1, 3, 1, 3, 1).expand(4, 2, 3, 2, 3, 2).reshape(4, 2, 6, 6)
+        for junk in (1e30, torch.nan, torch.inf):
+            got = model(images.masked_fill(~pixels, junk), valid=valid)
+            assert_close(got, want, "exact")
+        assert torch.isfinite(want).all(), side
+
+
+@pytest.mark.parametrize("pooling", ["mean", "class_token"])
+def test_padded_patches_are_as_if_they_were_not_there(pooling):
+    model = build(replace(SMALL, pooling=pooling))
+    images = normal(4, 2, 6, 6, seed=2)
+    for valid in masks(pooling).values():
+        want = []
+        for image, real in zip(images, valid, strict=True):
+            x = formulas.linear(model._cut(image[None])[0], model.patches)
+            places = model.positions
+            if pooling == "class_token":
+                x = torch.cat([model.class_token[None], x])
+                real = torch.cat([torch.tensor([True]), real])
+            x = (x + places)[real]
+            for block in model.blocks:
+                x = formulas.block(x, block, torch.ones(len(x)), formulas.gelu)
+            x = formulas.norm(x, model.norm)
+            pooled = x.mean(dim=0) if pooling == "mean" else x[0]
+            want.append(formulas.head(pooled, model.head, formulas.gelu))
+        assert_close(model(images, valid=valid), torch.stack(want))
+
+
+def test_all_patches_real_is_the_same_as_no_mask():
+    for pooling in ("mean", "class_token"):
+        model = build(replace(SMALL, pooling=pooling), "super_attention")
+        images = normal(2, 2, 6, 6, seed=2)
+        assert_close(model(images, valid=torch.ones(2, 9, dtype=torch.bool)), model(images))
+
+
+# sizes of the papers
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "layer"),
+    [
+        ("standard", 263_168),
+        ("optimised", 197_376),
+        ("efficient", 131_584),
+        ("super_attention", 197_890),
+    ],
+)
+def test_cifar_of_version_2(mechanism, layer):
+    sizes = ViTConfig(
+        image_size=32,
+        patch_size=2,
+        num_classes=100,
+        d_model=256,
+        depth=8,
+        mlp_width=512,
+        channels=3,
+        pooling="class_token",
+    )
+    assert sizes.length == 257
+    length = {"length": 257} if needs_length(mechanism) else {}
+    model = sizes.build(preset(mechanism, 256, 8, **length))
+    assert [count(block.attention) for block in model.blocks] == [layer] * 8
+    assert model(torch.zeros(1, 3, 32, 32)).shape == (1, 100)
+
+
+def test_imagenet_of_version_2():
+    sizes = ViTConfig(
+        image_size=112,
+        patch_size=8,
+        num_classes=1000,
+        d_model=768,
+        depth=1,
+        mlp_width=3072,
+        channels=3,
+        pooling="class_token",
+        head_widths=(2048,),
+    )
+    assert (sizes.length, replace(sizes, pooling="mean").length) == (197, 196)
+    model = sizes.build(preset("standard", 768, 12))
+    wide = sizes.build(preset("super_attention", 768, 12, length=197))
+    assert count(model.blocks[0].attention) == 2_362_368
+    assert count(wide.blocks[0].attention) == 1_220_190
+    # 8 blocks; table 7 prints 60.54M, a head of 2048 gives 0.1M more
+    assert count(model) + 7 * count(model.blocks[0]) == pytest.approx(60.54e6, rel=0.002)
+
+
+def test_cifar_of_version_1():
+    sizes = ViTConfig(
+        image_size=72,
+        patch_size=6,
+        num_classes=100,
+        d_model=144,
+        depth=1,
+        mlp_width=288,
+        channels=3,
+        pooling="flatten",
+        head_widths=(2048, 1024),
+        head_dropout=0.5,
+    )
+    assert sizes.length == sizes.num_patches == 144
+    model = sizes.build(preset("super_attention", 144, 6, length=144))
+    assert count(model.blocks[0].attention) == 62_640
+    assert model(torch.zeros(2, 3, 72, 72)).shape == (2, 100)
+
+
+# what is refused
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
+@pytest.mark.parametrize(
+    "name", ["image_size", "patch_size", "num_classes", "d_model", "depth", "mlp_width", "channels"]
+)
+def test_a_size_that_is_none_is_refused(name, size):
+    told = rf"^{name}={size}: give whole numbers of at least 1\.$"
+    with pytest.raises(ConfigError, match=told):
+        replace(SMALL, **{name: size})
+
+
+def test_every_size_that_is_wrong_is_told():
+    with pytest.raises(ConfigError, match=r"^depth=0, head_widths=\(3, 0\): give whole numbers"):
+        replace(SMALL, depth=0, head_widths=(3, 0))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_probability_that_is_none_is_refused(share):
+    with pytest.raises(ConfigError, match=r"^head_dropout=.*: give at least 0 and below 1\.$"):
+        replace(SMALL, head_dropout=share)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ConfigError, match="unknown pooling 'men'; did you mean 'mean'"):
+        replace(SMALL, pooling="men")
+    with pytest.raises(ConfigError, match="unknown norm 'prae'; did you mean 'pre'"):
+        replace(SMALL, norm="prae")
+
+
+def test_a_patch_that_does_not_divide_is_refused():
+    with pytest.raises(ConfigError, match=r"patch_size=4 does not divide image_size=6; give a div"):
+        replace(SMALL, patch_size=4)
+
+
+def test_a_config_does_not_change():
+    with pytest.raises(FrozenInstanceError, match="depth"):
+        SMALL.depth = 3
+
+
+def test_images_of_another_size_are_refused():
+    told = r"images has shape \[1, 2, 6, 8\]; legal: \[\*, 2, 6, 6\]"
+    with pytest.raises(ShapeError, match=told):
+        build(SMALL)(torch.zeros(1, 2, 6, 8))
+
+
+def test_a_mask_that_does_not_fit_is_refused():
+    model, images = build(SMALL), torch.zeros(2, 2, 6, 6).double()
+    with pytest.raises(ShapeError, match=r"valid has shape \[2, 10\]; legal: \[2, 9\]. One entry"):
+        model(images, valid=torch.ones(2, 10, dtype=torch.bool))
+    with pytest.raises(MaskError, match="valid has dtype torch.float32; a mask is boolean"):
+        model(images, valid=torch.ones(2, 9))
+    flat = build(replace(SMALL, pooling="flatten"))
+    with pytest.raises(ConfigError, match="pooling='flatten' has a weight for every patch"):
+        flat(images, valid=torch.ones(2, 9, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ([preset("standard", 8, 2)], "1 specs for 2 blocks; give one, or one for each"),
+        (preset("standard", 4, 2), "block 0 has a spec of d_model=4 in a model of d_model=8; they"),
+        (
+            [preset("standard", 8, 2), preset("super_attention", 8, 2, length=8)],
+            "block 1 has a spec for at most 8 tokens in a model of 9; build it with length=9",
+        ),
+    ],
+)
+def test_attention_that_does_not_fit_is_refused(spec, told):
+    with pytest.raises(ConfigError, match=told):
+        SMALL.build(spec)

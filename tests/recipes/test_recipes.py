@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import FrozenInstanceError, asdict
+
+import pytest
+import torch
+
+import suffice.recipes as package
+from suffice.data import TASKS
+from suffice.errors import ConfigError
+from suffice.models import ViT
+from suffice.presets import PRESETS
+from suffice.recipes import RECIPES, TASK_RECIPES, recipe, recipe_of_task
+
+NAMES = list(RECIPES)
+PAPERS = ("mnist_vit_v2", "imdb_paper")
+FOUR = ("standard", "optimised", "efficient", "super_attention")
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_is_a_function_of_its_name(name):
+    assert RECIPES[name].__name__ == recipe(name).name == name
+    assert getattr(package, name) is RECIPES[name]
+    assert name in package.__all__
+    assert recipe(name) == recipe(name)
+    assert recipe(name).title
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_does_not_change(name):
+    one = recipe(name)
+    for part, field in ((one, "num_heads"), (one.model, "depth"), (one.training, "epochs")):
+        with pytest.raises(FrozenInstanceError, match=field):
+            setattr(part, field, 3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_is_plain_data(name):
+    data = asdict(recipe(name))
+    again = json.loads(json.dumps(data))
+    assert again["model"]["d_model"] == recipe(name).model.d_model
+    assert again["training"]["epochs"] == recipe(name).training.epochs
+    assert set(data) == set(again)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_names_a_task_and_its_options(name):
+    one = recipe(name)
+    legal = inspect.signature(TASKS[one.task]).parameters
+    assert {option for option, _ in one.task_options} <= set(legal)
+
+
+def test_every_task_has_a_recipe_on_it():
+    assert set(TASK_RECIPES) == set(TASKS)
+    for task in TASKS:
+        assert recipe_of_task(task).task == task
+
+
+@pytest.mark.parametrize("mechanism", list(PRESETS))
+@pytest.mark.parametrize("name", NAMES)
+def test_every_mechanism_fits(name, mechanism):
+    one = recipe(name)
+    spec = one.spec(mechanism, 4)
+    assert (spec.d_model, spec.num_heads) == (one.model.d_model, 4)
+    assert spec.max_length in (None, one.model.length)
+    torch.manual_seed(1)
+    model = one.build(mechanism, 4).eval()
+    assert all(block.attention.spec == spec for block in model.blocks)
+    if isinstance(model, ViT):
+        inputs = torch.randn(2, one.model.channels, one.model.image_size, one.model.image_size)
+    else:
+        inputs = torch.randint(0, 100, (2, one.model.length))
+    logits = model(inputs)
+    assert logits.shape == (2, one.model.num_classes)
+    assert torch.isfinite(logits).all()
+    torch.manual_seed(1)
+    again = one.build(mechanism, 4).eval()
+    assert torch.equal(again(inputs), logits)
+
+
+def test_the_default_is_small():
+    one = recipe("digits_vit")
+    assert one == recipe_of_task("digits")
+    assert one.model.length == 16
+    assert count(one.build("standard", one.num_heads)) < 100_000
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
+    told = " ".join((RECIPES[name].__doc__ or "").split())
+    for words in ("arXiv:2403.01643", "The paper fixes", "What it does not say", "Ours:"):
+        assert words in told
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "layer"), zip(FOUR, (66_048, 49_536, 33_024, 37_184), strict=True)
+)
+def test_mnist_is_that_of_version_2(mechanism, layer):
+    one = recipe("mnist_vit_v2")
+    assert (one.model.length, one.model.d_model, one.model.depth) == (64, 128, 2)
+    assert dict(one.task_options) == {"size": one.model.image_size}
+    for heads in (1, 2, 4):
+        model = one.build(mechanism, heads)
+        assert [count(block.attention) for block in model.blocks] == [layer] * 2
+        # 276,874 with standard, the paper's "300K"
+        assert count(model) == 276_874 - 2 * (66_048 - layer)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "layer"), zip(FOUR, (4_224, 3_168, 2_112, 3_168), strict=True)
+)
+def test_imdb_is_that_of_version_2(mechanism, layer):
+    one = recipe("imdb_paper")
+    options = dict(one.task_options)
+    assert options == {
+        "length": one.model.length,
+        "vocabulary_size": one.model.vocabulary_size,
+    }
+    assert (one.model.length, one.model.d_model, one.model.depth) == (32, 32, 1)
+    assert one.model.reads_padding
+    for heads in (1, 2, 4):
+        model = one.build(mechanism, heads)
+        assert count(model.blocks[0].attention) == layer
+        assert count(model) == 648_190 - 4_224 + layer
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ConfigError, match="unknown recipe 'digit_vit'; did you mean 'digits_vit'"):
+        recipe("digit_vit")
+    with pytest.raises(ConfigError, match=r"unknown task 'imbd'; did you mean 'imdb'\? Legal: di"):
+        recipe_of_task("imbd")
+    for ask in (recipe("digits_vit").spec, recipe("digits_vit").build):
+        with pytest.raises(ConfigError, match="unknown mechanism 'gqua'; did you mean 'gqa'"):
+            ask("gqua", 4)
+
+
+def test_heads_that_do_not_divide_are_refused():
+    with pytest.raises(ConfigError, match=r"num_heads=3.* d_model=64"):
+        recipe("digits_vit").spec("standard", 3)

@@ -1,0 +1,312 @@
+"""conform finds a layer that breaks a promise, whichever promise it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+from suffice import Attention, AttentionSpec
+from suffice.axis import Axis
+from suffice.errors import ConfigError, SufficeError
+from suffice.mixing import Alignment, Mixing
+from suffice.ops import OPS
+from suffice.patterns import Causal, Pattern
+from suffice.positions import Position
+from suffice.projections import Projections, Standard
+from suffice.testing import CHECKS, Case, ConformanceError, conform, spec_around
+
+SPEC = AttentionSpec(d_model=8, num_heads=2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tables():
+    """Take this file's values out of the library's tables again."""
+    yield
+    for family in (Pattern, Mixing, Position, Projections):
+        for name, value in list(family.table.items()):
+            if value.__module__ == __name__:
+                del family.table[name]
+
+
+def broken(check: str, spec: AttentionSpec, told: str = ".") -> None:
+    """The check must fail, by its own name; the message must carry the promise."""
+    with pytest.raises(ConformanceError, match=rf"(?s)^{check} failed for .*Found: .*{told}"):
+        conform(spec, checks=[check])
+
+
+@dataclass(frozen=True)
+class Mixed(Mixing):
+    """A mixing of a test's own; subclasses say what it does to the values."""
+
+    def parameters(self, num_kv_heads):
+        return 0
+
+    def flops(self, keys, num_kv_heads, value_width):
+        return 0
+
+    def build(self, *, num_kv_heads, causal, device, dtype):
+        return Applied(self.apply)
+
+    def apply(self, v, rows):
+        return v
+
+
+class Applied(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, v, rows):
+        return self.function(v, rows)
+
+
+def mixing(function) -> AttentionSpec:
+    """A spec whose values go through this function."""
+
+    @dataclass(frozen=True)
+    class Made(Mixed):
+        def apply(self, v, rows):
+            return function(v, rows)
+
+    return spec_around(Made())
+
+
+@pytest.fixture
+def forward(monkeypatch):
+    """Change what every layer returns: function(layer, x, out, arguments) -> out."""
+
+    def change(function):
+        original = Attention.forward
+
+        def changed(self, x, memory=None, **where):
+            return function(self, x, original(self, x, memory, **where), where)
+
+        monkeypatch.setattr(Attention, "forward", changed)
+
+    return change
+
+
+def test_good_values_of_a_users_own_pass():
+    @dataclass(frozen=True)
+    class Near(Pattern):
+        causal = True
+
+        def allowed(self, q_positions, k_positions):
+            return (k_positions <= q_positions) & (q_positions - k_positions < 3)
+
+    conform(spec_around(Near()))
+    conform(mixing(lambda v, rows: 2 * v))
+
+
+def test_json():
+    @dataclass(frozen=True)
+    class Named(Pattern):
+        names: tuple = ((1,),)
+
+        def allowed(self, q_positions, k_positions):
+            return k_positions <= q_positions
+
+        def to_json(self):
+            return {"name": "Named", "names": [[2]]}
+
+    broken("stored_as_plain_data", spec_around(Named()), "came back as")
+
+
+def test_parameters():
+    @dataclass(frozen=True)
+    class Miscounted(Standard):
+        def parameters(self, widths, bias):
+            return super().parameters(widths, bias) - 1
+
+    spec = spec_around(Miscounted())
+    broken("parameters_as_counted", spec, "288 parameters, its cost says 287")
+
+
+def test_state_dict():
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = float(torch.rand(()))
+
+        def forward(self, v, rows):
+            return self.factor * v
+
+    @dataclass(frozen=True)
+    class Secret(Mixed):
+        def build(self, *, num_kv_heads, causal, device, dtype):
+            return Hidden()
+
+    broken("state_dict_is_complete", spec_around(Secret()), "not exact")
+
+
+def test_ops(monkeypatch):
+    good = OPS["matmul"]
+
+    def wrong(*args):
+        return good.run(*args) * 1.000001
+
+    monkeypatch.setitem(OPS, "matmul", replace(good, run=wrong))
+    broken("ops_agree", SPEC, "not same_math")
+
+
+def test_gradients(monkeypatch):
+    good = OPS["matmul"]
+
+    def blind(q, *args):
+        return good.run(q.detach(), *args)
+
+    monkeypatch.setitem(OPS, "matmul", replace(good, run=blind))
+    broken("ops_agree", SPEC)
+
+
+def test_rows():
+    broken("rows_are_independent", mixing(lambda v, rows: v - v.mean(0)), "not same_math")
+    broken("rows_are_independent", mixing(lambda v, rows: v + (len(v) > 1)), "not same_math")
+
+
+def test_padding_content(forward):
+    forward(lambda layer, x, out, where: out + x.mean(1, keepdim=True))
+    broken("padding_is_not_read", SPEC, "padding gets a gradient")
+
+
+def test_padding_content_without_gradient(forward):
+    forward(lambda layer, x, out, where: out + x.detach().mean(1, keepdim=True))
+    broken("padding_is_not_read", SPEC, "not exact")
+
+
+def test_padding_position():
+    spec = mixing(lambda v, rows: v + v.mean(1, keepdim=True))
+    broken("padding_changes_nothing", spec, "not same_math")
+
+
+def test_packing():
+    def over_documents(v, rows):
+        real = torch.ones_like(v[..., :1]) if rows.valid is None else rows.valid[..., None]
+        return v + (v * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+
+    conform(mixing(over_documents), checks=["padding_changes_nothing"])
+    broken("packing_changes_nothing", mixing(over_documents), "not same_math")
+
+
+def test_look_ahead():
+    @dataclass(frozen=True)
+    class Sneaky(Pattern):
+        causal = True
+
+        def allowed(self, q_positions, k_positions):
+            return k_positions <= q_positions + 1
+
+    broken("pattern_is_kept", spec_around(Sneaky()), "output 0 depends on position 1")
+
+
+def test_look_ahead_of_a_mixing():
+    spec = replace(mixing(lambda v, rows: v.flip(1)), pattern=Causal())
+    broken("pattern_is_kept", spec, "depends on position")
+
+
+def test_a_layer_that_sees_what_its_pattern_hides(forward):
+    forward(lambda layer, x, out, where: out + x.roll(1, 1))
+
+    @dataclass(frozen=True)
+    class Own(Pattern):
+        def allowed(self, q_positions, k_positions):
+            return k_positions == q_positions
+
+    broken("pattern_is_kept", spec_around(Own()), "output 0 depends on position 4")
+
+
+def test_weights(monkeypatch):
+    good = Attention.weights
+    monkeypatch.setattr(Attention, "weights", lambda self, x: 0.5 * good(self, x))
+    broken("weights_are_told", SPEC, "not same_math")
+    monkeypatch.setattr(Attention, "weights", lambda self, x: good(self, x).softmax(-1))
+    broken("weights_are_told", spec_around(Causal()), "not exact")
+    monkeypatch.setattr(Attention, "weights", lambda self, x: good(self, x).flip(-1))
+    broken("weights_are_told", SPEC, "not same_math")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda layer, x, out, where: out * (1.0 if layer.training else 1.5),
+        lambda layer, x, out, where: out * (1.0 if torch.is_grad_enabled() else 1.5),
+        lambda layer, x, out, where: out * (1.5 if torch.is_inference_mode_enabled() else 1.0),
+        lambda layer, x, out, where: out * (1.0 if x.is_contiguous() else 1.5),
+    ],
+    ids=["training", "grad", "inference", "strides"],
+)
+def test_flags(forward, function):
+    forward(function)
+    broken("flags_change_nothing", SPEC)
+
+
+def test_dtypes(forward):
+    forward(lambda layer, x, out, where: out.float() if x.dtype is torch.bfloat16 else out)
+    broken("dtypes_are_kept", SPEC, "torch.bfloat16 in, torch.float32 out")
+
+
+def test_precision(forward):
+    single = torch.float32
+    forward(lambda layer, x, out, where: out.half().float() if out.dtype is single else out)
+    broken("dtypes_are_kept", SPEC, "not same_math")
+
+
+def test_memory(monkeypatch):
+    good = Attention.forward
+
+    def changed(self, x, memory=None, **where):
+        return good(self, x, memory, **where) + (memory is not None)
+
+    monkeypatch.setattr(Attention, "forward", changed)
+    broken("memory_is_read_as_x", SPEC, "not same_math")
+    conform(spec_around(Causal()), checks=["memory_is_read_as_x"])
+
+
+def test_an_error_of_the_value_is_told_as_its_failure():
+    def fails(v, rows):
+        raise RuntimeError("no such rows")
+
+    broken("rows_are_independent", mixing(fails), "no such rows")
+
+
+def test_every_check_has_a_failing_test_here():
+    from pathlib import Path
+
+    text = Path(__file__).read_text()
+    assert [name for name in CHECKS if f'"{name}"' not in text] == []
+    assert all(check.__doc__ for check in CHECKS.values())
+
+
+def test_length_is_cut_to_what_the_mixing_allows():
+    conform(spec_around(Alignment(3)), length=9)
+
+
+def test_dropout_is_left_out():
+    conform(replace(SPEC, dropout=0.5), checks=["flags_change_nothing", "ops_agree"])
+
+
+def test_the_error():
+    assert issubclass(ConformanceError, SufficeError)
+    assert issubclass(ConformanceError, AssertionError)
+
+
+def test_refusals():
+    with pytest.raises(ConfigError, match="unknown check 'rows'"):
+        conform(SPEC, checks=["rows"])
+    with pytest.raises(ConfigError, match="length=1: one position attends to itself alone"):
+        conform(SPEC, length=1)
+    with pytest.raises(ConfigError, match="d_memory=6 beside d_model=8: conform tries self"):
+        conform(replace(SPEC, d_memory=6))
+
+
+def test_case_names_the_ops_that_accept():
+    assert Case(spec=SPEC, length=5).ops(plain=True) == ["fused", "matmul", "reference"]
+    shared = replace(SPEC, num_kv_heads=1)
+    assert "folded" in Case(spec=shared, length=5).ops(plain=False)
+
+
+def test_axis_values_are_found_by_family():
+    assert all(issubclass(family, Axis) for family in (Pattern, Mixing, Position, Projections))

@@ -40,7 +40,7 @@ app.command("doctor", short_help="Check every op on this device.")(stoppable(doc
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        app(prog_name="suffice")
     except SufficeError as error:
         _end(f"error: {error}", WRONG)
     except Stopped as stopped:

@@ -110,12 +110,10 @@ class Plan:
         kept = read_kept(folder)
         there = {**flat(kept.recipe), "device": kept.device}
         here = {**flat(describe(self.recipe)), "device": self.device}
-        absent = object()
-        keys = [*here, *(key for key in there if key not in here)]
         told = [
-            f"{key} was {there.get(key)!r} and is {here.get(key)!r}"
-            for key in keys
-            if there.get(key, absent) != here.get(key, absent)
+            f"{key} was {_value(there, key)} and is {_value(here, key)}"
+            for key in dict.fromkeys([*here, *there])
+            if _value(there, key) != _value(here, key)
         ]
         if told:
             more = f" and {len(told) - SHOWN} more differences" if len(told) > SHOWN else ""
@@ -186,3 +184,7 @@ def flat(data: Any, prefix: str = "") -> dict[str, Any]:
     for key, value in data.items():
         found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
     return found
+
+
+def _value(settings: dict[str, Any], key: str) -> str:
+    return repr(settings[key]) if key in settings else "absent"

@@ -16,7 +16,7 @@ from suffice.patterns import Causal, Full, Pattern
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 SIZES = ((33, 47), (47, 47), (1, 47))  # queries, keys: a later block, a whole row, one token
 HEADS = 4
-GROUPS = (4, 1)  # key/value heads: one each, one for all
+GROUPS = (4, 2, 1)  # key/value heads: one each, one for two, one for all
 WIDTH = 32
 
 

@@ -74,6 +74,22 @@ def test_a_first_call_in_inference_mode_does_not_spoil_training(name):
         assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
 
 
+@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize(("queries", "keys"), [(5, 9), (9, 5), (6, 6)])
+def test_masks_made_in_inference_mode_serve_training(impl, queries, keys):
+    """The fused kernel saves its mask for backward, which an inference tensor cannot be."""
+    masks_kept._kept_mask.cache_clear()
+    masks_kept._kept_restriction.cache_clear()
+    pattern = Full() & Causal()
+    q, k = normal(2, 4, queries, 8, seed=1), normal(2, 2, keys, 8, seed=2)
+    with torch.inference_mode():
+        attend(q, k, k, pattern=pattern, impl=impl)
+    out = attend(q.requires_grad_(), k.requires_grad_(), k, pattern=pattern, impl=impl)
+    assert_close(out, oracle(q.detach(), k.detach(), k.detach(), pattern.mask(queries, keys)))
+    for slope in torch.autograd.grad(out.square().sum(), (q, k)):
+        assert torch.isfinite(slope).all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_batch_size_order_and_mates(name):
     x = normal(4, LENGTH, D_MODEL, seed=1)

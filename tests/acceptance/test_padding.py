@@ -140,28 +140,3 @@ def test_attend_reads_no_key_that_nobody_may_see(impl, pattern, spelling):
     for poison in POISONS:
         for got, want in zip(attended(q, k, v, poison, **call), clean, strict=True):
             assert_close(got, want, "exact")
-
-
-@pytest.mark.parametrize("impl", OPS)
-@pytest.mark.parametrize("spelling", ["mask", "causal", "documents"])
-@pytest.mark.parametrize("poison", POISONS)
-def test_attend_reads_no_key_for_a_query_that_may_not_see_it(impl, spelling, poison):
-    """Part 1, 4: values at masked positions are never read, though another query sees them."""
-    q, k, v = (normal(2, h, 6, 4, seed=h) for h in (4, 2, 2))
-    mask = bits(2, 1, 6, 6, seed=3)
-    numbers = torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(2, -1)
-    call, allowed = {
-        "mask": ({"mask": mask}, mask),
-        "causal": ({"pattern": Causal()}, Causal().mask(6, 6)[None, None].expand(2, 1, 6, 6)),
-        "documents": (
-            {"segments": (numbers, numbers)},
-            (numbers[:, :, None] == numbers[:, None, :])[:, None],
-        ),
-    }[spelling]
-    v_poisoned = v.clone()
-    v_poisoned[:, :, 5] = poison
-    blind = ~allowed[:, 0, :, 5]
-    got = attend(q, k, v_poisoned, impl=impl, **call)
-    want = attend(q, k, v, impl=impl, **call)
-    assert blind.any()
-    assert_close(got.transpose(1, 2)[blind], want.transpose(1, 2)[blind])

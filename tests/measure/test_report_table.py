@@ -81,6 +81,7 @@ def test_verdicts_are_coloured(shift, colour):
 def test_an_empty_table_is_left_out():
     results = from_accuracies({"standard": BASE})
     assert [str(table.title) for table in tables(results, judge(results))] == [
-        "Quality, train and test",
+        "Quality, train",
+        "Quality, test",
         "Cost",
     ]

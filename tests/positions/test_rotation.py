@@ -54,7 +54,10 @@ def test_rotation_in_lower_types_is_the_rounded_rotation(dtype):
     at = torch.tensor([0, 7, 511, 1857, 100_000])
     got = Rope().rotate(x, at)
     assert got.dtype is dtype
-    assert_close(got, Rope().rotate(x.double(), at), n=2)
+    exact = Rope().rotate(x.double(), at)
+    assert_close(got, exact, n=2)
+    if dtype is not torch.float32:  # rounded once: products and sums are fp32
+        assert (got == exact.to(dtype)).double().mean() > 0.95
 
 
 def test_no_position_returns_its_input():

@@ -99,7 +99,7 @@ def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "layer"), zip(FOUR, (66_048, 49_536, 33_024, 37_184), strict=True)
+    ("mechanism", "layer"), list(zip(FOUR, (66_048, 49_536, 33_024, 37_184), strict=True))
 )
 def test_mnist_is_that_of_version_2(mechanism, layer):
     one = recipe("mnist_vit_v2")
@@ -113,7 +113,7 @@ def test_mnist_is_that_of_version_2(mechanism, layer):
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "layer"), zip(FOUR, (4_224, 3_168, 2_112, 3_168), strict=True)
+    ("mechanism", "layer"), list(zip(FOUR, (4_224, 3_168, 2_112, 3_168), strict=True))
 )
 def test_imdb_is_that_of_version_2(mechanism, layer):
     one = recipe("imdb_paper")

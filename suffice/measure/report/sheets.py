@@ -60,34 +60,24 @@ class Sheet:
 
 
 def sheets(results: Results, verdict: Verdict, rows: list[Row]) -> list[Sheet]:
-    """Return the tables of the report: quality, difference to the baseline, cost.
-
-    Top-5 accuracies need two more columns; then training and test have a table each.
-    """
-    if any(row.test_top5 is not None for row in rows):
-        quality = [quality_sheet(rows, "train"), quality_sheet(rows, "test")]
-    else:
-        quality = [quality_sheet(rows, "train", "test")]
+    """Return the tables of the report: quality on each split, difference to the baseline, cost."""
+    quality = [quality_sheet(rows, "train"), quality_sheet(rows, "test")]
     return [*quality, difference_sheet(results, verdict, rows), cost_sheet(rows)]
 
 
-def quality_sheet(rows: list[Row], *splits: str) -> Sheet:
-    """Accuracy and loss on the splits named, in the paper's columns."""
-    columns = ["mechanism", "heads"]
-    for split in splits:
-        columns += _columns(split, _has_top5(rows, split))
+def quality_sheet(rows: list[Row], split: str) -> Sheet:
+    """Accuracy and loss on a split, in the paper's columns."""
+    top5 = _has_top5(rows, split)
     lines = []
     for row in rows:
-        cells, theirs = [row.mechanism, str(row.num_heads)], [PAPER, ""]
-        for split in splits:
-            cells += _quality(row, split, _has_top5(rows, split))
-            theirs += _quality_of_paper(row.paper, split, _has_top5(rows, split))
-        lines.append(Line(cells=tuple(cells), starts_group=_starts(lines, rows, row)))
+        cells = (row.mechanism, str(row.num_heads), *_quality(row, split, top5))
+        lines.append(Line(cells=cells, starts_group=_starts(lines, rows, row)))
         if row.paper is not None:
-            lines.append(Line(cells=tuple(theirs), from_paper=True))
+            theirs = (PAPER, "", *_quality_of_paper(row.paper, split, top5))
+            lines.append(Line(cells=theirs, from_paper=True))
     return Sheet(
-        title=f"Quality, {' and '.join(splits)}",
-        columns=tuple(columns),
+        title=f"Quality, {split}",
+        columns=("mechanism", "heads", *_columns(split, top5)),
         lines=tuple(lines),
         caption=f"Mean over {_seeds(rows)}; accuracies in percent; sd over seeds; 95% t interval "
         "of the mean; (rank) among equal heads. " + _source(rows),

@@ -59,7 +59,9 @@ def _table(sheet: Sheet) -> Table:
     )
     for i, column in enumerate(sheet.columns):
         words = i == 0 or column in sheet.words
-        table.add_column(Text(column), justify="left" if words else "right", no_wrap=i == 0)
+        table.add_column(
+            Text(column), justify="left" if words else "right", no_wrap=i == 0, overflow="fold"
+        )
     for line in sheet.lines:
         if line.starts_group:
             table.add_section()

@@ -1,0 +1,68 @@
+"""Part 1, 4: what a query may not see is not read for it, though another query may see it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice import attend
+from suffice.ops import OPS
+from suffice.patterns import Causal
+from suffice.testing import assert_close, bits, normal
+
+from .mechanisms import D_MODEL, LENGTH, NAMES, SPECS, layer_of
+
+POISONS = (float("nan"), float("inf"), float("-inf"), 1e30)
+MASK = bits(2, 1, 6, 6, seed=3)
+NUMBERS = torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(2, -1)
+CALLS = {
+    "mask": ({"mask": MASK}, MASK[:, 0]),
+    "causal": ({"pattern": Causal()}, Causal().mask(6, 6).expand(2, -1, -1)),
+    "documents": ({"segments": (NUMBERS, NUMBERS)}, NUMBERS[:, :, None] == NUMBERS[:, None, :]),
+}
+
+
+def blind_outputs(spelling, impl, which, content):
+    """Outputs of the queries that may not see key 5, and their gradient with respect to q."""
+    q, *kv = (normal(2, h, 6, 4, seed=h) for h in (4, 2, 2))
+    q.requires_grad_()
+    kv[which][:, :, 5] = content
+    call, allowed = CALLS[spelling]
+    out = attend(q, *kv, impl=impl, **call).transpose(1, 2)[~allowed[:, :, 5]]
+    return out, torch.autograd.grad(out.square().sum(), q)[0]
+
+
+@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize("spelling", CALLS)
+@pytest.mark.parametrize("which", [0, 1], ids=["key", "value"])
+@pytest.mark.parametrize("poison", POISONS)
+def test_outputs(impl, spelling, which, poison):
+    got, want = (blind_outputs(spelling, impl, which, c)[0] for c in (poison, 0.0))
+    assert_close(got, want)
+
+
+@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize("spelling", CALLS)
+@pytest.mark.parametrize("which", [0, 1], ids=["key", "value"])
+def test_gradients(impl, spelling, which):
+    got, want = (blind_outputs(spelling, impl, which, c)[1] for c in (torch.nan, 0.0))
+    assert_close(got, want)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if SPECS[n].pattern.causal])
+@pytest.mark.parametrize("poison", POISONS)
+def test_a_later_token_of_a_causal_layer(name, poison):
+    layer, x = layer_of(name), normal(2, LENGTH, D_MODEL, seed=1)
+    want = layer(x)[:, :4]
+    x[:, 4:] = poison
+    assert_close(layer(x)[:, :4], want)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("poison", POISONS)
+def test_another_document(name, poison):
+    layer, x = layer_of(name), normal(2, LENGTH, D_MODEL, seed=1)
+    numbers = torch.tensor([[0] * 4 + [1] * 5]).expand(2, -1)
+    want = layer(x, segments=numbers)[:, :4]
+    x[:, 4:] = poison
+    assert_close(layer(x, segments=numbers)[:, :4], want)

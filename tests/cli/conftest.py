@@ -1,0 +1,47 @@
+"""The command line as a user meets it: words in, exit code and both streams out."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from suffice.cli import main
+from suffice.measure import compare
+
+
+@dataclass(frozen=True)
+class Told:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        """Standard error in one line, as one reads it."""
+        return " ".join(self.err.split())
+
+
+@pytest.fixture
+def suffice(monkeypatch, capfd, tmp_path):
+    """Call the program with words; nothing it finds or writes lies outside the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SUFFICE_DATA", raising=False)
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(compare, "ROUNDS", 2)
+    monkeypatch.setattr(compare, "SAMPLE_SECONDS", 1e-4)
+
+    def call(*words: object) -> Told:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["suffice", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        code = end.value.code
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return Told(0 if code is None else code, out, err)
+
+    return call

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suffice.cli import defaults
+from suffice.cli.asked import Asked, fraction, latest_folder, new_folder, number_of_heads, words
+from suffice.errors import ConfigError
+from suffice.measure.plan import Plan, read_kept
+from suffice.recipes import digits_vit, imdb_paper, mnist_vit_v2
+
+FOUR = ("standard", "optimised", "efficient", "super_attention")
+
+
+def begun(folder, recipe, **changes):
+    given = {
+        "recipe": recipe,
+        "mechanisms": ("gqa", "standard"),
+        "heads": (2, 4),
+        "seeds": 7,
+        "baseline": "gqa",
+        "margin": 0.005,
+    }
+    Plan(**{**given, **changes}).claim(folder, resume=False)
+    return read_kept(folder)
+
+
+def test_nothing_said_is_the_default():
+    plan = Asked().plan()
+    assert plan == Plan(
+        recipe=digits_vit(),
+        mechanisms=FOUR,
+        heads=(4,),
+        seeds=5,
+        baseline="standard",
+        margin=0.01,
+        device="cpu",
+    )
+    assert words(defaults.MECHANISMS) == FOUR
+
+
+def test_everything_said_is_in_the_plan():
+    plan = Asked(
+        task="imdb",
+        mechanisms=" gqa,mqa, standard ",
+        heads="2, 8",
+        seeds=3,
+        epochs=2,
+        margin=0.5,
+        baseline="mqa",
+    ).plan()
+    assert plan.recipe == replace(imdb_paper(), training=replace(imdb_paper().training, epochs=2))
+    assert (plan.mechanisms, plan.heads) == (("gqa", "mqa", "standard"), (2, 8))
+    assert (plan.seeds, plan.margin, plan.baseline) == (3, 0.005, "mqa")
+
+
+def test_the_baseline_is_standard_or_else_the_first():
+    assert Asked(mechanisms="gqa,standard").plan().baseline == "standard"
+    assert Asked(mechanisms="mqa,gqa").plan().baseline == "mqa"
+
+
+def test_a_recipe_may_be_named_with_its_task():
+    assert Asked(recipe="mnist_vit_v2", task="mnist").plan().recipe == mnist_vit_v2()
+    told = "--recipe mnist_vit_v2 is on mnist, not on --task imdb; give one of the two"
+    with pytest.raises(ConfigError, match=told):
+        Asked(recipe="mnist_vit_v2", task="imdb").plan()
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (Asked(task="minst"), "unknown task 'minst'; did you mean 'mnist'"),
+        (Asked(recipe="imdb"), "unknown recipe 'imdb'"),
+        (Asked(mechanisms="suffer_attention"), "unknown mechanism 'suffer_attention'; did you"),
+        (Asked(mechanisms=","), "mechanisms: none; name at least one"),
+        (Asked(mechanisms=""), "mechanisms: none; name at least one"),
+        (Asked(heads=""), "heads: none; name at least one"),
+        (Asked(epochs=0), "epochs=0; give an integer >= 1"),
+        (Asked(seeds=0), "seeds=0; give at least 1"),
+        (Asked(baseline="gqa"), "the baseline 'gqa' is not among the mechanisms standard, opt"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(asked, told):
+    with pytest.raises(ConfigError, match=told):
+        asked.plan()
+
+
+@pytest.mark.parametrize("word", ["x", "0", "-1", "1.5", "04", "²", "1e2", "1 2", "9999999"])
+def test_a_number_of_heads_that_is_none_is_refused(word):
+    told = rf"--heads '{word}' is not a number of heads; give such as 1,2,4\.$"
+    with pytest.raises(ConfigError, match=told):
+        number_of_heads(word)
+    with pytest.raises(ConfigError, match=told):
+        Asked(heads=f"4,{word}").plan()
+
+
+@pytest.mark.parametrize("points", [-1.0, -1e-9, 100.0, float("nan"), float("inf")])
+def test_a_margin_that_is_none_is_refused(points):
+    with pytest.raises(ConfigError, match="--margin .* is no number of points of accuracy; give"):
+        fraction(points)
+
+
+def test_points_become_a_fraction():
+    assert (fraction(0), fraction(0.5), fraction(99)) == (0.0, 0.005, 0.99)
+
+
+# going on
+
+
+def test_what_is_not_said_anew_is_as_it_was(tmp_path):
+    short = replace(digits_vit(), training=replace(digits_vit().training, epochs=3))
+    kept = begun(tmp_path, short)
+    plan = Asked().plan(kept)
+    assert plan.recipe == short
+    assert (plan.mechanisms, plan.heads, plan.seeds) == (("gqa", "standard"), (2, 4), 7)
+    assert (plan.baseline, plan.margin, plan.device) == ("gqa", 0.005, "cpu")
+    plan.claim(tmp_path, resume=True)
+
+
+def test_what_is_said_anew_counts(tmp_path):
+    kept = begun(tmp_path, digits_vit())
+    plan = Asked(mechanisms="gqa,mqa", heads="2", seeds=9, margin=2, baseline="mqa").plan(kept)
+    assert (plan.mechanisms, plan.heads, plan.seeds) == (("gqa", "mqa"), (2,), 9)
+    assert (plan.baseline, plan.margin) == ("mqa", 0.02)
+    assert Asked(epochs=4).plan(kept).recipe.training.epochs == 4
+    assert Asked(task="mnist").plan(kept).recipe.name == "mnist_vit_v2"
+
+
+def test_a_comparison_of_an_unknown_recipe_is_refused(tmp_path):
+    begun(tmp_path, digits_vit())
+    content = json.loads((tmp_path / "plan.json").read_text())
+    content["recipe"]["name"] = "digit_vit"
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="unknown recipe 'digit_vit'; did you mean 'digits_vit'"):
+        Asked().plan(read_kept(tmp_path))
+    content["recipe"] = {}
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="unknown recipe 'None'"):
+        Asked().plan(read_kept(tmp_path))
+
+
+@pytest.mark.parametrize("training", [7, [], {"epochs": "x"}])
+def test_a_comparison_with_odd_settings_is_refused(tmp_path, training):
+    begun(tmp_path, digits_vit())
+    content = json.loads((tmp_path / "plan.json").read_text())
+    content["recipe"]["training"] = training
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="another recipe: .*training|epochs='x'; give an integer"):
+        Asked().plan(read_kept(tmp_path)).claim(tmp_path, resume=True)
+
+
+# folders
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_new_folder_is_named_by_recipe_and_time():
+    path = new_folder("digits_vit")
+    assert path.parent == Path("runs")
+    name, date, time = path.name.split("-")
+    assert (name, len(date), len(time)) == ("digits_vit", 8, 6)
+    assert (date + time).isdigit()
+
+
+def test_the_latest_run_is_the_one_begun_last(here):
+    for name in (
+        "mnist_vit_v2-20260101-000000",
+        "digits_vit-20251231-235959",
+        "digits_vit-20251231-000000",
+    ):
+        recipe = mnist_vit_v2() if name.startswith("mnist") else digits_vit()
+        begun(Path("runs") / name, recipe, heads=(4,))
+    (Path("runs") / "digits_vit-20270101-000000").mkdir()
+    latest = {
+        Asked(): "mnist_vit_v2-20260101-000000",
+        Asked(recipe="digits_vit"): "digits_vit-20251231-235959",
+        Asked(task="digits"): "digits_vit-20251231-235959",
+        Asked(task="mnist"): "mnist_vit_v2-20260101-000000",
+    }
+    for asked, name in latest.items():
+        assert latest_folder(asked) == Path("runs") / name
+
+
+def test_no_run_is_told(here):
+    told = "there is no run under runs/ to resume; name its folder with --out, or start one"
+    with pytest.raises(ConfigError, match=told):
+        latest_folder(Asked())
+    with pytest.raises(ConfigError, match="there is no run of imdb_paper under runs/ to resume"):
+        latest_folder(Asked(task="imdb"))
+    with pytest.raises(ConfigError, match="unknown task 'imbd'; did you mean 'imdb'"):
+        latest_folder(Asked(task="imbd"))

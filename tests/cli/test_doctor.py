@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice.cli.doctor import facts, summary
+from suffice.ops.folded import FOLDED
+from suffice.ops.reference import REFERENCE
+from suffice.testing import oracle
+from suffice.testing.oracle import Check
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Few cases; only the specification and an op that shares heads."""
+    monkeypatch.setattr(oracle, "TOLERANCES", {torch.float32: 2e-5, torch.bfloat16: 2e-2})
+    monkeypatch.setattr(oracle, "SIZES", ((2, 5),))
+    monkeypatch.setattr(oracle, "OPS", {"reference": REFERENCE, "folded": FOLDED})
+
+
+def rows(told):
+    start = next(i for i, line in enumerate(told) if line.startswith("ops on "))
+    return told[start + 1 :]
+
+
+def test_a_sound_machine_ends_with_0(suffice, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    told = suffice("doctor")
+    assert (told.code, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert "ops on cpu: outputs and gradients against the float64 specification" in lines
+    for name in ("python", "torch", "cpu", "cores", "threads", "memory", "gpu", "linear maps"):
+        assert sum(line.strip().startswith(f"{name}  ") for line in lines) == 1, name
+    found = [line.split()[:3] for line in rows(lines)]
+    ops, dtypes = ("fused", "folded", "matmul", "reference"), ("float32", "bfloat16", "float16")
+    assert found == [["ok", op, dtype] for dtype in dtypes for op in ops]
+
+
+def test_a_line_tells_the_worst_error_and_the_refusals(suffice, small):
+    told = suffice("doctor")
+    said = " ".join(told.out.split())
+    assert "ok reference float32 error " in said
+    assert "rounding is below 2e-05, 12 cases ok folded float32 error " in said
+    assert (
+        "8 cases; 4 refused: every query head has keys of its own: nothing to fold ok ref" in said
+    )
+    assert max(map(len, told.out.splitlines())) <= 80
+
+
+def test_a_wrong_op_ends_with_1(suffice, monkeypatch, small):
+    def wrong(*inputs):
+        return FOLDED.run(*inputs) + 1e-3
+
+    broken = {"reference": REFERENCE, "folded": replace(FOLDED, run=wrong)}
+    monkeypatch.setattr(oracle, "OPS", broken)
+    told = suffice("doctor")
+    assert told.code == 1
+    assert told.err == ""
+    lines = [line.split()[:3] for line in rows(told.out.splitlines())]
+    assert ["BAD", "folded", "float32"] in lines
+    assert ["ok", "reference", "float32"] in lines
+    assert ["ok", "folded", "bfloat16"] in lines
+    assert sum(line[0] == "wrong:" for line in lines) == 8
+    said = " ".join(told.out.split())
+    assert "wrong: folded float32 Full() 2 of 5 keys, 2 of 4 heads: error " in said
+    assert said.endswith("Results of these ops cannot be trusted here.")
+
+
+def test_a_device_that_is_not_there_is_refused(suffice, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    told = suffice("doctor", "--device", "cuda")
+    assert told.code == 2
+    assert told.said.startswith("error: device='cuda', but torch finds no CUDA device here; give")
+    told = suffice("doctor", "--device", "gpu")
+    assert "unknown device 'gpu'" in told.said
+
+
+def test_facts_that_nobody_knows_are_told_so(monkeypatch):
+    found = {"cpu": None, "gpu": None, "memory_bytes": None, "cores": 2}
+    monkeypatch.setattr("suffice.measure.machine.machine_facts", lambda: dict(found))
+    told = facts()
+    assert told["memory"] == told["cpu"] == "unknown"
+    assert told["cores"] == "2"
+    assert told["gpu"].startswith("none: torch")
+    found |= {"memory_bytes": 3 * 2**30, "gpu": "H1"}
+    assert (facts()["memory"], facts()["gpu"]) == ("3.0 GiB", "H1")
+
+
+def test_the_way_of_linear_maps_is_told(monkeypatch):
+    monkeypatch.setattr("suffice.ops.linear.PRESENT", True)
+    assert facts()["linear maps"] == "oneDNN for large fp32 products"
+    monkeypatch.setattr("suffice.ops.linear.PRESENT", False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    told = "F.linear: the oneDNN path needs AVX-512, this CPU has AVX2"
+    assert facts()["linear maps"] == told
+
+
+def test_an_op_that_refuses_everything_is_summed_up():
+    check = Check(op="o", dtype="d", case="c", error=None, tolerance=1.0, refusal="why")
+    assert summary([check, replace(check, refusal="also"), check]) == "3 refused: why; also"
+    right = replace(check, error=0.25, refusal="")
+    assert summary([right, replace(right, error=0.5)]) == (
+        "error 5.0e-01, rounding is below 1e+00, 2 cases"
+    )

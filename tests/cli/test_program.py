@@ -1,0 +1,180 @@
+"""The program as a whole: usage, exit codes, how it starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from suffice import cli
+from suffice.cli.stop import Stopped, is_first, stoppable
+from suffice.errors import ConfigError
+
+
+def start(*words, code=0):
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_the_module_is_the_program():
+    done = start("-m", "suffice", "show", "mqa", "--json")
+    assert '"num_kv_heads": 1' in done.stdout
+    done = start("-m", "suffice", "show", "mqua", code=2)
+    assert done.stderr.splitlines() == [
+        "error: unknown mechanism 'mqua'; did you mean 'mqa'? Legal: efficient, gqa, mqa, "
+        "optimised, standard, super_attention."
+    ]
+    assert done.stdout == ""
+
+
+def test_a_light_command_loads_no_heavy_library():
+    code = """
+import sys
+sys.argv = ["suffice", "list"]
+from suffice.cli import main
+loaded = set(sys.modules)
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0
+heavy = {"matplotlib", "sklearn", "scipy", "safetensors", "pandas"}
+print("heavy:", sorted(heavy & set(sys.modules)))
+print("early:", sorted(m for m in loaded if m.startswith(("suffice.data", "suffice.train",
+    "suffice.measure", "suffice.models", "suffice.recipes", "suffice.testing"))))
+"""
+    lines = start("-c", code).stdout.splitlines()
+    assert lines[-2:] == ["heavy: []", "early: []"]
+    assert any("super_attention" in line for line in lines)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["show", "--help"]])
+def test_help_is_a_good_end(suffice, words):
+    told = suffice(*words)
+    assert told.code == 0
+    assert "Usage: suffice" in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
+    assert told.err == ""
+
+
+def test_help_names_every_option_of_compare(suffice):
+    told = suffice("compare", "--help").out
+    for option in (
+        *("task", "recipe", "mechanisms", "heads", "seeds", "epochs", "margin", "baseline"),
+        *("cost", "device", "out", "resume", "json", "quiet"),
+    ):
+        assert f"--{option} " in told
+    for default in ("standard,optimised,efficient,super_attention", "5 by default", "digits by"):
+        assert default in " ".join(told.split())
+
+
+def test_no_words_show_the_commands(suffice):
+    told = suffice()
+    assert told.code == 2
+    for name in ("compare", "list", "show", "doctor"):
+        assert f"\n  {name} " in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["comprae"], "No such command 'comprae'. Did you mean 'compare'?"),
+        (["compare", "--sead", "3"], "No such option: --sead (Possible options: --heads, --seeds)"),
+        (["compare", "--seeds", "few"], "Invalid value for '--seeds'"),
+        (["compare", "--out"], "Option '--out' requires an argument"),
+        (["compare", "digits"], "Got unexpected extra argument(s) (digits)"),
+        (["show"], "Missing argument 'mechanism'"),
+        (["list", "--jason"], "No such option: --jason"),
+    ],
+)
+def test_usage_errors_end_with_2(suffice, words, wanted):
+    told = suffice(*words)
+    assert told.code == 2
+    assert wanted in told.said
+    assert told.out == ""
+
+
+# ends
+
+
+def test_the_only_process_is_the_first(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    assert is_first()
+    monkeypatch.setenv("RANK", "0")
+    assert is_first()
+    monkeypatch.setenv("RANK", "1")
+    assert not is_first()
+
+
+def test_ctrl_c_anywhere_ends_with_130(suffice, monkeypatch):
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("suffice.cli.list._line", press)
+    told = suffice("list")
+    assert (told.code, told.said, told.out) == (130, "interrupted.", "")
+
+
+def test_a_stoppable_command_keeps_its_name_and_arguments():
+    def command(word, *, times=1):
+        """Say it."""
+        raise KeyboardInterrupt
+
+    wrapped = stoppable(command)
+    assert (wrapped.__name__, wrapped.__doc__) == ("command", "Say it.")
+    with pytest.raises(Stopped, match=r"^interrupted\.$") as end:
+        wrapped("a", times=2)
+    assert end.value.code == 130
+
+
+def test_other_processes_wait_so_that_the_first_one_speaks(suffice, monkeypatch):
+    waited = []
+    monkeypatch.setattr(cli.time, "sleep", waited.append)
+
+    def refuse(*_):
+        raise ConfigError("not so.")
+
+    monkeypatch.setattr("suffice.cli.list._line", refuse)
+    told = suffice("list")
+    assert (told.code, told.err, waited) == (2, "error: not so.\n", [])
+    monkeypatch.setenv("RANK", "1")
+    told = suffice("list")
+    assert (told.code, told.err, waited) == (2, "error: not so.\n", [cli.GRACE])
+
+
+def test_other_processes_say_nothing_when_all_are_interrupted(suffice, monkeypatch):
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("suffice.cli.list._line", press)
+    monkeypatch.setattr(cli.time, "sleep", pytest.fail)
+    monkeypatch.setenv("RANK", "1")
+    told = suffice("list")
+    assert (told.code, told.err) == (130, "")
+
+
+def test_a_bug_is_not_hidden(suffice, monkeypatch):
+    def bug(*_):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("suffice.cli.list._line", bug)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        suffice("list")
+
+
+def test_a_message_is_printed_as_it_is(suffice, monkeypatch):
+    def refuse(*_):
+        raise ConfigError(f"[red]{'long ' * 40}[/red]")
+
+    monkeypatch.setattr("suffice.cli.list._line", refuse)
+    told = suffice("list")
+    assert told.err == f"error: [red]{'long ' * 40}[/red]\n"

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from suffice.errors import ConfigError, DataError
+from suffice.measure.plan import Plan, describe, flat, read_kept
+from suffice.measure.storage import write_cell
+from suffice.recipes import RECIPES, digits_vit, mnist_vit_v2
+
+from .synthetic import make_cell
+
+
+def plan(**changes):
+    given = {
+        "recipe": digits_vit(),
+        "mechanisms": ("standard", "efficient"),
+        "heads": (1, 4),
+        "seeds": 2,
+        "baseline": "standard",
+    }
+    return Plan(**{**given, **changes})
+
+
+def shorter(recipe, **changes):
+    return replace(recipe, training=replace(recipe.training, **changes))
+
+
+def test_cells_go_seed_by_seed_and_heads_by_heads():
+    assert plan().pairs == [
+        ("standard", 1),
+        ("efficient", 1),
+        ("standard", 4),
+        ("efficient", 4),
+    ]
+    assert plan().cells == [(*pair, seed) for seed in (0, 1) for pair in plan().pairs]
+
+
+def test_the_margin_is_a_point_unless_it_is_said():
+    assert plan().margin == 0.01
+    assert plan().device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"mechanisms": ()}, "mechanisms: none; name at least one, each once"),
+        ({"mechanisms": ("standard",) * 2}, "mechanisms: standard, standard; name at least one"),
+        ({"heads": ()}, "heads: none; name at least one"),
+        ({"heads": (2, 4, 2)}, "heads: 2, 4, 2; name at least one, each once"),
+        ({"seeds": 0}, "seeds=0; give at least 1, and 5 for a verdict"),
+        ({"seeds": -2}, "seeds=-2; give at least 1"),
+        ({"baseline": "gqa"}, "baseline 'gqa' is not among the mechanisms standard, efficient;"),
+        ({"margin": -0.01}, "margin=-0.01 is no fraction of accuracy"),
+        ({"margin": 1.0}, "margin=1 is no fraction"),
+        ({"margin": float("nan")}, "margin=nan is no fraction"),
+        ({"heads": (3,)}, r"num_heads=3.*d_model=64"),
+        ({"heads": (0,)}, r"num_heads=0"),
+        (
+            {"mechanisms": ("standard", "eficient")},
+            "unknown mechanism 'eficient'; did you mean 'efficient'",
+        ),
+        ({"mechanisms": ("standard", "gqa")}, "gqa shares key/value heads"),
+    ],
+)
+def test_a_plan_that_cannot_run_is_refused(changes, told):
+    with pytest.raises(ConfigError, match=told):
+        plan(**changes)
+
+
+def test_a_claim_writes_the_plan(tmp_path):
+    folder = tmp_path / "deep" / "run"
+    plan(margin=0.02).claim(folder, resume=False)
+    kept = read_kept(folder)
+    assert kept.recipe == describe(digits_vit())
+    assert (kept.mechanisms, kept.heads, kept.seeds) == (("standard", "efficient"), (1, 4), 2)
+    assert (kept.baseline, kept.margin, kept.device) == ("standard", 0.02, "cpu")
+    assert [path.name for path in folder.iterdir()] == ["plan.json"]
+
+
+def test_a_second_claim_without_resume_is_refused(tmp_path):
+    plan().claim(tmp_path, resume=False)
+    before = (tmp_path / "plan.json").read_bytes()
+    told = rf"^{tmp_path} already holds a comparison; go on with it by --resume, or choose another"
+    with pytest.raises(ConfigError, match=told):
+        plan(seeds=3).claim(tmp_path, resume=False)
+    assert (tmp_path / "plan.json").read_bytes() == before
+
+
+def test_resuming_may_ask_for_more_and_for_less(tmp_path):
+    plan().claim(tmp_path, resume=False)
+    more = plan(seeds=5, heads=(4, 2), mechanisms=("mqa", "standard"), baseline="mqa", margin=0.03)
+    more.claim(tmp_path, resume=True)
+    kept = read_kept(tmp_path)
+    assert (kept.mechanisms, kept.heads, kept.seeds) == (("mqa", "standard"), (4, 2), 5)
+    assert (kept.baseline, kept.margin) == ("mqa", 0.03)
+
+
+def test_resuming_where_nothing_is_begins(tmp_path):
+    plan().claim(tmp_path / "new", resume=True)
+    assert read_kept(tmp_path / "new").seeds == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"recipe": shorter(digits_vit(), epochs=3)},
+            "another recipe: training.epochs was 20 and is 3; give the same settings, or another",
+        ),
+        (
+            {"recipe": shorter(digits_vit(), epochs=3, clip=None)},
+            "training.epochs was 20 and is 3, training.clip was 1.0 and is None; give",
+        ),
+        (
+            {"recipe": mnist_vit_v2()},
+            "name was 'digits_vit' and is 'mnist_vit_v2', title was .*, task was 'digits' and is "
+            "'mnist' and 1[0-9] more differences; give",
+        ),
+        (
+            {"recipe": replace(digits_vit(), task_options=(("size", 8),))},
+            r"task_options was \[\] and is \[\['size', 8\]\]; give",
+        ),
+        ({"device": "cuda"}, "another recipe: device was 'cpu' and is 'cuda'; give"),
+    ],
+)
+def test_resuming_with_another_recipe_is_refused(tmp_path, changes, told):
+    plan().claim(tmp_path, resume=False)
+    before = (tmp_path / "plan.json").read_bytes()
+    with pytest.raises(ConfigError, match=told):
+        plan(**changes).claim(tmp_path, resume=True)
+    assert (tmp_path / "plan.json").read_bytes() == before
+
+
+def test_a_setting_that_is_null_differs_from_one_that_is_not_there(tmp_path):
+    plan().claim(tmp_path, resume=False)
+    content = json.loads((tmp_path / "plan.json").read_text())
+    del content["recipe"]["training"]["patience"]
+    content["recipe"]["training"]["momentum"] = None
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    told = "training.patience was absent and is None, training.momentum was None and is absent;"
+    with pytest.raises(ConfigError, match=told):
+        plan().claim(tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_cells_without_a_plan_are_not_taken_over(tmp_path, resume):
+    write_cell(tmp_path, make_cell())
+    told = "holds cells but no plan.json, which says what they are of; choose another folder"
+    with pytest.raises(ConfigError, match=told):
+        plan().claim(tmp_path, resume=resume)
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        told = rf"cannot write {folder}/plan.json: .*; make room or choose another folder with --o"
+        with pytest.raises(DataError, match=told):
+            plan().claim(folder, resume=False)
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{", r"plan.json is truncated or not JSON \(.*\); name the folder of a comparison with"),
+        (b"\xff", r"plan.json is truncated or not JSON"),
+        (b"[" * 100_000, r"plan.json is truncated or not JSON"),
+        (b"[]", r"plan.json is \[\] of type list; it must be of type dict; name the folder"),
+        (b"{}", r"plan.json lacks recipe, mechanisms, heads, .*device; name the folder"),
+    ],
+)
+def test_a_plan_that_was_altered_is_refused(tmp_path, content, told):
+    (tmp_path / "plan.json").write_bytes(content)
+    with pytest.raises(DataError, match=told):
+        read_kept(tmp_path)
+    with pytest.raises(DataError, match=told):
+        plan().claim(tmp_path, resume=True)
+    assert (tmp_path / "plan.json").read_bytes() == content
+
+
+def test_a_plan_that_is_not_there_is_told(tmp_path):
+    told = r"cannot read .*plan.json \(No such file or directory\); name the folder of a compar"
+    with pytest.raises(DataError, match=told):
+        read_kept(tmp_path)
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_a_recipe_is_described_by_what_json_gives_back(name):
+    told = describe(RECIPES[name]())
+    assert json.loads(json.dumps(told)) == told
+    assert told["training"]["betas"] == [0.9, 0.999]
+
+
+def test_flat_names_every_leaf():
+    nested = {"a": {"b": {"c": 1}, "d": [1, {"e": 2}]}, "f": None}
+    assert flat(nested) == {"a.b.c": 1, "a.d": [1, {"e": 2}], "f": None}

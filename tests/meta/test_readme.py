@@ -1,0 +1,22 @@
+"""The README's code runs and prints what it says."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+import torch
+
+from suffice.ops import linear
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def test_code_blocks_print_what_they_show():
+    if not linear.PRESENT:
+        pytest.skip("the README shows the plan of a CPU with AVX-512")
+    torch.manual_seed(0)
+    failed, tried = doctest.testfile(str(README), module_relative=False)
+    assert tried > 8
+    assert failed == 0

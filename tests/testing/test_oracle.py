@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from suffice.ops import OPS, Where
+from suffice.ops.reference import REFERENCE
+from suffice.testing import oracle
+from suffice.testing.oracle import Check, check_ops
+
+CASES = 2 * 2 * len(oracle.GROUPS) * len(oracle.SIZES)  # patterns, padded or not
+
+
+@pytest.fixture
+def single(monkeypatch):
+    monkeypatch.setattr(oracle, "TOLERANCES", {torch.float32: 2e-5})
+
+
+def put(monkeypatch, run, name="broken"):
+    """Leave the specification and one op that computes as `run` does."""
+    monkeypatch.setattr(
+        oracle, "OPS", {"reference": REFERENCE, name: replace(REFERENCE, name=name, run=run)}
+    )
+
+
+def failures(name="broken"):
+    checks = [check for check in check_ops("cpu") if check.op == name]
+    assert len(checks) == CASES
+    return [check for check in checks if not check.passed]
+
+
+def test_every_op_is_right_here():
+    checks = list(check_ops(torch.device("cpu")))
+    assert [str(check) for check in checks if not check.passed] == []
+    assert len(checks) == CASES * len(OPS) * len(oracle.TOLERANCES)
+    assert len({(c.op, c.dtype, c.case) for c in checks}) == len(checks)
+    assert {check.op for check in checks} == set(OPS)
+    assert {check.dtype for check in checks} == {"float32", "bfloat16", "float16"}
+    for check in checks:
+        assert (check.error is None) == bool(check.refusal)
+
+
+def test_ops_are_compared_and_not_only_refused(single):
+    compared = [check for check in check_ops("cpu") if check.error is not None]
+    for op in OPS:
+        assert len([check for check in compared if check.op == op]) >= CASES / 2, op
+
+
+def test_what_an_op_refuses_is_told_and_not_wrong(single):
+    refused = [check for check in check_ops("cpu") if check.error is None]
+    assert {check.op for check in refused} == {"folded"}
+    assert all("4 of 4 heads" in check.case and check.passed for check in refused)
+    assert str(refused[0]).startswith(f"folded float32 {refused[0].case}: refused: every query")
+
+
+def test_padded_cases_hold_a_row_of_padding_alone():
+    case = oracle._Case(torch.device("cpu"), torch.float32, None, 1, True, 2, 47)
+    *_, where = case._data()
+    assert where.valid.any(dim=1).tolist() == [True, True, False]
+    assert not where.valid.all(dim=1).any()
+
+
+def changed(q, k, v, where, problem, drop):
+    return REFERENCE.run(q, k, v, where, problem, drop) * (1 + 1e-4)
+
+
+def stale(q, k, v, where, problem, drop):
+    return REFERENCE.run(q, k, v, Where(), problem, drop)
+
+
+def flat(q, k, v, where, problem, drop):
+    from suffice.patterns import Full
+
+    return REFERENCE.run(q, k, v, where, replace(problem, pattern=Full()), drop)
+
+
+def tiled(q, k, v, where, problem, drop):
+    k, v = (x.repeat(1, problem.group, 1, 1) for x in (k, v))
+    problem = replace(problem, num_kv_heads=problem.num_heads)
+    return REFERENCE.run(q, k, v, where, problem, drop)
+
+
+def top_left(q, k, v, where, problem, drop):
+    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
+    if problem.pattern.causal:
+        early = torch.ones(problem.queries, problem.keys, dtype=torch.bool).tril()
+        valid = True if where.valid is None else where.valid[:, None, None, :]
+        allowed = early & valid
+    k, v = (x.repeat_interleave(problem.group, dim=1) for x in (k, v))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=problem.scale)
+    return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
+
+
+def empty_rows_are_means(q, k, v, where, problem, drop):
+    out = REFERENCE.run(q, k, v, where, problem, drop)
+    if where.valid is None:
+        return out
+    mean = v.mean(dim=2, keepdim=True).repeat_interleave(problem.group, dim=1)
+    return torch.where(where.valid.any(dim=1)[:, None, None, None], out, mean)
+
+
+def nan(q, k, v, where, problem, drop):
+    out = REFERENCE.run(q, k, v, where, problem, drop)
+    return out + torch.where(torch.arange(out.shape[3]) == 3, torch.nan, 0.0)
+
+
+class Half(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / 2
+
+
+def wrong_backward(q, k, v, where, problem, drop):
+    return REFERENCE.run(q, Half.apply(k), v, where, problem, drop)
+
+
+WRONG = {  # and in how many of the cases it shows
+    changed: CASES,
+    stale: CASES / 2,
+    flat: CASES / 3,
+    tiled: CASES / 3,
+    top_left: CASES / 3,
+    empty_rows_are_means: CASES / 2,
+    nan: CASES,
+    wrong_backward: CASES,
+}
+
+
+@pytest.mark.parametrize("run", list(WRONG), ids=lambda run: run.__name__)
+def test_a_wrong_op_is_caught(monkeypatch, single, run):
+    put(monkeypatch, run)
+    found = failures()
+    assert len(found) == WRONG[run]
+    if run is nan:
+        assert {check.error for check in found} == {float("inf")}
+
+
+def test_the_right_op_under_another_name_passes(monkeypatch, single):
+    put(monkeypatch, REFERENCE.run)
+    assert failures() == []
+
+
+def test_a_check_is_told_in_one_line():
+    check = Check(op="fused", dtype="float32", case="Full()", error=3e-4, tolerance=2e-5)
+    assert not check.passed
+    assert str(check) == "fused float32 Full(): error 3.0e-04"
+    assert replace(check, error=2e-5).passed

@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any, ClassVar, TypeVar
 
 from suffice.errors import ConfigError, unknown
+from suffice.fields import check_fields
 
 V = TypeVar("V", bound="Axis")
 
@@ -41,6 +42,9 @@ class Axis:
             )
         cls.table[cls.__name__] = cls
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def to_json(self) -> dict[str, Any]:
         """Return the value as plain data: its class name and its fields."""
         fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -58,7 +62,7 @@ class Axis:
                 f"a {cls.family} is stored as a dictionary with a 'name', got {data!r}."
             )
         name = data["name"]
-        if name not in cls.table:
+        if not isinstance(name, str) or name not in cls.table:
             raise unknown(cls.family, name, cls.table)
         value = cls.table[name]
         fields = {f.name for f in dataclasses.fields(value)}  # type: ignore[arg-type]
@@ -66,6 +70,13 @@ class Axis:
         for key in given:
             if key not in fields:
                 raise unknown(f"field of {name}", key, fields)
+        missing = [
+            f.name
+            for f in dataclasses.fields(value)  # type: ignore[arg-type]
+            if f.default is f.default_factory is dataclasses.MISSING and f.name not in given
+        ]
+        if missing:
+            raise ConfigError(f"a stored {name} needs {' and '.join(missing)}.")
         return value(**{key: _value(cls, item) for key, item in given.items()})  # type: ignore[return-value]
 
     @classmethod

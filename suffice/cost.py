@@ -14,6 +14,8 @@ from suffice.errors import unknown
 from suffice.patterns import Pattern
 
 if TYPE_CHECKING:
+    from suffice.mixing import Mixing
+    from suffice.projections import Projections
     from suffice.spec import AttentionSpec
 
 BLOCK = 64  # positions; the granularity at which ops skip what a sparse pattern leaves out
@@ -49,13 +51,19 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     linear = sum(2 * rows[name] * i * o for name, (i, o) in shapes.items())
     fixed = linear + mixing.flops(keys, spec.kv_heads, widths.kv)
     per_pair = 4 * widths.q  # one multiply-add per feature of all heads, for scores and for values
-    one_tensor = not (projections.learns_keys or projections.learns_values or mixing.mixes)
     return Cost(
         parameters=projections.parameters(widths, spec.bias) + mixing.parameters(spec.kv_heads),
         flops=fixed + per_pair * computed_pairs(spec.pattern, queries, keys),
         visible_flops=fixed + per_pair * spec.pattern.pairs(queries, keys),
-        state_numbers=widths.kv if one_tensor else 2 * widths.kv,
+        state_numbers=widths.kv * len(_kept(projections, mixing)),
     )
+
+
+def _kept(projections: Projections, mixing: Mixing) -> set[str]:
+    """Return which tensors a streaming state keeps: keys, values, and what a mixing reads."""
+    keys = "keys" if projections.learns_keys else "x"
+    values = "values" if projections.learns_values else "x"
+    return {keys, values, "mixed values"} if mixing.mixes else {keys, values}
 
 
 def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from suffice.axis import Axis
+from suffice.fields import misfits
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
 from suffice.patterns import Pattern
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from suffice.spec import AttentionSpec
 
 Rule = Callable[["AttentionSpec"], "str | None"]
+
+
+SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_memory")
 
 
 def axis_types(spec: AttentionSpec) -> str | None:
@@ -42,10 +46,9 @@ def axis_types(spec: AttentionSpec) -> str | None:
 
 def sizes(spec: AttentionSpec) -> str | None:
     """Sizes are positive whole numbers."""
-    names = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_memory")
     wrong = [
         f"{name}={value!r}"
-        for name in names
+        for name in SIZE_NAMES
         if (value := getattr(spec, name)) is not None
         and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
     ]
@@ -56,7 +59,7 @@ def sizes(spec: AttentionSpec) -> str | None:
 
 def dropout_is_a_probability(spec: AttentionSpec) -> str | None:
     """Dropout lies in [0, 1)."""
-    if 0.0 <= spec.dropout < 1.0:
+    if not isinstance(spec.dropout, (int, float)) or 0.0 <= spec.dropout < 1.0:
         return None
     return f"dropout={spec.dropout} is not a probability below 1; give 0 <= dropout < 1."
 
@@ -108,7 +111,13 @@ def position_fits_width(spec: AttentionSpec) -> str | None:
     return " ".join(broken) or None
 
 
-SIZES: tuple[Rule, ...] = (axis_types, sizes, dropout_is_a_probability)
+def declared(spec: AttentionSpec) -> str | None:
+    """What is not a size is of its declared kind too."""
+    broken = [told for told in misfits(spec) if told.partition("=")[0] not in SIZE_NAMES]
+    return " ".join(broken) or None
+
+
+SIZES: tuple[Rule, ...] = (axis_types, sizes, declared, dropout_is_a_probability)
 RULES: tuple[Rule, ...] = (
     heads_divide_width,
     kv_heads_divide_heads,

@@ -131,6 +131,8 @@ class AttentionSpec:
         Raises:
             ConfigError: for unknown fields, names or values.
         """
+        if not isinstance(data, dict):
+            raise ConfigError(f"a spec is stored as a dictionary of its fields, got {data!r}.")
         fields = {f.name for f in dataclasses.fields(cls)}
         for key in data:
             if key not in fields:

@@ -18,7 +18,7 @@ from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.errors import SufficeError
 
-GRACE = 2.0  # seconds in which the first process speaks; torchrun ends the others when it leaves
+GRACE = 5.0  # seconds in which the first process speaks; torchrun ends the others when it leaves
 
 app = typer.Typer(
     add_completion=False,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK
 from suffice.errors import ConfigError
-from suffice.measure.plan import FILE, Kept, Plan
+from suffice.measure.plan import FILE, Kept, Plan, flat
 from suffice.recipes import TASK_RECIPES, Recipe, recipe, recipe_of_task
 
 STAMP = "%Y%m%d-%H%M%S"
@@ -82,7 +82,7 @@ class Asked:
             )
         epochs = self.epochs
         if epochs is None and kept is not None:
-            epochs = kept.recipe.get("training", {}).get("epochs")
+            epochs = flat(kept.recipe).get("training.epochs")
         if epochs is None:
             return chosen
         return replace(chosen, training=replace(chosen.training, epochs=epochs))

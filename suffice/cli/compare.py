@@ -75,7 +75,7 @@ def compare(
     from suffice.cli.asked import Asked, latest_folder, new_folder
     from suffice.measure.compare import compare as run
     from suffice.measure.costs import COSTS
-    from suffice.measure.plan import FILE, read_kept
+    from suffice.measure.plan import read_kept
     from suffice.measure.together import first, losing, shared
     from suffice.train import processes
 
@@ -93,8 +93,7 @@ def compare(
         device=device,
     )
     folder = latest_folder(asked) if resume and out is None else out
-    begun = resume and folder is not None and (folder / FILE).is_file()
-    plan = asked.plan(read_kept(folder) if begun else None)
+    plan = asked.plan(read_kept(folder) if resume else None)
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe.name))))
         first(group, lambda: plan.claim(folder, resume=resume))

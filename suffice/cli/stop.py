@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from torch.distributed import is_torchelastic_launched
+
 C = TypeVar("C", bound=Callable[..., None])
 
 WRONG = 2  # a value, a file or a machine that does not serve
@@ -41,4 +43,4 @@ def stoppable(command: C) -> C:
 
 def is_first() -> bool:
     """Return whether this process is the first that torchrun started, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
+    return not is_torchelastic_launched() or os.environ.get("RANK", "0") == "0"

@@ -69,7 +69,7 @@ class Attention(nn.Module):
         self.head_dim = spec.head_width
         self.rotates = spec.position.absolute
         self._plans: dict[tuple, tuple[Problem, Op]] = {}
-        self._plan(1, 1, True, False, torch.float32, "cpu")  # an unknown impl is told now
+        self._plan(1, 1, True, False, "cpu")  # an unknown impl is told now
 
     def forward(
         self,
@@ -110,7 +110,6 @@ class Attention(nn.Module):
             source.shape[1],
             where.plain,
             self.training and self.spec.dropout > 0.0,
-            q.dtype,
             q.device.type,
         )
         out = spared(op, problem, source).run(q, k, v, where, problem, self.dropout)
@@ -134,10 +133,8 @@ class Attention(nn.Module):
         x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
         k = self._heads(self.k_proj(source), self.num_kv_heads)
         q, k = self._rotate(self._heads(self.q_proj(x), self.num_heads), k, rows)
-        problem, _ = self._plan(
-            x.shape[1], source.shape[1], where.plain, False, q.dtype, q.device.type
-        )
-        return reference.rows(q, k, where, problem)[0].to(q.dtype)
+        problem, _ = self._plan(x.shape[1], source.shape[1], where.plain, False, q.device.type)
+        return reference.weights_of_rows(q, k, where, problem)[0].to(q.dtype)
 
     def explain(
         self,
@@ -159,8 +156,7 @@ class Attention(nn.Module):
         """
         keys = length if memory_length is None else memory_length
         dropping = self.training and self.spec.dropout > 0.0
-        dtype = self.q_proj.weight.dtype
-        problem, _ = self._plan(length, keys, plain, dropping, dtype, device)
+        problem, _ = self._plan(length, keys, plain, dropping, device)
         widths = self.spec.widths
         by = "oneDNN" if fast(batch * length, widths.d_model, widths.q) else "F.linear"
         return f"{explain(problem, self.impl)}\nlinear maps: {by}"
@@ -173,10 +169,10 @@ class Attention(nn.Module):
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
     def _plan(
-        self, queries: int, keys: int, plain: bool, dropping: bool, dtype: torch.dtype, device: str
+        self, queries: int, keys: int, plain: bool, dropping: bool, device: str
     ) -> tuple[Problem, Op]:
         """Return the problem and its op, decided once per combination."""
-        key = (queries, keys, plain, dropping, dtype, device)
+        key = (queries, keys, plain, dropping, device)
         compiling = torch.compiler.is_compiling()
         if not compiling and key in self._plans:
             return self._plans[key]
@@ -193,7 +189,6 @@ class Attention(nn.Module):
             kernel=spec.kernel,
             plain=plain,
             dropping=dropping,
-            dtype=dtype,
             device=device,
         )
         plan = problem, choose(problem, self.impl)

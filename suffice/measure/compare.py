@@ -121,7 +121,7 @@ def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tu
         console: where a line says what is going on; None says nothing.
     """
     if console is not None:
-        told = f"timing the forward passes of {len(plan.pairs)} models in turn"
+        told = "timing the forward passes side by side"
         console.print(told, markup=False, highlight=False, soft_wrap=True)
     place = resolve_device(plan.device)
     size = min(plan.recipe.training.batch_size, len(dataset.test))

@@ -7,6 +7,7 @@ drown in theirs. Here they all learn who failed first and why.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from suffice.train import Processes
 
 T = TypeVar("T")
 
+PATIENCE = 10.0  # seconds in which the process that failed speaks
 SIGNS = ("gloo", "nccl", "connection", "process group")  # of torch's errors when a peer is gone
 
 
@@ -73,7 +75,8 @@ def losing(group: Processes) -> Iterator[None]:
     """Tell in one sentence when another process has gone in the middle of a common step.
 
     Raises:
-        LostError: when torch finds a connection closed.
+        LostError: when torch finds a connection closed; some seconds later, so that torchrun, which
+            ends all when the first one leaves, leaves the one that failed the time to say why.
     """
     try:
         yield
@@ -81,6 +84,7 @@ def losing(group: Processes) -> Iterator[None]:
         alone = group.world_size == 1 or isinstance(error, SufficeError)
         if alone or not any(sign in str(error).lower() for sign in SIGNS):
             raise
+        time.sleep(PATIENCE)
         raise LostError(
             f"process {group.rank} of {group.world_size} lost the others; the one that failed "
             "tells why, if it still could."

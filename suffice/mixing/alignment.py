@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError, unknown
+from suffice.finite import finite
 from suffice.mixing.base import Mixing, Rows
 
 INITS = ("glorot", "identity", "orthogonal")
@@ -39,6 +40,7 @@ class Alignment(Mixing):
     Example:
         >>> Alignment(length=64).parameters(num_kv_heads=4)
         4160
+
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 4. Differs: the bias, which the
     paper's parameter counts contain, is spelt out; causal rows are scaled up at a Glorot start,
     because row t has only t + 1 terms.
@@ -50,7 +52,8 @@ class Alignment(Mixing):
     init: str = "glorot"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.length, int) or self.length < 1:
+        super().__post_init__()
+        if self.length < 1:
             raise ConfigError(f"Alignment(length={self.length!r}): give the longest input, >= 1.")
         if self.init not in INITS:
             raise unknown("init of Alignment", self.init, INITS)
@@ -148,6 +151,13 @@ class AlignmentMap(nn.Module):
         bias = None if self.bias is None else self.bias[:, at].transpose(0, 1)[..., None]
         return weight, bias
 
+    def seen(self, keys: int, rows: Rows) -> Tensor:
+        """Return where position t may read position s: bool [1 or B, 1, S, S]."""
+        seen = torch.ones(1, 1, keys, keys, dtype=torch.bool, device=self.weight.device)
+        if self.causal:
+            seen = seen.tril()
+        return seen if rows.together is None else seen & rows.together[:, None]
+
     def forward(self, v: Tensor, rows: Rows) -> Tensor:
         """Return V' [B, S, W] of v [B, S, W]; padded values are read as zero."""
         batch, keys, width = v.shape
@@ -161,13 +171,28 @@ class AlignmentMap(nn.Module):
             v = v.masked_fill(~rows.valid[..., None], 0.0)
         weight, bias = self.kernel(keys, rows)
         heads = v.reshape(batch, keys, maps, width // maps).transpose(1, 2)
-        mixed = _product(weight, bias, heads)
+        hides = self.causal or rows.together is not None
+        if hides and not finite(v):
+            mixed = _careful(weight, bias, heads, self.seen(keys, rows))
+        else:
+            mixed = _product(weight, bias, heads)
         return mixed.transpose(1, 2).reshape(batch, keys, width)
 
     def extra_repr(self) -> str:
         """Show the form in the printed module."""
         maps, length = self.weight.shape[:2]
         return f"length={length}, maps={maps}, bias={self.bias is not None}, causal={self.causal}"
+
+
+def _careful(weight: Tensor, bias: Tensor | None, heads: Tensor, seen: Tensor) -> Tensor:
+    """Return the product without reading what a position may not see: slow, for non-finite v."""
+    batch, maps, keys, _ = heads.shape
+    weight, seen = (t.expand(batch, maps, keys, keys)[..., None] for t in (weight, seen))
+    rows = [
+        (weight[:, :, t] * heads.masked_fill(~seen[:, :, t], 0.0)).sum(dim=2) for t in range(keys)
+    ]
+    mixed = torch.stack(rows, dim=2)
+    return mixed if bias is None else mixed + bias
 
 
 def _product(weight: Tensor, bias: Tensor | None, heads: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError
@@ -79,7 +80,7 @@ def weights(
     Rows sum to 1, or to exactly 0 for a query that may see no key. Arguments as `attend`.
     """
     problem, where = _describe(q, k, k, pattern, valid, segments, mask, scale)
-    return reference.rows(q, where.clean(k, k)[0], where, problem)[0].to(q.dtype)
+    return reference.weights_of_rows(q, where.clean(k, k)[0], where, problem)[0].to(q.dtype)
 
 
 def _keep(x: Tensor) -> Tensor:
@@ -108,6 +109,10 @@ def _describe(
             f"{groups} key/value heads do not divide {heads} query heads; each key/value head "
             "serves the same number of query heads."
         )
+    if not q.dtype is k.dtype is v.dtype:
+        raise ConfigError(
+            f"q, k and v have dtypes {q.dtype}, {k.dtype} and {v.dtype}; give one dtype."
+        )
     if not isinstance(pattern, Pattern):
         raise ConfigError(
             f"pattern={pattern!r} is not a pattern; give an instance such as Full() or Causal()."
@@ -124,11 +129,16 @@ def _describe(
             scale=width**-0.5 if scale is None else scale,
             pattern=pattern,
             plain=where.plain,
-            dtype=q.dtype,
             device=q.device.type,
         ),
         where,
     )
+
+
+def _check_numbers(name: str, segments: Tensor, shape: tuple[int, int]) -> None:
+    check(name, segments, shape, hint="One document number per position.")
+    if segments.dtype.is_floating_point or segments.dtype is torch.bool:
+        raise ConfigError(f"{name} have dtype {segments.dtype}; document numbers are integers.")
 
 
 def restriction(
@@ -155,7 +165,11 @@ def restriction(
             hint="For padding [B, S] give valid=, for documents give segments=.",
         )
     q_segments, k_segments = segments or (None, None)
+    if (q_segments is None) != (k_segments is None):
+        raise ConfigError(
+            "segments of the queries and of the keys go together: give (q_segments, k_segments)."
+        )
     if q_segments is not None and k_segments is not None:
-        check("segments of the queries", q_segments, (batch, queries))
-        check("segments of the keys", k_segments, (batch, keys))
+        _check_numbers("segments of the queries", q_segments, (batch, queries))
+        _check_numbers("segments of the keys", k_segments, (batch, keys))
     return Where(valid=valid, mask=mask, q_segments=q_segments, k_segments=k_segments)

@@ -31,7 +31,11 @@ def attend(
         heads = allowed.expand(allowed.shape[0], problem.num_heads, queries, problem.keys)
         allowed = heads.reshape(-1, groups, rows, problem.keys)
     out = F.scaled_dot_product_attention(
-        q.reshape(batch, groups, rows, width), k, v, attn_mask=allowed, scale=problem.scale
+        q.reshape(batch, groups, rows, width),
+        fused.dense_rows(k),
+        fused.dense_rows(v),
+        attn_mask=allowed,
+        scale=problem.scale,
     )
     out = out.reshape(batch, problem.num_heads, queries, problem.value_dim)
     return out if empty is None else out.masked_fill(empty, 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.ops.problem import Drop, Op, Problem
+from suffice.ops.problem import Drop, Op, Problem, weighs_no_pairs
 from suffice.ops.where import Where
 
 
@@ -33,20 +33,23 @@ def _call(
     q: Tensor, k: Tensor, v: Tensor, problem: Problem, **mask: Tensor | bool | None
 ) -> Tensor:
     return F.scaled_dot_product_attention(
-        _rows(q), _rows(k), _rows(v), scale=problem.scale, enable_gqa=problem.group > 1, **mask
+        dense_rows(q),
+        dense_rows(k),
+        dense_rows(v),
+        scale=problem.scale,
+        enable_gqa=problem.group > 1,
+        **mask,
     )
 
 
-def _rows(x: Tensor) -> Tensor:
+def dense_rows(x: Tensor) -> Tensor:
     """Return x with its last axis dense: the flash kernel reads nothing else."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def refuses(problem: Problem) -> list[str]:
     """Refuse dropout, values of another width and empty input."""
-    reasons = []
-    if not problem.kernel.weighs_pairs:
-        reasons.append(f"{type(problem.kernel).__name__} gives pairs no weights of their own")
+    reasons = weighs_no_pairs(problem)
     if problem.dropping:
         reasons.append("dropping weights makes torch leave its fused kernel")
     if problem.value_dim != problem.head_dim:

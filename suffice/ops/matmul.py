@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from suffice.ops.problem import Drop, Op, Problem
+from suffice.ops.problem import Drop, Op, Problem, weighs_no_pairs
 from suffice.ops.where import Where
 
 
@@ -41,11 +41,4 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, dro
     return out.to(q.dtype)
 
 
-def refuses(problem: Problem) -> list[str]:
-    """Refuse what is not a softmax over pairs."""
-    if problem.kernel.weighs_pairs:
-        return []
-    return [f"{type(problem.kernel).__name__} gives pairs no weights of their own"]
-
-
-MATMUL = Op("matmul", "two batched products around a softmax", attend, refuses)
+MATMUL = Op("matmul", "two batched products around a softmax", attend, weighs_no_pairs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from suffice.kernels import Kernel, Softmax
@@ -29,7 +28,6 @@ class Problem:
         kernel: how products become weights.
         plain: True if no valid, segments, mask or positions restrict the pattern further.
         dropping: True if weights are dropped (training with dropout).
-        dtype: of queries, keys and values.
         device: device type, "cpu" or "cuda".
     """
 
@@ -44,7 +42,6 @@ class Problem:
     kernel: Kernel = Softmax()
     plain: bool = True
     dropping: bool = False
-    dtype: torch.dtype = torch.float32
     device: str = "cpu"
 
     @property
@@ -62,6 +59,13 @@ class Problem:
     def triangular(self) -> bool:
         """True if the pattern is the plain lower triangle."""
         return self.plain and isinstance(self.pattern, Causal) and self.queries == self.keys
+
+
+def weighs_no_pairs(problem: Problem) -> list[str]:
+    """Return why an op over weighted pairs cannot compute this; empty if it can."""
+    if problem.kernel.weighs_pairs:
+        return []
+    return [f"{type(problem.kernel).__name__} gives pairs no weights of their own"]
 
 
 Drop = Callable[[Tensor], Tensor]

@@ -20,6 +20,7 @@ class Causal(Pattern):
     Example:
         >>> Causal().mask(2, 3).int().tolist()
         [[1, 1, 0], [1, 1, 1]]
+
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3. No difference.
     """
 

@@ -19,6 +19,7 @@ class _Combined(Pattern):
     parts: tuple[Pattern, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.parts) < 2 or not all(isinstance(part, Pattern) for part in self.parts):
             raise ConfigError(
                 f"{type(self).__name__} combines two or more patterns, got {self.parts!r}."

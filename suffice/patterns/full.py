@@ -20,6 +20,7 @@ class Full(Pattern):
     Example:
         >>> Full().mask(1, 3).tolist()
         [[True, True, True]]
+
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2. No difference.
     """
 

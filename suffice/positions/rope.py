@@ -30,6 +30,7 @@ class Rope(Position):
         >>> x = torch.tensor([1.0, 0.0]).expand(1, 1, 3, 2)
         >>> Rope().rotate(x, torch.arange(3))[0, 0, :, 0]
         tensor([ 1.0000,  0.5403, -0.4161])
+
     Source: Su et al. 2021, arXiv:2104.09864, equation 15. Differs: pairs (i, i + D/2), not
     (2i, 2i + 1), a fixed permutation of the features.
     """
@@ -37,6 +38,7 @@ class Rope(Position):
     theta: float = 10_000.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.theta > 1.0:
             raise ConfigError(f"Rope(theta={self.theta}): give a base above 1, such as 10000.")
 

@@ -60,7 +60,6 @@ class Case:
             pattern=spec.pattern,
             kernel=spec.kernel,
             plain=plain,
-            dtype=torch.float64,
         )
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 

@@ -123,7 +123,6 @@ class _Case:
             scale=WIDTH**-0.5,
             pattern=self.pattern,
             plain=where.plain,
-            dtype=self.dtype,
             device=self.device.type,
         )
 

@@ -30,7 +30,7 @@ def suffice(monkeypatch, capfd, tmp_path):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SUFFICE_DATA", raising=False)
-    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     monkeypatch.setattr(compare, "ROUNDS", 2)
     monkeypatch.setattr(compare, "SAMPLE_SECONDS", 1e-4)
 
@@ -45,3 +45,11 @@ def suffice(monkeypatch, capfd, tmp_path):
         return Told(0 if code is None else code, out, err)
 
     return call
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Leave out the report's figures, which take most of the time."""
+    monkeypatch.setattr(
+        "suffice.measure.report.write_report", lambda _, __, folder: folder / "report.html"
+    )

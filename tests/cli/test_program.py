@@ -27,8 +27,6 @@ def start(*words, code=0):
 
 
 def test_the_module_is_the_program():
-    done = start("-m", "suffice", "show", "mqa", "--json")
-    assert '"num_kv_heads": 1' in done.stdout
     done = start("-m", "suffice", "show", "mqua", code=2)
     assert done.stderr.splitlines() == [
         "error: unknown mechanism 'mqua'; did you mean 'mqa'? Legal: efficient, gqa, mqa, "
@@ -106,13 +104,13 @@ def test_usage_errors_end_with_2(suffice, words, wanted):
 # ends
 
 
-def test_the_only_process_is_the_first(monkeypatch):
-    monkeypatch.delenv("RANK", raising=False)
-    assert is_first()
-    monkeypatch.setenv("RANK", "0")
-    assert is_first()
-    monkeypatch.setenv("RANK", "1")
-    assert not is_first()
+@pytest.mark.parametrize(("rank", "first"), [("0", True), ("1", False)])
+def test_torchrun_numbers_its_processes(monkeypatch, rank, first):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert is_first(), "another program's number says nothing"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert is_first() is first
 
 
 def test_ctrl_c_anywhere_ends_with_130(suffice, monkeypatch):
@@ -136,6 +134,12 @@ def test_a_stoppable_command_keeps_its_name_and_arguments():
     assert end.value.code == 130
 
 
+def second(monkeypatch):
+    """Be the second process of torchrun."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+
+
 def test_other_processes_wait_so_that_the_first_one_speaks(suffice, monkeypatch):
     waited = []
     monkeypatch.setattr(cli.time, "sleep", waited.append)
@@ -146,7 +150,7 @@ def test_other_processes_wait_so_that_the_first_one_speaks(suffice, monkeypatch)
     monkeypatch.setattr("suffice.cli.list._line", refuse)
     told = suffice("list")
     assert (told.code, told.err, waited) == (2, "error: not so.\n", [])
-    monkeypatch.setenv("RANK", "1")
+    second(monkeypatch)
     told = suffice("list")
     assert (told.code, told.err, waited) == (2, "error: not so.\n", [cli.GRACE])
 
@@ -157,7 +161,7 @@ def test_other_processes_say_nothing_when_all_are_interrupted(suffice, monkeypat
 
     monkeypatch.setattr("suffice.cli.list._line", press)
     monkeypatch.setattr(cli.time, "sleep", pytest.fail)
-    monkeypatch.setenv("RANK", "1")
+    second(monkeypatch)
     told = suffice("list")
     assert (told.code, told.err) == (130, "")
 

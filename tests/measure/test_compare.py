@@ -148,7 +148,7 @@ def test_a_model_on_disk_is_the_one_that_was_scored(whole):
 
 def test_progress_is_shown_unless_quiet(whole, tmp_path):
     folder, results, told = whole
-    assert told == "timing the forward passes of 2 models in turn\n"
+    assert told == "timing the forward passes side by side\n"
     again, told = run(folder, resume=True, quiet=True)
     assert told == ""
     assert again.cells == results.cells

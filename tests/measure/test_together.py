@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, DataError, StateError
+from suffice.measure import together as module
 from suffice.measure.together import LostError, first, losing, shared, together
 from suffice.train import Processes
 
@@ -99,11 +100,14 @@ GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection cl
 
 
 @pytest.mark.parametrize("message", [GLOO, "NCCL communicator was aborted"])
-def test_a_lost_connection_is_told_in_one_sentence(message):
+def test_a_lost_connection_is_told_in_one_sentence(monkeypatch, message):
+    waited = []
+    monkeypatch.setattr(module.time, "sleep", waited.append)
     told = "^process 1 of 2 lost the others; the one that failed tells why, if it still could.$"
     with pytest.raises(LostError, match=told) as caught, losing(Meeting(1, [])):
         raise RuntimeError(message)
     assert isinstance(caught.value, StateError)
+    assert waited == [module.PATIENCE], "the one that failed speaks first"
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,11 @@ def ran(call) -> set[str]:
 
 
 def heads(batch, number, length, width, dtype, *, layout):
-    """Heads as an op meets them: made as such, or a view of [B, T, H * D]."""
+    """Heads as an op meets them: made as such, or a view of something wider."""
     if layout == "dense":
         return torch.randn(batch, number, length, width, dtype=dtype)
+    if layout == "sparse":
+        return torch.randn(batch, number, length, 2 * width, dtype=dtype)[..., ::2]
     flat = torch.randn(batch, length, number * width, dtype=dtype)
     if layout == "wide":
         flat = torch.randn(batch, length, 2 * number * width, dtype=dtype)[..., : number * width]
@@ -48,16 +50,15 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("layout", ["dense", "view", "wide"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", ["dense", "view", "wide", "sparse"])
 @pytest.mark.parametrize(
     ("impl", "groups"), [("fused", 4), ("fused", 2), ("folded", 2), ("folded", 1)]
 )
 @pytest.mark.parametrize("name", CALLS)
 def test_the_fused_kernel_runs(name, impl, groups, layout, dtype):
-    q = heads(2, 4, 9, 8, dtype, layout=layout).requires_grad_()
-    k = heads(2, groups, 9, 8, dtype, layout=layout).requires_grad_()
-    v = heads(2, groups, 9, 8, dtype, layout=layout).requires_grad_()
+    sizes = (4, groups, groups)
+    q, k, v = (heads(2, n, 9, 8, dtype, layout=layout).requires_grad_() for n in sizes)
     kept = []
     names = ran(lambda: kept.append(attend(q, k, v, impl=impl, **CALLS[name])))
     assert FORWARD in names

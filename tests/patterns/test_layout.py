@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from suffice import attend
 from suffice.errors import ConfigError
 from suffice.patterns import And, Causal, Full, Or, Pattern
-from suffice.testing import assert_close
+from suffice.testing import assert_close, conform, normal, spec_around
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,19 @@ class Stripe(Pattern):
         return (k_positions % 3 == 0) & (q_positions >= 0)
 
 
+@dataclass(frozen=True)
+class Near(Pattern):
+    """A test's own pattern that speaks of distances: padding must not widen them."""
+
+    def allowed(self, q_positions, k_positions):
+        return (q_positions - k_positions).abs() < 2
+
+
 @pytest.fixture(autouse=True, scope="module")
 def tables():
     yield
-    Pattern.table.pop("Stripe", None)
+    for name in ("Stripe", "Near"):
+        Pattern.table.pop(name, None)
 
 
 PATTERNS = [Full(), Causal(), Full() & Causal(), Causal() | Full(), Stripe(), Stripe() & Causal()]
@@ -88,10 +98,12 @@ def test_combinations_need_two_patterns(combined, parts):
         combined(parts)
 
 
-def test_a_user_pattern_attends_as_its_mask():
-    from suffice import attend
-    from suffice.testing import normal
+@pytest.mark.parametrize("pattern", [Near(), Near() & Causal(), Near() | Causal()], ids=repr)
+def test_a_user_pattern_keeps_every_promise(pattern):
+    conform(spec_around(pattern), length=6)
 
+
+def test_a_user_pattern_attends_as_its_mask():
     q, k, v = (normal(1, 2, n, 4, seed=n) for n in (5, 9, 9))
     want = attend(q, k, v, mask=Stripe().mask(5, 9)[None, None])
     for impl in ("fused", "matmul", "reference"):

@@ -35,6 +35,8 @@ def broken(check: str, spec: AttentionSpec, told: str = ".") -> None:
     """The check must fail, by its own name; the message must carry the promise."""
     with pytest.raises(ConformanceError, match=rf"(?s)^{check} failed for .*Found: .*{told}"):
         conform(spec, checks=[check])
+    with pytest.raises((AssertionError, RuntimeError), match=told):
+        CHECKS[check](Case(spec=spec, length=5))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import functools
+import gzip
+import itertools
+import json
+import resource
+import shlex
+import struct
+import sys
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+import torch
+
+from suffice.cli import main
+from suffice.data import mnist
+from suffice.errors import StateError
+from suffice.measure import Results
+from suffice.measure import compare as measuring
+from suffice.measure import training as trainer
+from suffice.measure.storage import read_results
+
+SHORT = ("compare", "--mechanisms", "standard,efficient", "--seeds", "1", "--epochs", "1")
+CELLS = ("standard-h4-s0", "efficient-h4-s0")
+
+
+def again(told, folder="run"):
+    """The words after the program of the command that goes on."""
+    line = next(line for line in told.err.splitlines() if line.startswith("  "))
+    words = shlex.split(line)
+    assert words[0] == "suffice"
+    assert words[-3:] == ["--out", folder, "--resume"] or "--out" in words[:-3]
+    return words[1:]
+
+
+def timeless(folder):
+    """Cells as they lie on disk, without what a clock measured."""
+    found = {}
+    for path in sorted(Path(folder).glob("cells/*.json")):
+        cell = json.loads(path.read_text())["cell"]
+        cell["seconds_per_epoch"] = 0
+        for epoch in cell["epochs"]:
+            epoch["seconds"] = 0
+        found[path.stem] = cell
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of an uninterrupted comparison."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["suffice", *SHORT, "--out", str(folder), "--quiet"])
+        patch.setattr(measuring, "ROUNDS", 2)
+        patch.setattr(measuring, "SAMPLE_SECONDS", 1e-4)
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert not end.value.code
+    return folder
+
+
+# what is printed
+
+
+def test_the_report_is_printed_and_written(suffice):
+    told = suffice(*SHORT, "--out", "run")
+    assert told.code == 0
+    assert told.err == "timing the forward passes side by side\n", "plain lines"
+    assert "\x1b" not in told.out + told.err
+    assert "Test accuracy against standard at equal heads" in told.out
+    assert "undecided: a single seed gives no interval" in " ".join(told.out.split())
+    assert told.out.endswith("\nreport: run/report.html\n")
+    for name in ("plan.json", "results.json", "report.html", "curves.png", "latency.png"):
+        assert (Path("run") / name).stat().st_size > 0
+    results = read_results(Path("run/results.json"))
+    assert results.command == shlex.join(["suffice", *SHORT, "--out", "run"])
+    assert [cell.key for cell in results.cells] == [("standard", 4, 0), ("efficient", 4, 0)]
+
+
+def test_json_is_all_of_standard_output(suffice, whole, brief):
+    told = suffice(*SHORT, "--out", whole, "--resume", "--json")
+    assert told.code == 0
+    content = json.loads(told.out)
+    verdict = content.pop("verdict")
+    assert Results.from_json(content, where="here") == read_results(whole / "results.json")
+    assert verdict["sentence"].startswith("undecided: ")
+    assert verdict["baseline"] == "standard"
+    assert told.out.isascii()
+    assert told.err
+
+
+def test_quiet_says_nothing_on_standard_error(suffice, whole, brief):
+    told = suffice(*SHORT, "--out", whole, "--resume", "--quiet", "--json")
+    assert (told.code, told.err) == (0, "")
+    json.loads(told.out)
+
+
+def test_progress_has_plain_lines_where_there_is_no_terminal(suffice, monkeypatch, brief):
+    clock = itertools.count(0.0, 11.0)
+    shown = functools.partial(measuring.show, clock=lambda: next(clock))
+    monkeypatch.setattr(measuring, "show", shown)
+    told = suffice(*SHORT, "--out", "run")
+    assert told.code == 0
+    lines = told.err.splitlines()
+    assert lines[0].startswith("cell 1/2 standard heads 4 seed 0, epoch 1/1, ")
+    assert any(line.startswith("cell 2/2 efficient heads 4 seed 0, ") for line in lines)
+    assert all(line.endswith(" left") for line in lines[:-1])
+    assert "\x1b" not in told.err
+    assert "cell 1/2" not in told.out
+
+
+def test_the_cost_may_be_chosen(suffice, whole, brief):
+    told = suffice(*SHORT, "--out", whole, "--resume", "--quiet", "--cost", "parameters", "--json")
+    assert json.loads(told.out)["verdict"]["by"] == "parameters"
+
+
+def test_a_run_without_a_folder_makes_one_and_resume_finds_it(suffice, brief):
+    told = suffice(*SHORT, "--quiet")
+    assert told.code == 0
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("digits_vit-2")
+    assert told.out.endswith(f"report: {folder}/report.html\n")
+    before = timeless(folder)
+    assert set(before) == set(CELLS)
+    told = suffice("compare", "--resume", "--quiet", "--seeds", "2", "--json")
+    assert told.code == 0
+    assert list(Path("runs").iterdir()) == [folder]
+    keys = [(c["mechanism"], c["seed"]) for c in json.loads(told.out)["cells"]]
+    assert keys == [("standard", 0), ("efficient", 0), ("standard", 1), ("efficient", 1)]
+    after = timeless(folder)
+    assert {stem: after[stem] for stem in CELLS} == before
+    assert len(after["standard-h4-s1"]["epochs"]) == 1, "epochs are as they were"
+
+
+# bad words
+
+MECHANISMS = "Legal: efficient, gqa, mqa, optimised, standard, super_attention."
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (
+            ["--mechanisms", "standard,eficient"],
+            f"unknown mechanism 'eficient'; did you mean 'efficient'? {MECHANISMS}",
+        ),
+        (
+            ["--task", "minst"],
+            "unknown task 'minst'; did you mean 'mnist'? Legal: digits, imdb, mn",
+        ),
+        (["--recipe", "mnist_vit"], "unknown recipe 'mnist_vit'; did you mean 'mnist_vit_v2'?"),
+        (
+            ["--cost", "flop"],
+            "unknown cost 'flop'; did you mean 'flops'? Legal: flops, latency, pa",
+        ),
+        (["--device", "cpuu"], "unknown device 'cpuu'; did you mean 'cpu'? Legal: cpu, cuda."),
+        (["--baseline", "mqa"], "the baseline 'mqa' is not among the mechanisms standard, optim"),
+        (["--recipe", "imdb_paper", "--task", "digits"], "--recipe imdb_paper is on imdb, not on"),
+        (["--heads", "3"], "num_heads=3"),
+        (["--heads", "x"], "--heads 'x' is not a number of heads; give such as 1,2,4."),
+        (["--heads", "2,2"], "heads: 2, 2; name at least one, each once."),
+        (["--mechanisms", ","], "mechanisms: none; name at least one, each once."),
+        (["--seeds", "0"], "seeds=0; give at least 1, and 5 for a verdict."),
+        (["--seeds", "-1"], "seeds=-1; give at least 1"),
+        (["--epochs", "0"], "epochs=0; give an integer >= 1."),
+        (["--margin", "-1"], "--margin -1 is no number of points of accuracy; give at least 0 and"),
+        (["--margin", "nan"], "--margin nan is no number of points"),
+        (["--resume"], "there is no run under runs/ to resume; name its folder with --out"),
+        (
+            ["--resume", "--out", "rum"],
+            "cannot read rum/plan.json (No such file or directory); name the folder of a compar",
+        ),
+        (["--device", "cuda"], "device='cuda', but torch finds no CUDA device here; give device="),
+    ],
+    ids=" ".join,
+)
+def test_bad_words_are_told_in_one_sentence(suffice, monkeypatch, words, wanted):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    told = suffice("compare", *words)
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith("error: ")
+    assert wanted in told.err
+    assert len(told.err.splitlines()) == 1
+    assert list(Path().iterdir()) == [], "nothing is begun"
+
+
+def test_a_folder_with_a_comparison_is_kept(suffice, whole):
+    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    told = suffice(*SHORT, "--out", whole)
+    assert (told.code, told.out) == (2, "")
+    assert told.err == (
+        f"error: {whole} already holds a comparison; go on with it by --resume, or choose another "
+        "folder with --out.\n"
+    )
+    told = suffice(*SHORT[:-1], "2", "--out", whole, "--resume")
+    assert told.code == 2
+    assert told.err == (
+        f"error: {whole} holds a comparison of another recipe: training.epochs was 1 and is 2; "
+        "give the same settings, or another folder with --out.\n"
+    )
+    assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("out", ["file", "file/below"])
+def test_a_folder_that_cannot_be_written_is_told(suffice, out):
+    Path("file").write_text("in the way")
+    told = suffice(*SHORT, "--out", out)
+    assert told.code == 2
+    assert told.err.startswith(f"error: cannot write {out}/plan.json: ")
+    assert told.err.endswith("; make room or choose another folder with --out.\n")
+    assert len(told.err.splitlines()) == 1
+    assert Path("file").read_text() == "in the way"
+
+
+# bad files
+
+
+def test_a_truncated_data_file_is_told_and_nothing_is_lost(suffice, monkeypatch, tmp_path):
+    images = Path("data") / mnist.FILES["train images"].path
+    images.parent.mkdir(parents=True)
+    images.write_bytes(b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03cut")
+    monkeypatch.setenv("SUFFICE_DATA", str(tmp_path / "data"))
+    told = suffice("compare", "--task", "mnist", "--out", "run")
+    assert told.code == 2
+    assert told.err.startswith(f"error: {tmp_path / images} is truncated or damaged (")
+    assert "delete it and run again to fetch it, or replace it by a complete copy" in told.err
+    assert images.exists()
+    assert again(told) == ["compare", "--task", "mnist", "--out", "run", "--resume"]
+
+
+def test_a_tampered_data_file_is_told(suffice, monkeypatch, tmp_path):
+    images = Path("data") / mnist.FILES["train images"].path
+    images.parent.mkdir(parents=True)
+    images.write_bytes(gzip.compress(struct.pack(">IIII", 2051, 1, 28, 28) + bytes(28 * 28)))
+    monkeypatch.setenv("SUFFICE_DATA", str(tmp_path / "data"))
+    told = suffice("compare", "--task", "mnist", "--out", "run")
+    assert told.code == 2
+    assert "train-images-idx3-ubyte.gz is truncated or altered (sha256 " in told.err
+
+
+def test_absent_data_and_no_network_is_told(suffice, monkeypatch):
+    def offline(*_, **__):
+        raise URLError("Network is unreachable")
+
+    monkeypatch.setattr("suffice.data.download.urlopen", offline)
+    told = suffice("compare", "--task", "mnist", "--out", "run")
+    assert told.code == 2
+    assert told.err.startswith("error: vision/mnist/train-images-idx3-ubyte.gz was found neither")
+    for wanted in ("SUFFICE_DATA (not set)", "Network is unreachable", "put it at ", "names."):
+        assert wanted in told.err
+    monkeypatch.setenv("SUFFICE_DATA", "nowhere")
+    told = suffice("compare", "--task", "mnist", "--out", "run2")
+    assert told.code == 2
+    assert "SUFFICE_DATA=nowhere is not a folder; name an existing folder, or unset it" in told.err
+
+
+def copied(whole, folder="run"):
+    """A comparison whose second cell is missing."""
+    for name in ("plan.json", f"cells/{CELLS[0]}.json"):
+        path = Path(folder) / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes((whole / name).read_bytes())
+    return Path(folder)
+
+
+def test_a_tampered_cell_is_told_and_the_advice_works(suffice, whole, brief):
+    folder = copied(whole)
+    cell = folder / "cells" / f"{CELLS[0]}.json"
+    cell.write_text(cell.read_text().replace('"seed": 0', '"seed": 1'))
+    told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    assert told.code == 2
+    assert told.err.startswith(f"error: {cell} was altered: its content does not match its sha256")
+    assert "Delete this file; its model will be trained again." in told.err
+    cell.unlink()
+    assert suffice(*again(told)).code == 0
+    assert timeless("run") == timeless(whole)
+
+
+def test_a_checkpoint_that_is_not_safetensors_is_told(suffice, whole, brief):
+    folder = copied(whole)
+    checkpoint = folder / "checkpoints" / f"{CELLS[1]}.safetensors"
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"\x80\x02cposix\nsystem\n")
+    told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    assert told.code == 2
+    assert told.err.startswith(f"error: {checkpoint} is not a safetensors file, or is cut short")
+    checkpoint.unlink()
+    assert suffice(*again(told)).code == 0
+    assert timeless("run") == timeless(whole)
+
+
+def test_a_damaged_plan_is_told(suffice, whole):
+    folder = copied(whole)
+    (folder / "plan.json").write_text((folder / "plan.json").read_text()[:-9])
+    told = suffice(*SHORT, "--out", "run", "--resume")
+    assert told.code == 2
+    assert told.err.startswith("error: run/plan.json is truncated or not JSON (")
+    assert len(told.err.splitlines()) == 1
+
+
+def test_a_full_disk_loses_nothing(suffice, whole, brief):
+    """The limit of a file's size makes the system refuse to write, as a full disk does."""
+    copied(whole)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert told.code == 2
+    assert told.err.startswith("error: cannot write run/checkpoints/efficient-h4-s0.safetensors")
+    assert "File too large" in told.err
+    assert list(Path("run").rglob(".*")) == []
+    assert (Path("run/cells") / f"{CELLS[0]}.json").exists()
+    assert suffice(*again(told)).code == 0
+    assert timeless("run") == timeless(whole)
+
+
+def test_a_loss_that_is_not_finite_is_told(suffice, monkeypatch, whole):
+    copied(whole)
+
+    def explode(*_, **__):
+        raise StateError("the training loss is nan in epoch 1; lower learning_rate.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "fit", explode)
+        told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    assert told.code == 2
+    assert told.err.startswith("error: the training loss is nan in epoch 1; lower learning_rate.\n")
+    assert "What was done is kept. Go on with:" in told.err
+
+
+# Ctrl-C outside of training
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "suffice.measure.compare.load",
+        "suffice.measure.training.evaluate",
+        "suffice.measure.compare.interleave",
+        "suffice.measure.compare.write_results",
+        "suffice.measure.report.write_report",
+    ],
+)
+def test_ctrl_c_anywhere_tells_how_to_go_on(suffice, monkeypatch, whole, brief, place):
+    def press(*_, **__):
+        raise KeyboardInterrupt
+
+    copied(whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, press)
+        told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    assert (told.code, told.out) == (130, "")
+    assert told.err == (
+        "\ninterrupted. What was done is kept. Go on with:\n"
+        f"  suffice {shlex.join(SHORT)} --out run --quiet --resume\n"
+    )
+    assert suffice(*again(told)).code == 0
+    assert timeless("run") == timeless(whole)
+
+
+def test_ctrl_c_before_anything_is_begun(suffice, monkeypatch):
+    def press(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("suffice.cli.asked.Asked.plan", press)
+    told = suffice(*SHORT, "--out", "run")
+    assert (told.code, told.err, told.out) == (130, "interrupted.\n", "")
+    assert not Path("run").exists()

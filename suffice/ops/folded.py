@@ -31,7 +31,7 @@ def attend(
         heads = allowed.expand(allowed.shape[0], problem.num_heads, queries, problem.keys)
         allowed = heads.reshape(-1, groups, rows, problem.keys)
     out = F.scaled_dot_product_attention(
-        q.reshape(batch, groups, rows, width),
+        fused.dense_rows(q.reshape(batch, groups, rows, width)),
         fused.dense_rows(k),
         fused.dense_rows(v),
         attn_mask=allowed,

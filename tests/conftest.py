@@ -13,12 +13,14 @@ _leave = RaisesExc.__exit__
 
 
 def _record(self, kind, error, trace):
-    """Leave `pytest.raises`, and note which raise statement a match= was held against."""
+    """Leave `pytest.raises`, and note which raise statements a match= was held against.
+
+    An error raised from another one tells the other's sentence: both count.
+    """
     matched = _leave(self, kind, error, trace)
-    if matched and self.match is not None:
-        where = statement_of(trace)
-        if where is not None:
-            MATCHED.add(where)
+    while matched and self.match is not None and error is not None:
+        MATCHED.add(statement_of(error.__traceback__))
+        error = error.__cause__
     return matched
 
 

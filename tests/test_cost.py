@@ -137,12 +137,12 @@ def test_visible_flops_leave_out_what_the_pattern_hides():
 def near():
     """A sparse pattern of a test's own: keys at distance below 70."""
 
-    class Near(Pattern):
+    class Closeby(Pattern):
         def allowed(self, q_positions, k_positions):
             return (q_positions - k_positions).abs() < 70
 
-    yield Near()
-    del Pattern.table["Near"]
+    yield Closeby()
+    del Pattern.table["Closeby"]
 
 
 def test_a_sparse_pattern_is_charged_by_the_blocks_it_touches(near):

@@ -6,6 +6,7 @@ One process has no process group; several are started by torchrun.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 from collections.abc import Iterator
@@ -152,6 +153,7 @@ def processes(device: str = "cpu") -> Iterator[Processes]:
     try:
         yield current()
     finally:
+        gc.collect()  # replicas hold the group; one that outlives it aborts the process at its end
         dist.destroy_process_group()
 
 

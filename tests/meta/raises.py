@@ -8,7 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "suffice"
 
-MATCHED: set[tuple[Path, int]] = set()
+MATCHED: set[tuple[Path, int] | None] = set()
 
 
 @cache
@@ -26,7 +26,9 @@ def all_statements() -> set[tuple[Path, int]]:
 
 
 def statement_of(trace) -> tuple[Path, int] | None:
-    """Return the raise statement of the package at the end of a traceback."""
+    """Return the raise statement of the package at the end of a traceback; None elsewhere."""
+    if trace is None:
+        return None
     while trace.tb_next is not None:
         trace = trace.tb_next
     path = Path(trace.tb_frame.f_code.co_filename)

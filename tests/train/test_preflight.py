@@ -40,5 +40,5 @@ def test_a_folder_that_is_not_there_is_refused_before_training(tmp_path):
 
 
 def test_what_can_run_passes(tmp_path):
-    refuse(images(), TRAINING, checkpoint=tmp_path / "a", resume=False)
-    refuse(tokens(), TRAINING, checkpoint=None, resume=False)
+    assert refuse(images(), TRAINING, checkpoint=tmp_path / "a", resume=False) is None
+    assert refuse(tokens(), TRAINING, checkpoint=None, resume=False) is None

@@ -20,6 +20,8 @@ from suffice.errors import SufficeError, unknown
 if TYPE_CHECKING:
     from suffice.measure import Results
 
+REPORT_WIDTH = 100  # columns of a report that goes to a file or a pipe
+
 
 def compare(
     task: Annotated[
@@ -133,5 +135,7 @@ def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> None
         sys.stdout.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
         return
     console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, REPORT_WIDTH)
     print_report(results, verdict, console)
     console.print(f"\nreport: {page}", markup=False, highlight=False, soft_wrap=True)

@@ -17,6 +17,8 @@ from rich.progress import Progress as RichProgress
 
 from suffice.train.distributed import current
 
+WIDE = 120  # columns of a terminal that has room for the remark
+
 
 class Progress(Protocol):
     """What `fit` and `compare` call."""
@@ -148,12 +150,16 @@ class Bar(_Display):
         clock: Callable[[], float],
     ) -> None:
         super().__init__(console, cells=cells, done=done, interval=interval, clock=clock)
-        self.rich = RichProgress(
+        columns = [
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if console.width >= WIDE else 10),
             TaskProgressColumn(),
             TextColumn("{task.fields[left]}", markup=False),
-            TextColumn("{task.fields[text]}", markup=False),
+        ]
+        if console.width >= WIDE:
+            columns.append(TextColumn("{task.fields[text]}", markup=False))
+        self.rich = RichProgress(
+            *columns,
             console=console,
             auto_refresh=False,
             transient=True,

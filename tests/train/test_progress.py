@@ -17,9 +17,9 @@ class Clock:
         return self.now
 
 
-def console(terminal):
+def console(terminal, width=120):
     return Console(
-        file=io.StringIO(), force_terminal=terminal, width=100, color_system=None, _environ={}
+        file=io.StringIO(), force_terminal=terminal, width=width, color_system=None, _environ={}
     )
 
 
@@ -115,3 +115,16 @@ def test_the_bar_goes_away_when_the_block_is_interrupted():
     with pytest.raises(KeyboardInterrupt, match="by hand"):
         work()
     assert not shown[0].rich.live.is_started
+
+
+def test_a_narrow_terminal_leaves_the_remark_out():
+    clock, out = Clock(), console(terminal=True, width=80)
+    with show(out, cells=20, clock=clock) as shown:
+        shown.cell("super_attention heads 4 seed 1")
+        shown.say("epoch 1/3 loss 0.5")
+        clock.now += 60.0
+        shown.step(5, 10)
+    text = out.file.getvalue()
+    assert "cell 1/20 super_attention heads 4 seed 1" in text
+    assert "39:00 left" in text
+    assert "loss" not in text

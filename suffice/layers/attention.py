@@ -15,8 +15,9 @@ from suffice.ops import reference
 from suffice.ops.attend import restriction
 from suffice.ops.choose import choose, explain
 from suffice.ops.linear import Linear, fast
+from suffice.ops.op import Op
 from suffice.ops.poison import spared
-from suffice.ops.problem import Op, Problem
+from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.shapes import check
 from suffice.spec import AttentionSpec

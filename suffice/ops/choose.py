@@ -9,7 +9,8 @@ from suffice.errors import UnsupportedError, unknown
 from suffice.ops.folded import FOLDED
 from suffice.ops.fused import FUSED
 from suffice.ops.matmul import MATMUL
-from suffice.ops.problem import Op, Problem
+from suffice.ops.op import Op
+from suffice.ops.problem import Problem
 from suffice.ops.reference import REFERENCE
 
 OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, MATMUL, REFERENCE)}

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from suffice.ops import fused
-from suffice.ops.problem import Drop, Op, Problem
+from suffice.ops.op import Drop, Op
+from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.ops.problem import Drop, Op, Problem, weighs_no_pairs
+from suffice.ops.op import Drop, Op, weighs_no_pairs
+from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from suffice.ops.problem import Drop, Op, Problem, weighs_no_pairs
+from suffice.ops.op import Drop, Op, weighs_no_pairs
+from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from suffice.finite import finite
-from suffice.ops.problem import Op, Problem
+from suffice.ops.op import Op
+from suffice.ops.problem import Problem
 from suffice.ops.reference import REFERENCE
 
 

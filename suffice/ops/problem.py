@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from suffice.kernels import Kernel, Softmax
-from suffice.ops.where import Where
 from suffice.patterns import Causal, Full, Pattern
 
 
@@ -59,32 +55,3 @@ class Problem:
     def triangular(self) -> bool:
         """True if the pattern is the plain lower triangle."""
         return self.plain and isinstance(self.pattern, Causal) and self.queries == self.keys
-
-
-def weighs_no_pairs(problem: Problem) -> list[str]:
-    """Return why an op over weighted pairs cannot compute this; empty if it can."""
-    if problem.kernel.weighs_pairs:
-        return []
-    return [f"{type(problem.kernel).__name__} gives pairs no weights of their own"]
-
-
-Drop = Callable[[Tensor], Tensor]
-Run = Callable[[Tensor, Tensor, Tensor, Where, Problem, Drop], Tensor]
-
-
-@dataclass(frozen=True)
-class Op:
-    """One way to compute an attention.
-
-    Args:
-        name: how a user asks for it: impl="name".
-        about: one sentence for explain().
-        run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], where, problem, drop) -> [B, H, T, E];
-            keys and values that no query may see are finite (`Where.clean`).
-        refuses: problem -> why this op cannot compute it, a sentence each; empty = it can.
-    """
-
-    name: str
-    about: str
-    run: Run
-    refuses: Callable[[Problem], list[str]]

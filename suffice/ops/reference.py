@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from suffice.finite import finite
-from suffice.ops.problem import Drop, Op, Problem, weighs_no_pairs
+from suffice.ops.op import Drop, Op, weighs_no_pairs
+from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
 

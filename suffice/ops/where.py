@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from suffice.ops.problem import Problem
 from suffice.patterns import Pattern
-
-if TYPE_CHECKING:
-    from suffice.ops.problem import Problem
 
 CACHED_PAIRS = 1 << 22  # masks up to 4 MiB are kept between calls
 

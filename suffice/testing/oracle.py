@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from suffice.ops import OPS, Problem, Where
-from suffice.ops.problem import Op
+from suffice.ops.op import Op
 from suffice.patterns import Causal, Full, Pattern
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}

@@ -39,7 +39,7 @@ def download(
     Raises:
         DataError: if no address gave an acceptable file, with the reason of each.
     """
-    reasons = []
+    reasons, last = [], None
     for url in urls:
         try:
             with atomically(target) as temporary:
@@ -49,7 +49,8 @@ def download(
                 return accept(temporary)
         except DataError as error:
             reasons.append(f"{url}: {str(error).rstrip('.')}")
-    raise DataError("; ".join(reasons))
+            last = error
+    raise DataError("; ".join(reasons)) from last
 
 
 def _chunks(url: str, console: Console | None) -> Iterator[bytes]:

@@ -15,9 +15,9 @@ from suffice.ops.reference import REFERENCE
 
 OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, MATMUL, REFERENCE)}
 
-FEW_QUERIES = 16
-WIDE_HEAD = 128  # features
-WIDE_KEYS = range(33, 769)
+FEW_QUERIES = 4
+WIDE_HEAD = 256  # features
+WIDE_KEYS = range(64, 513)
 
 
 def prefers_folded(problem: Problem) -> bool:
@@ -26,7 +26,7 @@ def prefers_folded(problem: Problem) -> bool:
 
 
 def prefers_matmul(problem: Problem) -> bool:
-    """Wide heads at moderate lengths run at the speed of the matrix product."""
+    """One wide head at moderate lengths runs at the speed of the matrix product."""
     return (
         problem.device == "cpu"
         and problem.head_dim >= WIDE_HEAD

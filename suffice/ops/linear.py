@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 MANY = 1 << 21  # multiply-adds
+MANY_LEARNING = 1 << 24  # with a backward pass, whose products of transposed matrices gain less
 
 
 def _present() -> bool:
@@ -28,9 +29,10 @@ def _present() -> bool:
 PRESENT = _present()
 
 
-def fast(rows: int, inputs: int, outputs: int) -> bool:
-    """Return whether oneDNN is expected to win for this product."""
-    return PRESENT and rows > 1 and rows * inputs * outputs >= MANY
+def fast(rows: int, inputs: int, outputs: int, *, learning: bool = False) -> bool:
+    """Return whether oneDNN is expected to win for this product, or for it and its backward."""
+    least = MANY_LEARNING if learning else MANY
+    return PRESENT and rows > 1 and rows * inputs * outputs >= least
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -40,15 +42,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
     """
     outputs, inputs = weight.shape
+    learning = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (x, weight, bias)
+    )
     if (
         torch.compiler.is_compiling()
-        or not fast(x.numel() // inputs, inputs, outputs)
+        or not fast(x.numel() // inputs, inputs, outputs, learning=learning)
         or not _plain(x, weight)
     ):
         return F.linear(x, weight, bias)
-    if torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (x, weight, bias)
-    ):
+    if learning:
         return _Product.apply(x.reshape(-1, inputs), weight, bias).view(*x.shape[:-1], outputs)
     return _product(x, weight, bias)
 

@@ -92,3 +92,8 @@ def test_the_bar_names_the_file_and_no_console_is_silent(site, target: Path, cap
     assert "500.0/500.0 kB" in screen.getvalue()
     download([site.url("file.gz")], target, whole)
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_absent_file_is_told(site, target: Path):
+    with pytest.raises(DataError, match=r"none\.gz: HTTP Error 404: Not Found$"):
+        download([site.url("none.gz")], target, whole)

@@ -137,3 +137,16 @@ def test_inputs_are_not_changed(impl):
     attend(Q, K, V, valid=valid, mask=bits(2, 1, 5, 7, seed=1), impl=impl)
     assert all(torch.equal(a, b) for a, b in zip((Q, K, V), kept, strict=True))
     assert torch.equal(valid, padded(2, 7, "inside"))
+
+
+def test_mixed_dtypes_are_refused():
+    q, k = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4, dtype=torch.float64)
+    with pytest.raises(ConfigError, match=r"dtypes torch.float32, torch.float64 and .*one dtype"):
+        attend(q, k, k)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool], ids=str)
+def test_document_numbers_are_integers(dtype):
+    q, numbers = torch.zeros(1, 1, 2, 4), torch.zeros(1, 2, dtype=dtype)
+    with pytest.raises(ConfigError, match="segments of the queries have dtype .*are integers"):
+        attend(q, q, q, segments=(numbers, numbers))

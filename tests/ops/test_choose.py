@@ -155,7 +155,7 @@ def test_explain_names_every_other_op():
     }
     told = "\n".join(lines)
     assert f"pays for at most {FEW_QUERIES} queries; here 64" in told
-    assert "pays for heads of 128 features or more and 33 to 768 keys on a CPU" in told
+    assert "pays for heads of 256 features or more and 64 to 512 keys on a CPU" in told
     assert "it is the float64 specification, for tests" in told
 
 
@@ -171,7 +171,7 @@ def test_explain_of_a_layer():
     assert layer.eval().explain(5).startswith("fused: ")
     assert layer.explain(5).splitlines()[-1] == "linear maps: F.linear"
     assert layer.explain(5, memory_length=9, batch=2, plain=False).startswith("fused: ")
-    wide = Attention(preset("mqa", 256, 2))
+    wide = Attention(preset("mqa", 512, 2))
     assert wide.eval().explain(1).startswith("folded: ")
     assert wide.explain(64).startswith("matmul: ")
     assert wide.explain(64, device="cuda").startswith("fused: ")

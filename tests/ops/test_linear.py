@@ -30,6 +30,13 @@ def operands(rows=ROWS, inputs=INPUTS, outputs=OUTPUTS, dtype=FLOAT):
 def always(monkeypatch):
     """Take the fast product at every size, so that small odd shapes go through it."""
     monkeypatch.setattr(module, "MANY", 1)
+    monkeypatch.setattr(module, "MANY_LEARNING", 1)
+
+
+@pytest.fixture(autouse=True)
+def same_threshold_for_learning(monkeypatch):
+    """Let gradients take the fast product at the sizes of these tests."""
+    monkeypatch.setattr(module, "MANY_LEARNING", MANY)
 
 
 def test_the_operands_stand_at_the_threshold():
@@ -37,6 +44,12 @@ def test_the_operands_stand_at_the_threshold():
     assert fast(ROWS, INPUTS, OUTPUTS) is module.PRESENT
     assert not fast(ROWS - 1, INPUTS, OUTPUTS)
     assert not fast(1, MANY, 2)
+
+
+def test_learning_asks_for_larger_products(monkeypatch):
+    monkeypatch.setattr(module, "MANY_LEARNING", 2 * MANY)
+    assert not fast(ROWS, INPUTS, OUTPUTS, learning=True)
+    assert fast(2 * ROWS, INPUTS, OUTPUTS, learning=True) is module.PRESENT
 
 
 def test_nothing_is_fast_without_the_library(monkeypatch):

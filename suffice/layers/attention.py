@@ -177,20 +177,8 @@ class Attention(nn.Module):
         compiling = torch.compiler.is_compiling()
         if not compiling and key in self._plans:
             return self._plans[key]
-        spec = self.spec
-        problem = Problem(
-            queries=queries,
-            keys=keys,
-            num_heads=spec.num_heads,
-            num_kv_heads=spec.kv_heads,
-            head_dim=spec.head_width,
-            value_dim=spec.head_width,
-            scale=spec.score_scale,
-            pattern=spec.pattern,
-            kernel=spec.kernel,
-            plain=plain,
-            dropping=dropping,
-            device=device,
+        problem = Problem.of(
+            self.spec, queries, keys, plain=plain, dropping=dropping, device=device
         )
         plan = problem, choose(problem, self.impl)
         if not compiling:

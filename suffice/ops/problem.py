@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from suffice.kernels import Kernel, Softmax
 from suffice.patterns import Causal, Full, Pattern
+from suffice.spec import AttentionSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,33 @@ class Problem:
     plain: bool = True
     dropping: bool = False
     device: str = "cpu"
+
+    @classmethod
+    def of(
+        cls,
+        spec: AttentionSpec,
+        queries: int,
+        keys: int,
+        *,
+        plain: bool = True,
+        dropping: bool = False,
+        device: str = "cpu",
+    ) -> Problem:
+        """Return the problem a layer of this spec poses at these lengths."""
+        return cls(
+            queries=queries,
+            keys=keys,
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.kv_heads,
+            head_dim=spec.head_width,
+            value_dim=spec.head_width,
+            scale=spec.score_scale,
+            pattern=spec.pattern,
+            kernel=spec.kernel,
+            plain=plain,
+            dropping=dropping,
+            device=device,
+        )
 
     @property
     def group(self) -> int:

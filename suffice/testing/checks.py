@@ -48,19 +48,7 @@ class Case:
 
     def ops(self, *, plain: bool) -> list[str]:
         """Return the names of the ops that accept the case."""
-        spec = self.spec
-        problem = Problem(
-            queries=self.length,
-            keys=self.length,
-            num_heads=spec.num_heads,
-            num_kv_heads=spec.kv_heads,
-            head_dim=spec.head_width,
-            value_dim=spec.head_width,
-            scale=spec.score_scale,
-            pattern=spec.pattern,
-            kernel=spec.kernel,
-            plain=plain,
-        )
+        problem = Problem.of(self.spec, self.length, self.length, plain=plain)
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 
 

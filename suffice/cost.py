@@ -70,7 +70,8 @@ def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:
     """Count the pairs an op computes: all of a dense pattern, else the blocks it touches."""
     if pattern.dense:
         return queries * keys
-    return int((pattern.layout(queries, keys, BLOCK).touched > 0).sum()) * BLOCK * BLOCK
+    touched = int((pattern.layout(queries, keys, BLOCK).touched > 0).sum())
+    return min(queries * keys, touched * BLOCK * BLOCK)
 
 
 PAPER_CONSTANTS = {"standard": 15, "optimised": 12, "super_attention": 12, "efficient": 9}

@@ -11,12 +11,11 @@ from suffice.errors import ConfigError, ShapeError
 from suffice.layers.dropout import Dropout
 from suffice.layers.place import positions, runs
 from suffice.mixing import Rows
-from suffice.ops import reference
+from suffice.ops import poison, reference
 from suffice.ops.attend import restriction
 from suffice.ops.choose import choose, explain
 from suffice.ops.linear import Linear, fast
 from suffice.ops.op import Op
-from suffice.ops.poison import spared
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.shapes import check
@@ -113,7 +112,7 @@ class Attention(nn.Module):
             self.training and self.spec.dropout > 0.0,
             q.device.type,
         )
-        out = spared(op, problem, source).run(q, k, v, where, problem, self.dropout)
+        out = poison.run(op, q, k, v, where, problem, self.dropout)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def weights(
@@ -135,7 +134,7 @@ class Attention(nn.Module):
         k = self._heads(self.k_proj(source), self.num_kv_heads)
         q, k = self._rotate(self._heads(self.q_proj(x), self.num_heads), k, rows)
         problem, _ = self._plan(x.shape[1], source.shape[1], where.plain, False, q.device.type)
-        return reference.weights_of_rows(q, k, where, problem)[0].to(q.dtype)
+        return reference.weights_of_rows(q, k, where, problem).to(q.dtype)
 
     def explain(
         self,
@@ -173,7 +172,7 @@ class Attention(nn.Module):
         self, queries: int, keys: int, plain: bool, dropping: bool, device: str
     ) -> tuple[Problem, Op]:
         """Return the problem and its op, decided once per combination."""
-        key = (queries, keys, plain, dropping, device)
+        key = (self.impl, queries, keys, plain, dropping, device)
         compiling = torch.compiler.is_compiling()
         if not compiling and key in self._plans:
             return self._plans[key]

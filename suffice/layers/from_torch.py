@@ -26,6 +26,11 @@ def from_torch(mha: nn.MultiheadAttention, *, pattern: Pattern = Full()) -> Atte
     Raises:
         ConfigError: naming what the module has that no Standard layer has.
     """
+    if type(mha) is not nn.MultiheadAttention:
+        raise ConfigError(
+            f"from_torch takes an nn.MultiheadAttention, got {type(mha).__name__}; a subclass may "
+            "compute something else, so copy its weights yourself."
+        )
     strange = []
     if mha.bias_k is not None or mha.bias_v is not None:
         strange.append("add_bias_kv=True")
@@ -64,4 +69,6 @@ def from_torch(mha: nn.MultiheadAttention, *, pattern: Pattern = Full()) -> Atte
             ):
                 getattr(layer, name).bias.copy_(part)
             layer.o_proj.bias.copy_(mha.out_proj.bias)
+    if not any(p.requires_grad for p in mha.parameters()):
+        layer.requires_grad_(False)
     return layer.train(mha.training)

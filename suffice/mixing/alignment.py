@@ -128,7 +128,9 @@ class AlignmentMap(nn.Module):
             if init == "identity":
                 nn.init.eye_(weight)
             elif init == "orthogonal":
-                nn.init.orthogonal_(weight)
+                exact = torch.promote_types(weight.dtype, torch.float32)  # QR knows no half
+                drawn = torch.empty_like(weight, dtype=exact)
+                weight.copy_(nn.init.orthogonal_(drawn))
             else:
                 nn.init.xavier_uniform_(weight)
         if self.causal:
@@ -173,7 +175,7 @@ class AlignmentMap(nn.Module):
         heads = v.reshape(batch, keys, maps, width // maps).transpose(1, 2)
         hides = self.causal or rows.together is not None
         if hides and not finite(v):
-            mixed = _careful(weight, bias, heads, self.seen(keys, rows))
+            mixed = _spared(weight, bias, heads, self.seen(keys, rows))
         else:
             mixed = _product(weight, bias, heads)
         return mixed.transpose(1, 2).reshape(batch, keys, width)
@@ -184,15 +186,12 @@ class AlignmentMap(nn.Module):
         return f"length={length}, maps={maps}, bias={self.bias is not None}, causal={self.causal}"
 
 
-def _careful(weight: Tensor, bias: Tensor | None, heads: Tensor, seen: Tensor) -> Tensor:
-    """Return the product without reading what a position may not see: slow, for non-finite v."""
-    batch, maps, keys, _ = heads.shape
-    weight, seen = (t.expand(batch, maps, keys, keys)[..., None] for t in (weight, seen))
-    rows = [
-        (weight[:, :, t] * heads.masked_fill(~seen[:, :, t], 0.0)).sum(dim=2) for t in range(keys)
-    ]
-    mixed = torch.stack(rows, dim=2)
-    return mixed if bias is None else mixed + bias
+def _spared(weight: Tensor, bias: Tensor | None, heads: Tensor, seen: Tensor) -> Tensor:
+    """Return the product, NaN for exactly the positions that may read something non-finite."""
+    bad = ~heads.isfinite().all(dim=-1)  # [B, maps, S]
+    poisoned = (seen & bad[:, :, None]).any(dim=-1)[..., None]
+    mixed = _product(weight, bias, heads.masked_fill(bad[..., None], 0.0))
+    return mixed.masked_fill(poisoned, torch.nan)
 
 
 def _product(weight: Tensor, bias: Tensor | None, heads: Tensor) -> Tensor:

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.ops import reference
+from suffice.ops import poison, reference
 from suffice.ops.choose import choose
-from suffice.ops.poison import spared
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.patterns import Full, Pattern
@@ -61,8 +60,7 @@ def attend(
     """
     problem, where = _describe(q, k, v, pattern, valid, segments, mask, scale)
     k, v = where.clean(k, v)
-    op = spared(choose(problem, impl), problem, k, v)
-    return op.run(q, k, v, where, problem, _keep)
+    return poison.run(choose(problem, impl), q, k, v, where, problem, _keep)
 
 
 def weights(
@@ -80,7 +78,7 @@ def weights(
     Rows sum to 1, or to exactly 0 for a query that may see no key. Arguments as `attend`.
     """
     problem, where = _describe(q, k, k, pattern, valid, segments, mask, scale)
-    return reference.weights_of_rows(q, where.clean(k, k)[0], where, problem)[0].to(q.dtype)
+    return reference.weights_of_rows(q, where.clean(k, k)[0], where, problem).to(q.dtype)
 
 
 def _keep(x: Tensor) -> Tensor:

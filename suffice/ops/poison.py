@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from suffice.finite import finite
-from suffice.ops.op import Op
+from suffice.ops.op import Drop, Op
 from suffice.ops.problem import Problem
-from suffice.ops.reference import REFERENCE
+from suffice.ops.where import Where
 
 
-def spared(op: Op, problem: Problem, *read: Tensor) -> Op:
-    """Return the op itself, or the specification where the op would spread a NaN or an Inf.
+def run(
+    op: Op, q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, drop: Drop
+) -> Tensor:
+    """Return what the op computes, NaN for exactly the queries that may see something non-finite.
 
-    The specification does not read hidden values at all; the fast ops give them the weight 0,
-    which is the same unless something is not finite.
-
-    Args:
-        op: the op chosen.
-        problem: what it computes.
-        read: tensors that hold all that keys and values are made of.
+    An op gives a hidden value the weight 0, and 0 * NaN is NaN. Where keys are hidden from some
+    queries, non-finite keys are therefore taken out and the queries that may see them marked.
     """
-    if problem.unrestricted or op is REFERENCE or finite(*read):
-        return op
-    return REFERENCE
+    if problem.unrestricted or finite(k, v):
+        return op.run(q, k, v, where, problem, drop)
+    bad = ~(k.isfinite().all(dim=-1) & v.isfinite().all(dim=-1))  # [B, G, S]
+    k, v = (t.masked_fill(bad[..., None], 0.0) for t in (k, v))
+    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
+    seen = (allowed & bad.repeat_interleave(problem.group, dim=1)[:, :, None]).any(-1, keepdim=True)
+    return op.run(q, k, v, where, problem, drop).masked_fill(seen, torch.nan)

@@ -70,3 +70,22 @@ def test_another_document(name, poison):
     want = layer(x, segments=numbers)[:, :4]
     x[:, 4:] = poison
     assert_close(layer(x, segments=numbers)[:, :4], want)
+
+
+def test_an_overflow_of_half_stays_with_who_may_see_it():
+    """A finite input whose keys overflow in half is as hidden as a NaN."""
+    layer = layer_of("standard", dtype=torch.float16)
+    x = normal(1, LENGTH, D_MODEL, seed=1, dtype=torch.float16)
+    numbers = torch.tensor([[0] * 4 + [1] * 5])
+    want = layer(x, segments=numbers)[:, :4]
+    x[:, 4:] = 6e4 * x[:, 4:].sign()
+    assert_close(layer(x, segments=numbers)[:, :4], want)
+
+
+@pytest.mark.parametrize("impl", OPS)
+def test_who_may_see_something_non_finite_is_marked(impl):
+    q, k, v = (normal(2, h, 6, 4, seed=h) for h in (4, 2, 2))
+    v[:, :, 3] = torch.inf
+    out = attend(q, k, v, pattern=Causal(), impl=impl)
+    assert out[:, :, :3].isfinite().all()
+    assert out[:, :, 3:].isnan().all()

@@ -116,3 +116,18 @@ def test_refusals(options, told):
 def test_all_reasons_at_once():
     with pytest.raises(ConfigError, match="add_bias_kv=True and add_zero_attn=True"):
         from_torch(mha_of(add_bias_kv=True, add_zero_attn=True))
+
+
+def test_what_is_no_plain_module_is_refused():
+    class Own(nn.MultiheadAttention):
+        pass
+
+    for given, name in ((Own(8, 2), "Own"), (nn.Linear(3, 3), "Linear"), ("x", "str")):
+        with pytest.raises(ConfigError, match=f"takes an nn.MultiheadAttention, got {name}"):
+            from_torch(given)
+
+
+def test_a_frozen_module_stays_frozen():
+    frozen = from_torch(nn.MultiheadAttention(8, 2).requires_grad_(requires_grad=False))
+    assert not any(p.requires_grad for p in frozen.parameters())
+    assert all(p.requires_grad for p in from_torch(nn.MultiheadAttention(8, 2)).parameters())

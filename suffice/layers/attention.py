@@ -158,7 +158,9 @@ class Attention(nn.Module):
         dropping = self.training and self.spec.dropout > 0.0
         problem, _ = self._plan(length, keys, plain, dropping, device)
         widths = self.spec.widths
-        by = "oneDNN" if fast(batch * length, widths.d_model, widths.q) else "F.linear"
+        plain_floats = self.q_proj.weight.dtype is torch.float32 and device == "cpu"
+        large = fast(batch * length, widths.d_model, widths.q, learning=self.training)
+        by = "oneDNN" if plain_floats and large else "F.linear"
         return f"{explain(problem, self.impl)}\nlinear maps: {by}"
 
     def extra_repr(self) -> str:

@@ -49,12 +49,13 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     rows = {"q_proj": queries, "o_proj": queries, "k_proj": keys, "v_proj": keys}
     shapes = projections.shapes(widths)
     linear = sum(2 * rows[name] * i * o for name, (i, o) in shapes.items())
+    read = mixing.reads(keys)
     fixed = linear + mixing.flops(keys, spec.kv_heads, widths.kv)
     per_pair = 4 * widths.q  # one multiply-add per feature of all heads, for scores and for values
     return Cost(
         parameters=projections.parameters(widths, spec.bias) + mixing.parameters(spec.kv_heads),
-        flops=fixed + per_pair * computed_pairs(spec.pattern, queries, keys),
-        visible_flops=fixed + per_pair * spec.pattern.pairs(queries, keys),
+        flops=fixed + per_pair * computed_pairs(spec.pattern, queries, read),
+        visible_flops=fixed + per_pair * spec.pattern.pairs(queries, read),
         state_numbers=widths.kv * len(_kept(projections, mixing)),
     )
 

@@ -15,7 +15,7 @@ from suffice.ops import poison, reference
 from suffice.ops.attend import restriction
 from suffice.ops.choose import choose, explain
 from suffice.ops.linear import Linear, fast
-from suffice.ops.op import Op
+from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.shapes import check
@@ -61,13 +61,16 @@ class Attention(nn.Module):
         )
         self.q_proj, self.k_proj = maps["q_proj"], maps["k_proj"]
         self.v_proj, self.o_proj = maps["v_proj"], maps["o_proj"]
+        self.features = spec.kernel.build(
+            head_dim=spec.head_width, scale=spec.score_scale, device=device
+        )
         self.mixing = spec.mixing.build(
             num_kv_heads=spec.kv_heads, causal=spec.pattern.causal, device=device, dtype=dtype
         )
         self.dropout = Dropout(spec.dropout)
         self.num_heads, self.num_kv_heads = spec.num_heads, spec.kv_heads
         self.head_dim = spec.head_width
-        self.rotates = spec.position.absolute
+        self.rotates = spec.position.rotates
         self._plans: dict[tuple, tuple[Problem, Op]] = {}
         self._plan(1, 1, True, False, "cpu")  # an unknown impl is told now
 
@@ -99,20 +102,17 @@ class Attention(nn.Module):
             ConfigError: if the spec cannot honour an argument.
         """
         x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
-        v = self.mixing(self.v_proj(source), rows)
-        k = self._heads(self.k_proj(source), self.num_kv_heads)
-        q, k = self._rotate(self._heads(self.q_proj(x), self.num_heads), k, rows)
-        v = self._heads(v, self.num_kv_heads)
+        q, k, v = self._read(x, source, rows)
         if where is not PLAIN:
             k, v = where.clean(k, v)
         problem, op = self._plan(
             x.shape[1],
-            source.shape[1],
+            k.shape[2],
             where.plain,
             self.training and self.spec.dropout > 0.0,
             q.device.type,
         )
-        out = poison.run(op, q, k, v, where, problem, self.dropout)
+        out = where.silent(poison.run(op, q, k, v, where, problem, self._parts()))
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def weights(
@@ -131,10 +131,10 @@ class Attention(nn.Module):
         reads mixed values: the effective map is these weights times W_A.
         """
         x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
-        k = self._heads(self.k_proj(source), self.num_kv_heads)
-        q, k = self._rotate(self._heads(self.q_proj(x), self.num_heads), k, rows)
-        problem, _ = self._plan(x.shape[1], source.shape[1], where.plain, False, q.device.type)
-        return reference.weights_of_rows(q, k, where, problem).to(q.dtype)
+        q, k, _ = self._read(x, source, rows)
+        problem, _ = self._plan(x.shape[1], k.shape[2], where.plain, False, q.device.type)
+        weights = reference.weights_of_rows(q, k, where, problem, self._parts())
+        return where.silent(weights).to(q.dtype)
 
     def explain(
         self,
@@ -186,6 +186,17 @@ class Attention(nn.Module):
             self._plans[key] = plan
         return plan
 
+    def _parts(self) -> Parts:
+        return Parts(self.dropout, self.features)
+
+    def _read(self, x: Tensor, source: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q [B, H, T, D], k [B, G, R, D] and v [B, G, R, E] as the kernel reads them."""
+        q = self._heads(self.q_proj(x), self.num_heads)
+        k = self._heads(self.k_proj(source), self.num_kv_heads)
+        v = self._heads(self.v_proj(source), self.num_kv_heads)
+        q, k = self._rotate(q, k, rows)
+        return q, *self.mixing(k, v, rows)
+
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Split [B, T, W] into [B, heads, T, D]; a view."""
         return x.view(x.shape[0], x.shape[1], heads, self.head_dim).transpose(1, 2)
@@ -227,6 +238,16 @@ class Attention(nn.Module):
                 f"{type(spec.mixing).__name__} mixes values before any mask applies, so a mask "
                 "would not keep what it hides; use a pattern, valid= or segments=."
             )
+        if mask is not None and not spec.kernel.weighs_pairs:
+            raise ConfigError(
+                f"{type(spec.kernel).__name__} sums over keys without looking at pairs, so a mask "
+                "of pairs cannot apply; use a causal pattern, valid= or segments=, or Softmax."
+            )
+        if segments is not None and not spec.mixing.keeps_keys:
+            raise ConfigError(
+                f"{type(spec.mixing).__name__} sums the keys of a whole row, so documents would "
+                "meet in its keys; give one document per row."
+            )
         if valid is None and segments is None and mask is None:
             return x, source, PLAIN, ALL_REAL
         own = memory is None
@@ -245,6 +266,8 @@ class Attention(nn.Module):
         rows = ALL_REAL
         if valid is not None or where.k_segments is not None:
             where, rows = self._place(where, own)
+        if not spec.mixing.keeps_keys:
+            where = Where(q_valid=where.q_valid)
         return (source if own else x), source, where, rows
 
     def _place(self, where: Where, own: bool) -> tuple[Where, Rows]:
@@ -255,7 +278,7 @@ class Attention(nn.Module):
             numbers = runs(where.k_segments)
             together = numbers[:, :, None] == numbers[:, None, :]
         if own:
-            where = replace(where, q_positions=at, k_positions=at)
+            where = replace(where, q_positions=at, k_positions=at, q_valid=where.valid)
         if own and where.k_segments is not None:
             numbers = runs(where.k_segments)
             where = replace(where, q_segments=numbers, k_segments=numbers)
@@ -264,9 +287,9 @@ class Attention(nn.Module):
     def _check_memory(self, x: Tensor, memory: Tensor) -> None:
         spec = self.spec
         check("memory", memory, (x.shape[0], None, spec.widths.d_memory))
-        if spec.pattern.causal:
+        if not spec.pattern.crosses:
             raise ConfigError(
-                f"pattern={spec.pattern!r} orders queries and keys of one sequence; "
+                f"pattern={spec.pattern!r} relates queries and keys of one sequence; "
                 "cross-attention has two: use Full()."
             )
         if spec.position.absolute:

@@ -99,7 +99,7 @@ class AlignmentMap(nn.Module):
 
     Shapes:
         weight: [maps, length, length]; bias: [maps, length], maps = 1 (shared) or key/value heads.
-        v: [B, S, maps * features] -> the same
+        k [B, G, S, D], v [B, G, S, E] -> k, v' of the same shapes
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class AlignmentMap(nn.Module):
                 self.weight.mul_((length / terms).sqrt()[:, None])
             self.weight.tril_()
 
-    def kernel(self, keys: int, rows: Rows) -> tuple[Tensor, Tensor | None]:
+    def map_of(self, keys: int, rows: Rows) -> tuple[Tensor, Tensor | None]:
         """Return W_A [1 or B, maps, S, S] and b [1 or B, maps, S, 1] for S keys of these rows."""
         weight = self.weight.tril() if self.causal else self.weight
         if rows.positions is None:
@@ -160,9 +160,9 @@ class AlignmentMap(nn.Module):
             seen = seen.tril()
         return seen if rows.together is None else seen & rows.together[:, None]
 
-    def forward(self, v: Tensor, rows: Rows) -> Tensor:
-        """Return V' [B, S, W] of v [B, S, W]; padded values are read as zero."""
-        batch, keys, width = v.shape
+    def forward(self, k: Tensor, v: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return k and V' = W_A V + b; padded values are read as zero."""
+        batch, groups, keys, width = v.shape
         maps, length = self.weight.shape[:2]
         if keys > length:
             raise ShapeError(
@@ -170,15 +170,18 @@ class AlignmentMap(nn.Module):
                 f"most {length}, or extend the layer: suffice.extend(layer, {keys})."
             )
         if rows.valid is not None:
-            v = v.masked_fill(~rows.valid[..., None], 0.0)
-        weight, bias = self.kernel(keys, rows)
-        heads = v.reshape(batch, keys, maps, width // maps).transpose(1, 2)
+            v = v.masked_fill(~rows.valid[:, None, :, None], 0.0)
+        weight, bias = self.map_of(keys, rows)
+        # one map for all: the heads are features of one wide head, and no copy is made
+        heads = v if maps > 1 else v.transpose(1, 2).reshape(batch, 1, keys, groups * width)
         hides = self.causal or rows.together is not None
         if hides and not finite(v):
             mixed = _spared(weight, bias, heads, self.seen(keys, rows))
         else:
             mixed = _product(weight, bias, heads)
-        return mixed.transpose(1, 2).reshape(batch, keys, width)
+        if maps == 1:
+            mixed = mixed.view(batch, keys, groups, width).transpose(1, 2)
+        return k, mixed
 
     def extra_repr(self) -> str:
         """Show the form in the printed module."""

@@ -1,6 +1,6 @@
-"""How values are mixed along the sequence before the kernel reads them.
+"""How values, or keys and values, are mixed along the sequence before the kernel reads them.
 
-Letters: B batch, S keys, G key/value heads, W = G * E features of all value heads.
+Letters: B batch, S keys, G key/value heads, D and E head widths, R keys after the mixing.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class Mixing(Axis, ABC, family="mixing"):
     mixes: bool = True
     """True if values of different positions meet before the kernel."""
 
+    keeps_keys: bool = True
+    """False if what the kernel reads is no longer one key per position (Linformer)."""
+
     max_length: int | None = None
     """The longest key sequence, in tokens; None = any."""
 
@@ -42,9 +45,13 @@ class Mixing(Axis, ABC, family="mixing"):
     def parameters(self, num_kv_heads: int) -> int:
         """Count the learned numbers."""
 
+    def reads(self, keys: int) -> int:
+        """Return how many keys the kernel reads of S: S unless the mixing shortens the sequence."""
+        return keys
+
     @abstractmethod
     def flops(self, keys: int, num_kv_heads: int, value_width: int) -> int:
-        """Count the FLOPs (2 per multiply-add) of mixing S keys of all value heads' width W."""
+        """Count the FLOPs (2 per multiply-add) of mixing S keys; value_width = G * E."""
 
     @abstractmethod
     def build(
@@ -55,4 +62,7 @@ class Mixing(Axis, ABC, family="mixing"):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> nn.Module:
-        """Return the module: (v [B, S, W], rows) -> v' [B, S, W]."""
+        """Return the module: (k [B, G, S, D], v [B, G, S, E], rows) -> the keys and values read.
+
+        They are [B, G, R, D] and [B, G, R, E] with R = reads(S).
+        """

@@ -11,11 +11,11 @@ from suffice.mixing.base import Mixing, Rows
 
 
 class Untouched(nn.Module):
-    """Return the values."""
+    """Return the keys and the values."""
 
-    def forward(self, v: Tensor, rows: Rows) -> Tensor:  # noqa: ARG002 - the mixing interface
-        """Return v."""
-        return v
+    def forward(self, k: Tensor, v: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Return k and v."""
+        return k, v
 
 
 @dataclass(frozen=True)

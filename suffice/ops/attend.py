@@ -8,6 +8,7 @@ from torch import Tensor
 from suffice.errors import ConfigError, ShapeError
 from suffice.ops import poison, reference
 from suffice.ops.choose import choose
+from suffice.ops.op import NO_PARTS
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.patterns import Full, Pattern
@@ -60,7 +61,7 @@ def attend(
     """
     problem, where = _describe(q, k, v, pattern, valid, segments, mask, scale)
     k, v = where.clean(k, v)
-    return poison.run(choose(problem, impl), q, k, v, where, problem, _keep)
+    return poison.run(choose(problem, impl), q, k, v, where, problem, NO_PARTS)
 
 
 def weights(
@@ -78,11 +79,7 @@ def weights(
     Rows sum to 1, or to exactly 0 for a query that may see no key. Arguments as `attend`.
     """
     problem, where = _describe(q, k, k, pattern, valid, segments, mask, scale)
-    return reference.weights_of_rows(q, where.clean(k, k)[0], where, problem).to(q.dtype)
-
-
-def _keep(x: Tensor) -> Tensor:
-    return x
+    return reference.weights_of_rows(q, where.clean(k, k)[0], where, problem, NO_PARTS).to(q.dtype)
 
 
 def _describe(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from suffice.ops import fused
-from suffice.ops.op import Drop, Op
+from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
@@ -22,20 +22,20 @@ def attend(
     v: Tensor,
     where: Where,
     problem: Problem,
-    drop: Drop,  # noqa: ARG001 - refused while dropping
+    parts: Parts,  # noqa: ARG001 - refused while dropping
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
     batch, _, queries, width = q.shape
     groups, rows = problem.num_kv_heads, problem.group * queries
-    allowed, empty = where.restrict(problem, q.device)
-    if allowed is not None:
-        heads = allowed.expand(allowed.shape[0], problem.num_heads, queries, problem.keys)
-        allowed = heads.reshape(-1, groups, rows, problem.keys)
+    mask, empty = fused.additive(where, problem, q)
+    if mask is not None:
+        heads = mask.expand(mask.shape[0], problem.num_heads, queries, problem.keys)
+        mask = heads.reshape(-1, groups, rows, problem.keys)
     out = F.scaled_dot_product_attention(
         fused.dense_rows(q.reshape(batch, groups, rows, width)),
         fused.dense_rows(k),
         fused.dense_rows(v),
-        attn_mask=allowed,
+        attn_mask=mask,
         scale=problem.scale,
     )
     out = out.reshape(batch, problem.num_heads, queries, problem.value_dim)

@@ -6,12 +6,13 @@ memory-efficient kernel. Refused is whatever would make torch leave the fused ke
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.ops.op import Drop, Op, weighs_no_pairs
+from suffice.ops.op import Op, Parts, weighs_no_pairs
 from suffice.ops.problem import Problem
-from suffice.ops.where import Where
+from suffice.ops.where import Restriction, Where
 
 
 def attend(
@@ -20,13 +21,13 @@ def attend(
     v: Tensor,
     where: Where,
     problem: Problem,
-    drop: Drop,  # noqa: ARG001 - refused while dropping
+    parts: Parts,  # noqa: ARG001 - refused while dropping
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
     if problem.triangular:
         return _call(q, k, v, problem, is_causal=True)
-    allowed, empty = where.restrict(problem, q.device)
-    out = _call(q, k, v, problem, attn_mask=allowed)
+    mask, empty = additive(where, problem, q)
+    out = _call(q, k, v, problem, attn_mask=mask)
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
@@ -41,6 +42,16 @@ def _call(
         enable_gqa=problem.group > 1,
         **mask,
     )
+
+
+def additive(where: Where, problem: Problem, q: Tensor) -> Restriction:
+    """Return the mask of a fused call: boolean, or float where the position adds a bias."""
+    allowed, empty = where.restrict(problem, q.device)
+    bias = where.bias(problem, q.device)
+    if bias is None:
+        return Restriction(allowed, empty)
+    bias = bias.to(q.dtype)
+    return Restriction(bias if allowed is None else bias.masked_fill(~allowed, -torch.inf), empty)
 
 
 def dense_rows(x: Tensor) -> Tensor:

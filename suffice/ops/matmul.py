@@ -11,18 +11,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from suffice.ops.op import Drop, Op, weighs_no_pairs
+from suffice.ops.op import Op, Parts, weighs_no_pairs
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, drop: Drop) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
     with torch.autocast(q.device.type, enabled=False):  # it would round scores to half
-        return _attend(q, k, v, where, problem, drop)
+        return _attend(q, k, v, where, problem, parts)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, drop: Drop) -> Tensor:
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts
+) -> Tensor:
     batch, heads, queries, _ = q.shape
     groups, keys, folded = batch * problem.num_kv_heads, problem.keys, problem.group * queries
     exact = torch.promote_types(q.dtype, torch.float32)  # products and softmax of half are fp32
@@ -31,10 +33,14 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, dro
     v_rows = v.to(exact).reshape(groups, keys, problem.value_dim)
     unused = q_rows.new_empty(()).expand(groups, folded, keys)  # beta=0: never read
     scores = torch.baddbmm(unused, q_rows, k_rows.transpose(1, 2), beta=0, alpha=problem.scale)
+    scores = scores.view(batch, heads, queries, keys)
+    bias = where.bias(problem, q.device)
+    if bias is not None:
+        scores = scores + bias.to(exact)
     allowed, empty = where.restrict(problem, q.device)
     if allowed is not None:
-        scores = scores.view(batch, heads, queries, keys).masked_fill_(~allowed, -torch.inf)
-    weights = drop(scores.softmax(dim=-1).view(batch, heads, queries, keys))
+        scores = scores.masked_fill_(~allowed, -torch.inf)
+    weights = parts.drop(scores.softmax(dim=-1))
     out = torch.bmm(weights.reshape(groups, folded, keys), v_rows)
     out = out.view(batch, heads, queries, problem.value_dim)
     if empty is not None:

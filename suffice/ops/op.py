@@ -7,11 +7,32 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from suffice.kernels import FeatureMap
+
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
-Drop = Callable[[Tensor], Tensor]
-Run = Callable[[Tensor, Tensor, Tensor, Where, Problem, Drop], Tensor]
+
+def keep(weights: Tensor) -> Tensor:
+    """Return the weights: nothing is dropped."""
+    return weights
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a layer owns and an op needs.
+
+    Args:
+        drop: weights [B, H, T, S] -> the same with some dropped, while training with dropout.
+        features: the feature map of a kernel that has one.
+    """
+
+    drop: Callable[[Tensor], Tensor] = keep
+    features: FeatureMap | None = None
+
+
+NO_PARTS = Parts()
+Run = Callable[[Tensor, Tensor, Tensor, Where, Problem, Parts], Tensor]
 
 
 @dataclass(frozen=True)
@@ -21,7 +42,7 @@ class Op:
     Args:
         name: how a user asks for it: impl="name".
         about: one sentence for explain().
-        run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], where, problem, drop) -> [B, H, T, E];
+        run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], where, problem, parts) -> [B, H, T, E];
             keys and values that no query may see are finite (`Where.clean`).
         refuses: problem -> why this op cannot compute it, a sentence each; empty = it can.
     """

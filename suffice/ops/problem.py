@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from suffice.kernels import Kernel, Softmax
 from suffice.patterns import Causal, Full, Pattern
+from suffice.positions import NoPosition, Position
 from suffice.spec import AttentionSpec
 
 
@@ -23,6 +24,7 @@ class Problem:
         scale: factor of the query-key products.
         pattern: which keys a query may see.
         kernel: how products become weights.
+        position: what is added to the products, if it biases.
         plain: True if no valid, segments, mask or positions restrict the pattern further.
         dropping: True if weights are dropped (training with dropout).
         device: device type, "cpu" or "cuda".
@@ -37,6 +39,7 @@ class Problem:
     scale: float
     pattern: Pattern = Full()
     kernel: Kernel = Softmax()
+    position: Position = NoPosition()
     plain: bool = True
     dropping: bool = False
     device: str = "cpu"
@@ -63,6 +66,7 @@ class Problem:
             scale=spec.score_scale,
             pattern=spec.pattern,
             kernel=spec.kernel,
+            position=spec.position,
             plain=plain,
             dropping=dropping,
             device=device,
@@ -81,5 +85,6 @@ class Problem:
 
     @property
     def triangular(self) -> bool:
-        """True if the pattern is the plain lower triangle."""
-        return self.plain and isinstance(self.pattern, Causal) and self.queries == self.keys
+        """True if the pattern is the plain lower triangle and nothing is added to the products."""
+        square = self.queries == self.keys and not self.position.biases
+        return self.plain and isinstance(self.pattern, Causal) and square

@@ -10,16 +10,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from suffice.ops.op import Drop, Op, weighs_no_pairs
+from suffice.ops.op import Op, Parts, weighs_no_pairs
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
 
-def weights_of_rows(q: Tensor, k: Tensor, where: Where, problem: Problem) -> Tensor:
+def weights_of_rows(q: Tensor, k: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
     """Return the weights [B, H, T, S] in float64; a query that sees no key has weights 0."""
     allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
     allowed = allowed.expand(q.shape[0], q.shape[1], problem.queries, problem.keys)
     scores = problem.scale * (q.double() @ _per_head(k, problem).transpose(-1, -2))
+    bias = where.bias(problem, q.device)
+    if bias is not None:
+        scores = scores + bias
     scores = scores.masked_fill(~allowed, -torch.inf)
     if not scores.numel():
         return scores
@@ -29,9 +32,9 @@ def weights_of_rows(q: Tensor, k: Tensor, where: Where, problem: Problem) -> Ten
     return powers / total.masked_fill(total == 0.0, 1.0)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, drop: Drop) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
-    weights = drop(weights_of_rows(q, k, where, problem))
+    weights = parts.drop(weights_of_rows(q, k, where, problem, parts))
     return (weights @ _per_head(v, problem)).to(q.dtype)
 
 

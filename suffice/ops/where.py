@@ -48,6 +48,7 @@ class Where:
         mask: bool [B or 1, H or 1, T, S], True = may attend.
         q_positions: int [B, T]; None = the queries stand last among the keys.
         k_positions: int [B, S]; None = 0..S-1.
+        q_valid: bool [B, T], False = a padded query, whose output is 0.
     """
 
     valid: Tensor | None = None
@@ -56,6 +57,7 @@ class Where:
     mask: Tensor | None = None
     q_positions: Tensor | None = None
     k_positions: Tensor | None = None
+    q_valid: Tensor | None = None
 
     @property
     def plain(self) -> bool:
@@ -70,7 +72,7 @@ class Where:
     def allowed(self, pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
         """Return True where a query may see a key: bool, broadcasts to [B, H, T, S]."""
         if self.q_positions is None or self.k_positions is None:
-            allowed = _pattern_mask(pattern, queries, keys, device)[None, None]
+            allowed = _with_heads(_pattern_mask(pattern, queries, keys, device))
         else:
             allowed = pattern.allowed(
                 self.q_positions[:, None, :, None], self.k_positions[:, None, None, :]
@@ -91,6 +93,23 @@ class Where:
         if self.plain:
             return _pattern_restriction(problem.pattern, problem.queries, problem.keys, device)
         return _open(self.allowed(problem.pattern, problem.queries, problem.keys, device))
+
+    def bias(self, problem: Problem, device: torch.device) -> Tensor | None:
+        """Return what the position adds to the scaled products: [1 or B, H, T, S], or None."""
+        if not problem.position.biases:
+            return None
+        if self.q_positions is None or self.k_positions is None:
+            k = torch.arange(problem.keys, device=device)[None]
+            q = k[:, problem.keys - problem.queries :]
+        else:
+            q, k = self.q_positions, self.k_positions
+        return problem.position.bias(problem.num_heads, q[:, None, :, None], k[:, None, None, :])
+
+    def silent(self, out: Tensor) -> Tensor:
+        """Return outputs [B, H, T, E] with those of padded queries set to 0."""
+        if self.q_valid is None:
+            return out
+        return out.masked_fill(~self.q_valid[:, None, :, None], 0.0)
 
     def clean(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Zero the keys and values [B, G, S, *] that no query may see, so that they are not read.
@@ -117,6 +136,11 @@ class Where:
             yield ~seen
 
 
+def _with_heads(mask: Tensor) -> Tensor:
+    """Return a mask [T, S] or [H, T, S] as [1, 1 or H, T, S]."""
+    return mask[None] if mask.dim() == 3 else mask[None, None]  # noqa: PLR2004
+
+
 def _open(allowed: Tensor) -> Restriction:
     empty = ~allowed.any(dim=-1, keepdim=True)
     return Restriction(allowed | empty, empty)
@@ -139,7 +163,7 @@ def _kept_restriction(
     pattern: Pattern, queries: int, keys: int, device: torch.device
 ) -> Restriction:
     with torch.inference_mode(False):
-        allowed, empty = _open(pattern.mask(queries, keys, device=device)[None, None])
+        allowed, empty = _open(_with_heads(pattern.mask(queries, keys, device=device)))
         return Restriction(allowed.contiguous(), empty if bool(empty.any()) else None)
 
 
@@ -147,5 +171,5 @@ def _pattern_restriction(
     pattern: Pattern, queries: int, keys: int, device: torch.device
 ) -> Restriction:
     if torch.compiler.is_compiling() or queries * keys > CACHED_PAIRS:
-        return _open(pattern.mask(queries, keys, device=device)[None, None])
+        return _open(_with_heads(pattern.mask(queries, keys, device=device)))
     return _kept_restriction(pattern, queries, keys, device)

@@ -41,9 +41,26 @@ class Pattern(Axis, ABC, family="pattern"):
     dense: bool = False
     """True if ops compute the whole query-key matrix: skipping blocks would save little."""
 
+    crosses: bool = False
+    """True if the pattern means something between two sequences, as cross-attention has them."""
+
+    max_length: int | None = None
+    """The longest sequence it can serve, in tokens; None = any."""
+
+    heads: int | None = None
+    """The number of heads it is made for; None = any, and all alike."""
+
+    def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
+        """Return the pattern of each head."""
+        return (self,) * num_heads
+
     @abstractmethod
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """Return True where the query position may see the key position; the shapes broadcast."""
+        """Return True where the query position may see the key position; the shapes broadcast.
+
+        Positions come as [..., T, 1] and [..., 1, S]. A pattern whose heads differ returns its
+        heads on the third axis from the right.
+        """
 
     def __and__(self, other: Pattern) -> Pattern:
         return self.table["And"]((self, other))
@@ -52,10 +69,14 @@ class Pattern(Axis, ABC, family="pattern"):
         return self.table["Or"]((self, other))
 
     def mask(self, queries: int, keys: int, *, device: torch.device | str = "cpu") -> Tensor:
-        """Return the dense boolean mask [T, S] of `queries` that stand last among `keys`."""
+        """Return the dense mask of `queries` that stand last among `keys`: bool [T, S].
+
+        [H, T, S] where the heads differ.
+        """
         q = torch.arange(keys - queries, keys, device=device)
         k = torch.arange(keys, device=device)
-        return self.allowed(q[:, None], k[None, :]).expand(queries, keys)
+        allowed = self.allowed(q[:, None], k[None, :])
+        return allowed.expand(*allowed.shape[:-2], queries, keys)
 
     def layout(self, queries: int, keys: int, block: int = 64) -> Layout:
         """Return the blocks touched by `queries` that stand last among `keys`."""

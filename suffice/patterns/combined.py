@@ -41,6 +41,11 @@ class And(_Combined):
         return any(part.causal for part in self.parts)
 
     @property
+    def crosses(self) -> bool:  # type: ignore[override]
+        """True if every part means something between two sequences."""
+        return all(part.crosses for part in self.parts)
+
+    @property
     def dense(self) -> bool:  # type: ignore[override]
         """True if no part leaves whole regions out."""
         return all(part.dense for part in self.parts)
@@ -68,6 +73,11 @@ class Or(_Combined):
     def causal(self) -> bool:  # type: ignore[override]
         """True if every part is causal."""
         return all(part.causal for part in self.parts)
+
+    @property
+    def crosses(self) -> bool:  # type: ignore[override]
+        """True if every part means something between two sequences."""
+        return all(part.crosses for part in self.parts)
 
     @property
     def dense(self) -> bool:  # type: ignore[override]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from suffice.positions.base import Position
 
 
@@ -17,7 +15,3 @@ class NoPosition(Position):
     """
 
     absolute = False
-
-    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:  # noqa: ARG002 - see the class
-        """Return x."""
-        return x

@@ -35,6 +35,8 @@ class Rope(Position):
     (2i, 2i + 1), a fixed permutation of the features.
     """
 
+    rotates = True
+
     theta: float = 10_000.0
 
     def __post_init__(self) -> None:

@@ -171,8 +171,11 @@ def weights_are_told(case: Case) -> None:
     assert_close(weights.masked_fill(allowed, 0.0), torch.zeros_like(weights), "exact")
     totals = allowed.any(dim=-1).double().expand(weights.shape[:-1])
     assert_close(weights.sum(dim=-1), totals)
-    v = layer.mixing(layer.v_proj(case.x), Rows()).unflatten(-1, (spec.kv_heads, -1))
-    v = v.transpose(1, 2).repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
+    k, v = (
+        project(case.x).unflatten(-1, (spec.kv_heads, -1)).transpose(1, 2)
+        for project in (layer.k_proj, layer.v_proj)
+    )
+    v = layer.mixing(k, v, Rows())[1].repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
     assert_close(layer.o_proj((weights @ v).transpose(1, 2).flatten(2)), layer(case.x))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from suffice.ops import OPS, Problem, Where
-from suffice.ops.op import Op
+from suffice.ops.op import NO_PARTS, Op
 from suffice.patterns import Causal, Full, Pattern
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
@@ -133,7 +133,7 @@ def _run(
     """Return output and gradients of q, k, v, all in float64."""
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     with torch.enable_grad():
-        out = op.run(*leaves, where, problem, _keep)
+        out = op.run(*leaves, where, problem, NO_PARTS)
         slopes = torch.autograd.grad(out, leaves, slope.to(out.dtype))
     return [x.detach().double() for x in (out, *slopes)]
 
@@ -145,7 +145,3 @@ def _error(got: list[Tensor], want: list[Tensor]) -> float:
         difference = (ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0)
         worst = max(worst, difference.nan_to_num(nan=torch.inf).item())
     return worst
-
-
-def _keep(x: Tensor) -> Tensor:
-    return x

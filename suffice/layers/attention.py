@@ -72,7 +72,7 @@ class Attention(nn.Module):
         self.head_dim = spec.head_width
         self.rotates = spec.position.rotates
         self._plans: dict[tuple, tuple[Problem, Op]] = {}
-        self._plan(1, 1, True, False, "cpu")  # an unknown impl is told now
+        self._plan(1, 1, PLAIN, False, "cpu")  # an unknown impl is told now
 
     def forward(
         self,
@@ -108,7 +108,7 @@ class Attention(nn.Module):
         problem, op = self._plan(
             x.shape[1],
             k.shape[2],
-            where.plain,
+            where,
             self.training and self.spec.dropout > 0.0,
             q.device.type,
         )
@@ -132,7 +132,7 @@ class Attention(nn.Module):
         """
         x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
         q, k, _ = self._read(x, source, rows)
-        problem, _ = self._plan(x.shape[1], k.shape[2], where.plain, False, q.device.type)
+        problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type)
         weights = reference.weights_of_rows(q, k, where, problem, self._parts())
         return where.silent(weights).to(q.dtype)
 
@@ -156,7 +156,14 @@ class Attention(nn.Module):
         """
         keys = length if memory_length is None else memory_length
         dropping = self.training and self.spec.dropout > 0.0
-        problem, _ = self._plan(length, keys, plain, dropping, device)
+        problem = Problem.of(
+            self.spec,
+            length,
+            self.spec.mixing.reads(keys),
+            plain=plain,
+            dropping=dropping,
+            device=device,
+        )
         widths = self.spec.widths
         plain_floats = self.q_proj.weight.dtype is torch.float32 and device == "cpu"
         large = fast(batch * length, widths.d_model, widths.q, learning=self.training)
@@ -171,15 +178,22 @@ class Attention(nn.Module):
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
     def _plan(
-        self, queries: int, keys: int, plain: bool, dropping: bool, device: str
+        self, queries: int, keys: int, where: Where, dropping: bool, device: str
     ) -> tuple[Problem, Op]:
         """Return the problem and its op, decided once per combination."""
-        key = (self.impl, queries, keys, plain, dropping, device)
+        plain, pairwise = where.plain, where.pairwise
+        key = (self.impl, queries, keys, plain, pairwise, dropping, device)
         compiling = torch.compiler.is_compiling()
         if not compiling and key in self._plans:
             return self._plans[key]
         problem = Problem.of(
-            self.spec, queries, keys, plain=plain, dropping=dropping, device=device
+            self.spec,
+            queries,
+            keys,
+            plain=plain,
+            pairwise=pairwise,
+            dropping=dropping,
+            device=device,
         )
         plan = problem, choose(problem, self.impl)
         if not compiling:
@@ -273,16 +287,12 @@ class Attention(nn.Module):
     def _place(self, where: Where, own: bool) -> tuple[Where, Rows]:
         """Give each token its position, and documents the numbers of their runs."""
         at = positions(where.valid, where.k_segments)
-        together = None
-        if where.k_segments is not None and self.spec.mixing.mixes:
-            numbers = runs(where.k_segments)
-            together = numbers[:, :, None] == numbers[:, None, :]
+        documents = None if where.k_segments is None else runs(where.k_segments)
         if own:
             where = replace(where, q_positions=at, k_positions=at, q_valid=where.valid)
-        if own and where.k_segments is not None:
-            numbers = runs(where.k_segments)
-            where = replace(where, q_segments=numbers, k_segments=numbers)
-        return where, Rows(valid=where.valid, positions=at, together=together)
+        if own and documents is not None:
+            where = replace(where, q_segments=documents, k_segments=documents)
+        return where, Rows(valid=where.valid, positions=at, documents=documents)
 
     def _check_memory(self, x: Tensor, memory: Tensor) -> None:
         spec = self.spec

@@ -124,6 +124,7 @@ def _describe(
             scale=width**-0.5 if scale is None else scale,
             pattern=pattern,
             plain=where.plain,
+            pairwise=where.pairwise,
             device=q.device.type,
         ),
         where,

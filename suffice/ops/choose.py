@@ -6,6 +6,7 @@ The crossovers were measured with benchmarks/crossover.py on a two-core AVX-512 
 from __future__ import annotations
 
 from suffice.errors import UnsupportedError, unknown
+from suffice.ops.blocked import BLOCKED
 from suffice.ops.folded import FOLDED
 from suffice.ops.fused import FUSED
 from suffice.ops.matmul import MATMUL
@@ -13,7 +14,7 @@ from suffice.ops.op import Op
 from suffice.ops.problem import Problem
 from suffice.ops.reference import REFERENCE
 
-OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, MATMUL, REFERENCE)}
+OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, MATMUL, REFERENCE)}
 
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features

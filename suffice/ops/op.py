@@ -42,8 +42,8 @@ class Op:
     Args:
         name: how a user asks for it: impl="name".
         about: one sentence for explain().
-        run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], where, problem, parts) -> [B, H, T, E];
-            keys and values that no query may see are finite (`Where.clean`).
+        run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], where, problem, parts) -> out
+            [B, H, T, E]; keys and values that no query may see are finite (`Where.clean`).
         refuses: problem -> why this op cannot compute it, a sentence each; empty = it can.
     """
 

@@ -26,6 +26,7 @@ class Problem:
         kernel: how products become weights.
         position: what is added to the products, if it biases.
         plain: True if no valid, segments, mask or positions restrict the pattern further.
+        pairwise: True if data name the allowed pairs one by one (a mask, two sequences' segments).
         dropping: True if weights are dropped (training with dropout).
         device: device type, "cpu" or "cuda".
     """
@@ -41,6 +42,7 @@ class Problem:
     kernel: Kernel = Softmax()
     position: Position = NoPosition()
     plain: bool = True
+    pairwise: bool = False
     dropping: bool = False
     device: str = "cpu"
 
@@ -52,6 +54,7 @@ class Problem:
         keys: int,
         *,
         plain: bool = True,
+        pairwise: bool = False,
         dropping: bool = False,
         device: str = "cpu",
     ) -> Problem:
@@ -68,6 +71,7 @@ class Problem:
             kernel=spec.kernel,
             position=spec.position,
             plain=plain,
+            pairwise=pairwise,
             dropping=dropping,
             device=device,
         )

@@ -69,6 +69,12 @@ class Where:
             and (self.q_positions is None)
         )
 
+    @property
+    def pairwise(self) -> bool:
+        """True if the data name the allowed pairs one by one."""
+        apart = self.q_segments is not None and self.q_positions is None
+        return self.mask is not None or apart
+
     def allowed(self, pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
         """Return True where a query may see a key: bool, broadcasts to [B, H, T, S]."""
         if self.q_positions is None or self.k_positions is None:

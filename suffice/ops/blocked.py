@@ -1,0 +1,272 @@
+"""Sparse softmax attention that computes only the blocks a pattern touches, and learns.
+
+Tiles of queries and keys (`cut`) go through torch's flash kernel, which returns the logarithm of
+each row's total weight; parts that hold different keys of the same query are merged by it. The
+backward pass runs over the same tiles with the merged totals. Any pattern, any length, O(T) memory
+for patterns that touch O(T) pairs.
+
+It is a registered operator, so a compiled graph holds it whole, whatever the lengths.
+
+Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from suffice.ops import fused, sweep
+from suffice.ops.cut import Cut, cut
+from suffice.ops.op import Op, Parts
+from suffice.ops.problem import Problem
+from suffice.ops.rows import Documents
+from suffice.ops.where import Where
+from suffice.patterns import Pattern
+from suffice.positions import Position
+
+_known: dict[str, Pattern | Position] = {}  # what the texts given to the operator stand for
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    where: Where,
+    problem: Problem,
+    parts: Parts,  # noqa: ARG001 - refused while dropping
+) -> Tensor:
+    """Return the outputs [B, H, T, D]."""
+    numbers, valid = None, where.valid
+    if where.q_positions is not None:  # self-attention on padded or packed rows
+        numbers, valid = _numbers(where), None
+    q, k, v = map(fused.dense_rows, (q, k, v))
+    pattern, position = _text(problem.pattern), _text(problem.position)
+    return _attend(q, k, v, valid, numbers, pattern, position, problem.scale)[0]
+
+
+def refuses(problem: Problem) -> list[str]:
+    """Refuse what the flash kernel refuses, data that name pairs, and other devices."""
+    reasons = fused.refuses(problem)
+    if problem.device != "cpu":
+        reasons.append("it is built on the flash kernel of the CPU")
+    if problem.pairwise:
+        reasons.append("mask= and the segments of two sequences name pairs one by one")
+    return reasons
+
+
+def _numbers(where: Where) -> Tensor:
+    """Return the document of each token [B, T], -1 = padding."""
+    real = where.valid
+    numbers = where.k_segments
+    if numbers is None:
+        numbers = torch.zeros_like(real, dtype=torch.long)
+    return numbers.long() if real is None else numbers.long().masked_fill(~real, -1)
+
+
+def _text(value: Pattern | Position) -> str:
+    text = json.dumps(value.to_json())
+    if not torch.compiler.is_compiling():
+        _known[text] = value
+    return text
+
+
+def _value(family: type, text: str):  # noqa: ANN202 - a value of the family
+    return _known.get(text) or family.from_json(json.loads(text))
+
+
+@torch.library.custom_op("suffice::blocked", mutates_args=())
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid: Tensor | None,
+    numbers: Tensor | None,
+    pattern: str,
+    position: str,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs [B, H, T, D] and the logarithms [B, H, T] of the rows' total weights.
+
+    Args:
+        q: [B, H, T, D]
+        k: [B, G, S, D]
+        v: [B, G, S, D]
+        valid: bool [B, S], False = a hidden key.
+        numbers: int [B, T], documents of self-attention; -1 = padding.
+        pattern: as JSON.
+        position: as JSON.
+        scale: factor of the products.
+    """
+    call = _Call.of(q, k, v, valid, numbers, pattern, position, scale)
+    q, exact = call.q, torch.promote_types(q.dtype, torch.float32)
+    out = torch.empty_like(q, dtype=exact)
+    total = q.new_empty(q.shape[:3], dtype=exact)
+    for heads, _, cut_, one in call.sets():
+        sweep.forward(one, cut_, out[:, heads], total[:, heads])
+    return call.put(out.to(q.dtype)), call.put(total)
+
+
+@_attend.register_fake
+def _(q, k, v, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
+    del k, v, valid, numbers, pattern, position, scale
+    exact = torch.promote_types(q.dtype, torch.float32)
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=exact)
+
+
+@torch.library.custom_op("suffice::blocked_backward", mutates_args=())
+def _slopes(
+    slope: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    total: Tensor,
+    valid: Tensor | None,
+    numbers: Tensor | None,
+    pattern: str,
+    position: str,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of q, k and v; arguments as of `suffice::blocked`."""
+    call = _Call.of(q, k, v, valid, numbers, pattern, position, scale)
+    slope, out, total = map(call.take, (fused.dense_rows(slope), out, total))
+    total = total.masked_fill(total == -torch.inf, 0.0)
+    exact = torch.promote_types(q.dtype, torch.float32)
+    sums = [torch.zeros_like(x, dtype=exact) for x in (call.q, call.k, call.v)]
+    for heads, groups, cut_, one in call.sets():
+        into = (sums[0][:, heads], sums[1][:, groups], sums[2][:, groups])
+        sweep.backward(one, cut_, slope[:, heads], out[:, heads], total[:, heads], into)
+    to_q, to_k, to_v = (call.put(x.to(q.dtype)) for x in sums)
+    return to_q, to_k, to_v
+
+
+@_slopes.register_fake
+def _(slope, q, k, v, out, total, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
+    del slope, out, total, valid, numbers, pattern, position, scale
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _keep(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
+    q, k, v, valid, numbers, *ctx.settings = inputs
+    ctx.save_for_backward(q, k, v, *output, valid, numbers)
+
+
+def _backward(ctx, slope, _):  # noqa: ANN001, ANN202 - torch's signature
+    return *_slopes(slope, *ctx.saved_tensors, *ctx.settings), *[None] * 5
+
+
+torch.library.register_autograd("suffice::blocked", _backward, setup_context=_keep)
+
+
+class _Call(NamedTuple):
+    """One call of the operator, its rows one document each.
+
+    Args:
+        q: [N, H, L, D]
+        k: [N, G, L or S, D]
+        v: [N, G, L or S, D]
+        valid: bool [N, L or S] or None.
+        documents: where the rows come from; None = they are the batch's own.
+        shape: B and T of the batch.
+        pattern: of the heads.
+        position: what it adds to the products.
+        scale: factor of the products.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    valid: Tensor | None
+    documents: Documents | None
+    shape: tuple[int, int]
+    pattern: Pattern
+    position: Position
+    scale: float
+
+    @classmethod
+    def of(  # noqa: D102 - the operator's arguments
+        cls,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        valid: Tensor | None,
+        numbers: Tensor | None,
+        pattern: str,
+        position: str,
+        scale: float,
+    ) -> _Call:
+        values = _value(Pattern, pattern), _value(Position, position), scale
+        shape = q.shape[0], q.shape[2]
+        if numbers is None:
+            return cls(q, k, v, valid, None, shape, *values)
+        documents = Documents.of(numbers)
+        q, k, v = map(documents.take, (q, k, v))
+        # what lies behind the end of a document is after all of its tokens
+        valid = None if values[0].causal else documents.valid
+        return cls(q, k, v, valid, documents, shape, *values)
+
+    def take(self, x: Tensor) -> Tensor:
+        """Return what belongs to the batch as it belongs to the rows."""
+        return x if self.documents is None else self.documents.take(x)
+
+    def put(self, x: Tensor) -> Tensor:
+        """Return what belongs to the rows as it belongs to the batch."""
+        return x if self.documents is None else self.documents.put(x, *self.shape)
+
+    def sets(self) -> Iterator[tuple[slice, slice, Cut, sweep.Call]]:
+        """Give heads of one pattern with a key head each: heads, key heads, tiles and tensors."""
+        queries, keys = self.q.shape[2], self.k.shape[2]
+        for pattern, heads, groups in _sets(self.pattern, self.q.shape[1], self.k.shape[1]):
+            one = sweep.Call(
+                self.q[:, heads],
+                self.k[:, groups],
+                self.v[:, groups],
+                self.valid,
+                self._bias(heads) if self.position.biases else None,
+                keys - queries,
+                self.scale,
+            )
+            yield heads, groups, cut(pattern, queries, keys), one
+
+    def _bias(self, heads: slice) -> sweep.Bias:
+        def bias(q: Tensor, k: Tensor) -> Tensor:
+            added = self.position.bias(self.q.shape[1], q[:, None, :, None], k[:, None, None, :])
+            return added.transpose(0, 1)[heads]
+
+        return bias
+
+
+@lru_cache(maxsize=64)
+def _sets(pattern: Pattern, heads: int, groups: int) -> tuple[tuple[Pattern, slice, slice], ...]:
+    """Return (pattern, heads, key heads): heads alike at regular steps, each with its key head."""
+    shared = heads // groups
+    found: dict[tuple[Pattern, int], list[int]] = {}
+    for head, of_head in enumerate(pattern.of_heads(heads)):
+        found.setdefault((of_head, head % shared), []).append(head)
+    sets = []
+    for (of_head, _), members in found.items():
+        for first, last, step in _regular(members, shared):
+            of_keys = slice(first // shared, last // shared + 1, step // shared)
+            sets.append((of_head, slice(first, last + 1, step), of_keys))
+    return tuple(sets)
+
+
+def _regular(numbers: list[int], shared: int) -> Iterator[tuple[int, int, int]]:
+    """Cut ascending numbers into (first, last, step), steps multiples of `shared`."""
+    first = 0
+    while first < len(numbers):
+        step = numbers[first + 1] - numbers[first] if first + 1 < len(numbers) else shared
+        last = first
+        while last + 1 < len(numbers) and numbers[last + 1] - numbers[last] == step:
+            last += 1
+        yield numbers[first], numbers[last], step
+        first = last + 1
+
+
+BLOCKED = Op("blocked", "only the blocks the pattern touches, in fused tiles", attend, refuses)

@@ -15,14 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from suffice.ops import fused, sweep
-from suffice.ops.cut import Cut, cut
+from suffice.ops.cut import BACKWARD, FORWARD, Cut, cut
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.rows import Documents
@@ -107,7 +106,7 @@ def _attend(
     q, exact = call.q, torch.promote_types(q.dtype, torch.float32)
     out = torch.empty_like(q, dtype=exact)
     total = q.new_empty(q.shape[:3], dtype=exact)
-    for heads, _, cut_, one in call.sets():
+    for heads, _, cut_, one in call.sets(FORWARD):
         sweep.forward(one, cut_, out[:, heads], total[:, heads])
     return call.put(out.to(q.dtype)), call.put(total)
 
@@ -139,7 +138,7 @@ def _slopes(
     total = total.masked_fill(total == -torch.inf, 0.0)
     exact = torch.promote_types(q.dtype, torch.float32)
     sums = [torch.zeros_like(x, dtype=exact) for x in (call.q, call.k, call.v)]
-    for heads, groups, cut_, one in call.sets():
+    for heads, groups, cut_, one in call.sets(BACKWARD):
         into = (sums[0][:, heads], sums[1][:, groups], sums[2][:, groups])
         sweep.backward(one, cut_, slope[:, heads], out[:, heads], total[:, heads], into)
     to_q, to_k, to_v = (call.put(x.to(q.dtype)) for x in sums)
@@ -219,7 +218,7 @@ class _Call(NamedTuple):
         """Return what belongs to the rows as it belongs to the batch."""
         return x if self.documents is None else self.documents.put(x, *self.shape)
 
-    def sets(self) -> Iterator[tuple[slice, slice, Cut, sweep.Call]]:
+    def sets(self, speeds: tuple[float, ...]) -> Iterator[tuple[slice, slice, Cut, sweep.Call]]:
         """Give heads of one pattern with a key head each: heads, key heads, tiles and tensors."""
         queries, keys = self.q.shape[2], self.k.shape[2]
         for pattern, heads, groups in _sets(self.pattern, self.q.shape[1], self.k.shape[1]):
@@ -232,7 +231,7 @@ class _Call(NamedTuple):
                 keys - queries,
                 self.scale,
             )
-            yield heads, groups, cut(pattern, queries, keys), one
+            yield heads, groups, cut(pattern, queries, keys, speeds), one
 
     def _bias(self, heads: slice) -> sweep.Bias:
         def bias(q: Tensor, k: Tensor) -> Tensor:

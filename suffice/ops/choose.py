@@ -5,6 +5,9 @@ The crossovers were measured with benchmarks/crossover.py on a two-core AVX-512 
 
 from __future__ import annotations
 
+import torch
+
+from suffice.cost import computed_pairs
 from suffice.errors import UnsupportedError, unknown
 from suffice.ops.blocked import BLOCKED
 from suffice.ops.folded import FOLDED
@@ -19,6 +22,10 @@ OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, MATMUL, REF
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
 WIDE_KEYS = range(64, 513)
+SPARSE_KEYS = 512  # keys from which skipping blocks pays, if enough of them are skipped
+SPARSE_SHARE = 0.35  # of the pairs, computed
+LONG_PAIRS = 1 << 22  # pairs from which the mask itself is what costs
+LONG_SHARE = 0.6
 
 
 def prefers_folded(problem: Problem) -> bool:
@@ -36,10 +43,29 @@ def prefers_matmul(problem: Problem) -> bool:
     )
 
 
+def prefers_blocked(problem: Problem) -> bool:
+    """Skipping blocks pays where the pattern leaves most of a long sequence out."""
+    if problem.pattern.dense or problem.device != "cpu" or problem.keys < SPARSE_KEYS:
+        return False
+    if torch.compiler.is_compiling():  # lengths may be symbols there
+        return problem.queries > FEW_QUERIES
+    share = computed_share(problem)
+    pairs = problem.queries * problem.keys
+    return share <= SPARSE_SHARE or (pairs > LONG_PAIRS and share <= LONG_SHARE)
+
+
+def computed_share(problem: Problem) -> float:
+    """Return the share of the query-key pairs that lie in blocks the pattern touches."""
+    pairs = problem.queries * problem.keys
+    return computed_pairs(problem.pattern, problem.queries, problem.keys) / pairs
+
+
 def ranking(problem: Problem) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
     if prefers_folded(problem):
         return (FOLDED, FUSED, MATMUL)
+    if prefers_blocked(problem):
+        return (BLOCKED, FUSED, MATMUL)
     if prefers_matmul(problem):
         return (MATMUL, FUSED)
     return (FUSED, MATMUL)
@@ -82,6 +108,17 @@ def explain(problem: Problem, impl: str = "auto") -> str:
     return "\n".join(lines)
 
 
+def _not_sparse(problem: Problem) -> str:
+    """Say why skipping blocks would not pay."""
+    if problem.pattern.dense:
+        return "the pattern leaves no region out"
+    share = computed_share(problem)
+    return (
+        f"pays from {SPARSE_KEYS} keys on where at most {SPARSE_SHARE:.0%} of the pairs lie in "
+        f"blocks it computes; here {problem.keys} keys and {share:.0%}"
+    )
+
+
 def _slower(op: Op, problem: Problem) -> str:
     """Say why an op that could compute the problem was not preferred."""
     if op is REFERENCE:
@@ -92,6 +129,8 @@ def _slower(op: Op, problem: Problem) -> str:
             f"{WIDE_KEYS.stop - 1} keys on a CPU; here {problem.head_dim} features, "
             f"{problem.keys} keys on {problem.device}"
         )
+    if op is BLOCKED:
+        return _not_sparse(problem)
     if op is FOLDED:
         return f"pays for at most {FEW_QUERIES} queries; here {problem.queries}"
     return "slower for these sizes, as measured"

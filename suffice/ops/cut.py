@@ -22,9 +22,9 @@ from suffice.ops.tiles import Grid, Part, Run, tiles_of
 from suffice.patterns import And, Or, Pattern
 
 BLOCK = 64  # positions; the finest tile
-HEIGHTS = (1, 2, 3, 4)  # blocks of queries of one tile
-# speed of torch's CPU kernel by height of a tile, forward and backward together, measured
-SPEEDS = {1: 1.0, 2: 1.3, 3: 1.7, 4: 1.75}
+# speed of torch's CPU kernels by height of a tile, relative: benchmarks/crossover.py
+FORWARD = (1.0, 1.0, 1.35, 1.35)
+BACKWARD = (1.0, 1.3, 1.75, 1.85)
 DENSE_KEYS = 1024  # keys of one residue; below, nothing is cut out of it
 
 
@@ -47,15 +47,18 @@ class Cut(NamedTuple):
         return sum(part.pairs for part in self.parts)
 
 
-def cut(pattern: Pattern, queries: int, keys: int) -> Cut:
-    """Return the tiles of a pattern whose heads are alike, the queries last among the keys."""
-    return _kept(pattern, queries, keys)
-
-
 @lru_cache(maxsize=64)
-def _kept(pattern: Pattern, queries: int, keys: int) -> Cut:
+def cut(pattern: Pattern, queries: int, keys: int, speeds: tuple[float, ...] = FORWARD) -> Cut:
+    """Return the tiles of a pattern whose heads are alike, the queries last among the keys.
+
+    Args:
+        pattern: what is allowed.
+        queries: T.
+        keys: S.
+        speeds: of tiles of 1, 2, ... blocks of queries, FORWARD or BACKWARD.
+    """
     with torch.inference_mode(False), torch.device("cpu"):
-        parts = _parts(pattern, queries, keys)
+        parts = _parts(pattern, queries, keys, speeds)
         covered = torch.zeros(queries, dtype=torch.bool)
         fresh = []
         for part in parts:
@@ -65,7 +68,7 @@ def _kept(pattern: Pattern, queries: int, keys: int) -> Cut:
         return Cut(tuple(parts), tuple(fresh), bool(covered.all()))
 
 
-def _parts(pattern: Pattern, queries: int, keys: int) -> list[Part]:
+def _parts(pattern: Pattern, queries: int, keys: int, speeds: tuple[float, ...]) -> list[Part]:
     terms = _terms(pattern)
     near = [term for term in terms if term.spacing == 1]
     grid = Grid(0, 0, keys - queries, 1, queries, keys)
@@ -74,11 +77,11 @@ def _parts(pattern: Pattern, queries: int, keys: int) -> list[Part]:
     if near:
         rest = reduce(or_, near)
         touched = rest.layout(queries, keys, BLOCK).touched > 0
-        parts += tiles_of(touched, rest.allowed, grid, BLOCK, _height(touched))
+        parts += tiles_of(touched, rest.allowed, grid, BLOCK, _height(touched, speeds))
         done.append(rest)
     for term in terms:
         if term.spacing > 1:
-            parts += _residues(term, _without(term, tuple(done)), grid)
+            parts += _residues(term, _without(term, tuple(done)), grid, speeds)
             done.append(term)
     return parts
 
@@ -110,23 +113,26 @@ def _without(term: Pattern, done: tuple[Pattern, ...]) -> Callable[[Tensor, Tens
     return allowed
 
 
-def _height(touched: Tensor) -> int:
+def _height(touched: Tensor, speeds: tuple[float, ...]) -> int:
     """Return how many blocks of queries make the fastest tiles."""
 
     def cost(height: int) -> float:
         rows = touched.split(height)
-        return sum(len(part) * int(part.any(0).sum()) for part in rows) / SPEEDS[height]
+        return sum(len(part) * int(part.any(0).sum()) for part in rows) / speeds[height - 1]
 
-    return min(HEIGHTS, key=cost)
+    return min(range(1, len(speeds) + 1), key=cost)
 
 
 def _residues(
-    term: Pattern, allowed: Callable[[Tensor, Tensor], Tensor], whole: Grid
+    term: Pattern,
+    allowed: Callable[[Tensor, Tensor], Tensor],
+    whole: Grid,
+    speeds: tuple[float, ...],
 ) -> list[Part]:
     """Return the parts of a term that relates positions of one residue only."""
     step = term.spacing
     shift = whole.q_offset % step
-    parts: list[Part | None] = []
+    parts: list[Part] = []
     sizes: dict[tuple[int, int, int], list[int]] = {}
     for residue in range(min(step, whole.keys)):
         first = (residue - shift) % step
@@ -137,13 +143,13 @@ def _residues(
         start, many = residues[0], len(residues)  # neighbours: each size is one run of residues
         if columns <= DENSE_KEYS:
             queries = Run(start + ahead, many, 1, rows, step)
-            parts.append(whole.part(queries, Run(start, many, 1, columns, step), allowed))
+            parts += whole.parts(queries, Run(start, many, 1, columns, step), allowed)
             continue
         for residue in residues:
             grid = Grid(residue + ahead, residue, whole.q_offset, step, rows, columns)
             touched = _touched(allowed, grid)
-            parts += tiles_of(touched, allowed, grid, BLOCK, _height(touched))
-    return [part for part in parts if part is not None]
+            parts += tiles_of(touched, allowed, grid, BLOCK, _height(touched, speeds))
+    return parts
 
 
 def _touched(allowed: Callable[[Tensor, Tensor], Tensor], grid: Grid) -> Tensor:

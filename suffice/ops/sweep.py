@@ -20,7 +20,7 @@ from suffice.ops.cut import Cut
 from suffice.ops.tiles import Part
 
 PIECE = 1 << 20  # numbers of one call's queries; more would leave the cache before they are used
-GATHERED = 1 << 21  # numbers of one call's gathered keys
+GATHERED = 1 << 19  # numbers of one call's gathered keys
 Bias = Callable[[Tensor, Tensor], Tensor]
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -163,5 +163,6 @@ def _merge(out: Tensor, total: Tensor, some: Tensor, logs: Tensor, fresh: bool) 
         return
     both = torch.logaddexp(total, logs)
     finite = both.masked_fill(both == -torch.inf, 0.0)
-    out.mul_((total - finite).exp()[..., None]).add_((logs - finite).exp()[..., None] * some)
+    out.mul_((total - finite).exp()[..., None])
+    out.addcmul_((logs - finite).exp()[..., None].to(out.dtype), some.to(out.dtype))
     total.copy_(both)

@@ -19,6 +19,7 @@ from torch import Tensor
 Allowed = Callable[[Tensor, Tensor], Tensor]
 ROWS = 512  # queries of one tile where all read the same keys
 FEW = 8  # indices; below, adding block by block costs more than index by index
+STRIP = 16  # queries looked at together where a few read much more than their neighbours
 EVALUATED = 1 << 20  # pairs whose permission is asked at a time
 
 
@@ -122,7 +123,7 @@ class Part:
     Args:
         queries: indices of the queries.
         keys: indices of the keys, as many tiles.
-        allowed: bool [n or 1, r, c]; None = every pair of the tiles.
+        allowed: bool [n or 1, r or 1, c]; None = every pair of the tiles.
     """
 
     queries: Run
@@ -162,14 +163,14 @@ class Grid:
     queries: int
     keys: int
 
-    def part(
+    def parts(
         self,
         queries: Run,
         keys: Run | Gathered,
         allowed: Allowed,
         own: Tensor | None = None,
-    ) -> Part | None:
-        """Return the tiles with their mask, moved to the whole sequence; None if nothing is seen.
+    ) -> list[Part]:
+        """Return the tiles with their masks, moved to the whole sequence; tiles alike share one.
 
         Args:
             queries: in the grid's own indices.
@@ -182,19 +183,33 @@ class Grid:
         masks = []
         for first in range(0, queries.tiles, at_once):
             last = min(first + at_once, queries.tiles)
-            q = self.q_offset + queries.part(first, last).index()
-            mask = allowed(q[..., None], keys.part(first, last).index()[:, None])
+            some = queries.part(first, last), keys.part(first, last)
+            q, k = self.q_offset + some[0].index(), some[1].index()
+            mask = allowed(q[..., None], k[:, None])
             mask = mask.expand(last - first, queries.count, keys.count)
             if own is not None:
                 mask = mask & own[first:last, None]
             masks.append(mask)
-        if not any(bool(mask.any()) for mask in masks):
-            return None
-        if all(bool(mask.all()) for mask in masks):
-            return Part(queries, keys, None)
-        pattern = masks[0][:1]
-        alike = all(bool((mask == pattern).all()) for mask in masks)
-        return Part(queries, keys, pattern.clone() if alike else torch.cat(masks))
+        mask = torch.cat(masks)
+        changes = (mask[1:] != mask[:-1]).flatten(1).any(1).nonzero().flatten() + 1
+        if len(changes) > mask.shape[0] // 4:
+            return [Part(queries, keys, _narrow(mask))]
+        ends = [0, *changes.tolist(), queries.tiles]
+        return [
+            Part(queries.part(a, b), keys.part(a, b), _narrow(mask[a : a + 1]))
+            for a, b in pairwise(ends)
+            if bool(mask[a].any())
+        ]
+
+    def allowed(self, queries: Run, keys: Run, allowed: Allowed) -> Tensor:
+        """Return the mask [tiles, r, c] of tiles in the grid's own indices."""
+        q, k = self._move(queries, self.q_start).index(), self._move(keys, self.k_start).index()
+        mask = allowed((self.q_offset + q)[..., None], k[:, None])
+        return mask.expand(queries.tiles, queries.count, keys.count)
+
+    def positions(self, keys: Tensor) -> Tensor:
+        """Return the positions of key indices."""
+        return self.k_start + keys * self.step
 
     def _move(self, run, start: int):  # noqa: ANN001, ANN202 - Run to Run, Gathered to Gathered
         if isinstance(run, Gathered):
@@ -206,6 +221,13 @@ class Grid:
             run.count,
             run.step * self.step,
         )
+
+
+def _narrow(mask: Tensor) -> Tensor | None:
+    """Return a mask [n, r, c] as small as it goes: None where all is allowed, one row for all."""
+    if bool(mask.all()):
+        return None
+    return (mask[:, :1] if bool((mask == mask[:, :1]).all()) else mask).clone()
 
 
 def tiles_of(touched: Tensor, allowed: Allowed, grid: Grid, block: int, rows: int) -> list[Part]:
@@ -235,7 +257,7 @@ class _Cut:
             for i in range(count)
         ]
         self.lists = {row: found for row, found in enumerate(lists) if found}
-        self.found: list[Part | None] = []
+        self.found: list[Part] = []
 
     def parts(self) -> list[Part]:
         """Return the parts, the largest first."""
@@ -246,14 +268,36 @@ class _Cut:
         self._shared_columns()
         self._bands()
         self._rest()
-        parts = [part for part in self.found if part is not None]
-        return sorted(parts, key=lambda part: -part.queries.tiles * part.queries.count)
+        return sorted(self.found, key=lambda part: -part.queries.tiles * part.queries.count)
 
     def _wide_rows(self) -> None:
-        """Rows that read much more than the others: each run of them is one dense product."""
+        """Queries that read much more than the others: each run of them is one dense product.
+
+        They are found strip by strip, because a few global queries do not widen their block.
+        """
         sizes = sorted(map(len, self.lists.values()))
         wide = max(4 * sizes[len(sizes) // 2], 8)
-        self._dense([row for row, found in self.lists.items() if len(found) >= wide])
+        for row in [row for row, found in self.lists.items() if len(found) >= wide]:
+            strips = self._strips(row)
+            for alike in (
+                [first for first, found in strips.items() if len(found) >= wide],
+                [first for first, found in strips.items() if 0 < len(found) < wide],
+            ):
+                for low, high in _runs([first // STRIP for first in alike]):
+                    read = set().union(*(strips[i * STRIP] for i in range(low, high)))
+                    end = min(high * STRIP, (row + 1) * self.height, self.grid.queries)
+                    self._hulls(low * STRIP, end, read)
+            del self.lists[row]
+
+    def _strips(self, row: int) -> dict[int, set[int]]:
+        """Return which block columns the strips of a row read, by their first query."""
+        columns = sorted(self.lists[row])
+        first, last = row * self.height, min((row + 1) * self.height, self.grid.queries)
+        strips = {}
+        for low in range(first, last, STRIP):
+            queries = Run(low, 1, 0, min(STRIP, last - low))
+            strips[low] = {c for c in columns if bool(self._seen(queries, c).any())}
+        return strips
 
     def _ends(self) -> None:
         """A last row that is not full, and a row that reads a key block that is not."""
@@ -261,34 +305,34 @@ class _Cut:
             self._dense([row for row in self.lists if (row + 1) * self.height > self.grid.queries])
 
     def _shared_columns(self) -> None:
-        """Key blocks that most rows read: one list of keys for all."""
+        """Keys that most queries read: one list of keys for all rows."""
         if len(self.lists) < 4:  # noqa: PLR2004
             return
-        counts = torch.zeros(self._columns(), dtype=torch.long)
+        counts = torch.zeros(-(-self.grid.keys // self.block), dtype=torch.long)
         for found in self.lists.values():
             counts[list(found)] += 1
-        shared = set((counts * 4 >= 3 * len(self.lists)).nonzero().flatten().tolist())
-        if not shared:
+        shared = (counts * 4 >= 3 * len(self.lists)).nonzero().flatten().tolist()
+        runs = _runs(sorted(self.lists))
+        keys: list[int] = []
+        left: dict[int, set[int]] = {row: set() for row in self.lists}
+        for column in shared:
+            seen = {row: self._seen(self._row(row), column) for row in self.lists}
+            share = torch.cat(list(seen.values())).double().mean(0)
+            common = share >= share.max() / 2
+            keys += (column * self.block + common.nonzero().flatten()).tolist()
+            for row, mask in seen.items():
+                if bool(mask[:, ~common].any()):
+                    left[row].add(column)
+        if not keys:
             return
-        keys = self._used(sorted(shared))
-        for first, last in _runs(sorted(self.lists)):
-            self._rows_on_keys(first, last, keys)
-        self._take(dict.fromkeys(self.lists, shared))
-
-    def _used(self, columns: list[int]) -> list[Run] | Gathered:
-        """Return the keys of these block columns that some row may see, as runs."""
-        seen: list[int] = []
-        rows = torch.cat([self._positions(row) for row in sorted(self.lists)])
-        for column in columns:
-            keys = torch.arange(column * self.block, self._end(column))
-            positions = self.grid.k_start + keys * self.grid.step
-            used = torch.zeros(len(keys), dtype=torch.bool)
-            for some in rows.split(4096):
-                used |= (
-                    self.allowed(some[:, None], positions[None]).expand(len(some), len(keys)).any(0)
-                )
-            seen += keys[used].tolist()
-        return _regular(seen)
+        for first, last in runs:
+            self._rows_on_keys(first, last, _regular(keys))
+        self.lists = {
+            row: kept
+            for row, found in self.lists.items()
+            if (kept := (found - set(shared)) | left[row])
+        }
+        self.allowed = _less(self.allowed, self.grid.positions(torch.tensor(keys)))
 
     def _rows_on_keys(self, first: int, last: int, keys: list[Run] | Gathered) -> None:
         """Rows first to last - 1 on the same keys."""
@@ -362,12 +406,15 @@ class _Cut:
         """Each run of rows on all the keys that one of them reads."""
         for first, last in _runs(sorted(rows)):
             read = set().union(*(self.lists[row] for row in range(first, last)))
-            low, high = first * self.height, min(last * self.height, self.grid.queries)
-            for column, end in _runs(sorted(read)):
-                keys = Run(column * self.block, 1, 0, self._end(end - 1) - column * self.block)
-                self._emit(Run(low, 1, high - low, high - low), keys)
+            self._hulls(first * self.height, min(last * self.height, self.grid.queries), read)
         for row in rows:
             del self.lists[row]
+
+    def _hulls(self, low: int, high: int, read: set[int]) -> None:
+        """Queries low to high - 1 on each run of these block columns."""
+        for column, end in _runs(sorted(read)):
+            keys = Run(column * self.block, 1, 0, self._end(end - 1) - column * self.block)
+            self._emit(Run(low, 1, high - low, high - low), keys)
 
     def _take(self, taken: dict[int, set[int]]) -> None:
         self.lists = {
@@ -377,17 +424,24 @@ class _Cut:
         }
 
     def _emit(self, queries: Run, keys: Run | Gathered, own: Tensor | None = None) -> None:
-        self.found.append(self.grid.part(queries, keys, self.allowed, own))
-
-    def _columns(self) -> int:
-        return -(-self.grid.keys // self.block)
+        self.found += self.grid.parts(queries, keys, self.allowed, own)
 
     def _end(self, column: int) -> int:
         return min((column + 1) * self.block, self.grid.keys)
 
-    def _positions(self, row: int) -> Tensor:
-        index = torch.arange(row * self.height, min((row + 1) * self.height, self.grid.queries))
-        return self.grid.q_offset + self.grid.q_start + index * self.grid.step
+    def _row(self, row: int) -> Run:
+        low, high = row * self.height, min((row + 1) * self.height, self.grid.queries)
+        return Run(low, 1, 0, high - low)
+
+    def _seen(self, queries: Run, column: int) -> Tensor:
+        """Return which keys of a block column the queries may see: bool [r, keys]."""
+        keys = Run(column * self.block, 1, 0, self._end(column) - column * self.block)
+        return self.grid.allowed(queries, keys, self.allowed)[0]
+
+
+def _less(allowed: Allowed, positions: Tensor) -> Allowed:
+    """Return the predicate without the keys at these positions."""
+    return lambda q, k: allowed(q, k) & ~torch.isin(k, positions)
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:

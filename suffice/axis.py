@@ -8,6 +8,8 @@ so a value written by a user is found, printed and stored like the built-in ones
 from __future__ import annotations
 
 import dataclasses
+import json
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from suffice.errors import ConfigError, unknown
@@ -21,6 +23,8 @@ class Axis:
 
     family: ClassVar[str] = ""
     table: ClassVar[dict[str, type[Axis]]] = {}
+    nested: ClassVar[dict[str, type[Axis]]] = {}
+    """Fields that hold a value of another family, and that family."""
 
     def __init_subclass__(cls, family: str | None = None) -> None:
         super().__init_subclass__()
@@ -44,6 +48,12 @@ class Axis:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        _ = self.text  # made here, so that a compiled graph only reads it
+
+    @cached_property
+    def text(self) -> str:
+        """The JSON form in one line: what an operator of a compiled graph can be given."""
+        return json.dumps(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as plain data: its class name and its fields."""
@@ -77,7 +87,7 @@ class Axis:
         ]
         if missing:
             raise ConfigError(f"a stored {name} needs {' and '.join(missing)}.")
-        return value(**{key: _value(cls, item) for key, item in given.items()})  # type: ignore[return-value]
+        return value(**{k: _value(value.nested.get(k, cls), v) for k, v in given.items()})  # type: ignore[return-value]
 
     @classmethod
     def samples(cls) -> tuple[Axis, ...]:

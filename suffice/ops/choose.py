@@ -9,13 +9,13 @@ import torch
 
 from suffice.cost import computed_pairs
 from suffice.errors import UnsupportedError, unknown
-from suffice.ops.blocked import BLOCKED
 from suffice.ops.folded import FOLDED
 from suffice.ops.fused import FUSED
 from suffice.ops.matmul import MATMUL
 from suffice.ops.op import Op
 from suffice.ops.problem import Problem
 from suffice.ops.reference import REFERENCE
+from suffice.ops.sparse.blocked import BLOCKED
 
 OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, MATMUL, REFERENCE)}
 

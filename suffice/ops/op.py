@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from suffice.kernels import FeatureMap
-
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 

@@ -1,4 +1,4 @@
-"""The specification: softmax attention in float64, as the formula says it.
+"""The specification: attention in float64, as the formula says it.
 
 Every other op must equal this one within rounding. It is written to be read, not to be fast.
 
@@ -10,13 +10,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from suffice.ops.op import Op, Parts, weighs_no_pairs
+from suffice.ops import features
+from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 
 
 def weights_of_rows(q: Tensor, k: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
     """Return the weights [B, H, T, S] in float64; a query that sees no key has weights 0."""
+    if not problem.kernel.weighs_pairs:
+        return features.weights(q.double(), k.double(), where, problem, parts.features)
     allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
     allowed = allowed.expand(q.shape[0], q.shape[1], problem.queries, problem.keys)
     scores = problem.scale * (q.double() @ _per_head(k, problem).transpose(-1, -2))
@@ -42,6 +45,9 @@ def _per_head(x: Tensor, problem: Problem) -> Tensor:
     return x.double().repeat_interleave(problem.group, dim=1)
 
 
-REFERENCE = Op(
-    "reference", "in float64 as the formula says, the specification", attend, weighs_no_pairs
-)
+def refuses(problem: Problem) -> list[str]:  # noqa: ARG001 - of nothing
+    """Refuse nothing."""
+    return []
+
+
+REFERENCE = Op("reference", "in float64 as the formula says, the specification", attend, refuses)

@@ -20,11 +20,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from suffice.ops import fused, sweep
-from suffice.ops.cut import BACKWARD, FORWARD, Cut, cut
+from suffice.ops import fused
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
-from suffice.ops.rows import Documents
+from suffice.ops.sparse import sweep
+from suffice.ops.sparse.cut import BACKWARD, FORWARD, Cut, cut
+from suffice.ops.sparse.rows import Documents
 from suffice.ops.where import Where
 from suffice.patterns import Pattern
 from suffice.positions import Position
@@ -69,14 +70,18 @@ def _numbers(where: Where) -> Tensor:
 
 
 def _text(value: Pattern | Position) -> str:
-    text = json.dumps(value.to_json())
     if not torch.compiler.is_compiling():
-        _known[text] = value
-    return text
+        _known[value.text] = value
+    return value.text
 
 
 def _value(family: type, text: str):  # noqa: ANN202 - a value of the family
     return _known.get(text) or family.from_json(json.loads(text))
+
+
+def _rows_first(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return an empty [B, H, T, D] that lies in memory as [B, T, H, D]."""
+    return x.transpose(1, 2).new_empty(x.transpose(1, 2).shape, dtype=dtype).transpose(1, 2)
 
 
 @torch.library.custom_op("suffice::blocked", mutates_args=())
@@ -104,18 +109,17 @@ def _attend(
     """
     call = _Call.of(q, k, v, valid, numbers, pattern, position, scale)
     q, exact = call.q, torch.promote_types(q.dtype, torch.float32)
-    out = torch.empty_like(q, dtype=exact)
-    total = q.new_empty(q.shape[:3], dtype=exact)
+    out, total = _rows_first(q, exact), q.new_empty(q.shape[:3], dtype=exact)
     for heads, _, cut_, one in call.sets(FORWARD):
         sweep.forward(one, cut_, out[:, heads], total[:, heads])
-    return call.put(out.to(q.dtype)), call.put(total)
+    return call.put(out.to(q.dtype)), call.put(total).contiguous()
 
 
 @_attend.register_fake
 def _(q, k, v, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
     del k, v, valid, numbers, pattern, position, scale
     exact = torch.promote_types(q.dtype, torch.float32)
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=exact)
+    return _rows_first(q, q.dtype), q.new_empty(q.shape[:3], dtype=exact)
 
 
 @torch.library.custom_op("suffice::blocked_backward", mutates_args=())
@@ -137,7 +141,7 @@ def _slopes(
     slope, out, total = map(call.take, (fused.dense_rows(slope), out, total))
     total = total.masked_fill(total == -torch.inf, 0.0)
     exact = torch.promote_types(q.dtype, torch.float32)
-    sums = [torch.zeros_like(x, dtype=exact) for x in (call.q, call.k, call.v)]
+    sums = [_rows_first(x, exact).zero_() for x in (call.q, call.k, call.v)]
     for heads, groups, cut_, one in call.sets(BACKWARD):
         into = (sums[0][:, heads], sums[1][:, groups], sums[2][:, groups])
         sweep.backward(one, cut_, slope[:, heads], out[:, heads], total[:, heads], into)
@@ -148,7 +152,7 @@ def _slopes(
 @_slopes.register_fake
 def _(slope, q, k, v, out, total, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
     del slope, out, total, valid, numbers, pattern, position, scale
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return tuple(_rows_first(x, q.dtype) for x in (q, k, v))
 
 
 def _keep(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
@@ -218,7 +222,7 @@ class _Call(NamedTuple):
         """Return what belongs to the rows as it belongs to the batch."""
         return x if self.documents is None else self.documents.put(x, *self.shape)
 
-    def sets(self, speeds: tuple[float, ...]) -> Iterator[tuple[slice, slice, Cut, sweep.Call]]:
+    def sets(self, speed: float) -> Iterator[tuple[slice, slice, Cut, sweep.Call]]:
         """Give heads of one pattern with a key head each: heads, key heads, tiles and tensors."""
         queries, keys = self.q.shape[2], self.k.shape[2]
         for pattern, heads, groups in _sets(self.pattern, self.q.shape[1], self.k.shape[1]):
@@ -231,7 +235,7 @@ class _Call(NamedTuple):
                 keys - queries,
                 self.scale,
             )
-            yield heads, groups, cut(pattern, queries, keys, speeds), one
+            yield heads, groups, cut(pattern, queries, keys, speed), one
 
     def _bias(self, heads: slice) -> sweep.Bias:
         def bias(q: Tensor, k: Tensor) -> Tensor:

@@ -18,13 +18,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from suffice.ops.tiles import Grid, Part, Run, tiles_of
+from suffice.ops.sparse.indices import Run
+from suffice.ops.sparse.part import Grid, Part
+from suffice.ops.sparse.tiles import tiles_of
 from suffice.patterns import And, Or, Pattern
 
 BLOCK = 64  # positions; the finest tile
-# speed of torch's CPU kernels by height of a tile, relative: benchmarks/crossover.py
-FORWARD = (1.0, 1.0, 1.35, 1.35)
-BACKWARD = (1.0, 1.3, 1.75, 1.85)
+TALL = 3  # blocks of queries of a tall tile; the kernel works on 64 queries at a time from 192 on
+FORWARD, BACKWARD = 1.35, 1.75  # speed of tall tiles, relative: benchmarks/blocked.py
 DENSE_KEYS = 1024  # keys of one residue; below, nothing is cut out of it
 
 
@@ -48,17 +49,17 @@ class Cut(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def cut(pattern: Pattern, queries: int, keys: int, speeds: tuple[float, ...] = FORWARD) -> Cut:
+def cut(pattern: Pattern, queries: int, keys: int, speed: float = FORWARD) -> Cut:
     """Return the tiles of a pattern whose heads are alike, the queries last among the keys.
 
     Args:
         pattern: what is allowed.
         queries: T.
         keys: S.
-        speeds: of tiles of 1, 2, ... blocks of queries, FORWARD or BACKWARD.
+        speed: of tall tiles, FORWARD or BACKWARD.
     """
     with torch.inference_mode(False), torch.device("cpu"):
-        parts = _parts(pattern, queries, keys, speeds)
+        parts = _parts(pattern, queries, keys, speed)
         covered = torch.zeros(queries, dtype=torch.bool)
         fresh = []
         for part in parts:
@@ -68,7 +69,7 @@ def cut(pattern: Pattern, queries: int, keys: int, speeds: tuple[float, ...] = F
         return Cut(tuple(parts), tuple(fresh), bool(covered.all()))
 
 
-def _parts(pattern: Pattern, queries: int, keys: int, speeds: tuple[float, ...]) -> list[Part]:
+def _parts(pattern: Pattern, queries: int, keys: int, speed: float) -> list[Part]:
     terms = _terms(pattern)
     near = [term for term in terms if term.spacing == 1]
     grid = Grid(0, 0, keys - queries, 1, queries, keys)
@@ -77,11 +78,11 @@ def _parts(pattern: Pattern, queries: int, keys: int, speeds: tuple[float, ...])
     if near:
         rest = reduce(or_, near)
         touched = rest.layout(queries, keys, BLOCK).touched > 0
-        parts += tiles_of(touched, rest.allowed, grid, BLOCK, _height(touched, speeds))
+        parts += _fastest(touched, rest.allowed, grid, speed)
         done.append(rest)
     for term in terms:
         if term.spacing > 1:
-            parts += _residues(term, _without(term, tuple(done)), grid, speeds)
+            parts += _residues(term, _without(term, tuple(done)), grid, speed)
             done.append(term)
     return parts
 
@@ -113,21 +114,23 @@ def _without(term: Pattern, done: tuple[Pattern, ...]) -> Callable[[Tensor, Tens
     return allowed
 
 
-def _height(touched: Tensor, speeds: tuple[float, ...]) -> int:
-    """Return how many blocks of queries make the fastest tiles."""
+def _fastest(
+    touched: Tensor, allowed: Callable[[Tensor, Tensor], Tensor], grid: Grid, speed: float
+) -> list[Part]:
+    """Return the tiles of low or of tall rows, whichever are expected to be faster."""
 
-    def cost(height: int) -> float:
-        rows = touched.split(height)
-        return sum(len(part) * int(part.any(0).sum()) for part in rows) / speeds[height - 1]
+    def cost(parts: list[Part]) -> float:
+        tall = TALL * BLOCK
+        return sum(p.pairs / (speed if p.queries.count >= tall else 1.0) for p in parts)
 
-    return min(range(1, len(speeds) + 1), key=cost)
+    return min((tiles_of(touched, allowed, grid, BLOCK, rows) for rows in (1, TALL)), key=cost)
 
 
 def _residues(
     term: Pattern,
     allowed: Callable[[Tensor, Tensor], Tensor],
     whole: Grid,
-    speeds: tuple[float, ...],
+    speed: float,
 ) -> list[Part]:
     """Return the parts of a term that relates positions of one residue only."""
     step = term.spacing
@@ -148,7 +151,7 @@ def _residues(
         for residue in residues:
             grid = Grid(residue + ahead, residue, whole.q_offset, step, rows, columns)
             touched = _touched(allowed, grid)
-            parts += tiles_of(touched, allowed, grid, BLOCK, _height(touched, speeds))
+            parts += _fastest(touched, allowed, grid, speed)
     return parts
 
 

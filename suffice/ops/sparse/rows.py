@@ -45,8 +45,10 @@ class Documents:
         return cls(index, valid)
 
     def take(self, x: Tensor) -> Tensor:
-        """Return x [B, H, T, ...] as [N, H, L, ...]; a copy."""
-        return x.transpose(1, 2).flatten(0, 1)[self.index].transpose(1, 2)
+        """Return x [B, H, T, ...] as [N, H, L, ...], 0 behind the ends; a copy."""
+        taken = x.transpose(1, 2).flatten(0, 1)[self.index]
+        behind = ~self.valid.view(*self.valid.shape, *[1] * (taken.dim() - 2))
+        return taken.masked_fill_(behind, 0.0).transpose(1, 2)
 
     def put(self, x: Tensor, batch: int, length: int) -> Tensor:
         """Return x [N, H, L, ...] as [batch, H, length, ...], 0 where no document has a token."""

@@ -1,0 +1,50 @@
+"""Weights of a kernel of features: the formula pair by pair, and the division every op shares.
+
+Letters: B batch, H query heads, G key/value heads, T queries, S keys, F features.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from suffice.kernels import FeatureMap
+from suffice.ops.problem import Problem
+from suffice.ops.where import Where
+
+
+def divisor(totals: Tensor, floor: float) -> Tensor:
+    """Return what sums of weights are divided by.
+
+    Positive features: the sum itself, but at least the least number whose neighbours are as dense
+    as those of larger ones; 1 where the sum is 0, because there is nothing to divide. Features of
+    both signs: a magnitude of `floor` at least, the sign kept.
+
+    Args:
+        totals: sums of weights, of any shape.
+        floor: of the feature map.
+    """
+    if floor:
+        return torch.where(totals < 0.0, totals.clamp(max=-floor), totals.clamp(min=floor))
+    numbers = torch.finfo(totals.dtype)
+    return totals.clamp(min=numbers.tiny / numbers.eps).masked_fill(totals == 0.0, 1.0)
+
+
+def weights(q: Tensor, k: Tensor, where: Where, problem: Problem, features: FeatureMap) -> Tensor:
+    """Return phi(q_t) . phi(k_s) over its sum: [B, H, T, S] in the dtype of the features.
+
+    The heads that share keys are folded into the rows of one product. The logarithms of the keys
+    are taken relative to the largest one a query sees.
+    """
+    phi_q, (phi_k, logs) = features.queries(q), features.keys(k)
+    batch, heads, queries, keys = *q.shape[:3], k.shape[2]
+    rows = phi_q.reshape(batch, k.shape[1], -1, phi_q.shape[-1])
+    products = (rows @ phi_k.transpose(-1, -2)).view(batch, heads, queries, keys)
+    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
+    if logs is not None and products.numel():
+        logs = logs.repeat_interleave(problem.group, dim=1)[:, :, None]
+        logs = logs.expand_as(products).masked_fill(~allowed, -torch.inf)
+        peak = logs.amax(dim=-1, keepdim=True)
+        products = products * (logs - peak.masked_fill(peak == -torch.inf, 0.0)).exp()
+    products = products.masked_fill(~allowed, 0.0)
+    return products / divisor(products.sum(dim=-1, keepdim=True), features.floor)

@@ -1,0 +1,141 @@
+"""Tiles: views and gathers of indices, and every allowed pair in exactly one tile."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice.ops.sparse.cut import BACKWARD, FORWARD, cut
+from suffice.ops.sparse.indices import FEW, Gathered, Run
+from suffice.patterns import (
+    Block,
+    Causal,
+    Dilated,
+    Fixed,
+    Full,
+    Global,
+    Random,
+    Strided,
+    Window,
+)
+from suffice.testing import assert_close, normal
+
+RUNS = [
+    Run(3, 1, 0, 5),
+    Run(0, 4, 6, 6),
+    Run(1, 5, 3, 7),  # tiles overlap
+    Run(0, 3, 4, 5),  # the last shift is shorter
+    Run(2, 4, 0, 6),  # the same indices for every tile
+    Run(1, 4, 1, 5, 4),  # residues
+    Run(0, 3, 8, 4, 4),  # tiles of one residue that overlap
+    Gathered(torch.tensor([[0, 16], [8, 0], [3, 19]]), 5),
+    Gathered(torch.tensor([[0, 16], [0, 20]]), FEW),
+]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=repr)
+def test_a_view_holds_the_indices(run):
+    x = normal(2, 3, 30, 2, seed=1)
+    want = x[:, :, run.index()]
+    assert_close(run.view(x), want, "exact")
+    apart = x.transpose(1, 2).contiguous().transpose(1, 2)[:, 1:]
+    assert_close(run.view(apart), want[:, 1:], "exact")
+    assert run.index().shape == (run.tiles, run.count)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=repr)
+def test_adding_is_the_transpose_of_viewing(run):
+    tiles = normal(2, 3, run.tiles, run.count, 2, seed=2)
+    total = normal(2, 3, 30, 2, seed=3)
+    want = total.index_add(2, run.index().flatten(), tiles.flatten(2, 3))
+    run.add(total, tiles)
+    assert_close(total, want)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=repr)
+def test_some_tiles_of_a_run(run):
+    last = run.tiles
+    assert torch.equal(run.part(last - 1, last).index(), run.index()[last - 1 :])
+
+
+PATTERNS = [
+    Window(5) & Causal(),
+    Window(70) & Causal(),
+    Window(33),
+    Window(20) | Global(3),
+    (Window(20) | Global(70)) & Causal(),
+    Dilated(9, 3),
+    Dilated(40, 2) & Causal(),
+    Strided(7) & Causal(),
+    (Window(16) | Strided(16)) & Causal(),
+    Strided(4) | Strided(6) | Window(4),
+    (Block(64) | Fixed(64)) & Causal(),
+    (Block(32) | Fixed(32, 5)) & Causal(),
+    Fixed(9, 2),
+    Block(16, Window(2) | Random(2, length=40) | Global(1)),
+    Block(64, Random(3)),
+    Random(3),
+    Global(1),
+    Global(1) & Window(3),
+    Causal(),
+    Full(),
+]
+
+
+def computed(parts, queries: int, keys: int) -> torch.Tensor:
+    """How often each pair is computed."""
+    count = torch.zeros(queries, keys, dtype=torch.long)
+    for part in parts:
+        q, k = part.queries.index()[..., None], part.keys.index()[:, None]
+        shape = (part.queries.tiles, part.queries.count, part.keys.count)
+        seen = torch.ones(shape, dtype=torch.bool)
+        if part.allowed is not None:
+            seen = part.allowed.expand(shape)
+        count.index_put_((q.expand(shape)[seen], k.expand(shape)[seen]), torch.tensor(1), True)
+    return count
+
+
+@pytest.mark.parametrize("speed", [FORWARD, BACKWARD, 0.1, 100.0])
+@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+def test_every_allowed_pair_lies_in_exactly_one_tile(pattern, speed):
+    for queries, keys in ((1, 1), (9, 9), (64, 64), (65, 65), (300, 300), (130, 301), (577, 577)):
+        made = cut(pattern, queries, keys, speed)
+        want = pattern.mask(queries, keys).long()
+        assert torch.equal(computed(made.parts, queries, keys), want), (queries, keys)
+        covered = torch.zeros(queries, dtype=torch.bool)
+        for part, fresh in zip(made.parts, made.fresh, strict=True):
+            index = part.queries.index().flatten()
+            assert fresh == (not covered[index].any())
+            covered[index] = True
+        assert made.whole == bool(covered.all())
+
+
+def test_a_long_sequence_of_residues_is_cut_too():
+    pattern = Dilated(6, 2) & Causal()
+    made = cut(pattern, 2100, 2100)
+    assert torch.equal(computed(made.parts, 2100, 2100), pattern.mask(2100, 2100).long())
+    assert made.pairs < 2100 * 2100 / 8
+
+
+@pytest.mark.parametrize(
+    ("pattern", "share"),
+    [
+        (Window(256) & Causal(), 0.09),
+        (Window(257) | Global(16), 0.18),
+        ((Window(64) | Strided(64)) & Causal(), 0.06),
+        (Block(64, Window(2) | Global(2) | Random(3, length=64)), 0.19),
+        ((Block(64) | Fixed(64)) & Causal(), 0.05),
+    ],
+    ids=repr,
+)
+def test_little_more_than_the_pattern_is_computed(pattern, share):
+    made = cut(pattern, 4096, 4096)
+    assert made.pairs < share * 4096**2
+    assert len(made.parts) < 24
+
+
+def test_tiles_alike_share_a_mask():
+    parts = cut(Window(256) & Causal(), 4096, 4096).parts
+    assert max(len(part.allowed) for part in parts if part.allowed is not None) == 1
+    blocks = cut(Block(64, Window(2)), 4096, 4096).parts
+    assert all(part.allowed is None for part in blocks)

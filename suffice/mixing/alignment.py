@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, ShapeError, unknown
-from suffice.finite import finite
-from suffice.mixing.base import Mixing, Rows
-
-INITS = ("glorot", "identity", "orthogonal")
+from suffice.errors import ConfigError, ShapeError
+from suffice.mixing.base import Mixing
+from suffice.mixing.rows import Rows
+from suffice.mixing.start import SQUARE, check_start, start_square
+from suffice.mixing.value_map import ValueMap
 
 
 @dataclass(frozen=True)
@@ -55,21 +55,27 @@ class Alignment(Mixing):
         super().__post_init__()
         if self.length < 1:
             raise ConfigError(f"Alignment(length={self.length!r}): give the longest input, >= 1.")
-        if self.init not in INITS:
-            raise unknown("init of Alignment", self.init, INITS)
+        check_start("Alignment", self.init, SQUARE)
 
     @property
     def max_length(self) -> int:  # type: ignore[override]
         """The side of W_A, in tokens."""
         return self.length
 
-    def parameters(self, num_kv_heads: int) -> int:
+    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:  # noqa: ARG002
         """Count W_A and b."""
         maps = num_kv_heads if self.per_head else 1
         return maps * self.length * (self.length + self.bias)
 
-    def flops(self, keys: int, num_kv_heads: int, value_width: int) -> int:  # noqa: ARG002
-        """Count 2 S^2 W, shared or per head."""
+    def flops(
+        self,
+        keys: int,
+        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
+        value_width: int,
+        *,
+        causal: bool = False,  # noqa: ARG002 - the upper triangle is multiplied too
+    ) -> int:
+        """Count 2 S^2 W."""
         return 2 * keys * keys * value_width
 
     def build(
@@ -94,13 +100,8 @@ class Alignment(Mixing):
         )
 
 
-class AlignmentMap(nn.Module):
-    """W_A and b of one layer.
-
-    Shapes:
-        weight: [maps, length, length]; bias: [maps, length], maps = 1 (shared) or key/value heads.
-        k [B, G, S, D], v [B, G, S, E] -> k, v' of the same shapes
-    """
+class AlignmentMap(ValueMap):
+    """W_A [maps, length, length] and b [maps, length]."""
 
     def __init__(
         self,
@@ -111,99 +112,38 @@ class AlignmentMap(nn.Module):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
-        super().__init__()
         length = alignment.length
-        self.causal = causal
-        self.weight = nn.Parameter(torch.empty(maps, length, length, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty(maps, length, device=device, dtype=dtype))
-        if not alignment.bias:
-            self.register_parameter("bias", None)
-        self._start(alignment.init)
+        super().__init__(
+            (maps, length, length),
+            (maps, length) if alignment.bias else None,
+            causal=causal,
+            device=device,
+            dtype=dtype,
+        )
+        self.local = causal
+        start_square(self.weight, alignment.init, causal=causal)
 
-    @torch.no_grad()
-    def _start(self, init: str) -> None:
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-        for weight in self.weight:
-            if init == "identity":
-                nn.init.eye_(weight)
-            elif init == "orthogonal":
-                exact = torch.promote_types(weight.dtype, torch.float32)  # QR knows no half
-                drawn = torch.empty_like(weight, dtype=exact)
-                weight.copy_(nn.init.orthogonal_(drawn))
-            else:
-                nn.init.xavier_uniform_(weight)
-        if self.causal:
-            length = self.weight.shape[-1]
-            if init == "glorot":
-                terms = torch.arange(1, length + 1, device=self.weight.device)
-                self.weight.mul_((length / terms).sqrt()[:, None])
-            self.weight.tril_()
+    def used(self, weight: Tensor) -> Tensor:
+        """Return the lower triangle in a causal layer."""
+        return weight.tril() if self.causal else weight
 
-    def map_of(self, keys: int, rows: Rows) -> tuple[Tensor, Tensor | None]:
-        """Return W_A [1 or B, maps, S, S] and b [1 or B, maps, S, 1] for S keys of these rows."""
-        weight = self.weight.tril() if self.causal else self.weight
-        if rows.positions is None:
-            bias = None if self.bias is None else self.bias[None, :, :keys, None]
-            return weight[None, :, :keys, :keys], bias
-        at = rows.positions
-        weight = weight[:, at[:, :, None], at[:, None, :]].transpose(0, 1)
-        if rows.together is not None:
-            weight = weight * rows.together[:, None]
-        bias = None if self.bias is None else self.bias[:, at].transpose(0, 1)[..., None]
-        return weight, bias
-
-    def seen(self, keys: int, rows: Rows) -> Tensor:
-        """Return where position t may read position s: bool [1 or B, 1, S, S]."""
-        seen = torch.ones(1, 1, keys, keys, dtype=torch.bool, device=self.weight.device)
-        if self.causal:
-            seen = seen.tril()
-        return seen if rows.together is None else seen & rows.together[:, None]
-
-    def forward(self, k: Tensor, v: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return k and V' = W_A V + b; padded values are read as zero."""
-        batch, groups, keys, width = v.shape
-        maps, length = self.weight.shape[:2]
+    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        """Return W_A x; in packed rows each document reads W_A from its first row."""
+        keys, length = x.shape[2], self.weight.shape[-1]
         if keys > length:
             raise ShapeError(
                 f"{keys} keys are more than the {length} this Alignment was built for; give at "
                 f"most {length}, or extend the layer: suffice.extend(layer, {keys})."
             )
-        if rows.valid is not None:
-            v = v.masked_fill(~rows.valid[:, None, :, None], 0.0)
-        weight, bias = self.map_of(keys, rows)
-        # one map for all: the heads are features of one wide head, and no copy is made
-        heads = v if maps > 1 else v.transpose(1, 2).reshape(batch, 1, keys, groups * width)
-        hides = self.causal or rows.together is not None
-        if hides and not finite(v):
-            mixed = _spared(weight, bias, heads, self.seen(keys, rows))
-        else:
-            mixed = _product(weight, bias, heads)
-        if maps == 1:
-            mixed = mixed.view(batch, keys, groups, width).transpose(1, 2)
-        return k, mixed
+        if rows.documents is None:
+            return torch.matmul(weight[:, :keys, :keys], x)
+        at = rows.positions
+        together = rows.documents[:, :, None] == rows.documents[:, None, :]
+        weight = weight[:, at[:, :, None], at[:, None, :]].transpose(0, 1)
+        return torch.matmul(weight * together[:, None], x)
 
-    def extra_repr(self) -> str:
-        """Show the form in the printed module."""
-        maps, length = self.weight.shape[:2]
-        return f"length={length}, maps={maps}, bias={self.bias is not None}, causal={self.causal}"
-
-
-def _spared(weight: Tensor, bias: Tensor | None, heads: Tensor, seen: Tensor) -> Tensor:
-    """Return the product, NaN for exactly the positions that may read something non-finite."""
-    bad = ~heads.isfinite().all(dim=-1)  # [B, maps, S]
-    poisoned = (seen & bad[:, :, None]).any(dim=-1)[..., None]
-    mixed = _product(weight, bias, heads.masked_fill(bad[..., None], 0.0))
-    return mixed.masked_fill(poisoned, torch.nan)
-
-
-def _product(weight: Tensor, bias: Tensor | None, heads: Tensor) -> Tensor:
-    """Return weight @ heads + bias [B, maps, S, E]; one map for all is not copied."""
-    batch, maps, keys, width = heads.shape
-    weight = weight.expand(batch, maps, keys, keys).flatten(0, 1)
-    if bias is None:
-        mixed = torch.bmm(weight, heads.flatten(0, 1))
-    else:
-        bias = bias.expand(batch, maps, keys, width).flatten(0, 1)
-        mixed = torch.baddbmm(bias, weight, heads.flatten(0, 1))
-    return mixed.unflatten(0, (batch, maps))
+    def offset(self, keys: int, rows: Rows) -> Tensor:
+        """Return b of each position."""
+        if rows.documents is None:
+            return self.bias[:, :keys, None]
+        return self.bias[:, rows.positions].transpose(0, 1)[..., None]

@@ -6,27 +6,11 @@ Letters: B batch, S keys, G key/value heads, D and E head widths, R keys after t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from suffice.axis import Axis
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What a mixing must know about the rows of a batch; None where every row is simply 0..S-1.
-
-    Args:
-        valid: bool [B, S], True = real token.
-        positions: int [B, S], position of each token within its document, pads included.
-        together: bool [B, S, S], True where two positions belong to one document.
-    """
-
-    valid: Tensor | None = None
-    positions: Tensor | None = None
-    together: Tensor | None = None
 
 
 class Mixing(Axis, ABC, family="mixing"):
@@ -42,15 +26,15 @@ class Mixing(Axis, ABC, family="mixing"):
     """The longest key sequence, in tokens; None = any."""
 
     @abstractmethod
-    def parameters(self, num_kv_heads: int) -> int:
-        """Count the learned numbers."""
+    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
+        """Count the learned numbers of a layer, causal or not."""
 
     def reads(self, keys: int) -> int:
         """Return how many keys the kernel reads of S: S unless the mixing shortens the sequence."""
         return keys
 
     @abstractmethod
-    def flops(self, keys: int, num_kv_heads: int, value_width: int) -> int:
+    def flops(self, keys: int, num_kv_heads: int, value_width: int, *, causal: bool = False) -> int:
         """Count the FLOPs (2 per multiply-add) of mixing S keys; value_width = G * E."""
 
     @abstractmethod

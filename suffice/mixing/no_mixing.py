@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suffice.mixing.base import Mixing, Rows
+from suffice.mixing.base import Mixing
+from suffice.mixing.rows import Rows
 
 
 class Untouched(nn.Module):
@@ -27,11 +28,18 @@ class NoMixing(Mixing):
 
     mixes = False
 
-    def parameters(self, num_kv_heads: int) -> int:  # noqa: ARG002 - the mixing interface
+    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:  # noqa: ARG002
         """Count none."""
         return 0
 
-    def flops(self, keys: int, num_kv_heads: int, value_width: int) -> int:  # noqa: ARG002
+    def flops(
+        self,
+        keys: int,  # noqa: ARG002 - nothing is computed
+        num_kv_heads: int,  # noqa: ARG002
+        value_width: int,  # noqa: ARG002
+        *,
+        causal: bool = False,  # noqa: ARG002
+    ) -> int:
         """Count none."""
         return 0
 

@@ -32,6 +32,15 @@ class Full(Pattern):
         shape = torch.broadcast_shapes(q_positions.shape, k_positions.shape)
         return q_positions.new_ones((), dtype=torch.bool).expand(shape)
 
+    def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
+        """Return 2 everywhere."""
+        shape = torch.broadcast_shapes(q_first.shape, q_last.shape, k_first.shape, k_last.shape)
+        return torch.full(shape, 2, dtype=torch.int8, device=q_first.device)
+
+    def every(self, step: int, first: int) -> Pattern:  # noqa: ARG002 - no position matters
+        """Return Full."""
+        return self
+
     def pairs(self, queries: int, keys: int) -> int:
         """Count T * S pairs."""
         return queries * keys

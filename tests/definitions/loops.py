@@ -10,12 +10,15 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.autograd import gradcheck
+from torch.func import functional_call
 
 from suffice import Attention
 from suffice.testing import drawn
 
 Matrix = list[list[float]]
 See = Callable[[int, int], bool]
+Weigh = Callable[[list[float], list[float]], float]
 
 
 def everything(t: int, s: int) -> bool:
@@ -24,6 +27,16 @@ def everything(t: int, s: int) -> bool:
 
 def up_to_self(t: int, s: int) -> bool:
     return s <= t
+
+
+def causal(see: See) -> See:
+    return lambda t, s: s <= t and see(t, s)
+
+
+def visible(see: See, queries: int, keys: int) -> list[list[bool]]:
+    """The table of who sees whom; the queries stand last among the keys."""
+    past = keys - queries
+    return [[see(past + t, s) for s in range(keys)] for t in range(queries)]
 
 
 def built(spec, seed=5) -> Attention:
@@ -73,6 +86,25 @@ def head(q: Matrix, k: Matrix, v: Matrix, see: See, scale: float) -> Matrix:
     ]
 
 
+def weighted_head(
+    q: Matrix, k: Matrix, v: Matrix, see: See, weigh: Weigh, least: float = 0.0
+) -> Matrix:
+    """The mean of the values a query sees, each weighed by a kernel of its query and key.
+
+    least: the smallest magnitude the sum of the weights is taken for.
+    """
+    out = []
+    for t, query in enumerate(q):
+        seen = [s for s in range(len(k)) if see(t, s)]
+        shares = [weigh(query, k[s]) for s in seen]
+        total = math.fsum(shares)
+        total = math.copysign(max(abs(total), least), total)
+        pairs = list(zip(shares, seen, strict=True))
+        sums = [math.fsum(w * v[s][e] for w, s in pairs) for e in range(len(v[0]))]
+        out.append([number / total for number in sums] if seen else sums)
+    return out
+
+
 def joined(heads: list[Matrix]) -> Matrix:
     """The heads of each position side by side."""
     return [[number for part in parts for number in part] for parts in zip(*heads, strict=True)]
@@ -86,24 +118,68 @@ def attention(
     *,
     num_heads: int,
     head_dim: int,
-    see: See = everything,
+    see: See | list[See] = everything,
     num_kv_heads: int | None = None,
     scale: float | None = None,
+    weigh: Weigh | None = None,
+    least: float = 0.0,
 ) -> Matrix:
-    """Cut Q, K and V into heads, attend in each, join, and map by W_O."""
+    """Cut Q, K and V into heads, attend in each, join, and map by W_O.
+
+    see: one for all heads, or a list of one for each. weigh: a kernel in place of exp(scale q k).
+    """
     scale = 1 / math.sqrt(head_dim) if scale is None else scale
     group = num_heads // (num_kv_heads or num_heads)
-    heads = [
-        head(
-            columns(q, h, head_dim),
-            columns(k, h // group, head_dim),
-            columns(v, h // group, head_dim),
-            see,
-            scale,
-        )
-        for h in range(num_heads)
-    ]
+    sees = see if isinstance(see, list) else [see] * num_heads
+    heads = []
+    for h in range(num_heads):
+        parts = [columns(x, i, head_dim) for x, i in ((q, h), (k, h // group), (v, h // group))]
+        if weigh is None:
+            heads.append(head(*parts, sees[h], scale))
+        else:
+            heads.append(weighted_head(*parts, sees[h], weigh, least))
     return linear(joined(heads), layer.o_proj)
+
+
+def self_attention(
+    layer: Attention,
+    x: Matrix,
+    see: See | list[See] = everything,
+    *,
+    weigh: Weigh | None = None,
+    least: float = 0.0,
+) -> Matrix:
+    """The output for one row of a layer with maps for Q, K and V."""
+    spec = layer.spec
+    q, k, v = (linear(x, part) for part in (layer.q_proj, layer.k_proj, layer.v_proj))
+    return attention(
+        layer,
+        q,
+        k,
+        v,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=len(q[0]) // spec.num_heads,
+        see=see,
+        weigh=weigh,
+        least=least,
+    )
+
+
+def outputs(layer: Attention, x: torch.Tensor, see=everything, **kernel) -> torch.Tensor:
+    """`self_attention` of each row of a batch."""
+    return tensor([self_attention(layer, row, see, **kernel) for row in x.tolist()])
+
+
+def gradients_agree(layer: Attention, x: torch.Tensor) -> bool:
+    """Whether autograd gives the finite differences, for x and every parameter."""
+    names, values = zip(*layer.named_parameters(), strict=True)
+
+    def run(x, *parameters):
+        return functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
+
+    inputs = [t.detach().clone().requires_grad_() for t in (x, *values)]
+    return gradcheck(run, inputs, fast_mode=True)
 
 
 def tensor(batch: list[Matrix]) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from suffice.cost import computed_pairs
 from suffice.errors import UnsupportedError, unknown
+from suffice.ops.flex import FLEX
 from suffice.ops.folded import FOLDED
 from suffice.ops.fused import FUSED
 from suffice.ops.matmul import MATMUL
@@ -17,7 +18,7 @@ from suffice.ops.problem import Problem
 from suffice.ops.reference import REFERENCE
 from suffice.ops.sparse.blocked import BLOCKED
 
-OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, MATMUL, REFERENCE)}
+OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, FLEX, MATMUL, REFERENCE)}
 
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
@@ -54,6 +55,12 @@ def prefers_blocked(problem: Problem) -> bool:
     return share <= SPARSE_SHARE or (pairs > LONG_PAIRS and share <= LONG_SHARE)
 
 
+def prefers_flex(problem: Problem) -> bool:
+    """On CUDA every sparse pattern of a long sequence has its kernels."""
+    sparse = not problem.pattern.dense and problem.keys >= SPARSE_KEYS
+    return problem.device == "cuda" and sparse and problem.queries > FEW_QUERIES
+
+
 def computed_share(problem: Problem) -> float:
     """Return the share of the query-key pairs that lie in blocks the pattern touches."""
     pairs = problem.queries * problem.keys
@@ -64,6 +71,8 @@ def ranking(problem: Problem) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
     if prefers_folded(problem):
         return (FOLDED, FUSED, MATMUL)
+    if prefers_flex(problem):
+        return (FLEX, FUSED, MATMUL)
     if prefers_blocked(problem):
         return (BLOCKED, FUSED, MATMUL)
     if prefers_matmul(problem):
@@ -129,7 +138,7 @@ def _slower(op: Op, problem: Problem) -> str:
             f"{WIDE_KEYS.stop - 1} keys on a CPU; here {problem.head_dim} features, "
             f"{problem.keys} keys on {problem.device}"
         )
-    if op is BLOCKED:
+    if op in (BLOCKED, FLEX):
         return _not_sparse(problem)
     if op is FOLDED:
         return f"pays for at most {FEW_QUERIES} queries; here {problem.queries}"

@@ -30,6 +30,29 @@ def divisor(totals: Tensor, floor: float) -> Tensor:
     return totals.clamp(min=numbers.tiny / numbers.eps).masked_fill(totals == 0.0, 1.0)
 
 
+def divided(sums: Tensor, floor: float, value_dim: int) -> Tensor:
+    """Return weighted values over the sums of their weights.
+
+    Args:
+        sums: [..., columns], the first `value_dim` weighted values, the next one their weights.
+        floor: of the feature map.
+        value_dim: E.
+    """
+    return sums[..., :value_dim] / divisor(sums[..., value_dim : value_dim + 1], floor)
+
+
+def slope_of_divided(sums: Tensor, floor: float, gradient: Tensor) -> Tensor:
+    """Return the gradient of the sums of `divided`, given that of its result [..., E]."""
+    value_dim = gradient.shape[-1]
+    totals = sums[..., value_dim : value_dim + 1]
+    over = divisor(totals, floor)
+    slope = sums.new_zeros(sums.shape)
+    scaled = torch.mul(gradient, over.reciprocal(), out=slope[..., :value_dim])
+    moved = (scaled * sums[..., :value_dim]).sum(dim=-1, keepdim=True) / over
+    slope[..., value_dim : value_dim + 1] = moved.neg_().masked_fill_(over != totals, 0.0)
+    return slope
+
+
 def weights(q: Tensor, k: Tensor, where: Where, problem: Problem, features: FeatureMap) -> Tensor:
     """Return phi(q_t) . phi(k_s) over its sum: [B, H, T, S] in the dtype of the features.
 

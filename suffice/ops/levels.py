@@ -71,7 +71,9 @@ class Marks(NamedTuple):
         Of marks [N, B, G or 1, 1]: [N, N, B, G or 1].
         """
         worth = self.of(None).factor(self.of(slice(None), None))
-        return None if worth is None else worth[..., 0].permute(2, 3, 0, 1).tril().permute(2, 3, 0, 1)
+        return (
+            None if worth is None else worth[..., 0].permute(2, 3, 0, 1).tril().permute(2, 3, 0, 1)
+        )
 
 
 class Factors(NamedTuple):

@@ -41,9 +41,7 @@ def _attend(
     return out.to(q.dtype)
 
 
-def _softmax(
-    q: Tensor, k: Tensor, where: Where, problem: Problem
-) -> tuple[Tensor, Tensor | None]:
+def _softmax(q: Tensor, k: Tensor, where: Where, problem: Problem) -> tuple[Tensor, Tensor | None]:
     """Return weights [B, H, T, S], and which rows see no key and weigh nothing for that."""
     batch, heads, queries, _ = q.shape
     groups, keys, folded = batch * problem.num_kv_heads, problem.keys, problem.group * queries

@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 
 from suffice.kernels import FeatureMap
 from suffice.ops import running
-from suffice.ops.running import State, Stretch
+from suffice.ops.features import divided, slope_of_divided
+from suffice.ops.running import Cut, State, Stretch
 
 Span = tuple[int, int]
 
@@ -90,12 +91,23 @@ class Plan:
     def run(
         self, step: Step, stretch: Stretch, state: State | None
     ) -> tuple[Tensor | None, State | None]:
-        """Return the outputs [B, H, L, E] of a step's queries and the state after it."""
+        """Return the sums of a step's queries and the state after it."""
         if stretch.q is None:
             return None, running.add(stretch, state, self.features)
         if stretch.k is None:
-            return running.ask(stretch.q, state, self.features, self.value_dim), state
+            return running.ask(stretch.q, state, self.features), state
         return running.scan(stretch, state, self.features, chunk=step.chunk, last=step.last)
+
+    def cut(self, step: Step, stretch: Stretch, groups: int) -> Cut:
+        """Return how the queries of a step are cut."""
+        batch, _, length, _ = stretch.q.shape
+        chunk = step.chunk or length
+        return Cut(batch, groups, length // chunk, chunk)
+
+    def outputs(self, step: Step, stretch: Stretch, groups: int, sums: Tensor) -> Tensor:
+        """Return the outputs [B, H, L, E] of the sums of a step."""
+        out = divided(sums, self.features.floor, self.value_dim)
+        return self.cut(step, stretch, groups).together(out)
 
 
 def compose(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -104,8 +116,10 @@ def compose(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     for rows in plan.batches(q.shape[0]):
         state, parts = None, []
         for step in plan.steps:
-            out, state = plan.run(step, plan.stretch(step, rows, q, k, v), state)
-            parts += [] if out is None else [out]
+            stretch = plan.stretch(step, rows, q, k, v)
+            sums, state = plan.run(step, stretch, state)
+            if sums is not None:
+                parts.append(plan.outputs(step, stretch, k.shape[1], sums))
         outs.append(torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])
     return (torch.cat(outs) if len(outs) > 1 else outs[0]).to(q.dtype)
 
@@ -122,8 +136,10 @@ def forward(
         for step in plan.steps:
             if states is not None:
                 states.append(state)
-            out, state = plan.run(step, plan.stretch(step, rows, q, k, v), state)
-            if out is not None:
+            stretch = plan.stretch(step, rows, q, k, v)
+            sums, state = plan.run(step, stretch, state)
+            if sums is not None:
+                out = plan.outputs(step, stretch, k.shape[1], sums)
                 result[rows, :, slice(*step.queries)] = out
     return result
 
@@ -150,8 +166,14 @@ class Replay(torch.autograd.Function):
             to_state = None
             for step in reversed(plan.steps):
                 again = _Again(plan, step, plan.stretch(step, rows, q, k, v), states.pop(), learned)
-                ours = None if step.queries is None else gradient[rows, :, slice(*step.queries)]
-                parts, to_state, more = again.back(ours, to_state)
+                to_sums = None
+                if step.queries is not None:
+                    ours = gradient[rows, :, slice(*step.queries)]
+                    cut = plan.cut(step, again.stretch, k.shape[1])
+                    to_sums = slope_of_divided(
+                        again.sums.detach(), plan.features.floor, cut.apart(ours)
+                    )
+                parts, to_state, more = again.back(to_sums, to_state)
                 for slope, span, part in zip(slopes, step.spans, parts, strict=True):
                     if span is not None:
                         slope[rows, :, slice(*span)] = part
@@ -172,21 +194,22 @@ class _Again:
         learned: list[Tensor],
     ) -> None:
         self.inputs = [_leaf(x) for x in stretch[:3]]
-        self.sums = None if state is None else _leaf(state.sums)
+        self.stretch = stretch
+        self.before = None if state is None else _leaf(state.sums)
         self.learned = learned
         if state is not None:
-            state = State(self.sums, state.mark)
+            state = State(self.before, state.mark)
         with torch.enable_grad():
-            self.out, after = plan.run(step, Stretch(*self.inputs, *stretch[3:]), state)
+            self.sums, after = plan.run(step, Stretch(*self.inputs, *stretch[3:]), state)
         self.after = None if after is None else after.sums
 
     def back(
         self, gradient: Tensor | None, to_after: Tensor | None
     ) -> tuple[list[Tensor | None], Tensor | None, list[Tensor]]:
         """Return the gradients of q, k and v, of the state before, and of what is learned."""
-        pairs = [(self.out, gradient), (self.after, to_after)]
+        pairs = [(self.sums, gradient), (self.after, to_after)]
         pairs = [(out, slope) for out, slope in pairs if slope is not None]
-        sources = [*self.inputs, self.sums, *self.learned]
+        sources = [*self.inputs, self.before, *self.learned]
         asked = [x for x in sources if x is not None]
         outs, slopes = [out for out, _ in pairs], [slope.to(out.dtype) for out, slope in pairs]
         found = iter(torch.autograd.grad(outs, asked, slopes, materialize_grads=True))

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from suffice.kernels import FeatureMap
 from suffice.kernels.chunks import columns
-from suffice.ops.features import divisor
 from suffice.ops.levels import Factors, Keys, Marks, factors
 
 
@@ -115,17 +114,16 @@ def add(stretch: Stretch, before: State | None, features: FeatureMap) -> State:
     return State(_states(keys, before, cut, 1)[-1], keys.ends)
 
 
-def ask(q: Tensor, state: State, features: FeatureMap, value_dim: int) -> Tensor:
-    """Return the outputs [B, H, L, E] of queries that see all the keys of a state and no others."""
+def ask(q: Tensor, state: State, features: FeatureMap) -> Tensor:
+    """Return the sums [B G, rows, columns] of queries that see the keys of a state, no others."""
     cut = Cut(q.shape[0], state.sums.shape[1], 1, q.shape[2])
-    sums = torch.bmm(features.queries(cut.apart(q)), state.sums.flatten(0, 1))
-    return cut.together(_divide(sums, features, value_dim))
+    return torch.bmm(features.queries(cut.apart(q)), state.sums.flatten(0, 1))
 
 
 def scan(
     stretch: Stretch, before: State | None, features: FeatureMap, *, chunk: int, last: bool
 ) -> tuple[Tensor, State | None]:
-    """Return the outputs [B, H, L, E] of queries that see keys up to their own, and the state.
+    """Return the sums [N B G, rows, columns] of queries that see keys up to their own, the state.
 
     Args:
         stretch: the positions; `chunk` divides their number.
@@ -145,8 +143,7 @@ def scan(
     if first < cut.chunks:
         asked = states[: cut.chunks - first].flatten(0, 2)
         _ask_chunks(sums[first * cut.blocks :], phi[first * cut.blocks :], asked, keys, cut)
-    out = cut.together(_divide(sums, features, stretch.v.shape[3]))
-    return out, None if last else State(states[-1], keys.ends.of(slice(-1, None)))
+    return sums, None if last else State(states[-1], keys.ends.of(slice(-1, None)))
 
 
 def _ask_chunks(sums: Tensor, phi: Tensor, states: Tensor, keys: Read, cut: Cut) -> None:
@@ -216,9 +213,6 @@ def _states_at_once(added: Tensor, ends: Marks, before: State | None) -> Tensor:
     kept = ends.passed_on()
     if kept is None:
         return added.cumsum(0)
-    return torch.einsum("tnbg,nbgfc->tbgfc", kept.expand(-1, -1, -1, added.shape[2]).to(added.dtype), added)
-
-
-def _divide(sums: Tensor, features: FeatureMap, value_dim: int) -> Tensor:
-    """Return weighted values over sums of weights, from the columns that hold both."""
-    return sums[..., :value_dim] / divisor(sums[..., value_dim : value_dim + 1], features.floor)
+    return torch.einsum(
+        "tnbg,nbgfc->tbgfc", kept.expand(-1, -1, -1, added.shape[2]).to(added.dtype), added
+    )

@@ -142,4 +142,6 @@ def _spans(start: int, stop: int, positions: int) -> list[tuple[int, int]]:
     return [(a, min(a + positions, stop)) for a in range(start, stop, positions)]
 
 
-SCAN = Op("scan", "sums of features along the sequence, in time that grows with it", attend, refuses)
+SCAN = Op(
+    "scan", "sums of features along the sequence, in time that grows with it", attend, refuses
+)

@@ -30,6 +30,7 @@ class Alibi(Position):
     """
 
     biases = True
+    relative = True
 
     def bias(self, num_heads: int, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return -m_h * |q - k|, float64: [..., H, T, S]."""

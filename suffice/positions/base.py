@@ -19,6 +19,9 @@ class Position(Axis, family="position"):
     biases: bool = False
     """True if the position adds something to the products of queries and keys."""
 
+    relative: bool = False
+    """True if what it adds depends on the distance of query and key only."""
+
     def conflicts(self, head_dim: int) -> list[str]:  # noqa: ARG002 - most values fit any width
         """Return what is wrong with this head width, a sentence each."""
         return []

@@ -11,6 +11,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 from suffice.ops import linear as module
 from suffice.ops.linear import MANY, Linear, fast, linear
@@ -323,3 +324,12 @@ def test_gradients_of_a_batch_are_the_sum_of_its_rows():
     for part in x.split(3):
         ours(part).square().sum().backward()
     assert_close(ours.weight.grad, whole, n=12)
+
+
+@pytest.mark.skipif(not module.PRESENT, reason="no oneDNN product on this processor")
+def test_its_products_are_counted():
+    x, weight = torch.randn(512, 64), torch.randn(128, 64)
+    assert fast(512, 64, 128)
+    with FlopCounterMode(display=False) as counter:
+        linear(x, weight, None)
+    assert counter.get_total_flops() == 2 * 512 * 64 * 128

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from suffice.ops import fused
 from suffice.ops.op import Op, Parts
@@ -164,6 +165,24 @@ def _backward(ctx, slope, _):  # noqa: ANN001, ANN202 - torch's signature
     return *_slopes(slope, *ctx.saved_tensors, *ctx.settings), *[None] * 5
 
 
+def _flops(q, k, pattern: str, per_pair: int) -> int:  # noqa: ANN001 - shapes
+    """Count two products forward, five backward, for the pairs of the tiles."""
+    of_heads = _value(Pattern, pattern).of_heads(q[1])
+    speed = FORWARD if per_pair == 4 else BACKWARD  # noqa: PLR2004
+    pairs = sum(cut(one, q[2], k[2], speed).pairs for one in of_heads)
+    return per_pair * q[0] * pairs * q[3]
+
+
+@register_flop_formula(torch.ops.suffice.blocked)
+def _(*given, **_) -> int:  # noqa: ANN002, ANN003 - shapes, and what has none
+    return _flops(*given[:2], given[5], 4)
+
+
+@register_flop_formula(torch.ops.suffice.blocked_backward)
+def _(*given, **_) -> int:  # noqa: ANN002, ANN003
+    return _flops(*given[1:3], given[8], 10)
+
+
 torch.library.register_autograd("suffice::blocked", _backward, setup_context=_keep)
 
 
@@ -239,6 +258,9 @@ class _Call(NamedTuple):
 
     def _bias(self, heads: slice) -> sweep.Bias:
         def bias(q: Tensor, k: Tensor) -> Tensor:
+            if self.position.relative and bool((q - q[:, :1] == q[:1] - q[:1, :1]).all()):
+                same = (k - q[:, :1] == k[:1] - q[:1, :1]).all()
+                q, k = (q[:1], k[:1]) if bool(same) else (q, k)
             added = self.position.bias(self.q.shape[1], q[:, None, :, None], k[:, None, None, :])
             return added.transpose(0, 1)[heads]
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 import torch._dynamo.testing
+from torch.utils.flop_counter import FlopCounterMode
 
 from suffice import Attention, AttentionSpec, attend
 from suffice.errors import UnsupportedError
 from suffice.ops.sparse import sweep
+from suffice.ops.sparse.cut import BACKWARD, cut
 from suffice.patterns import Block, Causal, Full, Global, Pattern, PerHead, Random, Strided, Window
 from suffice.testing import assert_close, documents, drawn, normal, padded
 
@@ -179,3 +181,14 @@ def test_the_operator_keeps_torchs_rules():
             text = replace(AttentionSpec(d_model=8, num_heads=2), pattern=pattern)
             args = (q, k, v, *data, pattern.text, text.position.text, 0.3)
             torch.library.opcheck(torch.ops.suffice.blocked.default, args)
+
+
+def test_its_products_are_counted():
+    q, k, v = inputs(2, 4, 2, 200, 200)
+    pattern = Window(5) & Causal()
+    with FlopCounterMode(display=False) as counter:
+        out = attend(q, k, v, pattern=pattern, impl="blocked")
+    assert counter.get_total_flops() == 4 * 2 * 4 * 6 * cut(pattern, 200, 200).pairs
+    with FlopCounterMode(display=False) as counter:
+        out.sum().backward()
+    assert counter.get_total_flops() == 10 * 2 * 4 * 6 * cut(pattern, 200, 200, BACKWARD).pairs

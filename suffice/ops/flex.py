@@ -1,0 +1,140 @@
+"""Sparse softmax attention on CUDA through torch's FlexAttention, from the same block layout.
+
+The blocks a pattern touches become a BlockMask, the pattern's own predicate decides inside blocks
+that are touched in part, and biases of positions are added to the scores. Masks and the compiled
+kernel are made once and kept.
+
+Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from suffice.ops import fused
+from suffice.ops.op import Op, Parts
+from suffice.ops.problem import Problem
+from suffice.ops.where import Where
+from suffice.patterns import Pattern
+from suffice.positions import Position
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+SIDE = 128  # positions of a block, what the kernels of FlexAttention are built for
+LEAST_WIDTH = 16  # features of a head
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    where: Where,  # noqa: ARG001 - refused where data restrict
+    problem: Problem,
+    parts: Parts,  # noqa: ARG001 - refused while dropping
+) -> Tensor:
+    """Return the outputs [B, H, T, E]."""
+    biased = problem.position.biases
+    offset = problem.keys - problem.queries
+    return _kernel(q.device.type)(
+        q,
+        k,
+        v,
+        score_mod=_score(problem.position, problem.num_heads, offset) if biased else None,
+        block_mask=block_mask(
+            problem.pattern, problem.num_heads, problem.queries, problem.keys, q.device
+        ),
+        scale=problem.scale,
+        enable_gqa=problem.group > 1,
+    )
+
+
+def refuses(problem: Problem) -> list[str]:
+    """Refuse other devices, data that restrict the pattern, narrow heads and dropout."""
+    reasons = fused.refuses(problem)
+    if problem.device != "cuda":
+        reasons.append("FlexAttention is fast on CUDA only: elsewhere it computes every pair")
+    if not problem.plain:
+        reasons.append("its block mask would have to be built anew for the data of each batch")
+    if problem.head_dim < LEAST_WIDTH:
+        reasons.append(f"heads are narrower than {LEAST_WIDTH} features")
+    return reasons
+
+
+@lru_cache(maxsize=32)
+def block_mask(
+    pattern: Pattern, num_heads: int, queries: int, keys: int, device: torch.device
+) -> BlockMask:
+    """Return FlexAttention's form of a pattern, the queries last among the keys.
+
+    Args:
+        pattern: any.
+        num_heads: H.
+        queries: T.
+        keys: S.
+        device: where it is used.
+
+    Example:
+        >>> from suffice.patterns import Causal
+        >>> block_mask(Causal(), 1, 256, 256, torch.device("cpu")).sparsity()
+        25.0
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    by_head = pattern.of_heads(num_heads) if pattern.heads else (pattern,)
+    touched = torch.stack([one.layout(queries, keys, SIDE).touched for one in by_head])
+    some, every = _listed(touched == 1, device), _listed(touched == 2, device)  # noqa: PLR2004
+    return BlockMask.from_kv_blocks(
+        *some,
+        *every,
+        BLOCK_SIZE=SIDE,
+        mask_mod=_predicate(by_head, keys - queries),
+        seq_lengths=(queries, keys),
+    )
+
+
+def _listed(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return how many key blocks each row of blocks has, and which: [1, H, rows(, columns)]."""
+    count = blocks.sum(-1, dtype=torch.int32)
+    which = blocks.int().argsort(dim=-1, descending=True, stable=True).int()
+    return count[None].to(device), which[None].contiguous().to(device)
+
+
+def _predicate(by_head: tuple[Pattern, ...], offset: int) -> Callable[..., Tensor]:
+    """Return mask_mod: may query q of head h see key k."""
+
+    def allowed(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        del batch
+        if len(by_head) == 1:
+            return by_head[0].allowed(q + offset, k)
+        seen = [(head == i) & one.allowed(q + offset, k) for i, one in enumerate(by_head)]
+        return torch.stack(seen).any(0)
+
+    return allowed
+
+
+@lru_cache(maxsize=32)
+def _score(position: Position, num_heads: int, offset: int) -> Callable[..., Tensor]:
+    """Return score_mod: a scaled product with the position's bias."""
+
+    def biased(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        del batch
+        added = position.bias(num_heads, (q + offset)[..., None, None], k[..., None, None])
+        return score + added[..., 0, 0][head].to(score.dtype)
+
+    return biased
+
+
+@lru_cache(maxsize=2)
+def _kernel(device: str) -> Callable[..., Tensor]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False) if device == "cuda" else flex_attention
+
+
+FLEX = Op("flex", "FlexAttention over the blocks the pattern touches", attend, refuses)

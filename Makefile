@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: compare test bench format
+.PHONY: compare test bench bench-layers bench-mechanisms docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -12,8 +12,16 @@ compare: .venv/.ready
 test: .venv/.ready
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: .venv/.ready
+bench: bench-layers bench-mechanisms
+
+bench-layers: .venv/.ready
 	$(BIN)/python -m benchmarks.layers $(ARGS)
+
+bench-mechanisms: .venv/.peers
+	$(BIN)/python -m benchmarks.mechanisms $(ARGS)
+
+docs: .venv/.ready
+	$(BIN)/python -m docs.build
 
 format: .venv/.ready
 	$(BIN)/ruff check --fix-only .
@@ -22,4 +30,8 @@ format: .venv/.ready
 .venv/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	touch $@
+
+.venv/.peers: .venv/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,bench]"
 	touch $@

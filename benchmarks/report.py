@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import statistics
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from suffice.measure.machine import machine_facts, software_versions
 
 CONSOLE = Console(width=110)
+WIDE = Console(width=132)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +67,55 @@ def print_rows(title: str, rows: list[Row]) -> None:
             met,
         )
     CONSOLE.print(table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One row of a table whose rows measure different things, as text.
+
+    Args:
+        case: what was computed.
+        op: that computed it for us.
+        peer: against whom.
+        ours: our median.
+        theirs: the peer's.
+        value: what is held against the reach.
+        reach: what it should be.
+        standing: reached, MISSED, or why there is no figure.
+    """
+
+    case: str
+    op: str
+    peer: str
+    ours: str = ""
+    theirs: str = ""
+    value: str = ""
+    reach: str = ""
+    standing: str = ""
+
+    def told(self, standing: str, **columns: str) -> Outcome:
+        """Return the row with this standing and these columns."""
+        return replace(self, standing=standing, **columns)
+
+    @property
+    def failed(self) -> bool:
+        """True if a side computed something wrong."""
+        return "WRONG" in self.standing
+
+
+def print_outcomes(title: str, outcomes: Iterable[Outcome]) -> None:
+    """Print the rows; a complaint takes a line of its own below."""
+    table = Table(title=title, title_justify="left")
+    for column in ("case", "op", "peer", "ours", "peer's", "found", "reach", ""):
+        aligned = "left" if column in ("case", "op", "peer", "") else "right"
+        table.add_column(column, justify=aligned, overflow="fold")
+    notes = []
+    for row in outcomes:
+        short, _, note = row.standing.partition(": ")
+        if note:
+            notes.append(f"{row.case}, {row.peer}: {short}: {note}")
+        cells = (row.case, row.op, row.peer, row.ours, row.theirs, row.value, row.reach, short)
+        table.add_row(*map(escape, cells))
+    WIDE.print(table)
+    for note in notes:
+        WIDE.print(note, markup=False, highlight=False)

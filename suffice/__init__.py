@@ -1,7 +1,7 @@
 """Which attention is enough? Every mechanism behind one layer, measured side by side."""
 
 from suffice import masks
-from suffice.layers import Attention, extend, from_torch
+from suffice.layers import Attention, extend, from_torch, interpolate
 from suffice.ops import attend, weights
 from suffice.presets import preset
 from suffice.spec import AttentionSpec
@@ -15,6 +15,7 @@ __all__ = [
     "attend",
     "extend",
     "from_torch",
+    "interpolate",
     "masks",
     "preset",
     "weights",

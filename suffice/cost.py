@@ -7,11 +7,15 @@ work are not. A backward pass costs exactly twice the forward.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from suffice.errors import unknown
 from suffice.patterns import Pattern
+from suffice.patterns.pairs import residues
 
 if TYPE_CHECKING:
     from suffice.mixing import Mixing
@@ -50,12 +54,17 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     shapes = projections.shapes(widths)
     linear = sum(2 * rows[name] * i * o for name, (i, o) in shapes.items())
     read = mixing.reads(keys)
-    fixed = linear + mixing.flops(keys, spec.kv_heads, widths.kv)
-    per_pair = 4 * widths.q  # one multiply-add per feature of all heads, for scores and for values
+    causal = spec.pattern.causal
+    fixed = linear + mixing.flops(keys, spec.kv_heads, widths.kv, causal=causal)
+    of_heads = Counter(spec.pattern.of_heads(spec.num_heads)).items()
+    computed = sum(heads * computed_pairs(pattern, queries, read) for pattern, heads in of_heads)
+    visible = sum(heads * pattern.pairs(queries, read) for pattern, heads in of_heads)
+    per_pair = 4 * spec.head_width  # one multiply-add per feature, for scores and for values
     return Cost(
-        parameters=projections.parameters(widths, spec.bias) + mixing.parameters(spec.kv_heads),
-        flops=fixed + per_pair * computed_pairs(spec.pattern, queries, read),
-        visible_flops=fixed + per_pair * spec.pattern.pairs(queries, read),
+        parameters=projections.parameters(widths, spec.bias)
+        + mixing.parameters(spec.kv_heads, causal=causal),
+        flops=fixed + per_pair * computed,
+        visible_flops=fixed + per_pair * visible,
         state_numbers=widths.kv * len(_kept(projections, mixing)),
     )
 
@@ -68,9 +77,27 @@ def _kept(projections: Projections, mixing: Mixing) -> set[str]:
 
 
 def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:
-    """Count the pairs an op computes: all of a dense pattern, else the blocks it touches."""
+    """Count the pairs an op computes for one head, with those it masks afterwards.
+
+    All of a dense pattern, else whole blocks of BLOCK x BLOCK pairs: those the pattern touches. A
+    part of `|` whose pairs lie only at multiples of a spacing is computed in the order of residues,
+    so counted are the blocks it touches among the positions r, r + spacing, ... of each residue r.
+    Never more than all pairs.
+    """
     if pattern.dense:
         return queries * keys
+    terms = pattern.terms()
+    spaced = [term for term in terms if term.spacing > 1]
+    near = [term for term in terms if term.spacing == 1]
+    parts = Counter({(reduce(or_, near), queries, keys): 1} if near else {})
+    for term in spaced:
+        parts += residues(term, queries, keys)
+    total = sum(times * _in_blocks(*part) for part, times in parts.items())
+    return min(queries * keys, total)
+
+
+def _in_blocks(pattern: Pattern, queries: int, keys: int) -> int:
+    """Count the pairs of the blocks that a pattern touches."""
     touched = int((pattern.layout(queries, keys, BLOCK).touched > 0).sum())
     return min(queries * keys, touched * BLOCK * BLOCK)
 

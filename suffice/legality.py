@@ -13,7 +13,7 @@ from suffice.axis import Axis
 from suffice.fields import misfits
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
-from suffice.patterns import Pattern
+from suffice.patterns import Full, Pattern
 from suffice.positions import Position
 from suffice.projections import Projections
 
@@ -105,10 +105,48 @@ def slices_fit_input(spec: AttentionSpec) -> str | None:
     )
 
 
+def heads_fit_pattern(spec: AttentionSpec) -> str | None:
+    """A pattern whose heads differ is made for the layer's number of heads."""
+    if spec.pattern.heads in (None, spec.num_heads):
+        return None
+    return (
+        f"pattern={spec.pattern!r} is made for {spec.pattern.heads} heads, but "
+        f"num_heads={spec.num_heads}; give PerHead one pattern for each head, or change num_heads."
+    )
+
+
 def position_fits_width(spec: AttentionSpec) -> str | None:
     """Positions that turn features need a head width they can turn."""
     broken = spec.position.conflicts(spec.head_width)
     return " ".join(broken) or None
+
+
+def biases_have_pairs(spec: AttentionSpec) -> str | None:
+    """A bias of a pair of positions needs a key at a position, and a product to be added to."""
+    if not spec.position.biases:
+        return None
+    if not spec.mixing.keeps_keys:
+        return (
+            f"position={spec.position!r} weighs keys by where they stand, and "
+            f"{type(spec.mixing).__name__} sums keys of all positions; use NoPosition, or a mixing "
+            "that keeps keys."
+        )
+    if not spec.kernel.weighs_pairs:
+        return (
+            f"position={spec.position!r} adds to the product of each pair, and "
+            f"{type(spec.kernel).__name__} forms no such products; use Softmax, or Rope."
+        )
+    return None
+
+
+def sums_of_keys_hide_nothing(spec: AttentionSpec) -> str | None:
+    """Keys summed over the sequence stand nowhere, so every query sees all of them."""
+    if spec.mixing.keeps_keys or isinstance(spec.pattern, Full):
+        return None
+    return (
+        f"{type(spec.mixing).__name__} sums keys of all positions, so pattern={spec.pattern!r} "
+        "has no keys to choose from; use Full(), or a mixing that keeps keys."
+    )
 
 
 def declared(spec: AttentionSpec) -> str | None:
@@ -122,7 +160,10 @@ RULES: tuple[Rule, ...] = (
     heads_divide_width,
     kv_heads_divide_heads,
     slices_fit_input,
+    heads_fit_pattern,
     position_fits_width,
+    biases_have_pairs,
+    sums_of_keys_hide_nothing,
 )
 
 

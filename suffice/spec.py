@@ -104,7 +104,8 @@ class AttentionSpec:
     @property
     def max_length(self) -> int | None:
         """The longest sequence of keys in tokens; None = any."""
-        return self.mixing.max_length
+        longest = (self.mixing.max_length, self.pattern.max_length)
+        return min((n for n in longest if n is not None), default=None)
 
     def cost(self, length: int, memory_length: int | None = None) -> Cost:
         """Return what one sample costs in one forward.

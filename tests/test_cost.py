@@ -13,10 +13,20 @@ from suffice.cost import BLOCK, Cost, computed_pairs, paper_flops
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment
 from suffice.ops import OPS
-from suffice.patterns import Causal, Full, Pattern
+from suffice.patterns import (
+    Causal,
+    Dilated,
+    Full,
+    Global,
+    Pattern,
+    PerHead,
+    Strided,
+    Window,
+)
 from suffice.positions import Rope
 from suffice.presets import PRESETS, needs_length
 from suffice.projections import Efficient, Optimised, Standard
+from tests.acceptance.mechanisms import PRESET_KINDS
 
 D_MODEL, NUM_HEADS = 32, 4
 LENGTHS = (1, 7, 33, 64)
@@ -26,6 +36,13 @@ WIDE = 256  # features: with 64 positions the maps of a layer are above oneDNN's
 def spec_of(name, *, causal=False, d_model=D_MODEL, length=64) -> AttentionSpec:
     options = {"length": length} if needs_length(name) else {}
     return preset(name, d_model, NUM_HEADS, causal=causal, **options)
+
+
+KINDS = [
+    (name, causal)
+    for name, causal in PRESET_KINDS.values()
+    if spec_of(name, causal=causal).kernel.weighs_pairs
+]
 
 
 def fused_flops(q, k, v, *args, out_shape=None, **kwargs):
@@ -48,9 +65,8 @@ def counted(call) -> int:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize(("name", "causal"), KINDS)
 def test_flops_equal_an_execution(name, length, causal):
     spec = spec_of(name, causal=causal)
     want = 3 * spec.cost(length).flops
@@ -60,9 +76,8 @@ def test_flops_equal_an_execution(name, length, causal):
         assert counted(lambda layer=layer: layer(x)) == want
 
 
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize(("name", "causal"), KINDS)
 def test_backward_costs_exactly_twice(name, length, causal):
     spec = spec_of(name, causal=causal)
     layer = Attention(spec, impl="matmul")
@@ -80,7 +95,7 @@ def test_flops_above_the_threshold_of_the_fast_product(name):
 
 
 @pytest.mark.parametrize("lengths", [(1, 9), (7, 64), (64, 7), (33, 33)])
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name in PRESETS if spec_of(name).pattern.crosses])
 def test_cross_attention(name, lengths):
     queries, keys = lengths
     spec = spec_of(name)
@@ -158,6 +173,57 @@ def test_a_sparse_pattern_is_charged_by_the_blocks_it_touches(near):
     assert int((near.layout(300, 300, BLOCK).touched > 0).sum()) == blocks < 25
     assert computed_pairs(near, 300, 300) == blocks * BLOCK * BLOCK
     assert computed_pairs(Causal(), 300, 300) == computed_pairs(Full(), 300, 300) == 90_000
+
+
+def touched(see, queries, keys, side=BLOCK):
+    """Pairs of the blocks in which a pair is allowed, one by one."""
+    past = keys - queries
+    blocks = {
+        (t // side, s // side) for t in range(queries) for s in range(keys) if see(past + t, s)
+    }
+    return min(queries * keys, len(blocks) * side * side)
+
+
+@pytest.mark.parametrize("sizes", [(300, 300), (130, 300), (1, 300), (70, 40)], ids=str)
+@pytest.mark.parametrize("stride", [2, 3, 100, 1000])
+def test_a_strided_pattern_is_charged_residue_by_residue(stride, sizes):
+    """In the order of residues its pairs are neighbours."""
+    queries, keys = sizes
+    far = near = 0
+    for residue in range(stride):
+        rows = [t for t in range(keys - queries, keys) if t % stride == residue]
+        columns = range(residue, keys, stride)
+        far += touched(lambda t, s: True, len(rows), len(columns))
+        near += touched(lambda t, s: s <= t < s + 3, len(rows), len(columns))
+    assert computed_pairs(Strided(stride), queries, keys) == min(far, queries * keys)
+    causal = Dilated(3, stride) & Causal()
+    assert computed_pairs(causal, queries, keys) == min(near, queries * keys)
+
+
+def test_parts_of_a_union_are_charged_each_its_way():
+    window = touched(lambda t, s: abs(t - s) < 5, 300, 300)
+    both = touched(lambda t, s: abs(t - s) < 5 or s < 2 or t < 2, 300, 300)
+    alone = sum(
+        touched(lambda t, s: abs(t - s) < 2, len(part), len(part))
+        for residue in range(30)
+        for part in [range(residue, 300, 30)]
+    )
+    assert computed_pairs(Window(5) | Dilated(2, 30), 300, 300) == window + alone
+    assert computed_pairs(Dilated(2, 30) | Window(5) | Global(2), 300, 300) == both + alone
+    assert computed_pairs(Window(5) | Strided(2), 300, 300) == 90_000
+    assert computed_pairs((Window(5) | Dilated(2, 30)) & Full(), 300, 300) == window + alone
+
+
+def test_heads_that_differ_are_charged_each_its_own():
+    local = touched(lambda t, s: abs(t - s) < 9, 300, 300)
+    seen = sum(abs(t - s) < 9 for t in range(300) for s in range(300))
+    spec = AttentionSpec(
+        d_model=12, num_heads=4, head_dim=5, pattern=PerHead((Window(9), Full(), Causal(), Full()))
+    )
+    linear = 4 * 2 * 300 * 12 * 20
+    cost = spec.cost(300)
+    assert cost.flops == linear + 4 * 5 * (local + 3 * 90_000)
+    assert cost.visible_flops == linear + 4 * 5 * (seen + 2 * 90_000 + 300 * 301 // 2)
 
 
 STATES = {

@@ -12,7 +12,7 @@ from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.legality import RULES, SIZES, conflicts
 from suffice.mixing import Alignment, NoMixing
-from suffice.patterns import Causal, Full
+from suffice.patterns import Causal, Full, PerHead, Random
 from suffice.positions import NoPosition, Rope
 from suffice.projections import Efficient, Optimised, Standard
 
@@ -35,6 +35,13 @@ def test_derived_sizes():
     spec = spec_of(num_kv_heads=2, head_dim=5, d_memory=7, scale=2.0, mixing=Alignment(9))
     assert (spec.kv_heads, spec.head_width, spec.score_scale, spec.max_length) == (2, 5, 2.0, 9)
     assert (spec.widths.d_memory, spec.widths.q, spec.widths.kv) == (7, 20, 10)
+
+
+def test_the_longest_input_is_the_shortest_of_what_is_served():
+    assert spec_of(pattern=Random(2, length=7)).max_length == 7
+    assert spec_of(pattern=Random(2, length=7), mixing=Alignment(9)).max_length == 7
+    assert spec_of(pattern=Random(2, length=7) | Random(1, length=5)).max_length == 5
+    assert spec_of(pattern=Random(2)).max_length is None
 
 
 def test_a_spec_is_a_value():
@@ -75,8 +82,8 @@ def test_json_refusals():
         AttentionSpec.from_json({})
     with pytest.raises(ConfigError, match="a stored spec needs num_heads"):
         AttentionSpec.from_json({"d_model": 12})
-    with pytest.raises(ConfigError, match="unknown pattern 'Window'"):
-        AttentionSpec.from_json({"d_model": 12, "num_heads": 4, "pattern": {"name": "Window"}})
+    with pytest.raises(ConfigError, match="unknown pattern 'Windw'; did you mean 'Window'"):
+        AttentionSpec.from_json({"d_model": 12, "num_heads": 4, "pattern": {"name": "Windw"}})
     with pytest.raises(ConfigError, match="a mixing is stored as a dictionary"):
         AttentionSpec.from_json({"d_model": 12, "num_heads": 4, "mixing": None})
 
@@ -122,6 +129,10 @@ def test_json_that_is_no_dictionary(data):
             r"at most 12 columns, but num_kv_heads \* head_dim = 2 \* 7 = 14",
         ),
         ({"projections": Efficient(), "d_memory": 8}, "exactly 8 columns"),
+        (
+            {"pattern": PerHead((Full(), Causal())) & Causal()},
+            "made for 2 heads, but num_heads=4; give PerHead one pattern for each head, or change",
+        ),
         ({"position": Rope()}, "Rope turns features in pairs: head_dim=3 is odd; make it even"),
     ],
     ids=str,
@@ -171,6 +182,7 @@ def test_legal_edges():
     assert spec_of(projections=Efficient(), num_kv_heads=1, head_dim=12).widths.kv == 12
     assert spec_of(projections=Efficient(), head_dim=2, d_memory=8).widths.kv == 8
     assert spec_of(projections=Optimised(), num_kv_heads=2).widths.kv == 6
+    assert spec_of(pattern=PerHead((Full(), Causal()) * 2)).pattern.heads == 4
     assert spec_of(scale=-1.0).score_scale == -1.0
     assert spec_of(scale=0.0).score_scale == 0.0
 

@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from suffice.cli.mechanism import GROUPS, axes, group, sized, state
 from suffice.cli.prose import Description, describe, write
+from suffice.presets import PRESETS
 
-if TYPE_CHECKING:
-    from suffice import AttentionSpec
+D_MODEL, HEADS, LENGTH = 256, 4, 1024
+NUMBERS = ("parameters", "params", "FLOPs", "state")
 
-D_MODEL, HEADS, LENGTH = 256, 4, 256
+Columns = dict[str, list[str]]
 
 
 def list_mechanisms() -> None:
     """List the mechanisms: axes, cost beside standard, source."""
     console = Console(highlight=False)
-    lines = [_line(name) for name in _names()]
-    table = next((t for t in map(_table, _layouts(lines)) if _width(t) <= console.width), None)
-    table = table or _table(_layouts(lines)[-1])
-    Console(width=max(console.width, _width(table)), highlight=False).print(table)
+    lines = sorted(map(_line, PRESETS), key=lambda line: GROUPS.index(line.group))
+    layouts = _layouts(lines)
+    columns = next((c for c in layouts if _width(c) <= console.width), layouts[-1])
+    wide = Console(width=max(console.width, _width(columns)), highlight=False)
+    for number, name in enumerate(dict.fromkeys(line.group for line in lines)):
+        if number:
+            wide.print()
+        wide.print(name, style="bold", markup=False)
+        wide.print(_table(columns, [line.group == name for line in lines]))
+    console.print()
     write(
         console,
         f"Per layer at d_model {D_MODEL}, {HEADS} heads, {LENGTH} tokens; x: times what standard "
-        "needs; state: numbers kept per token when streaming.",
+        "needs; state: numbers kept when streaming, per past token unless fixed.",
     )
-
-
-def axes(spec: AttentionSpec) -> str:
-    """Name the axis values that differ from multi-head attention over every key."""
-    parts = [type(spec.projections).__name__]
-    if type(spec.pattern).__name__ != "Full":
-        parts.append(type(spec.pattern).__name__)
-    if spec.kv_heads != spec.num_heads:
-        parts.append(f"{spec.kv_heads} KV head{'s' if spec.kv_heads > 1 else ''}")
-    if spec.mixing.mixes:
-        parts.append(type(spec.mixing).__name__)
-    return ", ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +44,7 @@ class _Line:
     """One mechanism, every detail that some width has room for."""
 
     name: str
+    group: str
     axes: str
     parameters: tuple[str, str]
     flops: tuple[str, str]
@@ -56,32 +52,25 @@ class _Line:
     about: Description
 
 
-def _names() -> tuple[str, ...]:
-    from suffice.presets import PRESETS
-
-    return tuple(PRESETS)
-
-
 def _line(name: str) -> _Line:
-    from suffice.presets import PRESETS, needs_length, preset
-
-    base = preset("standard", D_MODEL, HEADS).cost(LENGTH)
-    options = {"length": LENGTH} if needs_length(name) else {}
-    spec = preset(name, D_MODEL, HEADS, **options)
+    base = sized("standard", D_MODEL, HEADS, length=LENGTH).cost(LENGTH)
+    spec = sized(name, D_MODEL, HEADS, length=LENGTH)
     cost = spec.cost(LENGTH)
     return _Line(
         name=name,
+        group=group(spec),
         axes=axes(spec),
         parameters=(f"{cost.parameters:,}", f"{cost.parameters / base.parameters:.2f}x"),
         flops=(f"{cost.flops / 1e6:.1f}M", f"{cost.flops / base.flops:.2f}x"),
-        state=str(cost.state_numbers),
+        state=state(cost),
         about=describe(PRESETS[name]),
     )
 
 
-def _layouts(lines: list[_Line]) -> list[dict[str, list[str]]]:
+def _layouts(lines: list[_Line]) -> list[Columns]:
     """Return the columns of ever narrower tables: detail goes, words stay whole."""
-    ends = {"mechanism": [line.name for line in lines], "axes": [line.axes for line in lines]}
+    names = {"mechanism": [line.name for line in lines]}
+    ends = {**names, "axes": [line.axes for line in lines]}
     counts = {
         "parameters": [f"{line.parameters[0]} ({line.parameters[1]})" for line in lines],
         "FLOPs": [f"{line.flops[0]} ({line.flops[1]})" for line in lines],
@@ -90,28 +79,37 @@ def _layouts(lines: list[_Line]) -> list[dict[str, list[str]]]:
         "params": [line.parameters[1] for line in lines],
         "FLOPs": [line.flops[1] for line in lines],
     }
-    state = {"state": [line.state for line in lines]}
-    brief = {**ends, **ratios, **state}
+    kept = {"state": [line.state for line in lines]}
+    number = {"source": [line.about.identifier for line in lines]}
     return [
-        {**ends, **counts, **state, "source": [line.about.source for line in lines]},
-        {**ends, **counts, **state, "source": [line.about.citation for line in lines]},
-        {**ends, **counts, **state, "source": [line.about.identifier for line in lines]},
-        {**brief, "source": [line.about.identifier for line in lines]},
-        brief,
-        {"mechanism": ends["mechanism"], **ratios},
+        {**ends, **counts, **kept, "source": [line.about.source for line in lines]},
+        {**ends, **counts, **kept, "source": [line.about.citation for line in lines]},
+        {**ends, **counts, **kept, **number},
+        {**ends, **ratios, **kept, **number},
+        {**ends, **ratios, **kept},
+        {**names, **ratios, **kept, **number},
+        {**names, **ratios, **kept},
+        {**names, **ratios},
     ]
 
 
-def _table(columns: dict[str, list[str]]) -> Table:
+def _table(columns: Columns, shown: list[bool] | None = None) -> Table:
+    """Return a table of the rows shown, its columns as wide as all rows need."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in columns:
-        numbers = name in ("parameters", "params", "FLOPs", "state")
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*map(Text, row))
+    for name, cells in columns.items():
+        table.add_column(
+            name,
+            justify="right" if name in NUMBERS else "left",
+            no_wrap=True,
+            min_width=max(map(len, [name, *cells])),
+        )
+    rows = list(zip(*columns.values(), strict=True))
+    for row, here in zip(rows, shown or [True] * len(rows), strict=True):
+        if here:
+            table.add_row(*map(Text, row))
     return table
 
 
-def _width(table: Table) -> int:
+def _width(columns: Columns) -> int:
     """Return the columns of the terminal that the table fills when nothing is cut."""
-    return Console(width=10_000).measure(table).maximum
+    return Console(width=10_000).measure(_table(columns)).maximum

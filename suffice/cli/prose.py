@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rich.console import Console
 
+ARGUMENT = re.compile(r" {4}\*{0,2}\w+: ")
 SECTION = re.compile(r"(Args|Shapes|Returns|Raises|Example|Cost|Source):")
 
 
@@ -18,11 +21,13 @@ class Description:
 
     Args:
         paragraphs: the prose, each in one line.
+        arguments: name and meaning of each in the section "Args".
         cost: the section "Cost".
         source: the section "Source".
     """
 
     paragraphs: tuple[str, ...]
+    arguments: tuple[tuple[str, str], ...]
     cost: str
     source: str
 
@@ -56,6 +61,7 @@ def describe(thing: object) -> Description:
             paragraphs.append(_join(block.splitlines()))
     return Description(
         paragraphs=tuple(filter(None, paragraphs)),
+        arguments=tuple(_arguments(sections.get("Args", []))),
         cost=_join(sections.get("Cost", [])),
         source=_join(sections.get("Source", [])).rstrip("."),
     )
@@ -79,6 +85,14 @@ def write(console: Console, text: str, *, first: str = "", rest: str = "") -> No
         break_on_hyphens=False,
     )
     console.print(filled or first.rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+
+def _arguments(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Return name and meaning of each argument: deeper lines go on with the one above."""
+    begins = [at for at, line in enumerate(lines) if ARGUMENT.match(line)]
+    for first, after in pairwise([*begins, len(lines)]):
+        name, _, told = _join(lines[first:after]).partition(": ")
+        yield name.lstrip("*"), told
 
 
 def _join(lines: list[str]) -> str:

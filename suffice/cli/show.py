@@ -1,14 +1,26 @@
-"""`suffice show`: one mechanism, its spec, its cost and which op runs."""
+"""`suffice show`: one mechanism, its spec, its cost, who sees whom and which op runs."""
 
 from __future__ import annotations
 
+import inspect
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from suffice.cli.drawn import print_drawing, write_pictures
+from suffice.cli.mechanism import axes, sized, state
+from suffice.cli.options import settings
+from suffice.cli.prose import describe, write
 from suffice.errors import ConfigError
+from suffice.layers import Attention
+from suffice.presets import PRESETS
+from suffice.view import expression
+
+if TYPE_CHECKING:
+    from suffice import AttentionSpec
 
 
 def show(
@@ -18,24 +30,44 @@ def show(
     length: Annotated[int, typer.Option(help="Tokens.")] = 64,
     batch: Annotated[int, typer.Option(help="Samples, for the choice of products.")] = 1,
     causal: Annotated[bool, typer.Option("--causal", help="No look-ahead.")] = False,
+    layer: Annotated[
+        int | None, typer.Option(help="Number of the layer from 0, where layers differ.")
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Another option of the mechanism, such as window=16."),
+    ] = None,
+    png: Annotated[Path | None, typer.Option(help="Draw into this .png file, too.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw into this .svg file, too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the spec as JSON only.")] = False,
 ) -> None:
-    """Show one mechanism: what it is, its spec, its counts and its op plan."""
-    from suffice.cli.list import axes
-    from suffice.cli.prose import describe, write
-    from suffice.layers import Attention
-    from suffice.presets import PRESETS, needs_length, preset
-
+    """Show one mechanism: what it is, its spec, its counts, who sees whom and its op plan."""
     if length < 1 or batch < 1:
         raise ConfigError(f"--length {length} --batch {batch}: give at least 1 of each.")
-    options = {"length": length} if mechanism in PRESETS and needs_length(mechanism) else {}
-    spec = preset(mechanism, d_model, heads, causal=causal, **options)
+    options = {"causal": causal, **settings(mechanism, given or []), **_layer(mechanism, layer)}
+    spec = sized(mechanism, d_model, heads, length=length, **options)
+    pictures = write_pictures(spec, length, mechanism, {"--png": png, "--svg": svg})
+    console = Console(highlight=False)
     if as_json:
         typer.echo(json.dumps(spec.to_json(), indent=1))
-        return
-    console = Console(highlight=False)
+        console = Console(highlight=False, stderr=True)
+    else:
+        base = sized("standard", d_model, heads, length=length, causal=causal)
+        _print(console, mechanism, spec, base, length, batch)
+    for path in pictures:
+        console.print(f"picture: {path}", markup=False, soft_wrap=True)
+
+
+def _print(
+    console: Console,
+    mechanism: str,
+    spec: AttentionSpec,
+    base: AttentionSpec,
+    length: int,
+    batch: int,
+) -> None:
+    """Print everything about a mechanism, beside standard attention of the same sizes."""
     about = describe(PRESETS[mechanism])
-    cost, base = spec.cost(length), preset("standard", d_model, heads, causal=causal).cost(length)
     console.print(f"{mechanism}: {axes(spec)}\n", style="bold", markup=False, soft_wrap=True)
     for paragraph in about.paragraphs:
         write(console, paragraph)
@@ -43,26 +75,46 @@ def show(
     write(console, about.cost, first="cost    ", rest=" " * 8)
     write(console, about.source, first="source  ", rest=" " * 8)
     console.print(f"\nspec (--json for {mechanism} as data)", markup=False, soft_wrap=True)
-    for name, value in _fields(spec).items():
-        write(console, value, first=f"  {name:<18}", rest=" " * 20)
+    _rows(console, _fields(spec))
     console.print(f"\none layer, one sample of {length} tokens")
-    counts = {
-        "parameters": f"{cost.parameters:,} ({cost.parameters / base.parameters:.2f}x standard)",
-        "FLOPs": f"{cost.flops:,} ({cost.flops / base.flops:.2f}x standard)",
-        "of visible pairs": f"{cost.visible_flops:,}",
-        "streaming state": f"{cost.state_numbers:,} numbers per token",
-    }
-    for name, told in counts.items():
-        write(console, told, first=f"  {name:<18}", rest=" " * 20)
+    _rows(console, _counts(spec, base, length))
+    console.print("\nwho sees whom\n")
+    print_drawing(console, spec, length)
     console.print(f"\nop plan for {batch} of {length} tokens")
     for line in Attention(spec, device="meta").eval().explain(length, batch=batch).splitlines():
         write(console, line, first="  ", rest="    ")
 
 
-def _fields(spec) -> dict[str, str]:
+def _rows(console: Console, told: dict[str, str]) -> None:
+    for name, value in told.items():
+        write(console, value, first=f"  {name:<18}", rest=" " * 20)
+
+
+def _layer(mechanism: str, layer: int | None) -> dict[str, int]:
+    """Return the option that names a layer, for a mechanism whose layers differ."""
+    if layer is None:
+        return {}
+    build = PRESETS.get(mechanism)
+    if build is not None and "layer" not in inspect.signature(build).parameters:
+        raise ConfigError(f"--layer {layer}: every layer of {mechanism} is the same; omit it.")
+    return {"layer": layer}
+
+
+def _counts(spec: AttentionSpec, base: AttentionSpec, length: int) -> dict[str, str]:
+    """Return what one layer costs."""
+    cost, plain = spec.cost(length), base.cost(length)
+    return {
+        "parameters": f"{cost.parameters:,} ({cost.parameters / plain.parameters:.2f}x standard)",
+        "FLOPs": f"{cost.flops:,} ({cost.flops / plain.flops:.2f}x standard)",
+        "of visible pairs": f"{cost.visible_flops:,}",
+        "streaming state": state(cost, " numbers per token", " numbers for any length"),
+    }
+
+
+def _fields(spec: AttentionSpec) -> dict[str, str]:
     """Return every field of a spec as it was decided, defaults filled in."""
     values = {
-        "pattern": spec.pattern,
+        "pattern": expression(spec.pattern),
         "projections": spec.projections,
         "mixing": spec.mixing,
         "kernel": spec.kernel,

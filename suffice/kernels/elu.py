@@ -62,4 +62,35 @@ class EluFeatures(FeatureMap):
 def _phi(x: Tensor) -> Tensor:
     """Return elu(x) + 1, precise where it is small: elu rounds near -1, e^x does not."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
-    return x.clamp(max=0.0).exp() + x.clamp(min=0.0)
+    if torch.compiler.is_compiling():
+        return torch.where(x > 0.0, x + 1.0, x.clamp(max=0.0).exp())
+    return _Phi.apply(x)
+
+
+class _Phi(torch.autograd.Function):
+    """elu(x) + 1, whose derivative is the smaller of itself and 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        """Return e^min(x, 0) + max(x, 0)."""
+        return x.clamp(max=0.0).exp_().add_(x.clamp(min=0.0))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # noqa: ANN001, ARG004 - torch's signature
+        """Keep the result."""
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:  # noqa: ANN001
+        """Return the gradient of x."""
+        (phi,) = ctx.saved_tensors
+        return gradient * phi.clamp(max=1.0)
+
+    @staticmethod
+    def jvp(ctx, tangent: Tensor) -> Tensor:  # noqa: ANN001
+        """Return the tangent of phi."""
+        (phi,) = ctx.saved_tensors
+        return tangent * phi.clamp(max=1.0)

@@ -59,7 +59,7 @@ class Plan:
             )
         check_margin(self.margin)
         for mechanism, heads in self.pairs:
-            self.recipe.spec(mechanism, heads)
+            self.recipe.specs(mechanism, heads)
 
     @property
     def pairs(self) -> list[tuple[str, int]]:

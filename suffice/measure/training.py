@@ -103,7 +103,8 @@ def train_cell(
         progress=progress,
     )
     cell = _score(plan, key, dataset, model, run)
-    facts = {"recipe": describe(recipe), "spec": recipe.spec(mechanism, num_heads).to_json()}
+    specs = [spec.to_json() for spec in recipe.specs(mechanism, num_heads)]
+    facts = {"recipe": describe(recipe), "specs": specs}
 
     def write() -> None:
         save_model(place.model, model, facts)

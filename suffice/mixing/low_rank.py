@@ -137,7 +137,9 @@ class LowRankMap(nn.Module):
                 f"most {length}, or resize the layer: suffice.interpolate(layer, {k.shape[2]})."
             )
         values = self.keys if self.values is None else self.values
-        return _sums(self.keys, k, rows), _sums(values, v, rows)
+        order = rows.order()
+        k, v = (rows.gathered(x.transpose(1, 2), order) for x in (k, v))
+        return _sums(self.keys, k), _sums(values, v)
 
     def extra_repr(self) -> str:
         """Show the form in the printed module."""
@@ -145,12 +147,10 @@ class LowRankMap(nn.Module):
         return f"rank={rank}, length={length}, maps={maps}, shared={self.values is None}"
 
 
-def _sums(weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
-    """Return weight [maps, R, S] times x [B, G, S, E]: [B, G, R, E]."""
-    groups = x.shape[1]
-    x = rows.gathered(x.transpose(1, 2))  # [B, S, G, E]
+def _sums(weight: Tensor, x: Tensor) -> Tensor:
+    """Return weight [maps, R, S] times x [B, S, G, E]: [B, G, R, E]."""
     weight = weight[..., : x.shape[1]]
     if len(weight) > 1:
         return torch.matmul(weight, x.transpose(1, 2))
     # one map for all: the heads are features of one wide head, and no copy is made
-    return torch.matmul(weight, x.flatten(2)).unflatten(-1, (groups, -1)).transpose(1, 2)
+    return torch.matmul(weight, x.flatten(2)).unflatten(-1, x.shape[2:]).transpose(1, 2)

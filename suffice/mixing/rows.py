@@ -6,7 +6,6 @@ Letters: B batch, S positions of a row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -26,39 +25,41 @@ class Rows:
     positions: Tensor | None = None
     documents: Tensor | None = None
 
-    def gathered(self, x: Tensor) -> Tensor:
-        """Return x [B, S, ...], the real tokens of each row first, in their order, then zeros."""
-        if self.valid is not None:
-            x = x.masked_fill(~self.valid.view(*self.valid.shape, *[1] * (x.dim() - 2)), 0)
-        return x if self._order is None else _picked(x, self._order)
+    def order(self) -> Tensor | None:
+        """Return the index [B, S] that brings real tokens to the front; None if they stand there.
 
-    def scattered(self, x: Tensor) -> Tensor:
-        """Return gathered x [B, S, ...] with every real token where it came from.
-
-        At padding stands what a neighbour holds.
+        It costs a sort, so a call asks once and hands it to the methods below.
         """
-        if self._order is None:
-            return x
-        return _picked(x, (self.valid.long().cumsum(dim=1) - 1).clamp(min=0))  # type: ignore[union-attr]
-
-    @property
-    def front(self) -> Rows:
-        """What holds for gathered rows; padding, last and zero, needs no mention."""
-        if self.documents is None or self.positions is None:
-            return Rows()
-        return Rows(
-            positions=self.gathered(self.positions), documents=self.gathered(self.documents)
-        )
-
-    @cached_property
-    def _order(self) -> Tensor | None:
-        """The index [B, S] that brings real tokens to the front; None if they stand there."""
         if self.valid is None:
             return None
         looks = self.valid.device.type == "cpu" and not torch.compiler.is_compiling()
         if looks and not bool((self.valid[:, 1:] & ~self.valid[:, :-1]).any()):
             return None  # padding on the right, as most batches have it: nothing to move
         return torch.argsort(~self.valid, dim=1, stable=True)
+
+    def gathered(self, x: Tensor, order: Tensor | None) -> Tensor:
+        """Return x [B, S, ...], the real tokens of each row first, in their order, then zeros."""
+        if self.valid is not None:
+            x = x.masked_fill(~self.valid.view(*self.valid.shape, *[1] * (x.dim() - 2)), 0)
+        return x if order is None else _picked(x, order)
+
+    def scattered(self, x: Tensor, order: Tensor | None) -> Tensor:
+        """Return gathered x [B, S, ...] with every real token where it came from.
+
+        At padding stands what a neighbour holds.
+        """
+        if order is None:
+            return x
+        return _picked(x, (self.valid.long().cumsum(dim=1) - 1).clamp(min=0))  # type: ignore[union-attr]
+
+    def front(self, order: Tensor | None) -> Rows:
+        """Return what holds for gathered rows; padding, last and zero, needs no mention."""
+        if self.documents is None or self.positions is None:
+            return Rows()
+        return Rows(
+            positions=self.gathered(self.positions, order),
+            documents=self.gathered(self.documents, order),
+        )
 
 
 def _picked(x: Tensor, index: Tensor) -> Tensor:

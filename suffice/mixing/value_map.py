@@ -67,12 +67,13 @@ class ValueMap(nn.Module, ABC):
         """Return k and V' = W V + b; padded values are read as zero, V' at padding is unused."""
         batch, groups, keys, width = v.shape
         maps = len(self.weight)
-        v = rows.gathered(v.transpose(1, 2))
+        order = rows.order()
+        v = rows.gathered(v.transpose(1, 2), order)
         # one map for all: the heads are features of one wide head, and no copy is made
         x = v.reshape(batch, keys, maps, groups * width // maps).transpose(1, 2)
-        mixed = self._mixed(x, rows.front)
+        mixed = self._mixed(x, rows.front(order))
         mixed = mixed.transpose(1, 2).reshape(batch, keys, groups, width)
-        return k, rows.scattered(mixed).transpose(1, 2)
+        return k, rows.scattered(mixed, order).transpose(1, 2)
 
     def _mixed(self, x: Tensor, rows: Rows) -> Tensor:
         """Return W x + b, NaN for exactly the positions that may read something non-finite."""
@@ -80,7 +81,7 @@ class ValueMap(nn.Module, ABC):
         hides = self.local or rows.documents is not None
         if not hides or finite(x):
             return self._sum(weight, x, rows)
-        bad = ~x.isfinite().all(dim=-1, keepdim=True)  # [B, maps, S, 1]
+        bad = ~x.isfinite()
         reads = self.used(torch.ones_like(self.weight))
         seen = self.product(reads, bad.to(reads.dtype), rows) > 0.0
         return self._sum(weight, x.masked_fill(bad, 0.0), rows).masked_fill(seen, torch.nan)

@@ -16,8 +16,9 @@ from suffice.layers import MLP, Block, Dropout
 from suffice.layers.block import NORMS
 from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.place import positions
+from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.head import head, mean_of_real
-from suffice.models.sizes import check_name, check_shares, check_sizes
+from suffice.models.sizes import POSITIONS, check_name, check_shares, check_sizes
 from suffice.models.stack import specs_of_blocks
 from suffice.shapes import check, check_mask
 from suffice.spec import AttentionSpec
@@ -39,7 +40,8 @@ class ClassifierConfig:
 
     Args:
         vocabulary_size: token ids are below this.
-        length: the longest text, tokens.
+        length: the longest text, tokens; without learned positions the model reads longer ones
+            too, as far as its attention does.
         num_classes: outputs.
         d_model: features.
         depth: blocks.
@@ -51,10 +53,13 @@ class ClassifierConfig:
         activation: of the blocks' MLPs.
         reads_padding: True to attend to and average padding like any token, as the Keras example
             and the paper do; False to leave it out.
+        positions: what is added to the tokens for where they stand: "learned" numbers,
+            "sinusoidal" ones (see `sinusoidal`), or "none", for attention that knows positions
+            itself.
 
     Raises:
-        ConfigError: if a size is below 1, dropout is outside [0, 1), or norm or activation is
-            unknown.
+        ConfigError: if a size is below 1, dropout is outside [0, 1), or norm, activation or
+            positions is unknown.
     """
 
     vocabulary_size: int
@@ -69,12 +74,14 @@ class ClassifierConfig:
     eps: float = 1e-6
     activation: str = "relu"
     reads_padding: bool = False
+    positions: str = "learned"
 
     def __post_init__(self) -> None:
         check_sizes(self, *SIZES)
         check_shares(self, "dropout")
         check_name(self, "norm", NORMS)
         check_name(self, "activation", ACTIVATIONS)
+        check_name(self, "positions", POSITIONS)
 
     def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> Classifier:
         """Return a model of these sizes with the given attention."""
@@ -100,8 +107,9 @@ class Classifier(nn.Module):
         d_model = config.d_model
         specs = specs_of_blocks(spec, depth=config.depth, d_model=d_model, length=config.length)
         self.tokens = nn.Embedding(config.vocabulary_size, d_model)
-        self.positions = nn.Embedding(config.length, d_model)
-        for table in (self.tokens, self.positions):
+        learned = config.positions == "learned"
+        self.positions = nn.Embedding(config.length, d_model) if learned else None
+        for table in filter(None, (self.tokens, self.positions)):
             nn.init.uniform_(table.weight, -0.05, 0.05)
         self.blocks = nn.ModuleList(
             Block(
@@ -123,7 +131,7 @@ class Classifier(nn.Module):
         self.head = head(d_model, config.head_widths, config.num_classes, "relu", config.dropout)
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
-        """Return logits [B, num_classes] of tokens [B, T], T <= length.
+        """Return logits [B, num_classes] of tokens [B, T].
 
         Args:
             tokens: ids.
@@ -131,11 +139,12 @@ class Classifier(nn.Module):
                 gives what it gives alone. Ignored where config.reads_padding says so.
 
         Raises:
-            ShapeError: if the texts are longer than the model's length, or valid has another shape.
+            ShapeError: if the texts are longer than the model's learned positions or attention
+                reach, or valid has another shape.
             MaskError: if valid is not boolean.
         """
         check("tokens", tokens, (None, None))
-        if tokens.shape[1] > self.config.length:
+        if self.positions is not None and tokens.shape[1] > self.config.length:
             raise ShapeError(
                 f"texts of {tokens.shape[1]} tokens in a model of length={self.config.length}; "
                 "cut the texts or build a longer model."
@@ -149,7 +158,15 @@ class Classifier(nn.Module):
         if valid is not None:
             at = positions(valid, None)
             tokens = tokens.masked_fill(~valid, 0)
-        x = self.tokens(tokens) + self.positions(at)
+        x = self._placed(self.tokens(tokens), at)
         for block in self.blocks:
             x = block(x, valid=valid)
         return self.head(self.dropout(mean_of_real(x, valid)))
+
+    def _placed(self, x: Tensor, at: Tensor) -> Tensor:
+        """Return tokens [B, T, M] at positions [T] or [B, T] with these added."""
+        if self.positions is not None:
+            return x + self.positions(at)
+        if self.config.positions == "none":
+            return x
+        return x + sinusoidal(x.shape[1], x.shape[2], device=x.device, dtype=x.dtype)[at]

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from suffice.errors import ConfigError, unknown
 
+POSITIONS = ("learned", "sinusoidal", "none")
+"""What a model can add to its tokens for where they stand."""
+
 
 def check_sizes(config: object, *names: str) -> None:
     """Refuse sizes that are not whole numbers above 0; a tuple holds several.

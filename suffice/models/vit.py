@@ -15,8 +15,9 @@ from torch.nn.functional import pad
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Block, Dropout
 from suffice.layers.block import NORMS
+from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.head import head, mean_of_real
-from suffice.models.sizes import check_name, check_shares, check_sizes
+from suffice.models.sizes import POSITIONS, check_name, check_shares, check_sizes
 from suffice.models.stack import specs_of_blocks
 from suffice.ops.linear import Linear
 from suffice.shapes import check, check_mask
@@ -53,10 +54,13 @@ class ViTConfig:
         head_dropout: before and inside the head.
         norm: "pre" or "post", see `Block`.
         eps: of the layer norms.
+        positions: what is added to the patches for where they stand: "learned" numbers,
+            "sinusoidal" ones by number of the token (see `sinusoidal`), or "none", for attention
+            that knows positions itself.
 
     Raises:
         ConfigError: if a size is below 1, the patch does not divide the image, a probability is
-            outside [0, 1), or pooling or norm is unknown.
+            outside [0, 1), or pooling, norm or positions is unknown.
     """
 
     image_size: int
@@ -72,12 +76,14 @@ class ViTConfig:
     head_dropout: float = 0.0
     norm: str = "pre"
     eps: float = 1e-6
+    positions: str = "learned"
 
     def __post_init__(self) -> None:
         check_sizes(self, *SIZES)
         check_shares(self, "dropout", "head_dropout")
         check_name(self, "pooling", POOLINGS)
         check_name(self, "norm", NORMS)
+        check_name(self, "positions", POSITIONS)
         if self.image_size % self.patch_size:
             raise ConfigError(
                 f"patch_size={self.patch_size} does not divide image_size={self.image_size}; "
@@ -100,7 +106,7 @@ class ViTConfig:
 
 
 class ViT(nn.Module):
-    """Patches, learned positions, blocks of any attention, a norm and a head.
+    """Patches, positions, blocks of any attention, a norm and a head.
 
     Args:
         config: the sizes.
@@ -129,8 +135,10 @@ class ViT(nn.Module):
         self.patches = Linear(config.channels * config.patch_size**2, d_model)
         nn.init.xavier_uniform_(self.patches.weight)
         nn.init.zeros_(self.patches.bias)
-        self.positions = nn.Parameter(torch.empty(config.length, d_model))
-        nn.init.normal_(self.positions, std=0.02)
+        self.positions = None
+        if config.positions == "learned":
+            self.positions = nn.Parameter(torch.empty(config.length, d_model))
+            nn.init.normal_(self.positions, std=0.02)
         if config.pooling == "class_token":
             self.class_token = nn.Parameter(torch.zeros(d_model))
         self.blocks = nn.ModuleList(
@@ -174,7 +182,7 @@ class ViT(nn.Module):
             x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)
             if valid is not None:
                 valid = pad(valid, (1, 0), value=True)
-        x = x + self.positions
+        x = self._placed(x)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
         for block in self.blocks:
@@ -196,6 +204,14 @@ class ViT(nn.Module):
         patch = self.config.patch_size
         rows = images.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # B C h p w p
         return rows.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+    def _placed(self, x: Tensor) -> Tensor:
+        """Return tokens [B, T, M] with their positions added."""
+        if self.positions is not None:
+            return x + self.positions
+        if self.config.positions == "none":
+            return x
+        return x + sinusoidal(x.shape[1], x.shape[2], device=x.device, dtype=x.dtype)
 
     def _pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
         if self.config.pooling == "flatten":

@@ -89,14 +89,10 @@ def choose(problem: Problem, impl: str = "auto") -> Op:
 
     Raises:
         ConfigError: for an unknown name.
-        UnsupportedError: if no op, or not the one named, can compute the problem.
+        UnsupportedError: if the op named cannot compute the problem.
     """
     if impl == "auto":
-        for op in ranking(problem):
-            if not op.refuses(problem):
-                return op
-        reasons = "; ".join(f"{op.name}: {', '.join(op.refuses(problem))}" for op in OPS.values())
-        raise UnsupportedError(f"no op can compute {problem}: {reasons}.")
+        return next(op for op in ranking(problem) if not op.refuses(problem))
     if impl not in OPS:
         raise unknown("impl", impl, ["auto", *OPS])
     reasons = OPS[impl].refuses(problem)

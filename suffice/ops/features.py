@@ -30,25 +30,35 @@ def divisor(totals: Tensor, floor: float) -> Tensor:
     return totals.clamp(min=numbers.tiny / numbers.eps).masked_fill(totals == 0.0, 1.0)
 
 
-def divided(sums: Tensor, floor: float, value_dim: int) -> Tensor:
-    """Return weighted values over the sums of their weights.
+def divided(sums: Tensor, floor: float, value_dim: int) -> tuple[Tensor, Tensor]:
+    """Return weighted values over the sums of their weights, and those sums [..., 1].
 
     Args:
         sums: [..., columns], the first `value_dim` weighted values, the next one their weights.
         floor: of the feature map.
         value_dim: E.
     """
-    return sums[..., :value_dim] / divisor(sums[..., value_dim : value_dim + 1], floor)
-
-
-def slope_of_divided(sums: Tensor, floor: float, gradient: Tensor) -> Tensor:
-    """Return the gradient of the sums of `divided`, given that of its result [..., E]."""
-    value_dim = gradient.shape[-1]
     totals = sums[..., value_dim : value_dim + 1]
+    return sums[..., :value_dim] / divisor(totals, floor), totals
+
+
+def slope_of_divided(
+    gradient: Tensor, out: Tensor, totals: Tensor, floor: float, columns: int
+) -> Tensor:
+    """Return the gradient [..., columns] of the sums of `divided`.
+
+    Args:
+        gradient: of the result [..., E].
+        out: the result.
+        totals: the sums of weights.
+        floor: of the feature map.
+        columns: numbers beside each other in the sums.
+    """
+    value_dim = out.shape[-1]
     over = divisor(totals, floor)
-    slope = sums.new_zeros(sums.shape)
-    scaled = torch.mul(gradient, over.reciprocal(), out=slope[..., :value_dim])
-    moved = (scaled * sums[..., :value_dim]).sum(dim=-1, keepdim=True) / over
+    slope = out.new_zeros(*out.shape[:-1], columns)
+    torch.div(gradient, over, out=slope[..., :value_dim])
+    moved = (gradient * out).sum(dim=-1, keepdim=True) / over
     slope[..., value_dim : value_dim + 1] = moved.neg_().masked_fill_(over != totals, 0.0)
     return slope
 

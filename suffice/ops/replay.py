@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from suffice.kernels import FeatureMap
-from suffice.ops import running
+from suffice.kernels.chunks import columns
+from suffice.ops import running, slopes
 from suffice.ops.features import divided, slope_of_divided
 from suffice.ops.running import Cut, State, Stretch
 
@@ -88,26 +89,24 @@ class Plan:
         known = (None if x is None else x[rows, keys] for x in self.data)
         return Stretch(q, k[rows, :, keys], v[rows, :, keys], *known)
 
-    def run(
-        self, step: Step, stretch: Stretch, state: State | None
-    ) -> tuple[Tensor | None, State | None]:
-        """Return the sums of a step's queries and the state after it."""
-        if stretch.q is None:
-            return None, running.add(stretch, state, self.features)
-        if stretch.k is None:
-            return running.ask(stretch.q, state, self.features), state
-        return running.scan(stretch, state, self.features, chunk=step.chunk, last=step.last)
-
     def cut(self, step: Step, stretch: Stretch, groups: int) -> Cut:
-        """Return how the queries of a step are cut."""
-        batch, _, length, _ = stretch.q.shape
+        """Return how the inputs of a step are cut."""
+        batch, _, length, _ = (stretch.k if stretch.q is None else stretch.q).shape
         chunk = step.chunk or length
         return Cut(batch, groups, length // chunk, chunk)
 
-    def outputs(self, step: Step, stretch: Stretch, groups: int, sums: Tensor) -> Tensor:
-        """Return the outputs [B, H, L, E] of the sums of a step."""
-        out = divided(sums, self.features.floor, self.value_dim)
-        return self.cut(step, stretch, groups).together(out)
+    def run(
+        self, step: Step, stretch: Stretch, state: State | None, cut: Cut
+    ) -> tuple[tuple[Tensor, Tensor] | None, State | None]:
+        """Return outputs [M, rows, E] and totals of a step's queries, and the state after it."""
+        part = running.read(stretch, state, self.features, cut)
+        if stretch.q is None:
+            return None, running.add(part, state, cut)
+        if stretch.k is None:
+            sums = running.ask(part, state)
+        else:
+            sums, state = running.scan(part, state, cut, last=step.last)
+        return divided(sums, self.features.floor, self.value_dim), state
 
 
 def compose(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -117,31 +116,52 @@ def compose(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         state, parts = None, []
         for step in plan.steps:
             stretch = plan.stretch(step, rows, q, k, v)
-            sums, state = plan.run(step, stretch, state)
-            if sums is not None:
-                parts.append(plan.outputs(step, stretch, k.shape[1], sums))
+            cut = plan.cut(step, stretch, k.shape[1])
+            found, state = plan.run(step, stretch, state, cut)
+            if found is not None:
+                parts.append(cut.together(found[0]))
         outs.append(torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])
     return (torch.cat(outs) if len(outs) > 1 else outs[0]).to(q.dtype)
 
 
+class Note(NamedTuple):
+    """What the backward pass of a step reads beside the inputs: the state before it, the totals."""
+
+    state: State | None
+    totals: Tensor | None
+
+
 @torch.no_grad()
 def forward(
-    plan: Plan, q: Tensor, k: Tensor, v: Tensor, states: list[State | None] | None = None
+    plan: Plan, q: Tensor, k: Tensor, v: Tensor, notes: list[Note] | None = None
 ) -> Tensor:
-    """Return the outputs [B, H, T, E]; note the state before each step in `states`."""
+    """Return the outputs [B, H, T, E] in float32 or better.
+
+    Takes a note of each step if there is a list for them.
+    """
     batch, heads, queries, _ = q.shape
-    result = q.new_empty(batch, queries, heads, v.shape[3]).transpose(1, 2)
+    exact = torch.promote_types(q.dtype, torch.float32)
+    result = q.new_empty(batch, queries, heads, v.shape[3], dtype=exact).transpose(1, 2)
     for rows in plan.batches(batch):
         state = None
         for step in plan.steps:
-            if states is not None:
-                states.append(state)
+            before, totals = state, None
             stretch = plan.stretch(step, rows, q, k, v)
-            sums, state = plan.run(step, stretch, state)
-            if sums is not None:
-                out = plan.outputs(step, stretch, k.shape[1], sums)
-                result[rows, :, slice(*step.queries)] = out
+            cut = plan.cut(step, stretch, k.shape[1])
+            found, state = plan.run(step, stretch, state, cut)
+            if found is not None:
+                out, totals = found
+                result[rows, :, slice(*step.queries)] = cut.together(out)
+            if notes is not None:
+                notes.append(_noted(before, totals))
     return result
+
+
+def _noted(state: State | None, totals: Tensor | None) -> Note:
+    """Copy what is needed out of what is not."""
+    if state is not None:
+        state = State(state.sums.clone(), state.mark)
+    return Note(state, None if totals is None else totals.clone())
 
 
 class Replay(torch.autograd.Function):
@@ -149,73 +169,76 @@ class Replay(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, plan: Plan, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor):  # noqa: ANN001, ANN205
-        """Compute, and keep the states."""
-        ctx.plan, ctx.states = plan, []
-        ctx.save_for_backward(q, k, v, *learned)
-        return forward(plan, q, k, v, ctx.states)
+        """Compute, and take notes."""
+        ctx.plan, ctx.notes = plan, []
+        out = forward(plan, q, k, v, ctx.notes)
+        ctx.save_for_backward(out, q, k, v, *learned)
+        return out.to(q.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205
         """Compute each step again, the last one first."""
-        q, k, v, *learned = ctx.saved_tensors
-        plan, states = ctx.plan, list(ctx.states)
-        slopes = [torch.empty_like(x) for x in (q, k, v)]
+        out, q, k, v, *learned = ctx.saved_tensors
+        plan, notes = ctx.plan, list(ctx.notes)
+        found = [torch.empty_like(x) for x in (q, k, v)]
         totals = [torch.zeros_like(x) for x in learned]
         for rows in reversed(plan.batches(q.shape[0])):
             to_state = None
             for step in reversed(plan.steps):
-                again = _Again(plan, step, plan.stretch(step, rows, q, k, v), states.pop(), learned)
-                to_sums = None
+                again = _Again(plan, step, plan.stretch(step, rows, q, k, v), notes.pop(), learned)
                 if step.queries is not None:
-                    ours = gradient[rows, :, slice(*step.queries)]
-                    cut = plan.cut(step, again.stretch, k.shape[1])
-                    to_sums = slope_of_divided(
-                        again.sums.detach(), plan.features.floor, cut.apart(ours)
-                    )
-                parts, to_state, more = again.back(to_sums, to_state)
-                for slope, span, part in zip(slopes, step.spans, parts, strict=True):
+                    place = (rows, slice(None), slice(*step.queries))
+                    again.gradient(gradient[place], out[place])
+                parts, to_state, more = again.slopes(to_state)
+                for slope, span, part in zip(found, step.spans, parts, strict=True):
                     if span is not None:
                         slope[rows, :, slice(*span)] = part
                 for total, part in zip(totals, more, strict=True):
                     total += part
-        return None, *slopes, *totals
+        return None, *found, *totals
 
 
 class _Again:
-    """A step computed once more, so that it can be differentiated."""
+    """A step read once more, so that it can be differentiated."""
 
     def __init__(
-        self,
-        plan: Plan,
-        step: Step,
-        stretch: Stretch,
-        state: State | None,
-        learned: list[Tensor],
+        self, plan: Plan, step: Step, stretch: Stretch, note: Note, learned: list[Tensor]
     ) -> None:
-        self.inputs = [_leaf(x) for x in stretch[:3]]
-        self.stretch = stretch
-        self.before = None if state is None else _leaf(state.sums)
-        self.learned = learned
-        if state is not None:
-            state = State(self.before, state.mark)
+        self.plan, self.step, self.note, self.learned = plan, step, note, learned
+        groups = stretch.k.shape[1] if stretch.k is not None else note.state.sums.shape[1]
+        self.cut = plan.cut(step, stretch, groups)
+        self.to_sums: Tensor | None = None
+        self.inputs = [None if x is None else x.detach().requires_grad_() for x in stretch[:2]]
+        again = Stretch(*self.inputs, *stretch[2:])
         with torch.enable_grad():
-            self.sums, after = plan.run(step, Stretch(*self.inputs, *stretch[3:]), state)
-        self.after = None if after is None else after.sums
+            self.part = running.read(again, note.state, plan.features, self.cut)
 
-    def back(
-        self, gradient: Tensor | None, to_after: Tensor | None
+    def gradient(self, gradient: Tensor, out: Tensor) -> None:
+        """Take the gradient of the outputs [B, H, L, E]."""
+        gradient, out = self.cut.apart(gradient), self.cut.apart(out)
+        width = columns(self.plan.value_dim)
+        floor = self.plan.features.floor
+        self.to_sums = slope_of_divided(gradient, out, self.note.totals, floor, width)
+
+    def slopes(
+        self, to_state: Tensor | None
     ) -> tuple[list[Tensor | None], Tensor | None, list[Tensor]]:
         """Return the gradients of q, k and v, of the state before, and of what is learned."""
-        pairs = [(self.sums, gradient), (self.after, to_after)]
-        pairs = [(out, slope) for out, slope in pairs if slope is not None]
-        sources = [*self.inputs, self.before, *self.learned]
-        asked = [x for x in sources if x is not None]
-        outs, slopes = [out for out, _ in pairs], [slope.to(out.dtype) for out, slope in pairs]
-        found = iter(torch.autograd.grad(outs, asked, slopes, materialize_grads=True))
-        parts = [None if x is None else next(found) for x in sources]
-        return parts[:3], parts[3], parts[4:]
-
-
-def _leaf(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.detach().requires_grad_()
+        part, cut, state = self.part, self.cut, self.note.state
+        if part.queries is None:
+            found = slopes.of_add(part, state, cut, to_state)
+        elif part.keys is None:
+            found = slopes.of_ask(part, state, self.to_sums, to_state)
+        else:
+            found = slopes.of_scan(part, state, cut, self.to_sums, to_state)
+        outs = [x for x in part[:2] if x is not None]
+        given = [x for x in found[:2] if x is not None]
+        asked = [x for x in (*self.inputs, *self.learned) if x is not None]
+        grads = iter(torch.autograd.grad(outs, asked, given, materialize_grads=True))
+        parts = [None if x is None else next(grads) for x in self.inputs]
+        to_v = None
+        if found.values is not None:
+            to_v = cut.times(found.values, part.factors.value)[..., : self.plan.value_dim]
+            to_v = cut.together(to_v)
+        return [*parts, to_v], found.state, list(grads)

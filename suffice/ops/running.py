@@ -5,7 +5,7 @@ query asks it for phi(q) . state: its weighted values, and beside them the sum o
 stretch is cut into chunks: a query sums the pairs of its own chunk and asks the state before it.
 
 Letters: B batch, H query heads, G key/value heads, L = N C positions of a stretch, N chunks of C,
-F features, D and E head widths.
+M = N B G products of a batch, F features, D and E head widths.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from suffice.kernels import FeatureMap
 from suffice.kernels.chunks import columns
 from suffice.ops.levels import Factors, Keys, Marks, factors
+from suffice.ops.looked import looked_into
 
 
 class Stretch(NamedTuple):
@@ -61,17 +62,17 @@ class Cut(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Products of a batch: one for each row and key/value head."""
+        """B G, the products of one chunk."""
         return self.batch * self.groups
 
     def apart(self, x: Tensor) -> Tensor:
-        """Return [B, heads, L, D] as [N B G, rows, D]; the query heads of a group are rows."""
+        """Return [B, heads, L, D] as [M, rows, D]; the query heads of a group are rows."""
         exact = torch.promote_types(x.dtype, torch.float32)
         x = x.to(exact).unflatten(2, (self.chunks, self.chunk)).unflatten(1, (self.groups, -1))
         return x.permute(3, 0, 1, 2, 4, 5).reshape(self.chunks * self.blocks, -1, x.shape[-1])
 
     def together(self, x: Tensor) -> Tensor:
-        """Return [N B G, rows, E] as [B, heads, L, E]."""
+        """Return [M, rows, E] as [B, heads, L, E]."""
         x = x.unflatten(1, (-1, self.chunk)).unflatten(0, (self.chunks, self.batch, self.groups))
         return x.permute(1, 2, 3, 0, 4, 5).flatten(1, 2).flatten(2, 3)
 
@@ -82,129 +83,134 @@ class Cut(NamedTuple):
         return x.unflatten(1, (self.chunks, self.chunk)).transpose(0, 1)[:, :, None]
 
     def rows(self, factor: Tensor) -> Tensor:
-        """Return factors [N, B, G or 1, ...] of every chunk, row and head: [N B G, ...]."""
+        """Return factors [N, B, G or 1, ...] for each product: [M, ...]."""
         return factor.expand(-1, -1, self.groups, *factor.shape[3:]).flatten(0, 2)
 
     def times(self, x: Tensor, factor: Tensor | None) -> Tensor:
-        """Return x [N B G, C, W] times factors [N, B, G or 1, C] of its positions; None = 1."""
-        return x if factor is None else x * self.rows(factor)[..., None].to(x.dtype)
+        """Return x [M, rows, W] times factors [N, B, G or 1, C] of its positions; None = 1."""
+        if factor is None:
+            return x
+        each = self.rows(factor)
+        if x.shape[1] != self.chunk:
+            each = each.repeat(1, x.shape[1] // self.chunk)
+        return x * each[..., None].to(x.dtype)
+
+    def visible(self, pairs: Tensor, factor: Tensor | None) -> Tensor:
+        """Return pairs [M, rows, C] times factors, later keys left out; may change them in place."""
+        if factor is None and pairs.shape[1] == self.chunk:
+            return pairs.tril_()
+        square = pairs.unflatten(1, (-1, self.chunk))
+        if factor is not None:
+            square = square * self.rows(factor)[:, None].to(pairs.dtype)
+        return square.tril().flatten(1, 2)
 
 
 class Read(NamedTuple):
-    """The keys of a stretch, read.
+    """A stretch with its features.
 
     Args:
-        phi: [N B G, C, F].
-        values: [N B G, C, columns], the values and ones beside them, times their factors.
-        factors: of their sums.
+        queries: [M, rows, F] or None.
+        keys: [M, C, F] or None.
+        values: [M, C, columns], values with ones beside them, times the factors of the keys.
+        factors: of the sums.
         ends: the mark of each chunk's last position.
     """
 
-    phi: Tensor
-    values: Tensor
+    queries: Tensor | None
+    keys: Tensor | None
+    values: Tensor | None
     factors: Factors
     ends: Marks
 
 
-def add(stretch: Stretch, before: State | None, features: FeatureMap) -> State:
-    """Return the state after the keys of a stretch, all one chunk, of one document."""
-    batch, groups, length, _ = stretch.k.shape
-    cut = Cut(batch, groups, 1, length)
-    keys = _read(stretch, before, features, cut, pairs=False)
-    return State(_states(keys, before, cut, 1)[-1], keys.ends)
+def read(stretch: Stretch, before: State | None, features: FeatureMap, cut: Cut) -> Read:
+    """Read a stretch: the only place where features are made."""
+    queries = None if stretch.q is None else features.queries(cut.apart(stretch.q))
+    if stretch.k is None:
+        return Read(queries, None, None, Factors(), Marks(None, None))
+    keys, logs = features.keys(cut.apart(stretch.k))
+    if logs is not None:
+        logs = logs.unflatten(0, (cut.chunks, cut.batch, cut.groups))
+    known = Keys(logs, cut.along(stretch.seen), cut.along(stretch.runs))
+    scale, ends = factors(known, before and before.mark, pairs=queries is not None)
+    v = cut.apart(stretch.v)
+    values = F.pad(v, (0, columns(v.shape[2]) - v.shape[2]), value=1.0)
+    return Read(queries, keys, cut.times(values, scale.value), scale, ends)
 
 
-def ask(q: Tensor, state: State, features: FeatureMap) -> Tensor:
-    """Return the sums [B G, rows, columns] of queries that see the keys of a state, no others."""
-    cut = Cut(q.shape[0], state.sums.shape[1], 1, q.shape[2])
-    return torch.bmm(features.queries(cut.apart(q)), state.sums.flatten(0, 1))
+def add(part: Read, before: State | None, cut: Cut) -> State:
+    """Return the state after the keys of a stretch that is one chunk."""
+    return State(states(part, before, cut, 1)[-1], part.ends)
+
+
+def ask(part: Read, state: State) -> Tensor:
+    """Return the sums [M, rows, columns] of queries that see the keys of a state and no others."""
+    return torch.bmm(part.queries, state.sums.flatten(0, 1))
 
 
 def scan(
-    stretch: Stretch, before: State | None, features: FeatureMap, *, chunk: int, last: bool
+    part: Read, before: State | None, cut: Cut, *, last: bool
 ) -> tuple[Tensor, State | None]:
-    """Return the sums [N B G, rows, columns] of queries that see keys up to their own, the state.
+    """Return the sums [M, rows, columns] of queries that see keys up to their own, and the state.
 
     Args:
-        stretch: the positions; `chunk` divides their number.
-        before: the state before them; None = there are no keys before.
-        features: phi.
-        chunk: C.
+        part: the stretch.
+        before: the state before it; None = there are no keys before.
+        cut: its chunks.
         last: True if no stretch follows, so that no state is needed after this one.
     """
-    batch, groups, length, _ = stretch.k.shape
-    cut = Cut(batch, groups, length // chunk, chunk)
-    phi = features.queries(cut.apart(stretch.q))
-    keys = _read(stretch, before, features, cut, pairs=True)
-    pairs = _visible(torch.bmm(phi, keys.phi.transpose(1, 2)), keys.factors.pairs, cut)
-    sums = torch.bmm(pairs, keys.values)
-    states = _states(keys, before, cut, cut.chunks - 1 if last else cut.chunks)
-    first = 0 if before is not None else 1  # nothing to ask in a chunk without keys before it
-    if first < cut.chunks:
-        asked = states[: cut.chunks - first].flatten(0, 2)
-        _ask_chunks(sums[first * cut.blocks :], phi[first * cut.blocks :], asked, keys, cut)
-    return sums, None if last else State(states[-1], keys.ends.of(slice(-1, None)))
+    pairs = torch.bmm(part.queries, part.keys.transpose(1, 2))
+    sums = torch.bmm(cut.visible(pairs, part.factors.pairs), part.values)
+    after = states(part, before, cut, cut.chunks - last)
+    first = unasked(before, cut)
+    if first < len(sums):
+        asked = after[: cut.chunks - (before is None)].flatten(0, 2)
+        ask_chunks(sums[first:], part.queries[first:], asked, part.factors.asked, cut)
+    return sums, None if last else State(after[-1], part.ends.of(slice(-1, None)))
 
 
-def _ask_chunks(sums: Tensor, phi: Tensor, states: Tensor, keys: Read, cut: Cut) -> None:
-    """Add what each chunk's queries get from the state before it, in place."""
-    asked = keys.factors.asked
-    if asked is None:
-        sums.baddbmm_(phi, states)
-        return
-    factor = cut.rows(asked)[-len(sums) :].to(sums.dtype)
-    factor = factor.repeat(1, phi.shape[1] // cut.chunk)[..., None]
-    sums.addcmul_(torch.bmm(phi, states), factor)
+def unasked(before: State | None, cut: Cut) -> int:
+    """Return how many products ask no state: those of a chunk without keys before it."""
+    return cut.blocks if before is None else 0
 
 
-def _visible(pairs: Tensor, factor: Tensor | None, cut: Cut) -> Tensor:
-    """Return products [N B G, rows, C] without those of later keys and of other documents."""
-    if factor is None and pairs.shape[1] == cut.chunk:
-        return pairs.tril_()
-    square = pairs.unflatten(1, (-1, cut.chunk))
-    if factor is not None:
-        square = square * cut.rows(factor)[:, None].to(pairs.dtype)
-    return square.tril().flatten(1, 2)
+def ask_chunks(
+    sums: Tensor, queries: Tensor, asked: Tensor, factor: Tensor | None, cut: Cut
+) -> None:
+    """Add to the sums of some last chunks what each gets from the state before it, in place."""
+    if factor is None:
+        sums.baddbmm_(queries, asked)
+    else:
+        sums.add_(cut.times(torch.bmm(queries, asked), factor[-len(sums) // cut.blocks :]))
 
 
-def _read(
-    stretch: Stretch, before: State | None, features: FeatureMap, cut: Cut, *, pairs: bool
-) -> Read:
-    """Read the keys of a stretch."""
-    phi, logs = features.keys(cut.apart(stretch.k))
-    if logs is not None:
-        logs = logs.unflatten(0, (cut.chunks, cut.batch, cut.groups))
-    keys = Keys(logs, cut.along(stretch.seen), cut.along(stretch.runs))
-    known, ends = factors(keys, None if before is None else before.mark, pairs=pairs)
-    v = cut.apart(stretch.v)
-    values = F.pad(v, (0, columns(v.shape[2]) - v.shape[2]), value=1.0)
-    return Read(phi, cut.times(values, known.value), known, ends)
-
-
-def _states(keys: Read, before: State | None, cut: Cut, count: int) -> Tensor:
+def states(part: Read, before: State | None, cut: Cut, count: int) -> Tensor:
     """Return the states [n, B, G, F, columns]: the one before, then after each of `count` chunks.
 
     Chunk after chunk: a product with zeros would let an overflow of later keys into earlier rows.
     """
     some = count * cut.blocks
-    values = cut.times(keys.values, keys.factors.added)[:some]
-    added = torch.bmm(keys.phi[:some].transpose(1, 2), values)
-    added = added.unflatten(0, (count, cut.batch, cut.groups))
-    if torch.compiler.is_compiling():
-        return _states_at_once(added, keys.ends, before)
-    states = [] if before is None else [before.sums]
-    for n, part in enumerate(added.unbind(0)):
-        if not states:
-            states.append(part)
-        elif keys.factors.kept is None:
-            states.append(states[-1] + part)
+    keys = part.keys[:some].transpose(1, 2)
+    values = cut.times(part.values, part.factors.added)[:some]
+    if torch.is_grad_enabled() or looked_into(keys):
+        added = torch.bmm(keys, values).unflatten(0, (count, cut.batch, cut.groups))
+        return _at_once(added, part.ends, before)
+    first = 0 if before is None else 1
+    shape = (first + count, cut.batch, cut.groups, keys.shape[1], values.shape[2])
+    known = values.new_empty(shape)
+    torch.bmm(keys, values, out=known[first:].flatten(0, 2))
+    if before is not None:
+        known[0] = before.sums
+    kept = part.factors.kept
+    for n in range(1, len(known)):
+        if kept is None:
+            known[n] += known[n - 1]
         else:
-            kept = keys.factors.kept[n, ..., None].to(part.dtype)
-            states.append(torch.addcmul(part, states[-1], kept))
-    return torch.stack(states) if states else added
+            known[n].addcmul_(known[n - 1], kept[n - first, ..., None].to(known.dtype))
+    return known
 
 
-def _states_at_once(added: Tensor, ends: Marks, before: State | None) -> Tensor:
+def _at_once(added: Tensor, ends: Marks, before: State | None) -> Tensor:
     """Return the same states by one product, whose graph does not depend on how many there are."""
     ends = ends.of(slice(0, len(added)))
     if before is not None:
@@ -213,6 +219,5 @@ def _states_at_once(added: Tensor, ends: Marks, before: State | None) -> Tensor:
     kept = ends.passed_on()
     if kept is None:
         return added.cumsum(0)
-    return torch.einsum(
-        "tnbg,nbgfc->tbgfc", kept.expand(-1, -1, -1, added.shape[2]).to(added.dtype), added
-    )
+    kept = kept.expand(-1, -1, -1, added.shape[2]).to(added.dtype)
+    return torch.einsum("tnbg,nbgfc->tbgfc", kept, added)

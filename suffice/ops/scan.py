@@ -13,15 +13,13 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from suffice.kernels import FeatureMap
 from suffice.kernels.chunks import CHUNK
+from suffice.ops.looked import looked_into
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.replay import Data, Plan, Replay, Step, compose, forward
@@ -87,7 +85,7 @@ def _run(
 ) -> Tensor:
     learned = [p for p in features.parameters() if p.requires_grad]
     inputs = (q, k, v, *learned)
-    looked = _looked_into(inputs)
+    looked = looked_into(*inputs)
     rows, positions = q.shape[0], max(q.shape[2], k.shape[2])
     if not looked:
         rows, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
@@ -97,16 +95,7 @@ def _run(
         return compose(plan, q, k, v)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return Replay.apply(plan, *inputs)
-    return forward(plan, q, k, v)
-
-
-def _looked_into(tensors: Iterable[Tensor]) -> bool:
-    """Return whether torch traces or transforms the operations on these tensors."""
-    return (
-        torch.compiler.is_compiling()
-        or forward_ad._current_level >= 0
-        or any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
-    )
+    return forward(plan, q, k, v).to(q.dtype)
 
 
 def _cached(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:

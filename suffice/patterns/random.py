@@ -92,7 +92,7 @@ class Random(Pattern):
         return sum(int(((draw >= 0) & (draw < keys)).sum()) for draw in self.draws(q))
 
     def draws(self, q_positions: Tensor) -> list[Tensor]:
-        """Return the keys drawn for each query, int64 like the positions; -1 for none."""
+        """Return the keys drawn for each query, int64 in the shape of its position; -1 for none."""
         q = q_positions.long()
         candidates = q + 1 if self.length is None else torch.full_like(q, self.length)
         parts = candidates.clamp(0, self.keys)

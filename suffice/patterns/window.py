@@ -27,6 +27,7 @@ class Window(Pattern):
 
     Cost: at most T (2 size - 1) visible pairs, causal T size.
     Example:
+        >>> from suffice.patterns import Causal
         >>> (Window(2) & Causal()).mask(3, 3).int().tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
 

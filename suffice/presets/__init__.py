@@ -7,12 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 from suffice.errors import ConfigError, unknown
+from suffice.presets.bigbird import bigbird
 from suffice.presets.efficient import efficient
+from suffice.presets.etc import etc
 from suffice.presets.gqa import gqa
+from suffice.presets.linformer import linformer
+from suffice.presets.longformer import longformer
+from suffice.presets.mistral import mistral
 from suffice.presets.mqa import mqa
 from suffice.presets.optimised import optimised
+from suffice.presets.sizes import checked
+from suffice.presets.sliding_window import sliding_window
+from suffice.presets.sparse_fixed import sparse_fixed
+from suffice.presets.sparse_strided import sparse_strided
 from suffice.presets.standard import standard
+from suffice.presets.star_transformer import star_transformer
 from suffice.presets.super_attention import super_attention
+from suffice.presets.toeplitz_super import toeplitz_super
 from suffice.spec import AttentionSpec
 
 PRESETS: dict[str, Callable[..., AttentionSpec]] = {
@@ -22,18 +33,42 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
     "super_attention": super_attention,
     "gqa": gqa,
     "mqa": mqa,
+    "sliding_window": sliding_window,
+    "mistral": mistral,
+    "longformer": longformer,
+    "etc": etc,
+    "bigbird": bigbird,
+    "star_transformer": star_transformer,
+    "sparse_strided": sparse_strided,
+    "sparse_fixed": sparse_fixed,
+    "linformer": linformer,
+    "toeplitz_super": toeplitz_super,
 }
+
+UNLESS_CAUSAL = ("bigbird",)  # only a causal layer can do without a length
 
 __all__ = [
     "PRESETS",
+    "bigbird",
     "efficient",
+    "etc",
     "gqa",
+    "linformer",
+    "longformer",
+    "mistral",
     "mqa",
     "needs_length",
     "optimised",
     "preset",
+    "schedule",
+    "sliding_window",
+    "sparse_fixed",
+    "sparse_strided",
     "standard",
+    "star_transformer",
     "super_attention",
+    "takes_length",
+    "toeplitz_super",
 ]
 
 
@@ -59,12 +94,49 @@ def preset(name: str, d_model: int, num_heads: int, **options: Any) -> Attention
     for option in options:
         if option not in legal:
             raise unknown(f"option of {name}", option, legal)
-    if needs_length(name) and "length" not in options:
+    if needs_length(name) and name not in UNLESS_CAUSAL and "length" not in options:
         raise ConfigError(f"{name} fixes the length of its input; give length=, in tokens.")
     return PRESETS[name](d_model, num_heads, **options)
 
 
+def schedule(
+    name: str, d_model: int, num_heads: int, *, depth: int, **options: Any
+) -> list[AttentionSpec]:
+    """Return the specs of a published mechanism for each layer of a model.
+
+    Most mechanisms are the same in every layer; one whose function takes `layer` differs.
+
+    Args:
+        name: of the mechanism, see `PRESETS`.
+        d_model: features.
+        num_heads: query heads.
+        depth: layers.
+        **options: of that preset's function, without its layer; others are refused.
+
+    Raises:
+        ConfigError: for an unknown name or option, a missing one, or a depth below 1.
+
+    Example:
+        >>> [str(s.pattern) for s in schedule("mistral", 64, 4, depth=2, window=8, full_every=2)]
+        ['Window(size=8)', 'Full()']
+    """
+    layers = range(checked("depth", depth))
+    if "layer" in options:
+        raise ConfigError(
+            f"layer={options['layer']!r}: a schedule numbers its layers itself; leave it out."
+        )
+    if name in PRESETS and "layer" in inspect.signature(PRESETS[name]).parameters:
+        return [preset(name, d_model, num_heads, layer=layer, **options) for layer in layers]
+    return [preset(name, d_model, num_heads, **options)] * depth
+
+
 def needs_length(name: str) -> bool:
-    """Return whether a mechanism must be told the longest input."""
+    """Return whether a mechanism must be told the longest input, at least where it looks ahead."""
     length = inspect.signature(PRESETS[name]).parameters.get("length")
-    return length is not None and length.default is inspect.Parameter.empty
+    required = length is not None and length.default is inspect.Parameter.empty
+    return required or name in UNLESS_CAUSAL
+
+
+def takes_length(name: str) -> bool:
+    """Return whether a mechanism can be told the longest input."""
+    return "length" in inspect.signature(PRESETS[name]).parameters

@@ -20,11 +20,20 @@ def gqa(
 ) -> AttentionSpec:
     """Grouped-query attention: several query heads share one key/value head.
 
-    Choose it for language models whose state is what costs. num_kv_heads defaults to half of the
-    heads.
+    Choose it for language models whose state is what costs. Not for encoders, which keep no state:
+    it saves parameters there, but no work on the pairs.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        num_kv_heads: key/value heads, a divisor of num_heads; None = half of the heads, or one if
+            their number is odd.
+        causal: no look-ahead.
+        bias: biases on the maps.
+        dropout: on the weights, while training.
 
     Cost: 2 (1 + g) (d^2 + d) parameters for g = num_kv_heads / num_heads (biases of K and V
-    shrink too); state 2 g d numbers per token.
+    shrink too); 4 (1 + g) T d^2 + 4 T^2 d FLOPs; state 2 g d numbers per token.
     Source: Ainslie et al. 2023, arXiv:2305.13245, section 2.2.
 
     Raises:

@@ -22,7 +22,8 @@ def super_attention(
     """Super Attention: Efficient Attention whose values a learned map W_A mixes along the sequence.
 
     Choose it where the length is fixed and quality decides: images, short texts. In a causal
-    layer W_A is lower triangular by construction. Input longer than `length` is refused.
+    layer W_A is lower triangular by construction. Not for long or open-ended input: W_A grows with
+    the square of `length`, and what is longer is refused.
 
     Args:
         d_model: features.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suffice.models import Classifier, ClassifierConfig, ViT, ViTConfig
-from suffice.presets import PRESETS, needs_length, preset
+from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 from suffice.train.settings import Training
 
@@ -33,16 +33,25 @@ class Recipe:
     training: Training
     num_heads: int
 
-    def spec(self, mechanism: str, num_heads: int) -> AttentionSpec:
-        """Return the attention of one cell.
+    def specs(self, mechanism: str, num_heads: int) -> list[AttentionSpec]:
+        """Return the attention of each block of one cell, made for the model's length.
 
         Raises:
             ConfigError: for an unknown mechanism, or heads that do not fit.
         """
-        long = mechanism in PRESETS and needs_length(mechanism)
-        options = {"length": self.model.length} if long else {}
-        return preset(mechanism, self.model.d_model, num_heads, **options)
+        sized = mechanism in PRESETS and takes_length(mechanism)
+        options = {"length": self.model.length} if sized else {}
+        model = self.model
+        return schedule(mechanism, model.d_model, num_heads, depth=model.depth, **options)
+
+    def spec(self, mechanism: str, num_heads: int) -> AttentionSpec:
+        """Return the attention of the first block of one cell.
+
+        Raises:
+            ConfigError: for an unknown mechanism, or heads that do not fit.
+        """
+        return self.specs(mechanism, num_heads)[0]
 
     def build(self, mechanism: str, num_heads: int) -> ViT | Classifier:
         """Return a fresh model of one cell, drawn from torch's present random state."""
-        return self.model.build(self.spec(mechanism, num_heads))
+        return self.model.build(self.specs(mechanism, num_heads))

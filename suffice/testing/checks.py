@@ -8,57 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.mixing import Rows
-from suffice.ops import OPS, Problem
 from suffice.spec import AttentionSpec
+from suffice.testing import of_patterns
+from suffice.testing.case import BATCH, Case, gradients
 from suffice.testing.closeness import assert_close
-from suffice.testing.inputs import SIDES, documents, drawn, normal, padded
-
-BATCH = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A spec and the length of the input to try it on.
-
-    Args:
-        spec: the layer; its dropout is set to 0, which is what makes it a function.
-        length: positions.
-    """
-
-    spec: AttentionSpec
-    length: int
-
-    @cached_property
-    def x(self) -> Tensor:
-        """Input [B, T, d_model] for self-attention."""
-        return normal(BATCH, self.length, self.spec.d_model, seed=1)
-
-    def layer(self, impl: str = "auto") -> Attention:
-        """Return the layer; the same parameters for every impl."""
-        spec = replace(self.spec, dropout=0.0)
-        return drawn(Attention(spec, impl=impl, dtype=torch.float64), seed=2)
-
-    def ops(self, *, plain: bool) -> list[str]:
-        """Return the names of the ops that accept the case."""
-        problem = Problem.of(self.spec, self.length, self.length, plain=plain)
-        return [name for name, op in OPS.items() if not op.refuses(problem)]
-
-
-def gradients(layer: Attention, x: Tensor, **where: Tensor) -> list[Tensor]:
-    """Return the output and the gradients of its squares with respect to x and the parameters."""
-    x = x.clone().requires_grad_()
-    out = layer(x, **where)
-    keep = out if "valid" not in where else out[where["valid"]]
-    sources = [x, *layer.parameters()]
-    return [out.detach(), *torch.autograd.grad(keep.square().sum(), sources)]
+from suffice.testing.inputs import SIDES, documents, padded
 
 
 def stored_as_plain_data(case: Case) -> None:
@@ -88,11 +49,9 @@ def state_dict_is_complete(case: Case) -> None:
 
 def ops_agree(case: Case) -> None:
     """Every op gives the reference's output and gradients, padded or packed or neither."""
-    data: tuple[dict[str, Tensor], ...] = (
-        {},
-        {"valid": padded(BATCH, case.length, "inside")},
-        {"segments": documents(BATCH, case.length)},
-    )
+    data: list[dict[str, Tensor]] = [{}, {"valid": padded(BATCH, case.length, "inside")}]
+    if case.takes_documents:
+        data.append({"segments": documents(BATCH, case.length)})
     for where in data:
         want = gradients(case.layer("reference"), case.x, **where)
         for name in case.ops(plain=not where):
@@ -134,10 +93,24 @@ def padding_changes_nothing(case: Case) -> None:
             assert_close(got[keep], layer(row[keep][None])[0])
 
 
+def padding_gets_nothing(case: Case) -> None:
+    """A padded query gets exactly 0 before the output map, and weights of exactly 0."""
+    layer, nothing = case.layer(), torch.zeros(1, case.spec.widths.q, dtype=torch.float64)
+    for side in SIDES:
+        valid = padded(BATCH, case.length, side)
+        got = layer(case.x, valid=valid)[~valid]
+        assert_close(got, layer.o_proj(nothing).expand_as(got), "exact")
+        weights = layer.weights(case.x, valid=valid).transpose(1, 2)[~valid]
+        assert_close(weights, torch.zeros_like(weights), "exact")
+
+
 def packing_changes_nothing(case: Case) -> None:
-    """A packed row gives its documents what they get alone."""
+    """A packed row gives its documents what they get alone, or the layer refuses packed rows."""
     layer = case.layer()
     segments = documents(BATCH, case.length, seed=1)
+    if not case.takes_documents:
+        _refused(lambda: layer(case.x, segments=segments), "segments")
+        return
     out = layer(case.x, segments=segments)
     for row, numbers, got in zip(case.x, segments, out, strict=True):
         for number in numbers.unique():
@@ -150,11 +123,13 @@ def pattern_is_kept(case: Case) -> None:
     if case.spec.mixing.mixes and not case.spec.pattern.causal:
         return
     layer, x = case.layer(), case.x[:1].clone().requires_grad_()
-    seen = case.spec.pattern.mask(case.length, case.length) | torch.eye(case.length).bool()
+    later = torch.ones(case.length, case.length).triu(diagonal=1).bool()
     if case.spec.mixing.mixes:
-        seen = torch.ones_like(seen)
+        seen = ~later
+    else:
+        seen = case.visible().any(dim=0) | torch.eye(case.length).bool()
     if case.spec.pattern.causal:
-        seen = seen.tril()
+        seen = seen & ~later
     out = layer(x)
     for t in range(case.length):
         (slope,) = torch.autograd.grad(out[0, t].square().sum(), x, retain_graph=True)
@@ -164,19 +139,36 @@ def pattern_is_kept(case: Case) -> None:
 
 
 def weights_are_told(case: Case) -> None:
-    """The weights are a distribution over the keys the pattern allows, and make the output."""
+    """The weights are shares over the keys the pattern allows, and make the output."""
     layer, spec = case.layer(), case.spec
     weights = layer.weights(case.x)
-    allowed = case.spec.pattern.mask(case.length, case.length)
+    shape = (BATCH, spec.num_heads, case.length, case.keys)
+    if weights.shape != shape:
+        raise AssertionError(f"weights have shape {list(weights.shape)}, want {list(shape)}")
+    allowed = case.visible().expand(shape[1:])
     assert_close(weights.masked_fill(allowed, 0.0), torch.zeros_like(weights), "exact")
-    totals = allowed.any(dim=-1).double().expand(weights.shape[:-1])
-    assert_close(weights.sum(dim=-1), totals)
+    _are_shares(weights, allowed, signed=not spec.kernel.weighs_pairs)
     k, v = (
         project(case.x).unflatten(-1, (spec.kv_heads, -1)).transpose(1, 2)
         for project in (layer.k_proj, layer.v_proj)
     )
     v = layer.mixing(k, v, Rows())[1].repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
     assert_close(layer.o_proj((weights @ v).transpose(1, 2).flatten(2)), layer(case.x))
+
+
+def _are_shares(weights: Tensor, allowed: Tensor, *, signed: bool) -> None:
+    """Raise unless rows sum to 1, or to 0 without any key.
+
+    A kernel whose products may be negative keeps its sums from 0, which makes the shares of such
+    a row smaller: they sum to less than 1.
+    """
+    sums = weights.sum(dim=-1)
+    totals = allowed.any(dim=-1).double().expand(sums.shape)
+    mixed = (weights < 0).any(dim=-1)
+    if not signed and bool(mixed.any()):
+        raise AssertionError(f"a weight is negative: {weights.min().item()}")
+    assert_close(torch.where(mixed, totals, sums), totals)
+    assert_close(sums.clamp(0.0, 1.0), sums)
 
 
 def flags_change_nothing(case: Case) -> None:
@@ -208,24 +200,35 @@ def dtypes_are_kept(case: Case) -> None:
 
 
 def memory_is_read_as_x(case: Case) -> None:
-    """Cross-attention to x itself is self-attention."""
-    spec = case.spec
-    if spec.pattern.causal or spec.position.absolute or spec.widths.d_memory != spec.d_model:
+    """Cross-attention to x itself is self-attention, or is refused where it has no meaning."""
+    spec, layer = case.spec, case.layer()
+    if not spec.pattern.crosses or spec.position.absolute:
+        _refused(lambda: layer(case.x, case.x.clone()), "cross-attention")
         return
-    layer = case.layer()
     assert_close(layer(case.x, case.x.clone()), layer(case.x))
+
+
+def _refused(call: Callable[[], Tensor], what: str) -> None:
+    """Raise unless the call is refused."""
+    try:
+        call()
+    except ConfigError:
+        return
+    raise AssertionError(f"{what} means nothing here, but was not refused")
 
 
 CHECKS: dict[str, Callable[[Case], None]] = {
     check.__name__: check
     for check in (
         stored_as_plain_data,
+        *of_patterns.CHECKS,
         parameters_as_counted,
         state_dict_is_complete,
         ops_agree,
         rows_are_independent,
         padding_is_not_read,
         padding_changes_nothing,
+        padding_gets_nothing,
         packing_changes_nothing,
         pattern_is_kept,
         weights_are_told,

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from suffice.errors import ConfigError, SufficeError, unknown
 from suffice.spec import AttentionSpec
-from suffice.testing.checks import CHECKS, Case
+from suffice.testing.case import Case
+from suffice.testing.checks import CHECKS
 
 
 class ConformanceError(SufficeError, AssertionError):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from suffice.axis import Axis
 from suffice.errors import ConfigError, unknown
+from suffice.patterns import Pattern
 from suffice.spec import AXES, AttentionSpec
 
 
@@ -94,7 +95,8 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
 
     Args:
         values: at most one of each family.
-        **sizes: fields of AttentionSpec; d_model is 8 and num_heads 2 unless given.
+        **sizes: fields of AttentionSpec; d_model is 8 unless given, num_heads 2 or what the
+            pattern is made for.
 
     Raises:
         ConfigError: for something that is no axis value, or two of one family.
@@ -112,7 +114,9 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
         if name in axes:
             raise ConfigError(f"{axes[name]!r} and {value!r} are both a {name}; give one.")
         axes[name] = value
-    return AttentionSpec(**{"d_model": 8, "num_heads": 2, **sizes, **axes})
+    pattern = axes.get("pattern")
+    heads = pattern.heads or 2 if isinstance(pattern, Pattern) else 2
+    return AttentionSpec(**{"d_model": 8, "num_heads": heads, **sizes, **axes})
 
 
 def _generator(seed: int) -> torch.Generator:

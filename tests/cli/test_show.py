@@ -1,18 +1,35 @@
 from __future__ import annotations
 
 import json
+import re
+from types import SimpleNamespace
 
 import pytest
 
 from suffice import Attention, AttentionSpec, preset
-from suffice.presets import PRESETS, needs_length
+from suffice.cli.drawn import _knows_blocks
+from suffice.cli.options import settings
+from suffice.errors import ConfigError
+from suffice.presets import PRESETS, takes_length
+from suffice.view import expression, text
 
-CASES = [(name, causal) for name in PRESETS for causal in (False, True)]
 
-
-def spec_of(name, causal=False, *, d_model=256, heads=4, length=64):
-    options = {"length": length} if needs_length(name) else {}
+def spec_of(name, causal=False, *, d_model=256, heads=4, length=64, **options):
+    if takes_length(name):
+        options["length"] = length
     return preset(name, d_model, heads, causal=causal, **options)
+
+
+def legal(name, causal):
+    """Whether a mechanism can be causal; the low-rank one cannot."""
+    try:
+        spec_of(name, causal)
+    except ConfigError:
+        return False
+    return True
+
+
+CASES = [(name, causal) for name in PRESETS for causal in (False, True) if legal(name, causal)]
 
 
 def words(text):
@@ -32,6 +49,7 @@ def test_a_mechanism_is_shown(suffice, monkeypatch, name, causal, width):
     monkeypatch.setenv("COLUMNS", str(width))
     told = suffice("show", name, *(["--causal"] if causal else []))
     assert (told.code, told.err) == (0, "")
+    assert "\x1b" not in told.out
     assert max(map(len, told.out.splitlines())) <= width
     said, spec = words(told.out), spec_of(name, causal)
     cost, base = spec.cost(64), spec_of("standard", causal).cost(64)
@@ -39,10 +57,11 @@ def test_a_mechanism_is_shown(suffice, monkeypatch, name, causal, width):
         f"parameters {cost.parameters:,} ({cost.parameters / base.parameters:.2f}x standard)",
         f"FLOPs {cost.flops:,} ({cost.flops / base.flops:.2f}x standard)",
         f"of visible pairs {cost.visible_flops:,}",
-        f"streaming state {cost.state_numbers:,} numbers per token",
-        f"pattern {spec.pattern!r}",
+        f"pattern {expression(spec.pattern)}",
         f"projections {spec.projections!r}",
         f"mixing {spec.mixing!r}",
+        f"kernel {spec.kernel!r}",
+        f"position {spec.position!r}",
         f"num_kv_heads {spec.kv_heads}",
         "source " + words(PRESETS[name].__doc__.split("Source:")[1].split("\n\n")[0]).rstrip("."),
         "cost " + words(PRESETS[name].__doc__.split("Cost:")[1].split("Source:")[0]),
@@ -52,6 +71,85 @@ def test_a_mechanism_is_shown(suffice, monkeypatch, name, causal, width):
         assert wanted in said
     for unwanted in ("Args:", "Raises:", "ConfigError"):
         assert unwanted not in said
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", ["standard", "longformer", "bigbird", "sparse_fixed", "mistral"])
+def test_who_sees_whom_is_drawn(suffice, monkeypatch, name, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    told = suffice("show", name).out
+    spec = spec_of(name)
+    rows = 16 if spec.pattern.dense else 32
+    drawn = text(spec.pattern, 64, num_heads=4, width=width - 2, rows=rows)
+    assert "\n".join(f"  {line}".rstrip() for line in drawn.splitlines()) in told
+
+
+def test_heads_that_differ_are_drawn_side_by_side(suffice):
+    told = suffice("show", "sparse_strided", "--set", "per_head=true", "--causal").out
+    assert "  heads 1-2                          heads 3-4\n" in told
+    assert "heads 3-4: 288 of 4,096 pairs visible (7.0%)" in told
+
+
+def test_a_terminal_of_ascii_gets_letters(suffice, monkeypatch):
+    monkeypatch.setattr("suffice.cli.drawn._knows_blocks", lambda console: False)
+    told = suffice("show", "longformer").out
+    assert told.isascii()
+    assert "\n  G  Global(tokens=1): " in told
+
+
+@pytest.mark.parametrize(
+    ("encoding", "knows"), [("utf-8", True), ("cp437", True), ("latin-1", False), ("ascii", False)]
+)
+def test_blocks_need_an_encoding_that_has_them(encoding, knows):
+    assert _knows_blocks(SimpleNamespace(encoding=encoding)) is knows
+
+
+def test_a_terminal_gets_colours(suffice, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    told = suffice("show", "longformer").out
+    assert "\x1b[38;2;26;98;165m████" in told  # the window
+    plain = re.sub("\x1b\\[[0-9;]*m", "", told)
+    monkeypatch.delenv("FORCE_COLOR")
+    assert words(plain) == words(suffice("show", "longformer").out)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("linear", "Elu computes no pairs: it sums features over the keys that a query may see"),
+        ("linformer", "LowRank reads "),
+        ("super_attention", "Alignment mixes values along the sequence first"),
+    ],
+)
+def test_what_a_drawing_does_not_show_is_said(suffice, name, wanted):
+    told = words(suffice("show", name).out)
+    assert wanted in told
+    assert ("none computed" in told) is (name == "linear")
+
+
+def test_a_long_sequence_is_drawn_in_part(suffice):
+    told = words(suffice("show", "standard", "--length", 100_000).out)
+    assert "Drawn are the first 2,048 of 100,000 tokens." in told
+    assert "4,194,304 of 4,194,304 pairs visible" in told
+
+
+def test_pictures_are_written_and_named(suffice, tmp_path):
+    told = suffice("show", "longformer", "--png", "l.png", "--svg", "l.svg", "--length", 32)
+    assert told.code == 0
+    assert told.out.endswith("picture: l.png\npicture: l.svg\n")
+    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "l.svg").read_text()
+    assert "longformer: Window(size=4) | Global(tokens=1)" in drawn
+    assert "\nGlobal(tokens=1): " in drawn.replace(">", "\n")
+
+
+def test_json_stays_json_beside_a_picture(suffice, tmp_path):
+    told = suffice("show", "longformer", "--json", "--svg", "l.svg")
+    assert AttentionSpec.from_json(json.loads(told.out)) == spec_of("longformer")
+    assert told.err == "picture: l.svg\n"
+    assert (tmp_path / "l.svg").exists()
 
 
 def test_paragraphs_fill_the_width(suffice):
@@ -73,20 +171,68 @@ def test_sizes_are_those_asked_for(suffice):
     assert "length=32" in told.out
 
 
+def test_options_of_a_mechanism_are_set(suffice):
+    told = suffice("show", "mistral", "--set", "full_every=2", "--set", "window=5", "--layer", 2)
+    assert "pattern           Window(size=5)\n" in told.out
+    told = suffice("show", "mistral", "--set", "full_every=2", "--set", "window=5", "--layer", 3)
+    assert "pattern           Full()\n" in told.out
+    told = suffice("show", "super_attention", "--set", "init=identity", "--set", "dropout=0.5")
+    assert "init='identity'" in told.out
+    assert "dropout           0.5\n" in told.out
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (["window"], "--set window: write NAME=VALUE, such as window=16."),
+        (["=3"], "--set =3: write NAME=VALUE"),
+        (["window="], "--set window=: write NAME=VALUE"),
+        (["causal=true"], "--set causal=true: give --causal instead."),
+        (["length=9"], "--set length=9: give --length instead."),
+        (["window=1", "window=2"], "--set window=2: window is set twice; give it once."),
+        (["window=x"], "--set window=x: window of longformer is a whole number."),
+        (["window=1.5"], "--set window=1.5: window of longformer is a whole number."),
+        (["window=true"], "--set window=true: window of longformer is a whole number."),
+        (["bias=1"], "--set bias=1: bias of longformer is true or false."),
+        (["dropout=no"], "--set dropout=no: dropout of longformer is a number."),
+        (["dropout=true"], "--set dropout=true: dropout of longformer is a number."),
+    ],
+)
+def test_options_that_cannot_be_read_are_told(given, wanted):
+    with pytest.raises(ConfigError, match=re.escape(wanted)):
+        settings("longformer", given)
+
+
+def test_words_are_words():
+    with pytest.raises(ConfigError, match="--set init=3: init of super_attention is a word."):
+        settings("super_attention", ["init=3"])
+    assert settings("super_attention", ["init=identity"]) == {"init": "identity"}
+    assert settings("longformer", ["window=null", "dropout=1"]) == {"window": None, "dropout": 1}
+    assert settings("of nobody", ["x=[1]"]) == {"x": [1]}
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
         (["super_atention"], "unknown mechanism 'super_atention'; did you mean 'super_attention'"),
+        (["nothing", "--layer", 1, "--set", "a=b"], "unknown mechanism 'nothing'"),
         (["standard", "--heads", 3], "num_heads=3"),
         (["gqa", "--heads", 1], "gqa shares key/value heads among query heads; num_heads=1"),
         (["standard", "--d-model", 0], "d_model=0"),
         (["mqa", "--length", 0], "--length 0 --batch 1: give at least 1 of each."),
         (["mqa", "--batch", -1], "--length 64 --batch -1: give at least 1 of each."),
+        (["mqa", "--layer", 1], "--layer 1: every layer of mqa is the same; omit it."),
+        (["longformer", "--set", "windw=3"], "unknown option of longformer 'windw'; did you mean"),
+        (["linformer", "--causal"], "LowRank sums keys of all positions, so pattern=Causal()"),
+        (["mqa", "--png", "p.svg"], "--png p.svg: name a file that ends in .png."),
+        (["mqa", "--svg", "p"], "--svg p: name a file that ends in .svg."),
+        (["mqa", "--png", "none/p.png"], "a picture cannot be written to none/p.png: No such file"),
     ],
 )
-def test_what_cannot_be_shown_is_told(suffice, options, wanted):
+def test_what_cannot_be_shown_is_told(suffice, options, wanted, tmp_path):
     told = suffice("show", *options)
     assert (told.code, told.out) == (2, "")
     assert told.said.startswith("error: ")
     assert wanted in told.said
     assert len(told.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []

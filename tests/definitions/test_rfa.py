@@ -17,7 +17,7 @@ from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, normal
 
 from .draws import advantage, omegas, pairs, slopes
-from .loops import built, dot, everything, gradients_agree, outputs, up_to_self, weighted_head
+from .loops import built, dot, everything, gradients_agree, outputs, up_to_self
 
 
 def kernel(omega):
@@ -71,21 +71,23 @@ def test_a_zero_query_or_key_has_the_features_of_zero():
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_sums_near_zero_have_a_floor(is_causal):
-    """Two frequencies estimate so badly that sums of both signs come near 0."""
+@pytest.mark.parametrize("off", [1e-4, -1e-4, 5e-4, 2e-3, -2e-3])
+def test_sums_near_zero_have_a_floor(is_causal, off):
+    """One frequency and one key whose angle is a quarter turn but for `off`: cos is -off.
+
+    The first row then has the weight off * 1024 at most, and 1 or -1 above the floor.
+    """
     pattern, see = (Causal(), up_to_self) if is_causal else (Full(), everything)
-    hit = set()
-    for seed in range(40):
-        spec = AttentionSpec(d_model=4, num_heads=1, pattern=pattern, kernel=Rfa(2, seed=seed))
-        layer, x = built(spec, seed=seed), normal(1, 3, 4, seed=seed)
-        layer.features.omega *= 30
-        kernels = of_layer(layer)
-        q, k = (layer.q_proj(x)[0].tolist(), layer.k_proj(x)[0].tolist())
-        ones = [[1.0]] * 3
-        sums = weighted_head(q, k, ones, see, **kernels)
-        hit |= {math.copysign(1, row[0]) for row in sums if abs(row[0]) < 1 - 1e-9}
-        assert_close(layer(x), outputs(layer, x, see, **kernels))
-    assert hit
+    spec = AttentionSpec(d_model=4, num_heads=1, pattern=pattern, kernel=Rfa(2), bias=False)
+    layer, x = built(spec), normal(1, 3 if is_causal else 1, 4, seed=1)
+    q, k = (part(x)[0, 0] for part in (layer.q_proj, layer.k_proj))
+    apart = q / q.norm() - k / k.norm()
+    turn = (math.pi / 2 + off) * apart / apart.square().sum()
+    layer.features.load_state_dict({"omega": turn.detach()[None].float()})
+    got = layer(x)
+    assert_close(got, outputs(layer, x, see, **of_layer(layer)))
+    share = (got[0, 0] / layer.o_proj(layer.v_proj(x))[0, 0]).mean()
+    assert (share.abs() < 0.6) == (abs(off) < 1e-3)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

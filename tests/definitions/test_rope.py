@@ -24,6 +24,7 @@ from suffice.projections import Efficient, Optimised, Standard
 from suffice.testing import assert_close, documents, normal, padded
 
 from .loops import attention, built, everything, gradients_agree, linear, tensor, up_to_self
+from .rotations import of_layer, plain, spun
 
 
 def turned(rows, positions, num_heads, theta):
@@ -115,42 +116,6 @@ def test_positions_restart_in_each_document():
             here = numbers == number
             want = definition(layer, row[here].tolist(), num_heads=2)
             assert_close(out[here], tensor(want))
-
-
-def plain(theta, width):
-    return [theta ** (-2 * i / width) for i in range(width // 2)]
-
-
-def spun(rows, heads, layout, frequencies, amplitude=1.0, positions=None):
-    """The rows with the pairs of each head turned; features beyond the pairs stay."""
-    width, count, out = len(rows[0]) // heads, len(frequencies), []
-    for position, row in zip(positions or range(len(rows)), rows, strict=True):
-        new = list(row)
-        for h in range(heads):
-            for i, frequency in enumerate(frequencies):
-                a, b = (i, i + count) if layout == "half" else (2 * i, 2 * i + 1)
-                a, b = h * width + a, h * width + b
-                cos, sin = math.cos(position * frequency), math.sin(position * frequency)
-                new[a] = amplitude * (row[a] * cos - row[b] * sin)
-                new[b] = amplitude * (row[a] * sin + row[b] * cos)
-        out.append(new)
-    return out
-
-
-def of_layer(layer, x, frequencies, amplitude=1.0, see=everything):
-    spec = layer.spec
-    q, k, v = (linear(x, part) for part in (layer.q_proj, layer.k_proj, layer.v_proj))
-    turn = (spec.position.layout, frequencies, amplitude)
-    return attention(
-        layer,
-        spun(q, spec.num_heads, *turn),
-        spun(k, spec.kv_heads, *turn),
-        v,
-        num_heads=spec.num_heads,
-        num_kv_heads=spec.kv_heads,
-        head_dim=len(q[0]) // spec.num_heads,
-        see=see,
-    )
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])

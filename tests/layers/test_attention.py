@@ -80,7 +80,7 @@ def test_segments_and_memory_segments_go_together(memory, data):
 
 @pytest.mark.parametrize("pattern", [Causal(), Full() & Causal()], ids=repr)
 def test_cross_attention_has_no_order(pattern):
-    with pytest.raises(ConfigError, match="orders queries and keys of one sequence; .*use Full"):
+    with pytest.raises(ConfigError, match="relates queries and keys of one sequence; .*use Full"):
         layer_of(pattern=pattern)(X, MEMORY)
 
 
@@ -124,7 +124,8 @@ def test_weights_of_restricted_calls():
     layer = layer_of(pattern=Causal())
     valid, numbers = padded(2, 5, "right"), documents(2, 5, seed=3)
     shares = layer.weights(X, valid=valid, segments=numbers)
-    seen = Causal().mask(5, 5) & valid[:, None, :] & (numbers[:, :, None] == numbers[:, None, :])
+    seen = Causal().mask(5, 5) & valid[:, None, :] & valid[:, :, None]
+    seen = seen & (numbers[:, :, None] == numbers[:, None, :])
     assert torch.equal(shares > 0, seen[:, None].expand(2, 2, 5, 5))
     assert_close(shares.sum(-1), seen.any(-1)[:, None].double().expand(2, 2, 5))
 

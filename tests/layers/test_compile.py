@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch._dynamo.testing
 
-from suffice import Attention, preset
-from suffice.presets import PRESETS, needs_length
+from suffice import Attention, AttentionSpec
+from suffice.kernels import Elu
+from suffice.ops import OPS
+from suffice.patterns import Causal, Window
+from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
+
+PLAIN = AttentionSpec(d_model=32, num_heads=4, pattern=Causal())
+SPECS = dict.fromkeys((name for name in OPS if name != "flex"), PLAIN) | {
+    "folded": replace(PLAIN, num_kv_heads=2),
+    "blocked": replace(PLAIN, pattern=Window(4) & Causal()),
+    "scan": replace(PLAIN, kernel=Elu()),
+}
+"""What each op of a CPU is compiled for."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -19,28 +32,56 @@ def fresh():
     torch._dynamo.reset()
 
 
-def build(name: str, causal: bool) -> Attention:
-    options = {"length": 32} if needs_length(name) else {}
-    return Attention(preset(name, 32, 4, causal=causal, **options)).eval()
+def build(kind: str) -> Attention:
+    name, causal = PRESET_KINDS[kind]
+    return Attention(spec_of(name, causal=causal, d_model=32, num_heads=4, length=32)).eval()
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", PRESETS)
-def test_one_graph_equals_eager(name, causal):
-    layer = build(name, causal)
+def compiled_as_eager(layer: Attention, **given: torch.Tensor) -> None:
+    x = torch.randn(2, 9, 32)
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
-    x, valid = torch.randn(2, 9, 32), torch.rand(2, 9) < 0.7
-    segments = (torch.arange(9) // 4).expand(2, 9)
-    for given in ({}, {"valid": valid}, {"segments": segments}):
-        torch.testing.assert_close(compiled(x, **given), layer(x, **given), rtol=0, atol=1e-6)
+    torch.testing.assert_close(compiled(x, **given), layer(x, **given), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["standard", "super_attention", "gqa"])
-def test_twenty_lengths_need_few_graphs(name):
-    layer = build(name, causal=True)
+@pytest.mark.parametrize("kind", PRESET_KINDS)
+def test_one_graph_equals_eager(kind):
+    layer = build(kind)
+    compiled_as_eager(layer)
+    compiled_as_eager(layer, valid=torch.rand(2, 9) < 0.7)
+    if layer.spec.mixing.keeps_keys:
+        compiled_as_eager(layer, segments=(torch.arange(9) // 4).expand(2, 9))
+
+
+@pytest.mark.parametrize("impl", SPECS)
+def test_every_op_is_compiled_whole(impl):
+    """Forward and backward, as a layer in training runs them."""
+    layer = Attention(SPECS[impl], impl=impl)
+    x = torch.randn(2, 9, 32)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    sources = [*layer.parameters()]
+    want, got = (torch.autograd.grad(call(x).square().sum(), sources) for call in (layer, compiled))
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("impl", SPECS)
+def test_twenty_lengths_need_few_graphs(impl):
+    layer = Attention(SPECS[impl], impl=impl).eval()
     counter = torch._dynamo.testing.CompileCounter()
     compiled = torch.compile(layer, backend=counter, fullgraph=True)
     for length in range(5, 25):
         x = torch.randn(2, length, 32)
         torch.testing.assert_close(compiled(x), layer(x), rtol=0, atol=1e-6)
-    assert counter.frame_count <= 3
+    assert counter.frame_count <= 4
+
+
+@pytest.mark.parametrize(
+    "kind", ["causal-super_attention", "longformer", "causal-bigbird", "causal-linear", "linformer"]
+)
+def test_twenty_lengths_of_a_preset_need_few_graphs(kind):
+    layer = build(kind)
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(layer, backend=counter, fullgraph=True)
+    for length in range(5, 25):
+        compiled(torch.randn(2, length, 32))
+    assert counter.frame_count <= 4

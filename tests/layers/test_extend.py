@@ -1,4 +1,4 @@
-"""A longer Alignment: old lengths give what they gave, new positions start as themselves."""
+"""A longer mixing: old lengths give what they gave, new positions start as themselves."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import torch
 
 from suffice import Attention, AttentionSpec, extend, preset
 from suffice.errors import ConfigError
-from suffice.mixing import Alignment
+from suffice.mixing import Alignment, BandedAlignment, LowRank, Rows, ToeplitzAlignment
+from suffice.patterns import Causal
 from suffice.projections import Efficient
-from suffice.testing import assert_close, drawn, normal, padded
+from suffice.testing import assert_close, drawn, normal, padded, spec_around
 
 D = 6
 
@@ -111,8 +112,73 @@ def test_longer_input_is_refused_with_the_way_out():
     assert extend(layer, 6)(normal(2, 6, D, seed=1)).shape == (2, 6, D)
 
 
+OTHERS = [
+    BandedAlignment(5, 1),
+    BandedAlignment(5, 3, init="glorot"),
+    BandedAlignment(5, 5, per_head=True, bias=False),
+    LowRank(5, 2),
+    LowRank(5, 3, shared=False, per_head=True),
+]
+
+
+def built(mixing, causal=False) -> Attention:
+    axes = [mixing, *([Causal()] if causal else [])]
+    return drawn(Attention(spec_around(*axes), dtype=torch.float64), seed=3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mixing", OTHERS, ids=repr)
+def test_old_lengths_of_other_mixings(mixing, causal):
+    if causal and isinstance(mixing, LowRank):
+        return
+    layer = built(mixing, causal)
+    for length in (5, 6, 12):
+        longer = extend(layer, length)
+        assert longer.spec.mixing.length == length
+        assert longer.spec.cost(5).parameters == sum(p.numel() for p in longer.parameters())
+        for short in range(1, 6):
+            x = normal(2, short, 8, seed=short)
+            valid = padded(2, short, "left")
+            assert_close(longer(x), layer(x), "exact")
+            assert_close(longer(x, valid=valid), layer(x, valid=valid), "exact")
+        assert longer(normal(2, length, 8, seed=1)).shape == (2, length, 8)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mixing", OTHERS[:3], ids=repr)
+def test_new_positions_of_a_band_are_the_identity(mixing, causal):
+    """And old ones read no new one, though their band reaches there."""
+    layer = built(mixing, causal)
+    longer = extend(layer, 9)
+    v = normal(2, 2, 9, 4, seed=1)
+    _, mixed = longer.mixing(v, v, Rows())
+    _, before = layer.mixing(v[:, :, :5], v[:, :, :5], Rows())
+    assert_close(mixed[:, :, :5], before)
+    assert_close(mixed[:, :, 5:], v[:, :, 5:])
+
+
+def test_new_positions_enter_no_sum():
+    layer = built(LowRank(5, 2, shared=False))
+    longer, x = extend(layer, 8), normal(2, 2, 8, 4, seed=1)
+    for got, want in zip(
+        longer.mixing(x, x, Rows()), layer.mixing(x[:, :, :5], x[:, :, :5], Rows()), strict=True
+    ):
+        assert_close(got, want)
+    assert torch.equal(longer.mixing.keys[..., 5:], torch.zeros(1, 2, 3).double())
+
+
+def test_the_same_length_is_a_copy():
+    layer = layer_of()
+    same = extend(layer, 5)
+    drawn(same, seed=9)
+    assert not torch.equal(same.mixing.weight, layer.mixing.weight)
+
+
 def test_refusals():
-    with pytest.raises(ConfigError, match="extend lengthens an Alignment; this layer has NoMixing"):
+    told = r"extend lengthens an Alignment, .* this layer has NoMixing\(\), which takes any length"
+    with pytest.raises(ConfigError, match=told):
         extend(Attention(preset("efficient", D, 2)), 9)
-    with pytest.raises(ConfigError, match="extend to length=4 would cut an Alignment of length 5"):
+    with pytest.raises(ConfigError, match="this layer has ToeplitzAlignment.*takes any length"):
+        extend(Attention(spec_around(ToeplitzAlignment(3))), 9)
+    with pytest.raises(ConfigError, match="extend to length=4 would cut the Alignment of length 5"):
         extend(layer_of(), 4)

@@ -58,6 +58,20 @@ def head(x, layers, activation):
     return linear(x, linears[-1])
 
 
+def placed(x, model):
+    """Tokens [T, M] with what the model adds for where they stand."""
+    kind = model.config.positions
+    if kind == "none":
+        return x
+    if kind == "sinusoidal":
+        rows, width = range(len(x)), x.shape[1]
+        angles = [[t / 10_000 ** (2 * (i // 2) / width) for i in range(width)] for t in rows]
+        waves = [[(math.cos if i % 2 else math.sin)(a) for i, a in enumerate(r)] for r in angles]
+        return x + torch.tensor(waves, dtype=torch.float64)
+    table = model.positions if hasattr(model, "patches") else model.positions.weight
+    return x + table[: len(x)].double()
+
+
 def vit(model, image):
     """Logits of one image [C, S, S]."""
     config = model.config
@@ -70,7 +84,7 @@ def vit(model, image):
     x = linear(torch.stack(patches).double(), model.patches)
     if config.pooling == "class_token":
         x = torch.cat([model.class_token.double()[None], x])
-    x = x + model.positions.double()
+    x = placed(x, model)
     for layer in model.blocks:
         x = block(x, layer, torch.ones(len(x)), gelu)
     x = norm(x, model.norm)
@@ -80,8 +94,7 @@ def vit(model, image):
 
 def classifier(model, tokens):
     """Logits of one text [T] without padding."""
-    table, places = model.tokens.weight.double(), model.positions.weight.double()
-    x = table[tokens] + places[: len(tokens)]
+    x = placed(model.tokens.weight.double()[tokens], model)
     activation = {"relu": relu, "gelu": gelu}[model.config.activation]
     for layer in model.blocks:
         x = block(x, layer, torch.ones(len(x)), activation)

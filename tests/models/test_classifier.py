@@ -46,6 +46,36 @@ def test_forward_is_the_formula(length, norm, activation):
     assert_close(model(tokens), want)
 
 
+@pytest.mark.parametrize("length", [7, 4])
+@pytest.mark.parametrize("positions", ["sinusoidal", "none"])
+def test_other_positions(positions, length):
+    model = build(replace(SMALL, positions=positions))
+    assert not any(name.startswith("positions") for name in model.state_dict())
+    tokens = texts(length)
+    want = torch.stack([formulas.classifier(model, row) for row in tokens])
+    assert_close(model(tokens), want)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "none"])
+def test_texts_longer_than_in_training(positions):
+    """Nothing but learned positions and the attention itself knows a longest text."""
+    model, tokens = build(replace(SMALL, positions=positions)), texts(20)
+    want = torch.stack([formulas.classifier(model, row) for row in tokens])
+    assert_close(model(tokens), want)
+    bound = build(replace(SMALL, positions=positions), "super_attention")
+    with pytest.raises(ShapeError, match="20 keys are more than the 7 this Alignment was built"):
+        bound(tokens)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "none"])
+@pytest.mark.parametrize("side", ["left", "right", "inside"])
+def test_padded_texts_of_other_positions(side, positions):
+    model, tokens = build(replace(SMALL, positions=positions)), texts()
+    alone = [model(tokens[row : row + 1, :n]) for row, n in enumerate(LENGTHS)]
+    rows, valid = lay(tokens, side, 11, 0)
+    assert_close(model(rows, valid=valid), torch.cat(alone))
+
+
 def test_a_model_starts_as_it_is_written():
     config = replace(SMALL, vocabulary_size=500, length=50, d_model=16)
     model = config.build(preset("standard", 16, 2))
@@ -176,6 +206,7 @@ def test_imdb(mechanism, layer, whole):
         ("mlp_width", 1.5, "mlp_width=1.5: give"),
         ("head_widths", (0,), r"head_widths=\(0,\): give"),
         ("dropout", 1.0, "dropout=1.0: give at least 0 and below 1"),
+        ("positions", "sinus", "unknown positions 'sinus'; did you mean 'sinusoidal'"),
         ("norm", "pots", "unknown norm 'pots'; did you mean 'post'"),
         ("activation", "rulu", "unknown activation 'rulu'; did you mean 'relu'"),
     ],

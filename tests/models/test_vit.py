@@ -7,6 +7,7 @@ import torch
 
 from suffice import preset
 from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.layers import sinusoidal
 from suffice.models import ViT, ViTConfig
 from suffice.presets import PRESETS, needs_length
 from suffice.testing import assert_close, bits, drawn, normal
@@ -42,6 +43,32 @@ def test_forward_is_the_formula(pooling, norm):
     images = normal(4, 2, 6, 6, seed=2)
     want = torch.stack([formulas.vit(model, image) for image in images])
     assert_close(model(images), want)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "class_token"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "none"])
+def test_other_positions(positions, pooling):
+    model = build(replace(SMALL, positions=positions, pooling=pooling))
+    assert not any(name.startswith("positions") for name in model.state_dict())
+    images = normal(3, 2, 6, 6, seed=2)
+    want = torch.stack([formulas.vit(model, image) for image in images])
+    assert_close(model(images), want)
+
+
+def test_without_positions_the_order_of_patches_is_free():
+    model = build(replace(SMALL, positions="none"))
+    images = normal(2, 2, 6, 6, seed=2)
+    assert_close(model(images.roll(2, dims=3)), model(images))
+    assert not torch.allclose(build(SMALL)(images.roll(2, dims=3)), build(SMALL)(images))
+
+
+def test_sinusoidal_angles_survive_half_types():
+    config = replace(SMALL, positions="sinusoidal")
+    model = build(config).bfloat16()
+    x = torch.zeros(1, 9, 8)
+    want = sinusoidal(9, 8, dtype=torch.float64)
+    assert_close(model._placed(x.bfloat16())[0], want)
+    assert_close(build(config)._placed(x.double())[0], want, "exact")
 
 
 def test_patches_are_cut_row_by_row_channel_first():
@@ -251,6 +278,8 @@ def test_unknown_names_are_refused():
         replace(SMALL, pooling="men")
     with pytest.raises(ConfigError, match="unknown norm 'prae'; did you mean 'pre'"):
         replace(SMALL, norm="prae")
+    with pytest.raises(ConfigError, match="unknown positions 'learnt'; did you mean 'learned'"):
+        replace(SMALL, positions="learnt")
 
 
 def test_a_patch_that_does_not_divide_is_refused():
@@ -288,6 +317,10 @@ def test_a_mask_that_does_not_fit_is_refused():
         (
             [preset("standard", 8, 2), preset("super_attention", 8, 2, length=8)],
             "block 1 has a spec for at most 8 tokens in a model of 9; build it with length=9",
+        ),
+        (
+            preset("bigbird", 8, 2, length=6),
+            "block 0 has a spec for at most 6 tokens in a model of 9; build it with length=9",
         ),
     ],
 )

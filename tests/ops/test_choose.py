@@ -11,8 +11,9 @@ from suffice import Attention, attend, preset
 from suffice.errors import ConfigError, UnsupportedError
 from suffice.kernels import Kernel, Softmax
 from suffice.ops import OPS, Problem, choose, explain
-from suffice.ops.choose import FEW_QUERIES, WIDE_HEAD, WIDE_KEYS, ranking
-from suffice.patterns import Causal, Full
+from suffice.ops.choose import FEW_QUERIES, SPARSE_KEYS, WIDE_HEAD, WIDE_KEYS, ranking
+from suffice.ops.matmul import MATMUL
+from suffice.patterns import Causal, Full, Global, Window
 
 PLAIN = Problem(
     queries=64, keys=64, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0
@@ -68,12 +69,31 @@ def test_wide_heads_at_moderate_lengths_go_through_products():
         assert choose(replace(wide, **changes)).name == "fused"
 
 
+def test_sparse_patterns_of_long_sequences_skip_blocks():
+    window = replace(PLAIN, queries=4096, keys=4096, pattern=Window(256) & Causal())
+    assert choose(window).name == "blocked"
+    assert choose(replace(window, plain=False)).name == "blocked"
+    for changes in (
+        {"pairwise": True, "plain": False},
+        {"keys": SPARSE_KEYS - 1, "queries": SPARSE_KEYS - 1, "pattern": Window(8)},
+        {"pattern": Window(3000)},
+        {"pattern": Causal()},
+    ):
+        assert choose(replace(window, **changes)).name == "fused"
+    half = Window(700) & Causal()  # too dense to pay, but for the mask of a long sequence
+    assert choose(replace(window, queries=1024, keys=1024, pattern=half)).name == "fused"
+    assert choose(replace(window, pattern=Window(900) | Global(4))).name == "blocked"
+    told = explain(replace(PLAIN, pattern=Window(8)))
+    assert "not blocked: pays from 512 keys on where at most 35% of the pairs" in told
+    assert "not blocked: the pattern leaves no region out" in explain(PLAIN)
+
+
 def test_the_reference_is_never_chosen_by_itself():
     for problem, _ in CHOICES:
         assert "reference" not in [op.name for op in ranking(problem)]
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("name", ["fused", "folded", "blocked", "matmul", "reference"])
 def test_an_explicit_choice_is_kept(name):
     assert choose(SHARED, name) is OPS[name]
     assert explain(SHARED, name).startswith(f"{name}: {OPS[name].about}")
@@ -90,7 +110,7 @@ def test_an_explicit_choice_is_kept(name):
         ("folded", replace(SHARED, dropping=True), "dropping weights"),
         ("fused", replace(PLAIN, kernel=Recurrent()), "Recurrent gives pairs no weights"),
         ("folded", replace(SHARED, kernel=Recurrent()), "Recurrent gives pairs no weights"),
-        ("matmul", replace(PLAIN, kernel=Recurrent()), "Recurrent gives pairs no weights"),
+        ("blocked", replace(PLAIN, kernel=Recurrent()), "Recurrent gives pairs no weights"),
     ],
 )
 def test_an_explicit_choice_is_refused_with_the_reason(name, problem, told):
@@ -104,19 +124,18 @@ def test_all_reasons_at_once():
         choose(replace(PLAIN, dropping=True, value_dim=5), "folded")
 
 
-def test_no_op_at_all():
-    with pytest.raises(UnsupportedError, match="no op can compute Problem.*fused: Recurrent"):
-        choose(replace(PLAIN, kernel=Recurrent()))
-
-
-def test_the_reference_refuses_what_is_no_softmax_over_pairs():
-    """It would return a softmax for a kernel that is none."""
-    assert OPS["reference"].refuses(replace(PLAIN, kernel=Recurrent())) != []
+def test_products_compute_whatever_it_is():
+    """So that some op always can."""
+    for problem, _ in CHOICES:
+        assert MATMUL in ranking(problem)
+        assert MATMUL.refuses(replace(problem, kernel=Recurrent())) == []
 
 
 @pytest.mark.parametrize("impl", ["flash", "", "Fused", "auto "])
 def test_an_unknown_name(impl):
-    with pytest.raises(ConfigError, match="unknown impl .* Legal: auto, folded, fused, matmul"):
+    with pytest.raises(
+        ConfigError, match="unknown impl .* Legal: auto, blocked, flex, folded, fused, matmul"
+    ):
         choose(PLAIN, impl)
     q = torch.zeros(1, 1, 2, 4)
     with pytest.raises(ConfigError, match="unknown impl"):

@@ -7,10 +7,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from suffice import Attention, AttentionSpec, attend, preset
+from suffice import Attention, AttentionSpec, attend
 from suffice.patterns import Causal, Full
-from suffice.presets import PRESETS, needs_length
 from suffice.testing import bits, documents, padded
+from tests.acceptance.mechanisms import PRESET_KINDS, SPECS, spec_of
 
 FORWARD = "aten::_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
@@ -74,12 +74,16 @@ def test_causal_of_unequal_lengths(queries, keys, impl):
     assert FORWARD in ran(lambda: attend(q, k, k, impl=impl, pattern=Causal()))
 
 
+KINDS = [kind for kind, spec in SPECS.items() if kind in PRESET_KINDS and spec.kernel.weighs_pairs]
+
+
 @pytest.mark.parametrize("data", ["plain", "valid", "segments"])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", PRESETS)
-def test_layers_choose_it(name, causal, data):
-    length = {"length": 20} if needs_length(name) else {}
-    layer = Attention(preset(name, 32, 4, causal=causal, **length))
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_choose_it(kind, data):
+    name, causal = PRESET_KINDS[kind]
+    layer = Attention(spec_of(name, causal=causal, d_model=32, num_heads=4, length=20))
+    if data == "segments" and not layer.spec.mixing.keeps_keys:
+        return
     x = torch.randn(2, 20, 32, requires_grad=True)
     given = {
         "plain": {},

@@ -1,16 +1,20 @@
-"""Blocks and counts of a pattern, against the mask itself."""
+"""Blocks of a pattern, against the mask itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 import torch
 
 from suffice import attend
-from suffice.errors import ConfigError
-from suffice.patterns import And, Causal, Full, Or, Pattern
-from suffice.testing import assert_close, conform, normal, spec_around
+from suffice.patterns import Causal, Full, Global, Pattern, Random, Window
+from suffice.testing import assert_close, normal
+
+from .values import ALL, COMPOSED, SAMPLES
+
+LARGE = 32768
 
 
 @dataclass(frozen=True)
@@ -22,85 +26,160 @@ class Stripe(Pattern):
 
 
 @dataclass(frozen=True)
-class Near(Pattern):
-    """A test's own pattern that speaks of distances: padding must not widen them."""
+class Scattered(Pattern):
+    """A test's own pattern: a table of random pairs."""
+
+    seed: int
+    share: float
 
     def allowed(self, q_positions, k_positions):
-        return (q_positions - k_positions).abs() < 2
+        generator = torch.Generator().manual_seed(self.seed)
+        table = torch.rand(70, 70, generator=generator) < self.share
+        return table[q_positions, k_positions]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def tables():
     yield
-    for name in ("Stripe", "Near"):
+    for name in ("Stripe", "Scattered"):
         Pattern.table.pop(name, None)
 
 
-PATTERNS = [Full(), Causal(), Full() & Causal(), Causal() | Full(), Stripe(), Stripe() & Causal()]
+OWN = [Stripe(), Stripe() & Causal(), Scattered(1, 0.02), Scattered(2, 0.97), Scattered(3, 0.999)]
+PATTERNS = [*ALL, *OWN]
 SIZES = [(1, 1), (1, 9), (9, 9), (5, 2), (7, 20), (20, 7)]
 
 
+def blocks(mask, block):
+    """0, 1 or 2 for none, some or all of each block: bool [H or nothing, T, S]."""
+    heads = mask if mask.dim() == 3 else mask[None]
+    return torch.tensor(
+        [
+            [int(cell.any()) + int(cell.all()) for cell in rows.split(block, dim=2)]
+            for rows in heads.split(block, dim=1)
+        ],
+        dtype=torch.int8,
+    )
+
+
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("block", [1, 2, 3, 4, 64])
-def test_layout_tells_none_some_or_all(pattern, sizes, block):
+def test_layout_tells_none_some_or_all(pattern):
+    for sizes, block in product(SIZES, (1, 2, 3, 4, 64)):
+        if min(sizes) < sizes[0] and pattern in OWN:
+            continue  # a table has no negative positions
+        layout = pattern.layout(*sizes, block)
+        assert layout.block == block
+        assert torch.equal(layout.touched, blocks(pattern.mask(*sizes), block))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+def test_layout_at_every_length(pattern):
+    """The samples and own patterns at all up to 67, others around every edge of a block."""
+    edges = [length for length in range(1, 68) if length % 16 in (15, 0, 1)]
+    for length in range(1, 68) if pattern in (*SAMPLES, *OWN) else edges:
+        queries = length if length % 2 else 1 + length // 3
+        want = blocks(pattern.mask(queries, length), 16)
+        assert torch.equal(pattern.layout(queries, length, 16).touched, want), length
+
+
+@pytest.mark.parametrize("pattern", COMPOSED, ids=repr)
+@pytest.mark.parametrize("pieces", [1, 100, 5000], ids=str)
+def test_pieces_change_nothing(pattern, pieces, monkeypatch):
+    """However few pairs are asked at a time."""
+    monkeypatch.setattr("suffice.patterns.layout.ASKED", pieces)
+    monkeypatch.setattr("suffice.patterns.base.KEPT_BLOCKS", 0)
+    for block in (7, 64):
+        want = blocks(pattern.mask(30, 67), block)
+        assert torch.equal(pattern.layout(30, 67, block).touched, want)
+    assert pattern.pairs(30, 67) == int(_some_head(pattern.mask(30, 67)).sum())
+
+
+def _some_head(mask):
+    return mask if mask.dim() == 2 else mask.any(dim=0)
+
+
+@pytest.mark.parametrize("pattern", [Full(), Causal(), Window(2), Stripe(), Random(2)], ids=repr)
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (5, 0)], ids=str)
+def test_nothing_has_no_blocks(pattern, sizes):
     queries, keys = sizes
-    mask = pattern.mask(queries, keys)
-    layout = pattern.layout(queries, keys, block)
-    assert layout.block == block
-    for row, part in enumerate(mask.split(block)):
-        for column, cell in enumerate(part.split(block, dim=1)):
-            want = 2 if cell.all() else int(cell.any())
-            assert int(layout.touched[row, column]) == want
-    assert layout.touched.shape == (-(-queries // block), -(-keys // block))
+    assert pattern.layout(queries, keys, 4).touched.shape == (-(-queries // 4), -(-keys // 4))
+    assert pattern.pairs(queries, keys) == 0
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
-@pytest.mark.parametrize("sizes", [*SIZES, (300, 300), (300, 40), (600, 10)], ids=str)
-def test_pairs_count_the_mask(pattern, sizes):
-    assert pattern.pairs(*sizes) == int(pattern.mask(*sizes).sum())
+@pytest.mark.parametrize("pattern", [Stripe() & Causal(), Window(5) | Global(2)], ids=repr)
+def test_equal_patterns_share_a_layout(pattern):
+    again = type(pattern)(pattern.parts)
+    assert pattern.layout(40, 40, 8) is again.layout(40, 40, 8)
+    assert pattern.layout(40, 40, 8) is not pattern.layout(40, 41, 8)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+def test_a_large_layout_is_not_kept(monkeypatch):
+    monkeypatch.setattr("suffice.patterns.base.KEPT_BLOCKS", 24)
+    assert Window(3).layout(40, 40, 8) is not Window(3).layout(40, 40, 8)
+    assert Window(3).layout(32, 41, 8) is Window(3).layout(32, 41, 8)
+
+
+def test_nothing_is_kept_while_a_graph_is_traced(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert Window(4).layout(40, 40, 8) is not Window(4).layout(40, 40, 8)
+
+
+def test_a_layout_serves_training_and_any_default_device():
+    with torch.inference_mode(), torch.device("meta"):
+        touched, pairs = Window(7).layout(41, 43, 4).touched, Window(7).pairs(41, 43)
+    assert not touched.is_inference()
+    assert torch.equal(touched, blocks(Window(7).mask(41, 43), 4))
+    assert pairs == int(Window(7).mask(41, 43).sum())
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The number of pairs in each answer of Window and Global."""
+    numbers = []
+    for value in (Window, Global):
+
+        def counting(self, q, k, allowed=value.allowed):
+            found = allowed(self, q, k)
+            numbers.append(found.numel())
+            return found
+
+        monkeypatch.setattr(value, "allowed", counting)
+    return numbers
+
+
+@pytest.mark.parametrize(
+    "pattern", [Window(257) & Causal(), Window(250), Window(256) | Global(17)], ids=repr
+)
+def test_few_pairs_of_a_long_input_are_asked(pattern, asked):
+    """Only those of blocks at an edge, and never many at a time."""
+    touched = pattern.layout(LARGE, LARGE, 64).touched
+    assert 0 < sum(asked) < LARGE * LARGE / 100
+    assert max(asked) <= 1 << 20
+    queries = torch.tensor([0, 1, 100, 511])
+    for row in queries.tolist():
+        part = pattern.allowed(
+            torch.arange(64 * row, 64 * row + 64)[:, None], torch.arange(LARGE)[None]
+        )
+        assert torch.equal(touched[row : row + 1], blocks(part, 64))
+
+
+@pytest.mark.parametrize("pattern", [Full(), Causal(), Stripe(), Stripe() & Causal()], ids=repr)
 def test_mask_is_allowed_of_last_positions(pattern):
     q, k = torch.arange(4, 9), torch.arange(9)
     assert torch.equal(pattern.mask(5, 9), pattern.allowed(q[:, None], k[None]).expand(5, 9))
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+@pytest.mark.parametrize("pattern", ALL, ids=repr)
 def test_positions_of_each_row_of_a_batch(pattern):
     q, k = torch.tensor([[3, 1], [0, 7]]), torch.tensor([[0, 3, 2], [7, 1, 0]])
-    got = pattern.allowed(q[:, None, :, None], k[:, None, None, :]).expand(2, 1, 2, 3)
+    heads = pattern.heads or 1
+    got = pattern.allowed(q[:, None, :, None], k[:, None, None, :])
+    assert got.shape == (2, heads, 2, 3)
     for b in range(2):
         for t in range(2):
             for s in range(3):
-                one = pattern.allowed(q[b, t], k[b, s])
-                assert bool(got[b, 0, t, s]) == bool(one)
-
-
-def test_facts():
-    assert [p.causal for p in PATTERNS] == [False, True, True, False, False, True]
-    assert [p.dense for p in PATTERNS] == [True, True, True, True, False, False]
-    assert (Stripe() | Full()).dense
-    assert not (Stripe() | Stripe()).dense
-
-
-def test_patterns_are_values():
-    assert Full() & Causal() == And((Full(), Causal()))
-    assert hash(Full() | Causal()) == hash(Or((Full(), Causal())))
-    assert Full() & Causal() != Causal() & Full()
-
-
-@pytest.mark.parametrize("parts", [(), (Full(),), (Full(), "causal"), (Full(), Causal)], ids=str)
-@pytest.mark.parametrize("combined", [And, Or])
-def test_combinations_need_two_patterns(combined, parts):
-    with pytest.raises(ConfigError, match=f"{combined.__name__} combines two or more patterns"):
-        combined(parts)
-
-
-@pytest.mark.parametrize("pattern", [Near(), Near() & Causal(), Near() | Causal()], ids=repr)
-def test_a_user_pattern_keeps_every_promise(pattern):
-    conform(spec_around(pattern), length=6)
+                one = pattern.allowed(q[b, t].view(1, 1), k[b, s].view(1, 1))
+                assert torch.equal(got[b, :, t, s], one.expand(heads, 1, 1).flatten())
 
 
 def test_a_user_pattern_attends_as_its_mask():

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import math
+
 import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.positions import NoPosition, Rope
+from suffice.positions import (
+    LinearScaling,
+    Llama3Scaling,
+    NoPosition,
+    NTKScaling,
+    Position,
+    Rope,
+    YarnScaling,
+)
+from suffice.positions.rope import KEPT_ANGLES
 from suffice.testing import assert_close, normal
+
+FORMS = (
+    Rope(),
+    Rope(100.0, layout="interleaved"),
+    Rope(features=4),
+    Rope(features=6, layout="interleaved"),
+    Rope(scaling=LinearScaling(4.0)),
+    Rope(scaling=NTKScaling(2.0), features=6),
+    Rope(500_000.0, scaling=Llama3Scaling(8.0, length=64)),
+    Rope(scaling=YarnScaling(4.0, length=64, fast=4.0), layout="interleaved"),
+    Rope(scaling=YarnScaling(4.0, length=64, fast=4.0, attention_factor=2.0), features=2),
+)
+EACH = pytest.mark.parametrize("rope", FORMS, ids=repr)
 
 
 def test_products_depend_on_the_distance_only():
@@ -36,16 +62,127 @@ def test_one_position_row_for_each_row_of_a_batch():
         assert_close(got[row : row + 1], Rope().rotate(x[row : row + 1], at[row]), "exact")
 
 
+def turned(rope, row, position):
+    """One head [D] at one position, pair by pair."""
+    width = rope.features or len(row)
+    frequencies = [rope.theta ** (-2 * i / width) for i in range(width // 2)]
+    amplitude = 1.0
+    if rope.scaling is not None:
+        frequencies = rope.scaling.frequencies(rope.theta, width).tolist()
+        amplitude = rope.scaling.amplitude
+    out = list(row)
+    for i, frequency in enumerate(frequencies):
+        first, second = (2 * i, 2 * i + 1) if rope.layout == "interleaved" else (i, i + width // 2)
+        cos, sin = math.cos(position * frequency), math.sin(position * frequency)
+        out[first] = amplitude * (row[first] * cos - row[second] * sin)
+        out[second] = amplitude * (row[first] * sin + row[second] * cos)
+    return out
+
+
+@EACH
+@pytest.mark.parametrize("at", [[0, 1, 2], [7, 0, 1857], [3, 100_000, 5], [-4, 2, 9]], ids=str)
+def test_each_pair_turns_by_its_angle(rope, at):
+    x = normal(1, 2, 3, 8, seed=1)
+    want = [[turned(rope, r, p) for r, p in zip(h, at, strict=True)] for h in x[0].tolist()]
+    assert_close(rope.rotate(x, torch.tensor(at)), torch.tensor([want], dtype=torch.float64))
+
+
+@EACH
+def test_survives_json_and_copies(rope):
+    assert Position.from_json(json.loads(json.dumps(rope.to_json()))) == rope
+    x, at = normal(1, 1, 3, 8, seed=1), torch.tensor([4, 5, 900])
+    assert_close(copy.deepcopy(rope).rotate(x, at), rope.rotate(x, at), "exact")
+    assert hash(copy.deepcopy(rope)) == hash(rope)
+
+
+@EACH
+def test_kept_angles_are_the_computed_ones(rope):
+    at = torch.tensor([0, 3, 64, 65, 1857])
+    for dtype in (torch.float32, torch.float64):
+        for kept, computed in zip(
+            rope._factors(at, 8 if rope.features is None else rope.features, dtype),
+            rope._computed(at, 8 if rope.features is None else rope.features, dtype),
+            strict=True,
+        ):
+            assert_close(kept, computed)
+
+
+def test_a_table_kept_in_inference_serves_training():
+    rope, x = Rope(theta=77.0), normal(1, 1, 3, 8, seed=1)
+    with torch.inference_mode():
+        rope.rotate(x, torch.arange(3))
+    x.requires_grad_()
+    rope.rotate(x, torch.arange(3)).sum().backward()
+    assert x.grad is not None
+
+
+def test_positions_beyond_what_is_kept():
+    x = normal(1, 1, 1, 8, seed=1)
+    far = KEPT_ANGLES // 8 + 5
+    want = turned(Rope(), x.flatten().tolist(), far)
+    got = Rope().rotate(x, torch.tensor([far])).flatten()
+    assert (got - torch.tensor(want, dtype=torch.float64)).abs().max() <= 1e-10  # angles near 1e5
+
+
+def test_no_position_at_all():
+    assert Rope().rotate(normal(2, 2, 0, 8, seed=1), torch.arange(0)).shape == (2, 2, 0, 8)
+
+
+@EACH
+def test_compiled(rope):
+    torch._dynamo.reset()
+    x, at = normal(1, 2, 5, 8, seed=1), torch.arange(5)
+    fast = torch.compile(rope.rotate, backend="eager", fullgraph=True)
+    assert_close(fast(x, at), rope.rotate(x, at))
+
+
+def test_layouts_are_a_permutation_of_features():
+    x, at = normal(1, 2, 5, 8, seed=1), torch.arange(5)
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+    half = Rope().rotate(x[..., order], at)
+    assert_close(half, Rope(layout="interleaved").rotate(x, at)[..., order], "exact")
+    assert not torch.equal(Rope().rotate(x, at), Rope(layout="interleaved").rotate(x, at))
+
+
+def test_other_features_stay():
+    x = normal(1, 2, 5, 8, seed=1)
+    got = Rope(features=4).rotate(x, torch.arange(5) + 1)
+    assert_close(got[..., 4:], x[..., 4:], "exact")
+    assert_close(got[..., :4], Rope().rotate(x[..., :4], torch.arange(5) + 1), "exact")
+
+
 @pytest.mark.parametrize("theta", [1.0, 0.5, 0.0, -3.0])
 def test_bases(theta):
     with pytest.raises(ConfigError, match=r"Rope\(theta=.*\): give a base above 1"):
         Rope(theta)
 
 
+@pytest.mark.parametrize("features", [0, -2, 3, 1])
+def test_features_turn_in_pairs(features):
+    with pytest.raises(ConfigError, match=r"Rope\(features=.*\): features turn in pairs; give an"):
+        Rope(features=features)
+
+
+def test_layouts():
+    with pytest.raises(ConfigError, match="unknown layout of Rope 'halves'; did you mean 'half'"):
+        Rope(layout="halves")
+
+
+@pytest.mark.parametrize("scaling", ["linear", 4.0, NoPosition(), object(), LinearScaling])
+def test_scalings_that_are_none(scaling):
+    told = r"Rope\(scaling=.*\): give an instance of LinearScaling, Llama3Scaling, NTKScaling, Ya"
+    with pytest.raises(ConfigError, match=told):
+        Rope(scaling=scaling)
+
+
 def test_odd_widths():
     assert Rope().conflicts(8) == []
     assert Rope().conflicts(7) == ["Rope turns features in pairs: head_dim=7 is odd; make it even."]
     assert NoPosition().conflicts(7) == []
+    assert Rope(features=4).conflicts(7) == Rope(features=4).conflicts(4) == []
+    assert Rope(features=4).conflicts(3) == [
+        "Rope(features=4) turns more than the head_dim=3 features a head has; give fewer."
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -60,13 +197,29 @@ def test_rotation_in_lower_types_is_the_rounded_rotation(dtype):
         assert (got == exact.to(dtype)).double().mean() > 0.95
 
 
-def test_no_position_returns_its_input():
+def test_no_position_does_nothing():
+    still = NoPosition()
+    assert (still.absolute, still.rotates, still.biases) == (False, False, False)
+    assert (Rope().absolute, Rope().rotates, Rope().biases) == (True, True, False)
     x = normal(1, 1, 2, 4, seed=1)
-    assert NoPosition().rotate(x, torch.arange(2)) is x
-    assert not NoPosition().absolute
-    assert Rope().absolute
+    with pytest.raises(NotImplementedError, match="NoPosition turns nothing"):
+        still.rotate(x, torch.arange(2))
+    with pytest.raises(NotImplementedError, match="NoPosition adds nothing to the products"):
+        still.bias(2, torch.arange(2)[:, None], torch.arange(2))
 
 
-def test_gradient():
-    x = normal(1, 1, 3, 4, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: Rope(10.0).rotate(x, torch.arange(3)), x)
+@EACH
+def test_gradient(rope):
+    x = normal(1, 1, 3, 8, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: rope.rotate(x, torch.arange(3) + 2), x)
+
+
+@EACH
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float16, 5e-4), (torch.bfloat16, 4e-3)])
+def test_factors_at_position_1857_in_half_types(rope, dtype, bound):
+    x = torch.eye(8).to(dtype)[None, :, None]  # a head for each unit vector
+    got = rope.rotate(x, torch.tensor([1857]))[0, :, 0].double()
+    want = [turned(rope, row, 1857) for row in torch.eye(8).tolist()]
+    want = torch.tensor(want, dtype=torch.float64)
+    amplitude = 1.0 if rope.scaling is None else rope.scaling.amplitude
+    assert (got - want).abs().max() <= bound * amplitude

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Full
-from suffice.presets import PRESETS, needs_length
+from suffice.presets import PRESETS, needs_length, takes_length
 from suffice.projections import Efficient, Optimised, Standard
 
 PROJECTIONS = {
@@ -22,15 +24,28 @@ PROJECTIONS = {
 
 
 def options(name):
-    return {"length": 9} if name == "super_attention" else {}
+    return {"length": 9} if takes_length(name) else {}
 
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
-def test_each_assembles_axis_values(name, causal, bias):
-    spec = preset(name, 16, 4, causal=causal, bias=bias, dropout=0.25, **options(name))
+def test_each_is_a_spec_with_what_was_asked(name, causal):
+    if name == "linformer" and causal:
+        with pytest.raises(ConfigError, match="LowRank"):
+            preset(name, 16, 4, causal=True, **options(name))
+        return
+    spec = preset(name, 16, 4, causal=causal, bias=False, **options(name))
     assert isinstance(spec, AttentionSpec)
+    assert (spec.bias, spec.d_model, spec.num_heads) == (False, 16, 4)
+    assert spec.pattern.causal is causal
+    assert AttentionSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_those_that_see_every_key(name, causal, bias):
+    spec = preset(name, 16, 4, causal=causal, bias=bias, dropout=0.25, **options(name))
     assert spec.pattern == (Causal() if causal else Full())
     assert spec.projections == PROJECTIONS[name]
     assert spec.mixing == (Alignment(9, bias=bias) if name == "super_attention" else NoMixing())
@@ -38,9 +53,19 @@ def test_each_assembles_axis_values(name, causal, bias):
     assert (spec.bias, spec.dropout, spec.d_model, spec.num_heads) == (bias, 0.25, 16, 4)
 
 
-def test_every_preset_is_known_here():
-    assert set(PRESETS) == set(PROJECTIONS)
-    assert [name for name in PRESETS if needs_length(name)] == ["super_attention"]
+def test_who_needs_a_length_and_who_takes_one():
+    assert {"super_attention", "bigbird"} <= {name for name in PRESETS if needs_length(name)}
+    for name in PRESETS:
+        assert takes_length(name) or not needs_length(name)
+        if needs_length(name):
+            with pytest.raises(ConfigError, match=r"give\W+length="):
+                preset(name, 16, 4)
+        else:
+            assert preset(name, 16, 4).d_model == 16
+    taking = {name for name in PROJECTIONS if takes_length(name)}
+    assert taking == {"super_attention"}
+    assert takes_length("sliding_window")
+    assert not takes_length("star_transformer")
 
 
 def test_shared_heads():

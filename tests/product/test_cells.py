@@ -1,131 +1,170 @@
-"""Each cell of the product: as the reference, forward and backward, and without look-ahead."""
+"""The product of the axes: every cell is legal or refused, a cover of its pairs is computed."""
 
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 import torch
 
 from suffice import Attention, AttentionSpec
 from suffice.errors import ConfigError
+from suffice.ops import OPS
 from suffice.testing import assert_close, documents, drawn, normal, padded
 
 from .cells import (
     COMPOSITIONS,
-    D_MODEL,
+    DATA,
+    KERNELS,
     KV_HEADS,
-    LENGTH,
     MIXINGS,
-    NUM_HEADS,
     PATTERNS,
     POSITIONS,
     PROJECTIONS,
-    REST,
-    spelled,
+    Cell,
+    Composition,
+    cells,
+    cover,
+    covered,
+    pairs,
+    sorted_out,
+    triple,
 )
 
-X = normal(2, LENGTH, D_MODEL, seed=1)
-VALID, SEGMENTS = padded(2, LENGTH, "inside", seed=1), documents(2, LENGTH, seed=2)
-DATA = {
-    "plain": {},
-    "valid": {"valid": VALID},
-    "segments": {"segments": SEGMENTS},
-    "both": {"valid": VALID, "segments": SEGMENTS},
-}
+BATCH = 2
+ADVICE = ("use ", "give ", "change ", "choose ", "legal: ")
 
 
-def spec_of(composition, rest) -> AttentionSpec:
-    pattern, projections, mixing = composition
-    kernel, kv_heads, position, bias = rest
-    return AttentionSpec(
-        d_model=D_MODEL,
-        num_heads=NUM_HEADS,
-        num_kv_heads=kv_heads,
-        pattern=pattern,
-        projections=projections,
-        mixing=mixing,
-        kernel=kernel,
-        position=position,
-        bias=bias,
-    )
+def inputs(cell: Cell) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return x and what restricts the call."""
+    length = cell.composition.length
+    data = {}
+    if cell.data in ("valid", "both"):
+        data["valid"] = padded(BATCH, length, "inside", seed=1)
+    if cell.data in ("segments", "both"):
+        data["segments"] = documents(BATCH, length, seed=2)
+    return normal(BATCH, length, cell.spec.d_model, seed=1), data
 
 
-def run(layer: Attention, data) -> list[torch.Tensor]:
-    x = X.clone().requires_grad_()
+def run(layer: Attention, x: torch.Tensor, data) -> list[torch.Tensor]:
+    x = x.clone().requires_grad_()
     out = layer(x, **data)
     sources = [x, *layer.parameters()]
     return [out.detach(), *torch.autograd.grad(out.square().sum(), sources)]
 
 
-@pytest.mark.parametrize("composition", COMPOSITIONS, ids=spelled)
-def test_every_op_equals_the_reference(composition):
-    for rest in REST:
-        spec = spec_of(composition, rest)
-        weights = drawn(Attention(spec, impl="reference", dtype=torch.float64), seed=3)
-        layers = []
-        for name in ("matmul", "fused", *(["folded"] if rest[1] < NUM_HEADS else [])):
-            layers.append(Attention(spec, impl=name, dtype=torch.float64))
-            layers[-1].load_state_dict(weights.state_dict())
-        for data in DATA.values():
-            want = run(weights, data)
-            assert torch.isfinite(want[0]).all()
-            for layer in layers:
-                for a, b in zip(run(layer, data), want, strict=True):
-                    assert_close(a, b)
+def every_op_equals_the_reference(cell: Cell) -> None:
+    x, data = inputs(cell)
+    weights = drawn(Attention(cell.spec, impl="reference", dtype=torch.float64), seed=3)
+    want = run(weights, x, data)
+    assert all(torch.isfinite(part).all() for part in want)
+    assert (want[1] != 0).any()
+    for name in cell.ops:
+        layer = Attention(cell.spec, impl=name, dtype=torch.float64)
+        layer.load_state_dict(weights.state_dict())
+        for a, b in zip(run(layer, x, data), want, strict=True):
+            assert_close(a, b)
 
 
-@pytest.mark.parametrize("composition", COMPOSITIONS, ids=spelled)
-def test_causal_cells_do_not_look_ahead(composition):
-    for rest in REST:
-        spec = spec_of(composition, rest)
-        layer = drawn(Attention(spec, dtype=torch.float64), seed=3)
-        for data in (DATA["plain"], DATA["both"]):
-            x = X.clone().requires_grad_()
-            out = layer(x, **data)
-            real = out[:, 2][data["valid"][:, 2]] if "valid" in data else out[:, 2]
-            (slope,) = torch.autograd.grad(real.square().sum(), x)
-            assert (slope[:, 2] != 0).any()
-            if spec.pattern.causal:
-                assert torch.equal(slope[:, 3:], torch.zeros_like(slope[:, 3:]))
-            elif not data:
-                assert (slope[:, 3:] != 0).any(dim=-1).all()
+def causal_cells_do_not_look_ahead(cell: Cell) -> None:
+    if not cell.spec.pattern.causal:
+        return
+    x, data = inputs(cell)
+    layer = drawn(Attention(cell.spec, dtype=torch.float64), seed=3)
+    x.requires_grad_()
+    (slope,) = torch.autograd.grad(layer(x, **data)[:, :3].square().sum(), x)
+    assert (slope[:, :3] != 0).any()
+    assert torch.equal(slope[:, 3:], torch.zeros_like(slope[:, 3:]))
 
 
-@pytest.mark.parametrize("composition", COMPOSITIONS, ids=spelled)
-def test_each_cell_survives_json(composition):
-    for rest in REST:
-        spec = spec_of(composition, rest)
-        assert AttentionSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+def data_is_refused(cell: Cell) -> None:
+    x, data = inputs(cell)
+    with pytest.raises(ConfigError, match=f"{type(cell.spec.mixing).__name__} .*; give one"):
+        Attention(cell.spec, dtype=torch.float64)(x, **data)
 
 
-def test_the_product_is_not_empty():
-    assert len(PATTERNS) >= 4
-    assert len(PROJECTIONS) == 3
-    assert len(MIXINGS) >= 4
-    assert len(POSITIONS) >= 2
-    assert len(COMPOSITIONS) * len(REST) >= 500
+@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+def test_cells(pattern):
+    """Output and gradients of every op, and no look-ahead."""
+    for cell in cells():
+        if cell.composition.pattern == pattern:
+            checks = [every_op_equals_the_reference, causal_cells_do_not_look_ahead]
+            for check in [data_is_refused] if cell.refuses_data else checks:
+                try:
+                    check(cell)
+                except Exception as error:
+                    raise AssertionError(f"{cell}: {check.__name__}: {error}") from error
 
 
-@pytest.mark.parametrize("composition", COMPOSITIONS, ids=spelled)
-def test_illegal_cells_are_refused_with_a_sentence(composition):
-    """An odd head width: legal without Rope, refused with it; slices must fit."""
-    pattern, projections, mixing = composition
-    for position in POSITIONS:
-        for kv_heads in KV_HEADS:
-            sizes = {"d_model": 12, "num_heads": 4, "num_kv_heads": kv_heads, "head_dim": 5}
-            axes = {
-                "pattern": pattern,
-                "projections": projections,
-                "mixing": mixing,
-                "position": position,
-            }
-            learned = projections.learns_keys and projections.learns_values
-            legal = learned or kv_heads * 5 < 12 and kv_heads < 4
-            if legal and not position.absolute:
-                assert AttentionSpec(**sizes, **axes).head_width == 5
-                continue
-            with pytest.raises(ConfigError) as refusal:
-                AttentionSpec(**sizes, **axes)
-            assert ("head_dim=5 is odd" in str(refusal.value)) is position.absolute
-            assert ("column slices" in str(refusal.value)) is not legal
+def test_every_op_is_run():
+    elsewhere = {"flex"}  # on CUDA
+    assert {name for cell in cells() for name in cell.ops} == set(OPS) - elsewhere
+
+
+def test_illegal_compositions_are_refused_with_a_sentence():
+    """It names what does not go together, and says what to do."""
+    _, refused = sorted_out()
+    for composition, told in refused.items():
+        named = [type(value).__name__ for value in composition[:5]]
+        named.append(f"num_kv_heads={composition.kv_heads}")
+        assert len(told) >= 20, composition
+        assert any(name in told for name in named), f"{composition}: {told}"
+        assert any(word in told.lower() for word in ADVICE), f"{composition}: {told}"
+
+
+def test_legal_compositions_survive_json():
+    legal, refused = sorted_out()
+    assert len(legal) + len(refused) == len(COMPOSITIONS)
+    for cell in cells():
+        again = AttentionSpec.from_json(json.loads(json.dumps(cell.spec.to_json())))
+        assert again == cell.spec
+        assert repr(again) == repr(cell.spec)
+        assert hash(again) == hash(cell.spec)
+
+
+def test_odd_head_widths_and_slices():
+    """Legal without a position that turns pairs; column slices must fit their input."""
+    for projections, position, kv_heads in product(PROJECTIONS, POSITIONS, KV_HEADS):
+        sizes = {"d_model": 12, "num_heads": 4, "num_kv_heads": kv_heads, "head_dim": 5}
+        learned = projections.learns_keys and projections.learns_values
+        fits = learned or kv_heads * 5 < 12 and kv_heads < 4
+        turns = bool(position.conflicts(5))
+        if fits and not turns:
+            assert AttentionSpec(**sizes, projections=projections, position=position).head_width
+            continue
+        with pytest.raises(ConfigError) as refusal:
+            AttentionSpec(**sizes, projections=projections, position=position)
+        assert ("head_dim=5" in str(refusal.value)) is turns
+        assert ("column slices" in str(refusal.value)) is not fits
+
+
+AXES = (PATTERNS, PROJECTIONS, MIXINGS, KERNELS, POSITIONS, KV_HEADS)
+
+
+def test_the_cells_cover_the_product():
+    """Every sample is run, every legal pair, every triple of pattern, mixing and kernel."""
+    legal, _ = sorted_out()
+    ran = [cell.composition for cell in cells()]
+    assert set().union(*map(pairs, ran)) == set().union(*map(pairs, legal))
+    assert {triple(composition) for composition in ran} == {triple(c) for c in legal}
+    for place, values in enumerate(AXES):
+        assert {composition[place] for composition in ran} == set(values)
+        for value in values:
+            own = [cell for cell in cells() if cell.composition[place] == value]
+            assert {cell.data for cell in own} == set(DATA), value
+            assert {cell.bias for cell in own} == {True, False}, value
+
+
+def test_the_cover_is_small():
+    triples = {triple(composition) for composition in sorted_out()[0]}
+    assert len(triples) <= len(covered()) <= 1.1 * len(triples) + 60
+    assert len(cells()) <= len(covered()) + 60
+
+
+def test_a_cover_takes_what_adds_most():
+    plain, near, far, again = (
+        Composition(*word) for word in ("abcdef", "abcDef", "aBcDeF", "abcdef")
+    )
+    assert cover([plain, near, far, again]) == [plain, far, near]  # far has more new pairs
+    assert cover([plain, again]) == [plain]

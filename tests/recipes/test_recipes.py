@@ -11,7 +11,8 @@ import suffice.recipes as package
 from suffice.data import TASKS
 from suffice.errors import ConfigError
 from suffice.models import ViT
-from suffice.presets import PRESETS
+from suffice.patterns import Full, Window
+from suffice.presets import PRESETS, mistral
 from suffice.recipes import RECIPES, TASK_RECIPES, recipe, recipe_of_task
 
 NAMES = list(RECIPES)
@@ -82,6 +83,27 @@ def test_every_mechanism_fits(name, mechanism):
     torch.manual_seed(1)
     again = one.build(mechanism, 4).eval()
     assert torch.equal(again(inputs), logits)
+
+
+def test_layers_of_a_schedule(monkeypatch):
+    """A mechanism whose layers differ is built so, and its cost is that of its layers."""
+
+    def alternating(*sizes, layer=0, length=None):
+        return mistral(*sizes, layer=layer, length=length, full_every=2)
+
+    monkeypatch.setitem(PRESETS, "alternating", alternating)
+    one = recipe("digits_vit")
+    specs = one.specs("alternating", 4)
+    assert [spec.pattern for spec in specs] == [Window(2), Full()]
+    assert one.spec("alternating", 4) == specs[0]
+    model = one.build("alternating", 4)
+    assert [block.attention.spec for block in model.blocks] == specs
+    assert one.specs("standard", 4) == [one.spec("standard", 4)] * 2
+
+
+def test_sizes_follow_the_length_of_the_model():
+    assert recipe("mnist_vit_v2").spec("sliding_window", 4).pattern == Window(8)
+    assert recipe("imdb_paper").spec("bigbird", 4).max_length == 32
 
 
 def test_the_default_is_small():

@@ -13,10 +13,10 @@ from suffice.axis import Axis
 from suffice.errors import ConfigError, SufficeError
 from suffice.mixing import Alignment, Mixing
 from suffice.ops import OPS
-from suffice.patterns import Causal, Pattern
+from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import Position
 from suffice.projections import Projections, Standard
-from suffice.testing import CHECKS, Case, ConformanceError, conform, spec_around
+from suffice.testing import CHECKS, Case, ConformanceError, checks, conform, spec_around
 
 SPEC = AttentionSpec(d_model=8, num_heads=2)
 
@@ -43,10 +43,10 @@ def broken(check: str, spec: AttentionSpec, told: str = ".") -> None:
 class Mixed(Mixing):
     """A mixing of a test's own; subclasses say what it does to the values."""
 
-    def parameters(self, num_kv_heads):
+    def parameters(self, num_kv_heads, *, causal=False):
         return 0
 
-    def flops(self, keys, num_kv_heads, value_width):
+    def flops(self, keys, num_kv_heads, value_width, *, causal=False):
         return 0
 
     def build(self, *, num_kv_heads, causal, device, dtype):
@@ -57,12 +57,14 @@ class Mixed(Mixing):
 
 
 class Applied(nn.Module):
+    """Changes the values [B, S, G, E] as the function says, and no key."""
+
     def __init__(self, function):
         super().__init__()
         self.function = function
 
-    def forward(self, v, rows):
-        return self.function(v, rows)
+    def forward(self, k, v, rows):
+        return k, self.function(v.transpose(1, 2), rows).transpose(1, 2)
 
 
 def mixing(function) -> AttentionSpec:
@@ -117,6 +119,113 @@ def test_json():
     broken("stored_as_plain_data", spec_around(Named()), "came back as")
 
 
+@dataclass(frozen=True)
+class Odd(Pattern):
+    """Keys at odd distances, and the query itself."""
+
+    spacing = 1
+
+    def allowed(self, q_positions, k_positions):
+        return ((q_positions - k_positions) % 2 == 1) | (q_positions == k_positions)
+
+
+def test_masks():
+    @dataclass(frozen=True)
+    class TopLeft(Odd):
+        def mask(self, queries, keys, *, device="cpu"):
+            return super().mask(keys, keys, device=device)[:queries]
+
+    broken("mask_is_the_predicate", spec_around(TopLeft()), "not exact")
+
+    @dataclass(frozen=True)
+    class Counting(Odd):
+        def allowed(self, q_positions, k_positions):
+            late = q_positions >= k_positions
+            return late if q_positions.dim() == 2 else late | (k_positions == 1)
+
+    broken("mask_is_the_predicate", spec_around(Counting()), "not exact")
+
+
+def test_causal():
+    @dataclass(frozen=True)
+    class Claims(Odd):
+        causal = True
+
+    broken("causal_patterns_look_back", spec_around(Claims()), r"query, key \[0, 1\]")
+
+
+def test_spacing():
+    @dataclass(frozen=True)
+    class Wide(Odd):
+        spacing = 2
+
+    broken("spacing_is_kept", spec_around(Wide()), r"spacing 2, but allows \[0, 1\]")
+
+
+def test_pairs():
+    @dataclass(frozen=True)
+    class Miscounted(Odd):
+        def pairs(self, queries, keys):
+            return super().pairs(queries, keys) + (queries == 1)
+
+    broken("pairs_are_counted", spec_around(Miscounted()), "4 pairs of 1 queries, the mask has 3")
+
+
+def test_layout():
+    @dataclass(frozen=True)
+    class Coarse(Odd):
+        def layout(self, queries, keys, block=64):
+            return super().layout(queries, keys, 64)
+
+    broken("layout_is_the_mask", spec_around(Coarse()), "asked for blocks of 1, got blocks of 64")
+
+    @dataclass(frozen=True)
+    class Sure(Odd):
+        def layout(self, queries, keys, block=64):
+            found = super().layout(queries, keys, block)
+            return replace(found, touched=2 * found.touched.clamp(max=1))
+
+    broken("layout_is_the_mask", spec_around(Sure()), "not exact")
+
+
+def test_bounds():
+    @dataclass(frozen=True)
+    class Hasty(Odd):
+        told: int = 0
+
+        def bounds(self, q_first, q_last, k_first, k_last):
+            corner = (q_last < 2) & (k_first > 2)
+            return torch.where(corner, self.told, super().bounds(q_first, q_last, k_first, k_last))
+
+    spans = r"queries \[0, 0\], keys \[3, 3\]: said to hold "
+    broken("bounds_are_never_wrong", spec_around(Hasty(0)), f"{spans}nothing")
+    spans = r"queries \[0, 0\], keys \[3, 4\]: said to hold "
+    broken("bounds_are_never_wrong", spec_around(Hasty(2)), f"{spans}everything")
+
+
+def test_parts():
+    @dataclass(frozen=True)
+    class Halves(Odd):
+        def terms(self):
+            return (Causal() & self,)
+
+    broken("parts_make_the_pattern", spec_around(Halves()), "not exact")
+
+    @dataclass(frozen=True)
+    class Handed(Odd):
+        def of_heads(self, num_heads):
+            return (self, Full())
+
+    broken("parts_make_the_pattern", spec_around(Handed()), "not exact")
+
+    @dataclass(frozen=True)
+    class Steady(Odd):
+        def every(self, step, first):
+            return self
+
+    broken("parts_make_the_pattern", spec_around(Steady()), "not exact")
+
+
 def test_parameters():
     @dataclass(frozen=True)
     class Miscounted(Standard):
@@ -133,8 +242,8 @@ def test_state_dict():
             super().__init__()
             self.factor = float(torch.rand(()))
 
-        def forward(self, v, rows):
-            return self.factor * v
+        def forward(self, k, v, rows):
+            return k, self.factor * v
 
     @dataclass(frozen=True)
     class Secret(Mixed):
@@ -184,9 +293,28 @@ def test_padding_position():
     broken("padding_changes_nothing", spec, "not same_math")
 
 
+def test_padded_queries(forward, monkeypatch):
+    good = Attention.weights
+    monkeypatch.setattr(Attention, "weights", lambda self, x, valid: good(self, x))
+    broken("padding_gets_nothing", SPEC, "not exact")
+    monkeypatch.setattr(Attention, "weights", good)
+
+    def loud(layer, x, out, where):
+        return out + ~where["valid"][..., None] if where else out
+
+    forward(loud)
+    broken("padding_gets_nothing", SPEC, "not exact")
+
+
+def test_packed_rows_are_refused_where_documents_would_meet(monkeypatch):
+    monkeypatch.setattr(Case, "takes_documents", False)
+    broken("packing_changes_nothing", SPEC, "segments means nothing here, but was not refused")
+
+
 def test_packing():
     def over_documents(v, rows):
-        real = torch.ones_like(v[..., :1]) if rows.valid is None else rows.valid[..., None]
+        real = torch.ones(v.shape[:2]) if rows.valid is None else rows.valid
+        real = real[..., None, None]
         return v + (v * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
     conform(mixing(over_documents), checks=["padding_changes_nothing"])
@@ -222,12 +350,29 @@ def test_a_layer_that_sees_what_its_pattern_hides(forward):
 
 def test_weights(monkeypatch):
     good = Attention.weights
-    monkeypatch.setattr(Attention, "weights", lambda self, x: 0.5 * good(self, x))
-    broken("weights_are_told", SPEC, "not same_math")
-    monkeypatch.setattr(Attention, "weights", lambda self, x: good(self, x).softmax(-1))
-    broken("weights_are_told", spec_around(Causal()), "not exact")
-    monkeypatch.setattr(Attention, "weights", lambda self, x: good(self, x).flip(-1))
-    broken("weights_are_told", SPEC, "not same_math")
+
+    def told(change, spec, message):
+        monkeypatch.setattr(Attention, "weights", lambda self, x: change(good(self, x)))
+        broken("weights_are_told", spec, message)
+
+    told(lambda w: 0.5 * w, SPEC, "not same_math")
+    told(lambda w: w.softmax(-1), spec_around(Causal()), "not exact")
+    told(lambda w: w.flip(-1), SPEC, "not same_math")
+    told(lambda w: w[..., :-1], SPEC, r"weights have shape \[3, 2, 5, 4\], want \[3, 2, 5, 5\]")
+    told(lambda w: w - torch.eye(5), SPEC, "a weight is negative")
+
+
+def test_shares_of_signed_kernels():
+    allowed = torch.ones(1, 3).bool()
+
+    def shares(*row):
+        checks._are_shares(torch.tensor([row]).double(), allowed, signed=True)
+
+    shares(0.5, 0.25, 0.25)
+    shares(0.5, -0.25, 0.25)
+    for wrong in ((0.5, 0.5, 0.5), (0.5, 0.25, 0.0), (1.5, -0.25, 0.25), (0.5, -0.5, -0.25)):
+        with pytest.raises(AssertionError, match="not same_math"):
+            shares(*wrong)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +410,8 @@ def test_memory(monkeypatch):
     monkeypatch.setattr(Attention, "forward", changed)
     broken("memory_is_read_as_x", SPEC, "not same_math")
     conform(spec_around(Causal()), checks=["memory_is_read_as_x"])
+    monkeypatch.setattr(Attention, "_check_memory", lambda *args: None)
+    broken("memory_is_read_as_x", spec_around(Causal()), "cross-attention means nothing here")
 
 
 def test_an_error_of_the_value_is_told_as_its_failure():
@@ -305,8 +452,9 @@ def test_refusals():
 
 
 def test_case_names_the_ops_that_accept():
-    assert Case(spec=SPEC, length=5).ops(plain=True) == ["fused", "matmul", "reference"]
-    shared = replace(SPEC, num_kv_heads=1)
+    own, shared = SPEC, replace(SPEC, num_kv_heads=1)
+    assert {"fused", "matmul", "reference"} <= set(Case(spec=own, length=5).ops(plain=True))
+    assert "folded" not in Case(spec=own, length=5).ops(plain=True)
     assert "folded" in Case(spec=shared, length=5).ops(plain=False)
 
 

@@ -122,7 +122,7 @@ def _pieces(call: Call, part: Part) -> Iterator[_Piece]:
     batch, heads, _, width = call.q.shape
     tiles = part.queries.tiles
     flat = min((0, 1, 2), key=lambda axis: (batch, heads, tiles)[axis])
-    beside = batch * heads // (batch, heads, 1)[flat]
+    beside = max(1, batch * heads // max(1, (batch, heads, 1)[flat]))
     at_once = max(1, PIECE // (beside * part.queries.count * width))
     if not hasattr(part.keys, "tile_step"):
         at_once = min(at_once, max(1, GATHERED // (beside * part.keys.count * width)))

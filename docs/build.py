@@ -1,0 +1,198 @@
+"""The pages of mechanisms and axis values, written from their docstrings.
+
+`make docs` writes them anew; a test holds that the committed pages are what this writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from suffice import AttentionSpec
+from suffice.axis import Axis
+from suffice.cli.drawn import drawing_of, instead, titled
+from suffice.cli.mechanism import GROUPS, axes, group, sized, state
+from suffice.cli.prose import describe
+from suffice.patterns import And, Or
+from suffice.presets import PRESETS, takes_length
+from suffice.spec import AXES
+from suffice.view import expression, lines
+from suffice.view.svg import svg
+
+FOLDER = Path(__file__).resolve().parent
+D_MODEL, HEADS = 256, 4
+DRAWN = 64  # tokens
+COUNTED = (256, 1024, 4096)  # tokens
+PLAIN = ("Standard", "NoMixing", "NoPosition")  # what goes without saying
+LINK = r"[arXiv:\1](https://arxiv.org/abs/\1)"
+MADE = "<!-- written by `make docs` from the docstrings: edit those -->"
+
+
+def pages() -> dict[str, str]:
+    """Return every generated file by its name below docs/."""
+    made = {"README.md": _index(), "axes.md": _axes()}
+    for name in PRESETS:
+        spec = sized(name, D_MODEL, HEADS, length=DRAWN)
+        drawing = drawing_of(spec, DRAWN)
+        made[f"mechanisms/{name}.md"] = _page(name, spec)
+        made[f"mechanisms/{name}.svg"] = svg(drawing, titled(name, spec, DRAWN))
+    return made
+
+
+def write(folder: Path = FOLDER) -> None:
+    """Write every page, and remove those of mechanisms that are gone."""
+    mechanisms = folder / "mechanisms"
+    mechanisms.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for old in mechanisms.iterdir():
+        if f"mechanisms/{old.name}" not in made:
+            old.unlink()
+    for name, content in made.items():
+        linked = (
+            re.sub(r"arXiv:(\d{4}\.\d{4,5})", LINK, content) if name.endswith(".md") else content
+        )
+        (folder / name).write_text(linked, encoding="utf-8")
+
+
+def _page(name: str, spec: AttentionSpec) -> str:
+    """Return the page of one mechanism."""
+    about = describe(PRESETS[name])
+    length = ", length=length" if takes_length(name) else ""
+    return _joined(
+        MADE,
+        f"# {name}",
+        *about.paragraphs,
+        f'```python\nsuffice.preset("{name}", d_model, num_heads{length})\n```',
+        "\n".join(f"- `{name}`: {told}" for name, told in about.arguments),
+        f"**Cost.** {about.cost}",
+        f"**Source.** {about.source}.",
+        "## Who sees whom",
+        f"![{name}, {DRAWN} tokens]({name}.svg)",
+        *instead(spec, DRAWN),
+        f"`suffice show {name} --length {DRAWN}` prints it at this or any length; `--png FILE` and "
+        "`--svg FILE` draw it.",
+        _characters(spec),
+        "## Counts",
+        f"One layer, d_model {D_MODEL}, {HEADS} heads, one sample forward; x: times what standard "
+        "attention needs.",
+        _counts(name),
+        "## Made of",
+        f"For {DRAWN} tokens:",
+        "\n".join(
+            f"- {axis}: `{expression(value)}`"
+            for axis in AXES
+            if type(value := getattr(spec, axis)).__name__ not in PLAIN
+        ),
+        *(_value(type(value), "###") for value in _values(spec)),
+    )
+
+
+def _characters(spec: AttentionSpec) -> str:
+    drawn = lines(drawing_of(spec, DRAWN), width=100, rows=16 if spec.pattern.dense else 32)
+    told = ("".join(characters for characters, _ in line).rstrip() for line in drawn)
+    head = "<details>\n<summary>in characters</summary>\n"
+    return "\n".join([head, "```text", *told, "```", "", "</details>"])
+
+
+def _counts(name: str) -> str:
+    """Return a table of the counts at some lengths."""
+    rows = ["| tokens | parameters | FLOPs | of visible pairs | state, numbers |", "|--:" * 5 + "|"]
+    for length in COUNTED:
+        cost = sized(name, D_MODEL, HEADS, length=length).cost(length)
+        base = sized("standard", D_MODEL, HEADS, length=length).cost(length)
+        rows.append(
+            f"| {length:,} | {cost.parameters:,} ({cost.parameters / base.parameters:.2f}x) "
+            f"| {cost.flops / 1e6:,.1f}M ({cost.flops / base.flops:.2f}x) "
+            f"| {cost.visible_flops / 1e6:,.1f}M | {state(cost, ' a token')} |"
+        )
+    return "\n".join(rows)
+
+
+def _values(spec: AttentionSpec) -> Iterator[Axis]:
+    """Return one value of each class that a spec is made of, plain ones left out."""
+    found: dict[type, Axis] = {}
+    for axis in AXES:
+        for value in _inside(getattr(spec, axis)):
+            found.setdefault(type(value), value)
+    return (value for kind, value in found.items() if kind.__name__ not in PLAIN)
+
+
+def _inside(value: object) -> Iterator[Axis]:
+    """Return an axis value and those in its fields; `&` and `|` are only their parts."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _inside(part)
+    if isinstance(value, Axis):
+        if not isinstance(value, (And, Or)):
+            yield value
+        for field in vars(value).values():
+            yield from _inside(field)
+
+
+def _value(kind: type[Axis], level: str) -> str:
+    """Return what the docstring of an axis value's class says."""
+    about = describe(kind)
+    return _joined(
+        f"{level} {kind.__name__}",
+        *about.paragraphs,
+        "\n".join(f"- `{name}`: {told}" for name, told in about.arguments),
+        about.cost and f"Cost: {about.cost}",
+        about.source and f"Source: {about.source}.",
+    ).rstrip()
+
+
+def _axes() -> str:
+    """Return the page of all axis values."""
+    told = []
+    for axis, family in AXES.items():
+        told.append(f"## {axis}")
+        ours = (kind for kind in family.table.values() if kind.__module__.startswith("suffice."))
+        told += [_value(kind, "###") for kind in sorted(ours, key=lambda kind: kind.__name__)]
+    return _joined(
+        MADE,
+        "# Axis values",
+        "What a layer is composed of: one value on each axis of `AttentionSpec`. Any legal "
+        "combination is a layer; an illegal one is refused with every rule that it breaks.",
+        *told,
+    )
+
+
+def _index() -> str:
+    """Return the index."""
+    told: dict[str, list[str]] = {name: [] for name in GROUPS}
+    length = COUNTED[-1]
+    for name in PRESETS:
+        spec = sized(name, D_MODEL, HEADS, length=length)
+        cost = spec.cost(length)
+        base = sized("standard", D_MODEL, HEADS, length=length).cost(length)
+        differs = axes(spec).replace("|", "\\|")
+        told[group(spec)].append(
+            f"| [{name}](mechanisms/{name}.md) | {differs} | {cost.flops / base.flops:.2f}x "
+            f"| {state(cost)} | {describe(PRESETS[name]).identifier} |"
+        )
+    head = "| mechanism | what sets it apart | FLOPs | state | source |\n|---|---|--:|--:|---|"
+    return _joined(
+        MADE,
+        "# Documentation",
+        "- [A pattern of your own in ten lines](patterns.md)\n"
+        "- [Flash attention: what runs where](flash.md)\n"
+        "- [Axis values](axes.md): everything a layer can be composed of\n"
+        "- the mechanisms, a page each:",
+        *(
+            _joined(f"## {name}", "\n".join([head, *rows])).rstrip()
+            for name, rows in told.items()
+            if rows
+        ),
+        f"FLOPs: one layer at d_model {D_MODEL}, {HEADS} heads and {length:,} tokens, in times of "
+        "what standard attention needs. State: numbers that a streaming layer keeps, for each past "
+        "token unless fixed.",
+    )
+
+
+def _joined(*blocks: str) -> str:
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+if __name__ == "__main__":
+    write()

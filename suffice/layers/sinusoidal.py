@@ -1,0 +1,55 @@
+"""The fixed positions of the first Transformer."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+KEPT_NUMBERS = 1 << 20  # tables up to 4 MiB in fp32 are kept between calls
+
+
+def sinusoidal(
+    length: int,
+    d_model: int,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Return what is added to x at positions 0..length - 1: [length, d_model].
+
+    Feature 2i at position p is sin(p / 10000^(2i / d_model)), feature 2i + 1 its cosine. Angles
+    are float64 whatever the dtype, and nothing is learned or stored, so any length is as good.
+
+    Args:
+        length: positions.
+        d_model: features.
+        device: where the result lives.
+        dtype: of the result.
+
+    Example:
+        >>> sinusoidal(2, 4)
+        tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+                [0.8415, 0.5403, 0.0100, 0.9999]])
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5. No difference.
+    """
+    device = torch.device(device)
+    if torch.compiler.is_compiling() or length * d_model > KEPT_NUMBERS:
+        return _computed(length, d_model, device, dtype)
+    return _kept(length, d_model, device, dtype).clone()  # the caller may change its own
+
+
+def _computed(length: int, d_model: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    features = torch.arange(d_model, device=device)
+    steps = (features - features % 2).double() / d_model
+    at = torch.arange(length, device=device, dtype=torch.float64)
+    angles = at[:, None] * 10_000.0**-steps
+    return torch.where(features % 2 == 0, angles.sin(), angles.cos()).to(dtype)
+
+
+@lru_cache(maxsize=16)
+def _kept(length: int, d_model: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):  # a kept tensor must serve training calls too
+        return _computed(length, d_model, device, dtype)

@@ -1,0 +1,243 @@
+"""Causal means causal, rows are independent, states are fp32: kernels of feature maps.
+
+That approximations converge is in the definition tests of Favor and Rfa.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice import Attention, preset
+from suffice.errors import SufficeError, UnsupportedError
+from suffice.ops import OPS
+from suffice.testing import assert_close, bits, drawn, normal, padded
+
+D_MODEL, NUM_HEADS, LENGTH = 16, 4, 70
+PRESETS = ("linear", "performer", "rfa")
+POISONS = (float("nan"), float("inf"), float("-inf"), 1e30)
+
+
+def specs():
+    found = {}
+    for name in PRESETS:
+        for causal in (False, True):
+            spec = preset(name, D_MODEL, NUM_HEADS, causal=causal)
+            label = f"causal-{name}" if causal else name
+            found[label] = spec
+            found[f"{label}-gqa"] = replace(spec, num_kv_heads=2)
+    return found
+
+
+SPECS = specs()
+NAMES = tuple(SPECS)
+CAUSAL = tuple(name for name in NAMES if SPECS[name].pattern.causal)
+
+
+def layer_of(name, dtype=torch.float64, impl="auto"):
+    return drawn(Attention(SPECS[name], impl=impl, dtype=torch.float64), seed=6).to(dtype)
+
+
+def ops_of(name):
+    """The ops that compute this kernel; the others refuse it with a sentence."""
+    x, able = normal(1, 3, D_MODEL, seed=1), []
+    for impl in OPS:
+        try:
+            layer_of(name, impl=impl)(x)
+        except UnsupportedError:
+            continue
+        able.append(impl)
+    return able
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
+def test_the_future_changes_nothing(name, dtype, factor):
+    """A stabiliser shared with later keys would make earlier rows underflow or round."""
+    layer, x = layer_of(name, dtype), normal(2, LENGTH, D_MODEL, seed=1, dtype=dtype)
+    want = layer(x)
+    for now in (1, 2, 16, 33, 63, 64, 65, 69):
+        other = x.clone()
+        other[:, now:] = factor * normal(2, LENGTH - now, D_MODEL, seed=now, dtype=dtype)
+        assert_close(layer(other)[:, :now], want[:, :now], n=LENGTH)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_prefix_alone_gives_its_rows(name):
+    layer, x = layer_of(name), normal(2, LENGTH, D_MODEL, seed=1)
+    whole = layer(x)
+    for now in (1, 2, 16, 33, 63, 64, 65, 69):
+        assert_close(layer(x[:, :now]), whole[:, :now])
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("now", [1, 16, 64, 65])
+@pytest.mark.parametrize("poison", POISONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_nothing_in_the_future_is_read(name, now, poison, dtype):
+    layer, x = layer_of(name, dtype), normal(2, LENGTH, D_MODEL, seed=1, dtype=dtype)
+    want = layer(x)[:, :now]
+    x[:, now:] = poison
+    assert_close(layer(x)[:, :now], want, n=LENGTH)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_no_gradient_reaches_the_future(name):
+    layer, x = layer_of(name), normal(1, LENGTH, D_MODEL, seed=1).requires_grad_()
+    for now in (1, 16, 64, 65):
+        (slope,) = torch.autograd.grad(layer(x)[:, :now].square().sum(), x)
+        assert not slope[:, now:].any()
+        assert slope[:, :now].any(dim=-1).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("content", [1e-4, 1e4, float("nan"), float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_mates_in_the_batch_change_nothing(name, content, dtype):
+    layer, x = layer_of(name, dtype), normal(3, LENGTH, D_MODEL, seed=1, dtype=dtype)
+    want = layer(x[1:2])
+    assert_close(layer(x)[1:2], want, n=LENGTH)
+    x[0] *= content
+    x[2] = content
+    assert_close(layer(x)[1:2], want, n=LENGTH)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("side", ["left", "right", "inside"])
+def test_content_of_padding_changes_nothing(name, side):
+    layer, x, valid = layer_of(name), normal(4, 11, D_MODEL, seed=1), padded(4, 11, side)
+    want = layer(x.masked_fill(~valid[..., None], 0.0), valid=valid)
+    for poison in (*POISONS, 1e3):
+        x = x.masked_fill(~valid[..., None], poison)
+        assert_close(layer(x, valid=valid), want, "exact")
+    for row, keep, out in zip(x, valid, want, strict=True):
+        assert_close(out[keep], layer(row[keep][None])[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_documents_stand_alone(name):
+    layer, x = layer_of(name), normal(2, LENGTH, D_MODEL, seed=1)
+    cuts = [0, 1, 5, 33, 64, LENGTH]
+    segments = torch.cat([torch.full((b - a,), a) for a, b in zip(cuts, cuts[1:], strict=False)])
+    got = layer(x, segments=segments.expand(2, -1))
+    for a, b in zip(cuts, cuts[1:], strict=False):
+        assert_close(got[:, a:b], layer(x[:, a:b]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_rows_without_a_key_are_exactly_zero(name, dtype):
+    """The output of the layer is then its output bias: the heads give exactly 0."""
+    layer = layer_of(name, dtype)
+    x = normal(2, 9, D_MODEL, seed=1, dtype=dtype).requires_grad_()
+    valid = torch.tensor([[False] * 9, [True] * 9])
+    out = layer(x, valid=valid)
+    assert torch.equal(out[0], layer.o_proj.bias.expand(9, D_MODEL))
+    (slope,) = torch.autograd.grad(out.float().square().sum(), x)
+    assert torch.isfinite(slope).all()
+    assert not slope[0].any()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in CAUSAL])
+def test_a_memory_without_a_key_gives_zero(name):
+    layer = layer_of(name)
+    x, memory = normal(2, 3, D_MODEL, seed=1), normal(2, 5, D_MODEL, seed=2)
+    valid = torch.tensor([[True] * 5, [False] * 5])
+    out = layer(x, memory, valid=valid)
+    assert torch.equal(out[1], layer.o_proj.bias.expand(3, D_MODEL))
+    assert_close(out[:1], layer(x[:1], memory[:1]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0])
+def test_large_and_small_inputs_stay_finite(name, dtype, size):
+    layer = layer_of(name, dtype)
+    x = (size * normal(2, LENGTH, D_MODEL, seed=1)).to(dtype).requires_grad_()
+    out = layer(x)
+    assert torch.isfinite(out).all()
+    slopes = torch.autograd.grad(out.float().square().mean(), [x, *layer.parameters()])
+    assert all(torch.isfinite(slope).all() for slope in slopes)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("size", [1.0, 5.0])
+def test_the_first_row_is_the_first_value(name, size):
+    """One key has all the weight, whatever its features are."""
+    layer, x = layer_of(name, torch.float32), size * normal(4, 3, D_MODEL, seed=1).float()
+    repeated = layer.v_proj(x[:, :1]).unflatten(-1, (-1, 4))
+    heads = repeated.repeat_interleave(NUM_HEADS // repeated.shape[2], dim=2).flatten(2)
+    assert_close(layer(x)[:, :1], layer.o_proj(heads), n=LENGTH)
+
+
+@pytest.mark.parametrize("name", [f"causal-{name}" for name in PRESETS] + list(PRESETS))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_long_sums_of_half_inputs(name, dtype):
+    """A normaliser kept in half would stop growing, or overflow, long before position 3000."""
+    layer = layer_of(name, dtype)
+    x = normal(1, 3000, D_MODEL, seed=1, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = layer(x)
+    assert got.dtype is dtype
+    want = copy.deepcopy(layer).double()(x.double())
+    assert torch.isfinite(got).all()
+    assert (got.double() - want).abs().max() <= 2e-2 * want.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["causal-linear", "linear"])
+def test_sums_beyond_the_range_of_half(name, dtype):
+    """Features of 50 and their products add up to millions; fp16 ends at 65504."""
+    layer = layer_of(name, dtype)
+    x = (20 + normal(1, 3000, D_MODEL, seed=1)).to(dtype)
+    got, want = layer(x), copy.deepcopy(layer).double()(x.double())
+    assert torch.isfinite(got).all()
+    assert (got.double() - want).abs().max() <= 2e-2 * want.abs().max()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_modes_agree(name):
+    for dtype in (torch.float32, torch.float64):
+        layer, x = layer_of(name, dtype), normal(2, LENGTH, D_MODEL, seed=1, dtype=dtype)
+        want = layer.train()(x)
+        assert_close(layer.eval()(x), want, "exact")
+        with torch.no_grad():
+            assert_close(layer(x), want, n=LENGTH)
+        with torch.inference_mode():
+            inside = layer(x).clone()
+        assert_close(inside, want, n=LENGTH)
+        layer.requires_grad_(requires_grad=False)
+        assert_close(layer(x), want, n=LENGTH)
+        assert_close(layer(x.clone().requires_grad_()), want, n=LENGTH)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mask_is_refused(name):
+    """A sum of features over keys cannot follow an arbitrary mask."""
+    layer, x = layer_of(name), normal(2, 6, D_MODEL, seed=1)
+    with pytest.raises(SufficeError, match="mask") as error:
+        layer(x, mask=bits(2, 1, 6, 6, seed=2))
+    assert len(str(error.value).split()) > 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("length", [1, 9, 64, LENGTH, 200])
+def test_ops_named_agree(name, length):
+    able = ops_of(name)
+    assert {"reference", "scan"} <= set(able)
+    x = normal(2, length, D_MODEL, seed=1)
+    valid = padded(2, length, "inside")
+    found = []
+    for impl in ("auto", *able):
+        layer, leaf = layer_of(name, impl=impl), x.clone().requires_grad_()
+        out = layer(leaf, valid=valid)
+        found.append([out, *torch.autograd.grad(out.square().sum(), [leaf, *layer.parameters()])])
+    for other in found[1:]:
+        for got, want in zip(other, found[0], strict=True):
+            assert_close(got, want)

@@ -1,0 +1,190 @@
+"""Window W = W keys, the query's own included, in every op, at any length, in O(T W)."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from suffice import Attention, AttentionSpec, attend
+from suffice.errors import UnsupportedError
+from suffice.ops import OPS
+from suffice.patterns import Causal, Window
+from suffice.positions import Rope
+from suffice.testing import assert_close, documents, drawn, normal, padded
+
+WINDOWS = (1, 2, 5, 16, 40)
+IMPLS = ("auto", *OPS)
+SIDES = ("left", "right", "inside")
+
+
+def near(size, is_causal, queries, keys):
+    """allowed / num_allowed as numbers, rows of who sees nothing 0; from the distance alone."""
+    distance = (torch.arange(queries) + keys - queries)[:, None] - torch.arange(keys)
+    table = (distance < size) & ((distance >= 0) if is_causal else (distance > -size))
+    return table.double() / table.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def read_out(pattern, queries, keys, impl, heads):
+    """With q = 0 and V = identity an output row is the row of the mask over its sum."""
+    q = torch.zeros(1, heads[0], queries, keys, dtype=torch.float64)
+    k = normal(1, heads[1], keys, keys, seed=keys)
+    v = torch.eye(keys, dtype=torch.float64).expand(1, heads[1], keys, keys)
+    return attend(q, k, v, pattern=pattern, impl=impl)
+
+
+def refused(impl, pattern, heads):
+    """Whether this op says no to windows as such, whatever the length."""
+    try:
+        read_out(pattern, 20, 20, impl, heads)
+    except UnsupportedError:
+        return True
+    return False
+
+
+def patterns(size, is_causal):
+    return Window(size) & Causal() if is_causal else Window(size)
+
+
+CASES = [
+    (impl, heads, is_causal)
+    for impl in IMPLS
+    for heads in ((4, 2), (2, 2))[: 2 if impl == "blocked" else 1]
+    for is_causal in (False, True)
+    if not refused(impl, patterns(3, is_causal), heads)
+]
+
+
+def test_several_ops_compute_windows():
+    """No op may drop out of these tests unseen."""
+    ops = {impl for impl, _, is_causal in CASES if is_causal}
+    assert {"auto", "reference", "fused", "matmul", "folded", "blocked"} <= ops
+
+
+@pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
+@pytest.mark.parametrize("size", WINDOWS)
+def test_every_length(impl, heads, is_causal, size):
+    pattern = patterns(size, is_causal)
+    for length in range(1, 68):
+        got = read_out(pattern, length, length, impl, heads)
+        want = near(size, is_causal, length, length).expand(1, heads[0], -1, -1)
+        assert_close(got, want)
+
+
+@pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
+@pytest.mark.parametrize("size", WINDOWS)
+def test_fewer_queries_than_keys(impl, heads, is_causal, size):
+    pattern = patterns(size, is_causal)
+    for queries, keys in [(1, 2), (1, 67), (2, 33), (5, 64), (16, 17), (31, 65), (66, 67)]:
+        got = read_out(pattern, queries, keys, impl, heads)
+        assert_close(got, near(size, is_causal, queries, keys).expand(1, heads[0], -1, -1))
+
+
+@pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
+@pytest.mark.parametrize("size", [1, 64, 100])
+@pytest.mark.parametrize("length", [127, 129, 300])
+def test_around_the_edges_of_large_blocks(impl, heads, is_causal, size, length):
+    got = read_out(patterns(size, is_causal), length, length, impl, heads)
+    assert_close(got, near(size, is_causal, length, length).expand(1, heads[0], -1, -1))
+
+
+@pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
+@pytest.mark.parametrize("length", [1, 17, 67, 200])
+def test_every_op_attends_and_learns_alike(impl, heads, is_causal, length):
+    """With real scores: outputs and gradients equal those of the window as a dense mask."""
+    pattern = patterns(16, is_causal)
+    inputs = [normal(2, h, length, 4, seed=h) for h in (heads[0], heads[1], heads[1])]
+    mask = (near(16, is_causal, length, length) > 0).expand(2, 1, -1, -1)
+    found = []
+    for call in ({"pattern": pattern, "impl": impl}, {"mask": mask, "impl": "reference"}):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        out = attend(*leaves, **call)
+        found.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    for got, want in zip(*found, strict=True):
+        assert_close(got, want)
+
+
+SPECS = {
+    "two-sided": AttentionSpec(d_model=8, num_heads=2, pattern=Window(3)),
+    "causal": AttentionSpec(d_model=8, num_heads=2, pattern=Window(3) & Causal()),
+    "rope-gqa": AttentionSpec(
+        d_model=8, num_heads=4, num_kv_heads=2, pattern=Window(5) & Causal(), position=Rope()
+    ),
+}
+
+
+def layer_of(name):
+    return drawn(Attention(SPECS[name], dtype=torch.float64), seed=3)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("length", [11, 40])
+def test_a_window_counts_real_tokens(name, side, length):
+    layer, x, valid = layer_of(name), normal(4, length, 8, seed=1), padded(4, length, side)
+    got = layer(x.masked_fill(~valid[..., None], torch.nan), valid=valid)
+    for row, keep, out in zip(x, valid, got, strict=True):
+        assert_close(out[keep], layer(row[keep][None])[0])
+    assert torch.equal(got[~valid], layer.o_proj.bias.expand_as(got[~valid]))
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("length", [11, 40])
+def test_a_window_ends_with_its_document(name, length):
+    layer, x = layer_of(name), normal(3, length, 8, seed=1)
+    segments = documents(3, length, seed=2) // 3
+    got = layer(x, segments=segments)
+    for row, numbers, out in zip(x, segments, got, strict=True):
+        for number in numbers.unique():
+            here = numbers == number
+            assert_close(out[here], layer(row[here][None])[0])
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("side", SIDES)
+def test_documents_with_padding(name, side):
+    layer, x, length = layer_of(name), normal(4, 24, 8, seed=1), 24
+    segments, valid = documents(4, length, seed=2) // 3, padded(4, length, side)
+    got = layer(x, segments=segments, valid=valid)
+    for row, numbers, keep, out in zip(x, segments, valid, got, strict=True):
+        for number in numbers[keep].unique():
+            here = (numbers == number) & keep
+            assert_close(out[here], layer(row[here][None])[0])
+
+
+def effort(length, size, is_causal):
+    """Numbers that all operations read, pairs of fused kernels too; and the largest tensor.
+
+    The profiler also sees what happens inside operators of the library's own.
+    """
+    q, k, v = (normal(1, 2, length, 8, seed=s, dtype=torch.float32) for s in (1, 2, 3))
+    q.requires_grad_()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        attend(q, k, v, pattern=patterns(size, is_causal)).sum().backward()
+    read, largest = 0, 0
+    for event in seen.events():
+        shapes = [shape for shape in event.input_shapes if shape]
+        sizes = [math.prod(shape) for shape in shapes]
+        if "scaled_dot_product" in event.name and len(shapes) > 1:
+            sizes.append(math.prod(shapes[0][:-1]) * shapes[1][-2])
+        read, largest = read + sum(sizes), max(largest, *sizes, 0)
+    return read, largest
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_work_and_memory_grow_with_the_length_not_with_its_square(is_causal):
+    """Four times the length: about four times as much, where a square would give 16."""
+    effort(64, 16, is_causal)
+    (some, small), (more, large) = (effort(n, 16, is_causal) for n in (1024, 4096))
+    assert 0 < some < more <= 5 * some
+    assert large <= 5 * small
+    assert large < 4096 * 4096 / 8
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_counted_cost_is_that_of_the_window(is_causal):
+    for length, size in [(1, 3), (10, 3), (100, 7), (1000, 64)]:
+        want = int((near(size, is_causal, length, length) > 0).sum())
+        assert patterns(size, is_causal).pairs(length, length) == want

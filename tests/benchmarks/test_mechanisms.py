@@ -1,0 +1,109 @@
+"""The table of mechanisms: its cases, and the peers that are installed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from benchmarks import cases, mechanisms
+from benchmarks.contest import FULL, QUICK, Absent, Effort
+from benchmarks.malloc import keep_large_temporaries
+from benchmarks.peers import installed
+from benchmarks.report import Outcome
+
+TINY = Effort(rounds=1, warmup=0, seconds=1e-7, shrink=32)
+
+
+@pytest.fixture
+def table(monkeypatch, capsys):
+    """Run the command with these cases; return its status and what it printed."""
+
+    def run(words, **made):
+        monkeypatch.setattr(mechanisms, "CASES", made)
+        monkeypatch.setattr(mechanisms, "keep_large_temporaries", lambda: "as it is")
+        monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+        status = mechanisms.main(words)
+        return status, capsys.readouterr().out
+
+    return run
+
+
+def case(standing, seen=None):
+    def rows(effort):
+        """What it compares."""
+        if seen is not None:
+            seen.append(effort)
+        yield Outcome(case="window", op="blocked", peer="SDPA", value="2x", standing=standing)
+
+    return rows
+
+
+def test_the_table_shows_every_row(table):
+    status, text = table([], one=case("reached"), two=case("absent: performer; pip install x"))
+    assert status == 0
+    assert text.count("blocked") == 2
+    assert "What it compares." in text
+    assert "window, SDPA: absent: performer; pip install x" in text
+
+
+def test_a_wrong_result_fails_the_command(table):
+    status, text = table([], one=case("reached"), two=case("WRONG: AssertionError: [1, 2] off"))
+    assert status == 1
+    assert "window, SDPA: WRONG: AssertionError: [1, 2] off" in text
+
+
+def test_cases_are_chosen_by_name(table):
+    seen = []
+    table(["--case", "two", "--quick"], one=case("reached", seen), two=case("", seen))
+    assert seen == [QUICK]
+    table([], one=case("", seen), two=case("", seen))
+    assert seen == [QUICK, FULL, FULL]
+    with pytest.raises(SystemExit):
+        table(["--case", "three"], one=case(""))
+
+
+def test_short_cases_are_right_and_say_what_they_measured():
+    (first, second), (last,) = (list(cases.CASES[name](TINY)) for name in ("favor", "memory"))
+    assert (first.peer, second.peer, last.peer) == (
+        "performer-pytorch",
+        "causal SDPA",
+        "peak of torch",
+    )
+    assert first.standing == "" or first.standing.startswith("absent: performer-pytorch (")
+    assert second.value.endswith("x")
+    assert last.value.endswith(" MiB")
+    assert not any(row.failed for row in (first, second, last))
+
+
+def test_memory_of_a_wrong_result_is_not_told(monkeypatch):
+    def wrong(*args, **kwargs):
+        raise AssertionError("off by 1")
+
+    monkeypatch.setattr(cases, "check", wrong)
+    (row,) = cases.memory(TINY)
+    assert row.standing == "WRONG: off by 1"
+    assert row.value == ""
+
+
+def test_an_absent_package_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "local_attention", None)
+    with pytest.raises(Absent, match=r"local-attention \(.*\); pip install -e '\.\[bench\]'"):
+        installed.package("local-attention", "local_attention")
+
+
+def test_large_temporaries_are_kept_or_said_not_to_be(monkeypatch):
+    import ctypes
+
+    class Library:
+        def __init__(self, name):
+            self.mallopt = lambda which, size: answer
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    answer = 1
+    assert keep_large_temporaries().startswith("mallopt: temporaries up to 1 GiB are kept")
+    answer = 0
+    assert keep_large_temporaries().startswith("glibc refused mallopt")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert keep_large_temporaries().endswith("this is no glibc")

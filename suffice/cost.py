@@ -14,12 +14,11 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from suffice.errors import unknown
+from suffice.kernels import chunks
 from suffice.patterns import Pattern
 from suffice.patterns.pairs import residues
 
 if TYPE_CHECKING:
-    from suffice.mixing import Mixing
-    from suffice.projections import Projections
     from suffice.spec import AttentionSpec
 
 BLOCK = 64  # positions; the granularity at which ops skip what a sparse pattern leaves out
@@ -34,17 +33,20 @@ class Cost:
         flops: FLOPs of the matrix products as executed; pairs a dense op computes and then masks
             are in it.
         visible_flops: the same with only the pairs the pattern allows: the least any op needs.
-        state_numbers: numbers a streaming state keeps per past token.
+        state_numbers: numbers a streaming state keeps per past token; 0 with a mixing that sums
+            keys of the whole input, which cannot stream.
+        state_fixed: numbers it keeps whatever the length: sums of features.
     """
 
     parameters: int
     flops: int
     visible_flops: int
     state_numbers: int
+    state_fixed: int = 0
 
     def state_bytes(self, tokens: int, bytes_per_number: int = 4) -> int:
         """Return the bytes of a streaming state that holds this many tokens."""
-        return self.state_numbers * tokens * bytes_per_number
+        return (self.state_numbers * tokens + self.state_fixed) * bytes_per_number
 
 
 def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
@@ -56,24 +58,64 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     read = mixing.reads(keys)
     causal = spec.pattern.causal
     fixed = linear + mixing.flops(keys, spec.kv_heads, widths.kv, causal=causal)
-    of_heads = Counter(spec.pattern.of_heads(spec.num_heads)).items()
-    computed = sum(heads * computed_pairs(pattern, queries, read) for pattern, heads in of_heads)
-    visible = sum(heads * pattern.pairs(queries, read) for pattern, heads in of_heads)
-    per_pair = 4 * spec.head_width  # one multiply-add per feature, for scores and for values
+    computed, visible = _summed(spec, queries, read) or _weighed(spec, queries, read)
     return Cost(
         parameters=projections.parameters(widths, spec.bias)
         + mixing.parameters(spec.kv_heads, causal=causal),
-        flops=fixed + per_pair * computed,
-        visible_flops=fixed + per_pair * visible,
-        state_numbers=widths.kv * len(_kept(projections, mixing)),
+        flops=fixed + computed,
+        visible_flops=fixed + visible,
+        state_numbers=widths.kv * len(_kept(spec)),
+        state_fixed=_sums(spec),
     )
 
 
-def _kept(projections: Projections, mixing: Mixing) -> set[str]:
-    """Return which tensors a streaming state keeps: keys, values, and what a mixing reads."""
-    keys = "keys" if projections.learns_keys else "x"
-    values = "values" if projections.learns_values else "x"
-    return {keys, values, "mixed values"} if mixing.mixes else {keys, values}
+def _weighed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int]:
+    """Return the FLOPs of the pairs an op computes, and of those that are visible."""
+    of_heads = Counter(spec.pattern.of_heads(spec.num_heads)).items()
+    computed = sum(heads * computed_pairs(pattern, queries, keys) for pattern, heads in of_heads)
+    visible = sum(heads * pattern.pairs(queries, keys) for pattern, heads in of_heads)
+    per_pair = 4 * spec.head_width  # one multiply-add per feature, for scores and for values
+    return per_pair * computed, per_pair * visible
+
+
+def _summed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int] | None:
+    """Return the FLOPs of sums of features, none of which could be left out; None = no sums."""
+    if spec.kernel.weighs_pairs:
+        return None
+    rows = queries * spec.num_heads + keys * spec.kv_heads
+    sums = chunks.flops(
+        queries,
+        keys,
+        heads=spec.num_heads,
+        groups=spec.kv_heads,
+        features=spec.kernel.num_features(spec.head_width),
+        value_dim=spec.head_width,
+        causal=spec.pattern.causal,
+    )
+    total = rows * spec.kernel.feature_flops(spec.head_width) + sums
+    return total, total
+
+
+def _kept(spec: AttentionSpec) -> set[str]:
+    """Return which tensors a streaming state keeps for each token.
+
+    Keys, values, and what a mixing reads; kernels of features keep only what a mixing reads.
+    """
+    if not spec.mixing.keeps_keys:
+        return set()
+    keys = "keys" if spec.projections.learns_keys else "x"
+    values = "values" if spec.projections.learns_values else "x"
+    if not spec.kernel.weighs_pairs:
+        return {values} if spec.mixing.mixes else set()
+    return {keys, values, "mixed values"} if spec.mixing.mixes else {keys, values}
+
+
+def _sums(spec: AttentionSpec) -> int:
+    """Return the numbers of the sums of features: weighted values, weights, a logarithm."""
+    kernel, width = spec.kernel, spec.head_width
+    if kernel.weighs_pairs or not spec.mixing.keeps_keys:
+        return 0
+    return spec.kv_heads * (kernel.num_features(width) * (width + 1) + kernel.stabilised)
 
 
 def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:

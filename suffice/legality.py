@@ -13,7 +13,7 @@ from suffice.axis import Axis
 from suffice.fields import misfits
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
-from suffice.patterns import Full, Pattern
+from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import Position
 from suffice.projections import Projections
 
@@ -149,6 +149,29 @@ def sums_of_keys_hide_nothing(spec: AttentionSpec) -> str | None:
     )
 
 
+def features_take_the_scale(spec: AttentionSpec) -> str | None:
+    """A kernel of features scales queries and keys in a way of its own, or not at all."""
+    return " ".join(spec.kernel.conflicts(spec.scale)) or None
+
+
+def sums_of_features_know_no_pairs(spec: AttentionSpec) -> str | None:
+    """What is summed along the sequence cannot leave single pairs out, nor drop them."""
+    if spec.kernel.weighs_pairs:
+        return None
+    name, broken = type(spec.kernel).__name__, []
+    if not isinstance(spec.pattern, (Full, Causal)):
+        broken.append(
+            f"{name} sums over all keys or all earlier ones, so pattern={spec.pattern!r} has no "
+            "pairs to choose from; use Full() or Causal(), or Softmax."
+        )
+    if spec.dropout:
+        broken.append(
+            f"{name} forms no weights, so dropout={spec.dropout} has nothing to drop; use "
+            "dropout=0.0, or Softmax."
+        )
+    return " ".join(broken) or None
+
+
 def declared(spec: AttentionSpec) -> str | None:
     """What is not a size is of its declared kind too."""
     broken = [told for told in misfits(spec) if told.partition("=")[0] not in SIZE_NAMES]
@@ -164,6 +187,8 @@ RULES: tuple[Rule, ...] = (
     position_fits_width,
     biases_have_pairs,
     sums_of_keys_hide_nothing,
+    features_take_the_scale,
+    sums_of_features_know_no_pairs,
 )
 
 

@@ -32,6 +32,8 @@ def sized(
 def state(cost: Cost, numbers: str = "", fixed: str = " fixed") -> str:
     """Return what a streaming layer keeps: numbers for each token, or for any number of them.
 
+    "none" if it cannot stream.
+
     Args:
         cost: of the layer.
         numbers: what follows a count for each token.
@@ -42,11 +44,10 @@ def state(cost: Cost, numbers: str = "", fixed: str = " fixed") -> str:
         >>> state(preset("standard", 64, 4).cost(9), numbers=" numbers per token")
         '128 numbers per token'
     """
-    constant = getattr(cost, "state_fixed", 0)
-    told = [f"{cost.state_numbers:,}{numbers}"] if cost.state_numbers or not constant else []
-    if constant:
-        told.append(f"{constant:,}{fixed}")
-    return " + ".join(told)
+    told = [f"{cost.state_numbers:,}{numbers}"] if cost.state_numbers else []
+    if cost.state_fixed:
+        told.append(f"{cost.state_fixed:,}{fixed}")
+    return " + ".join(told) or "none"
 
 
 def axes(spec: AttentionSpec) -> str:

@@ -30,7 +30,9 @@ class Elu(Kernel):
         """Refuse a scale: features are not linear in it."""
         if scale is None:
             return []
-        return [f"Elu() takes features of q and k as they are: scale={scale} has no place; omit it."]
+        return [
+            f"Elu() takes features of q and k as they are: scale={scale} has no place; omit it."
+        ]
 
     def num_features(self, head_dim: int) -> int:
         """Return F = D."""

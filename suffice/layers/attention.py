@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, ShapeError
+from suffice.layers.arguments import check_inputs, check_restrictions
 from suffice.layers.dropout import Dropout
 from suffice.layers.place import positions, runs
 from suffice.mixing import Rows
@@ -18,7 +18,6 @@ from suffice.ops.linear import Linear, fast
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
-from suffice.shapes import check
 from suffice.spec import AttentionSpec
 
 PLAIN, ALL_REAL = Where(), Rows()
@@ -234,34 +233,9 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor, Where, Rows]:
         """Check the arguments; return x, where keys and values come from, what restricts them."""
         spec = self.spec
-        check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
+        check_inputs(spec, x, memory)
+        check_restrictions(spec, memory, segments, memory_segments, mask)
         source = x if memory is None else memory
-        if memory is None and spec.widths.d_memory != spec.d_model:
-            raise ShapeError(
-                f"this layer reads a memory {spec.widths.d_memory} wide; call layer(x, memory)."
-            )
-        if memory is not None:
-            self._check_memory(x, memory)
-        if (memory_segments is None) != (segments is None or memory is None):
-            raise ConfigError(
-                "segments and memory_segments go together with memory: give both, one for the "
-                "queries and one for the memory; without memory give segments alone."
-            )
-        if mask is not None and spec.mixing.mixes:
-            raise ConfigError(
-                f"{type(spec.mixing).__name__} mixes values before any mask applies, so a mask "
-                "would not keep what it hides; use a pattern, valid= or segments=."
-            )
-        if mask is not None and not spec.kernel.weighs_pairs:
-            raise ConfigError(
-                f"{type(spec.kernel).__name__} sums over keys without looking at pairs, so a mask "
-                "of pairs cannot apply; use a causal pattern, valid= or segments=, or Softmax."
-            )
-        if segments is not None and not spec.mixing.keeps_keys:
-            raise ConfigError(
-                f"{type(spec.mixing).__name__} sums the keys of a whole row, so documents would "
-                "meet in its keys; give one document per row."
-            )
         if valid is None and segments is None and mask is None:
             return x, source, PLAIN, ALL_REAL
         own = memory is None
@@ -293,17 +267,3 @@ class Attention(nn.Module):
         if own and documents is not None:
             where = replace(where, q_segments=documents, k_segments=documents)
         return where, Rows(valid=where.valid, positions=at, documents=documents)
-
-    def _check_memory(self, x: Tensor, memory: Tensor) -> None:
-        spec = self.spec
-        check("memory", memory, (x.shape[0], None, spec.widths.d_memory))
-        if not spec.pattern.crosses:
-            raise ConfigError(
-                f"pattern={spec.pattern!r} relates queries and keys of one sequence; "
-                "cross-attention has two: use Full()."
-            )
-        if spec.position.absolute:
-            raise ConfigError(
-                f"position={spec.position!r} counts positions of one sequence; cross-attention "
-                "has two: use NoPosition()."
-            )

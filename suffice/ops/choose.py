@@ -16,9 +16,10 @@ from suffice.ops.matmul import MATMUL
 from suffice.ops.op import Op
 from suffice.ops.problem import Problem
 from suffice.ops.reference import REFERENCE
+from suffice.ops.scan import SCAN
 from suffice.ops.sparse.blocked import BLOCKED
 
-OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, FLEX, MATMUL, REFERENCE)}
+OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, FLEX, SCAN, MATMUL, REFERENCE)}
 
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
@@ -69,6 +70,8 @@ def computed_share(problem: Problem) -> float:
 
 def ranking(problem: Problem) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
+    if not problem.kernel.weighs_pairs:
+        return (SCAN, MATMUL)
     if prefers_folded(problem):
         return (FOLDED, FUSED, MATMUL)
     if prefers_flex(problem):
@@ -128,6 +131,8 @@ def _slower(op: Op, problem: Problem) -> str:
     """Say why an op that could compute the problem was not preferred."""
     if op is REFERENCE:
         return "it is the float64 specification, for tests"
+    if op is MATMUL and not problem.kernel.weighs_pairs:
+        return "it forms the weights of all pairs, which sums of features do not need"
     if op is MATMUL:
         return (
             f"pays for heads of {WIDE_HEAD} features or more and {WIDE_KEYS.start} to "

@@ -132,9 +132,7 @@ class Note(NamedTuple):
 
 
 @torch.no_grad()
-def forward(
-    plan: Plan, q: Tensor, k: Tensor, v: Tensor, notes: list[Note] | None = None
-) -> Tensor:
+def forward(plan: Plan, q: Tensor, k: Tensor, v: Tensor, notes: list[Note] | None = None) -> Tensor:
     """Return the outputs [B, H, T, E] in float32 or better.
 
     Takes a note of each step if there is a list for them.

@@ -96,7 +96,7 @@ class Cut(NamedTuple):
         return x * each[..., None].to(x.dtype)
 
     def visible(self, pairs: Tensor, factor: Tensor | None) -> Tensor:
-        """Return pairs [M, rows, C] times factors, later keys left out; may change them in place."""
+        """Return pairs [M, rows, C] times factors, later keys left out; may write in place."""
         if factor is None and pairs.shape[1] == self.chunk:
             return pairs.tril_()
         square = pairs.unflatten(1, (-1, self.chunk))
@@ -148,9 +148,7 @@ def ask(part: Read, state: State) -> Tensor:
     return torch.bmm(part.queries, state.sums.flatten(0, 1))
 
 
-def scan(
-    part: Read, before: State | None, cut: Cut, *, last: bool
-) -> tuple[Tensor, State | None]:
+def scan(part: Read, before: State | None, cut: Cut, *, last: bool) -> tuple[Tensor, State | None]:
     """Return the sums [M, rows, columns] of queries that see keys up to their own, and the state.
 
     Args:

@@ -11,11 +11,14 @@ from suffice.presets.bigbird import bigbird
 from suffice.presets.efficient import efficient
 from suffice.presets.etc import etc
 from suffice.presets.gqa import gqa
+from suffice.presets.linear import linear
 from suffice.presets.linformer import linformer
 from suffice.presets.longformer import longformer
 from suffice.presets.mistral import mistral
 from suffice.presets.mqa import mqa
 from suffice.presets.optimised import optimised
+from suffice.presets.performer import performer
+from suffice.presets.rfa import rfa
 from suffice.presets.sizes import checked
 from suffice.presets.sliding_window import sliding_window
 from suffice.presets.sparse_fixed import sparse_fixed
@@ -41,6 +44,9 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
     "star_transformer": star_transformer,
     "sparse_strided": sparse_strided,
     "sparse_fixed": sparse_fixed,
+    "linear": linear,
+    "performer": performer,
+    "rfa": rfa,
     "linformer": linformer,
     "toeplitz_super": toeplitz_super,
 }
@@ -53,13 +59,16 @@ __all__ = [
     "efficient",
     "etc",
     "gqa",
+    "linear",
     "linformer",
     "longformer",
     "mistral",
     "mqa",
     "needs_length",
     "optimised",
+    "performer",
     "preset",
+    "rfa",
     "schedule",
     "sliding_window",
     "sparse_fixed",

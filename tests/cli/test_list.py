@@ -95,7 +95,12 @@ def test_axes_that_differ_are_named():
 
 @pytest.mark.parametrize(
     ("numbers", "fixed", "wanted"),
-    [(512, 0, "512"), (0, 4160, "4,160 fixed"), (1024, 4160, "1,024 + 4,160 fixed"), (0, 0, "0")],
+    [
+        (512, 0, "512"),
+        (0, 4160, "4,160 fixed"),
+        (1024, 4160, "1,024 + 4,160 fixed"),
+        (0, 0, "none"),
+    ],
 )
 def test_a_state_that_does_not_grow_is_told(numbers, fixed, wanted):
     assert state(SimpleNamespace(state_numbers=numbers, state_fixed=fixed)) == wanted

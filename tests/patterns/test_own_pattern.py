@@ -14,7 +14,7 @@ from suffice.testing import conform, spec_around
 
 
 @dataclass(frozen=True)
-class Near(Pattern):
+class Adjacent(Pattern):
     """It speaks of distances: padding must not widen them."""
 
     def allowed(self, q_positions, k_positions):
@@ -38,7 +38,7 @@ class Doubling(Pattern):
 
 
 @dataclass(frozen=True)
-class Odd(Pattern):
+class Gapped(Pattern):
     """It knows of its gaps, and says so."""
 
     spacing = 3
@@ -62,20 +62,20 @@ class Widening(Pattern):
 @pytest.fixture(autouse=True, scope="module")
 def tables():
     yield
-    for name in ("Near", "Doubling", "Odd", "Widening"):
+    for name in ("Adjacent", "Doubling", "Gapped", "Widening"):
         Pattern.table.pop(name, None)
 
 
-OWN = [Near(), Doubling(), Doubling(3), Odd(), Widening()]
+OWN = [Adjacent(), Doubling(), Doubling(3), Gapped(), Widening()]
 COMPOSED = [
-    Near() & Causal(),
-    Near() | Causal(),
-    Odd() | Near(),
-    Block(2, Near()),
+    Adjacent() & Causal(),
+    Adjacent() | Causal(),
+    Gapped() | Adjacent(),
+    Block(2, Adjacent()),
     Block(2, Widening()),
     Widening() & Causal(),
-    PerHead((Near(), Odd())) | Causal(),
-    PerHead((Near(), Doubling())),
+    PerHead((Adjacent(), Gapped())) | Causal(),
+    PerHead((Adjacent(), Doubling())),
 ]
 
 
@@ -93,12 +93,14 @@ def test_it_is_masked_laid_out_and_counted(pattern):
         assert counts == heads.sum(dim=(1, 2)).tolist()
 
 
-@pytest.mark.parametrize("pattern", [Near(), Near() & Causal(), Near() | Causal()], ids=repr)
+@pytest.mark.parametrize(
+    "pattern", [Adjacent(), Adjacent() & Causal(), Adjacent() | Causal()], ids=repr
+)
 def test_it_keeps_every_promise(pattern):
     conform(spec_around(pattern), length=6)
 
 
-@pytest.mark.parametrize("pattern", [Doubling(), Odd(), Block(2, Near())], ids=repr)
+@pytest.mark.parametrize("pattern", [Doubling(), Gapped(), Block(2, Adjacent())], ids=repr)
 def test_it_trains_like_its_mask(pattern):
     layer = Attention(spec_around(pattern), dtype=torch.float64)
     x = torch.randn(2, 11, 8, dtype=torch.float64, requires_grad=True)
@@ -131,8 +133,8 @@ def test_its_heads_are_patterns_of_their_own():
 def test_its_gaps_are_used():
     """Residues of 3 are dense: fewer blocks than it touches in the order of positions."""
     assert (
-        computed_pairs(Odd(), 600, 600)
+        computed_pairs(Gapped(), 600, 600)
         < 600 * 600
-        == min(600 * 600, 64 * 64 * int((Odd().layout(600, 600, 64).touched > 0).sum()))
+        == min(600 * 600, 64 * 64 * int((Gapped().layout(600, 600, 64).touched > 0).sum()))
     )
-    assert Odd().pairs(600, 600) == int(Odd().mask(600, 600).sum())
+    assert Gapped().pairs(600, 600) == int(Gapped().mask(600, 600).sum())

@@ -95,13 +95,13 @@ def forward(monkeypatch):
 
 def test_good_values_of_a_users_own_pass():
     @dataclass(frozen=True)
-    class Near(Pattern):
+    class Nearby(Pattern):
         causal = True
 
         def allowed(self, q_positions, k_positions):
             return (k_positions <= q_positions) & (q_positions - k_positions < 3)
 
-    conform(spec_around(Near()))
+    conform(spec_around(Nearby()))
     conform(mixing(lambda v, rows: 2 * v))
 
 

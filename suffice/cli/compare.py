@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from suffice.cli.again import again, given
-from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK
+from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK, TASKS
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped
 from suffice.errors import SufficeError, unknown
 
@@ -24,9 +24,7 @@ REPORT_WIDTH = 100  # columns of a report that goes to a file or a pipe
 
 
 def compare(
-    task: Annotated[
-        str | None, typer.Option(help=f"Data set: digits, mnist or imdb; {TASK} by default.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help=f"Data set: {TASKS}; {TASK} by default.")] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Recipe by name instead of the task's own.")
     ] = None,
@@ -69,7 +67,7 @@ def compare(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Train mechanisms side by side on real data and say which cheaper one suffices.
+    """Train mechanisms side by side on one task and say which cheaper one suffices.
 
     Every mechanism is trained with every number of heads from every seed, on the same data in the
     same order. The verdict is a test of non-inferiority over paired seeds.

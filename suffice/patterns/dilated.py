@@ -46,6 +46,13 @@ class Dilated(Pattern):
                 "1 of each: size=1 is the query's own key, dilation=1 a window without gaps."
             )
 
+    relative = True
+
+    @property
+    def reach(self) -> int:  # type: ignore[override]
+        """To the furthest of the positions, `dilation` apart."""
+        return (self.size - 1) * self.dilation + 1
+
     @property
     def spacing(self) -> int:  # type: ignore[override]
         """The dilation."""

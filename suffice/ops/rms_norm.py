@@ -1,0 +1,91 @@
+"""The root-mean-square norm: x / sqrt(mean(x^2) + eps) * w, fp32 or better inside.
+
+On a CPU torch makes it of half a dozen passes over x, and of more in the backward. Its layer norm
+has one kernel for each direction. With a mean of 0 that backward is the one of this norm, less the
+mean over features of w * gradient, which a product of a matrix and a vector puts back.
+
+Letters: M d_model.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return x scaled to a mean square of 1 over its last axis, times w, in the dtype of x.
+
+    Shapes:
+        x: [..., M]; weight: [M] -> [..., M]
+
+    Example:
+        >>> rms_norm(torch.tensor([1.0, -7.0]), torch.tensor([1.0, 2.0]), 1e-5)
+        tensor([ 0.2000, -2.8000])
+    """
+    if not _plain(x, weight):
+        return F.rms_norm(x, x.shape[-1:], weight, eps)
+    exact = torch.promote_types(x.dtype, torch.float32)
+    rows, scale = x.to(exact), weight.to(exact)
+    if torch.is_grad_enabled() and (rows.requires_grad or scale.requires_grad):
+        return _RMSNorm.apply(rows, scale, eps).to(x.dtype)
+    return _normed(rows, scale, _factors(rows, eps)).to(x.dtype)
+
+
+def _plain(x: Tensor, weight: Tensor) -> bool:
+    """Return whether these are tensors on a CPU that no transformation of torch looks into."""
+    return (
+        not torch.compiler.is_compiling()
+        and x.device.type == weight.device.type == "cpu"
+        and not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight)))
+        and forward_ad._current_level < 0
+    )
+
+
+def _factors(x: Tensor, eps: float) -> Tensor:
+    """Return 1 / sqrt(mean(x^2) + eps) of each row: [..., 1]."""
+    norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.rsqrt(norms.square() / x.shape[-1] + eps)
+
+
+def _normed(x: Tensor, weight: Tensor, factors: Tensor) -> Tensor:
+    return (x * factors).mul_(weight)
+
+
+class _RMSNorm(torch.autograd.Function):
+    """The norm with the backward of the layer norm's kernel."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, eps: float) -> Tensor:  # noqa: ANN001
+        factors = _factors(x, eps)
+        ctx.save_for_backward(x, weight, factors)
+        ctx.eps = eps
+        return _normed(x, weight, factors)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205 - torch's signature
+        x, weight, factors = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *_differentiable(gradient, x, weight, ctx.eps), None
+        to_x, to_weight, _ = ctx.needs_input_grad
+        means = torch.zeros_like(factors)
+        x_gradient, weight_gradient, _ = torch.ops.aten.native_layer_norm_backward(
+            gradient, x, x.shape[-1:], means, factors, weight, None, [to_x, to_weight, False]
+        )
+        if to_x:
+            lost = torch.matmul(gradient, weight).unsqueeze(-1) / x.shape[-1]
+            x_gradient.add_(lost.mul_(factors))
+        return x_gradient, weight_gradient, None
+
+
+def _differentiable(
+    gradient: Tensor, x: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients made of what torch can differentiate once more."""
+    factors = _factors(x, eps)
+    scaled = gradient * weight
+    along = (scaled * x).mean(dim=-1, keepdim=True)
+    to_weight = (gradient * x * factors).reshape(-1, x.shape[-1]).sum(dim=0)
+    return factors * (scaled - x * factors.square() * along), to_weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from suffice.cost import BLOCK, Cost, computed_pairs, paper_flops
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Favor, Rfa
 from suffice.mixing import Alignment, LowRank
+from suffice.ops import register_flops
 from suffice.patterns import (
     Causal,
     Dilated,
@@ -68,30 +68,9 @@ def counting(spec, queries, keys=None) -> list[str]:
     return [op for op in ops_of(spec, queries, keys) if op in counted_in]
 
 
-def fused_flops(q, k, v, *args, out_shape=None, **kwargs):
-    """Two products of the kernel FlopCounterMode does not know."""
-    batch, heads, queries, width = q
-    return 2 * batch * heads * queries * k[2] * (width + v[3])
-
-
-def linear_flops(x, weight, *args, out_shape=None, **kwargs):
-    """The product of oneDNN's linear map, which it does not know either."""
-    return 2 * math.prod(x) * weight[0]
-
-
-def added_flops(total, a, b, *args, out_shape=None, **kwargs):
-    """The product that is added in place; it knows only the one that is not."""
-    return 2 * math.prod(a) * b[2]
-
-
 def counted(call) -> int:
-    mapping = {
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_flops,
-        torch.ops.aten.baddbmm_: added_flops,
-    }
-    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        mapping[torch.ops.mkldnn._linear_pointwise] = linear_flops
-    with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
+    register_flops()
+    with FlopCounterMode(display=False) as counter:
         call()
     return counter.get_total_flops()
 

@@ -2,7 +2,8 @@
 
 A FLOP is one floating-point operation: a multiply-add counts 2. Counted are the matrix products,
 which is what instrumentation of an execution counts too; softmax, biases and other elementwise
-work are not. A backward pass costs exactly twice the forward.
+work are not. A backward pass costs twice the forward; causal sums of features, which are made
+again for it, up to three times.
 """
 
 from __future__ import annotations

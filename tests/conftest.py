@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import matplotlib  # noqa: F401 - imported before torch.empty is poisoned below
 import pytest
 import torch
 from _pytest.raises import RaisesExc
 
 from tests.meta.raises import MATCHED, statement_of
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the tests' own profiles are silent, too
 
 _leave = RaisesExc.__exit__
 

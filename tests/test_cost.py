@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,8 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from suffice import Attention, AttentionSpec, preset
 from suffice.cost import BLOCK, Cost, computed_pairs, paper_flops
 from suffice.errors import ConfigError
-from suffice.mixing import Alignment
-from suffice.ops import OPS
+from suffice.kernels import Elu, Favor, Rfa
+from suffice.mixing import Alignment, LowRank
+from suffice.ops import register_flops
 from suffice.patterns import (
     Causal,
     Dilated,
@@ -26,7 +27,7 @@ from suffice.patterns import (
 from suffice.positions import Rope
 from suffice.presets import PRESETS, needs_length
 from suffice.projections import Efficient, Optimised, Standard
-from tests.acceptance.mechanisms import PRESET_KINDS
+from tests.acceptance.mechanisms import PRESET_KINDS, ops_of
 
 D_MODEL, NUM_HEADS = 32, 4
 LENGTHS = (1, 7, 33, 64)
@@ -43,24 +44,33 @@ KINDS = [
     for name, causal in PRESET_KINDS.values()
     if spec_of(name, causal=causal).kernel.weighs_pairs
 ]
+SUMS = {  # kernels of features; the heads of "-gqa" share keys
+    f"{name}{'' if kv_heads == NUM_HEADS else '-gqa'}": (name, kv_heads)
+    for name in PRESETS
+    if not spec_of(name).kernel.weighs_pairs
+    for kv_heads in (NUM_HEADS, 2)
+}
+CHUNKED = (1, 7, 33, 64, 65, 200)  # lengths around chunks of 64 positions
 
 
-def fused_flops(q, k, v, *args, out_shape=None, **kwargs):
-    """Two products of the kernel FlopCounterMode does not know."""
-    batch, heads, queries, width = q
-    return 2 * batch * heads * queries * k[2] * (width + v[3])
+def spec_of_sums(label, *, causal=False) -> AttentionSpec:
+    name, kv_heads = SUMS[label]
+    return replace(spec_of(name, causal=causal), num_kv_heads=kv_heads)
 
 
-def linear_flops(x, weight, *args, out_shape=None, **kwargs):
-    """The product of oneDNN's linear map, which it does not know either."""
-    return 2 * math.prod(x) * weight[0]
+def counting(spec, queries, keys=None) -> list[str]:
+    """The ops that multiply what the cost counts, of those that accept these lengths.
+
+    `reference` computes in float64 pair by pair, `matmul` forms the pairs of features too, and
+    `blocked` works in blocks of its own.
+    """
+    counted_in = ("fused", "matmul") if spec.kernel.weighs_pairs else ("scan",)
+    return [op for op in ops_of(spec, queries, keys) if op in counted_in]
 
 
 def counted(call) -> int:
-    mapping = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_flops}
-    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        mapping[torch.ops.mkldnn._linear_pointwise] = linear_flops
-    with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
+    register_flops()
+    with FlopCounterMode(display=False) as counter:
         call()
     return counter.get_total_flops()
 
@@ -71,6 +81,7 @@ def test_flops_equal_an_execution(name, length, causal):
     spec = spec_of(name, causal=causal)
     want = 3 * spec.cost(length).flops
     x = torch.randn(3, length, D_MODEL)
+    assert counting(spec, length) == ["fused", "matmul"]
     for impl in ("auto", "fused", "matmul"):
         layer = Attention(spec, impl=impl)
         assert counted(lambda layer=layer: layer(x)) == want
@@ -85,10 +96,39 @@ def test_backward_costs_exactly_twice(name, length, causal):
     assert counted(out.backward) == 2 * 3 * spec.cost(length).flops
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", CHUNKED)
+@pytest.mark.parametrize("label", SUMS)
+def test_flops_of_sums_of_features_equal_an_execution(label, length, causal):
+    """Learning or not: what keeps the sums for a backward pass multiplies as much."""
+    spec = spec_of_sums(label, causal=causal)
+    want = 3 * spec.cost(length).flops
+    assert counting(spec, length) == ["scan"]
+    x = torch.randn(3, length, D_MODEL)
+    for impl in ("auto", "scan"):
+        layer = Attention(spec, impl=impl)
+        assert counted(lambda layer=layer: layer(x)) == want
+        with torch.no_grad():
+            assert counted(lambda layer=layer: layer(x)) == want
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 33, 65])
+@pytest.mark.parametrize("label", SUMS)
+def test_backward_of_sums_of_features(label, length, causal):
+    """Twice the forward, and in a causal one the pairs of a chunk once more: they are not kept."""
+    spec = spec_of_sums(label, causal=causal)
+    out = Attention(spec, impl="scan")(torch.randn(3, length, D_MODEL, requires_grad=True)).sum()
+    pairs = NUM_HEADS * (64**2 * (length // 64) + (length % 64) ** 2) if causal else 0
+    again = 2 * spec.kernel.num_features(8) * pairs
+    assert counted(out.backward) == 3 * (2 * spec.cost(length).flops + again)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_flops_above_the_threshold_of_the_fast_product(name):
     spec = spec_of(name, d_model=WIDE)
-    layer, x = Attention(spec, impl="matmul"), torch.randn(2, 64, WIDE, requires_grad=True)
+    impl = counting(spec, 64)[-1]
+    layer, x = Attention(spec, impl=impl), torch.randn(2, 64, WIDE, requires_grad=True)
     kept = []
     assert counted(lambda: kept.append(layer(x).sum())) == 2 * spec.cost(64).flops
     assert counted(kept[0].backward) == 4 * spec.cost(64).flops
@@ -100,9 +140,34 @@ def test_cross_attention(name, lengths):
     queries, keys = lengths
     spec = spec_of(name)
     x, memory = torch.randn(3, queries, D_MODEL), torch.randn(3, keys, D_MODEL)
-    for impl in ("fused", "matmul"):
+    impls = counting(spec, queries, keys)
+    assert impls
+    for impl in impls:
         layer = Attention(spec, impl=impl)
         assert counted(lambda layer=layer: layer(x, memory)) == 3 * spec.cost(queries, keys).flops
+
+
+@pytest.mark.parametrize("lengths", [(1, 200), (7, 65), (65, 7), (200, 64)])
+@pytest.mark.parametrize("label", SUMS)
+def test_cross_attention_of_sums_of_features(label, lengths):
+    queries, keys = lengths
+    spec = spec_of_sums(label)
+    x, memory = torch.randn(3, queries, D_MODEL), torch.randn(3, keys, D_MODEL)
+    layer = Attention(spec, impl="scan")
+    assert counted(lambda: layer(x, memory)) == 3 * spec.cost(queries, keys).flops
+
+
+def test_flops_of_sums_of_features_by_hand():
+    """Heads 8 wide, 4 of them; values beside their weights are 9 numbers, laid out as 16."""
+    maps = 4 * 2 * 32 * 32
+    state = 2 * 8 * 16  # to add a key, or to ask for a query
+    cost = spec_of("linear").cost(100)
+    assert cost.flops == cost.visible_flops == 100 * (maps + 2 * 4 * state)
+    features = 2 * 2 * 8 * 256  # omega times a query and a key
+    assert spec_of("performer").cost(1).flops == maps + 4 * (features + 2 * 2 * 256 * 16)
+    first, last = 64 * 64, 36 * 36  # pairs of two chunks; 64 keys are added, 36 queries ask
+    want = 100 * maps + 4 * (2 * (8 + 16) * (first + last) + state * (64 + 36))
+    assert spec_of("linear", causal=True).cost(100).flops == want
 
 
 @pytest.mark.parametrize(
@@ -251,6 +316,33 @@ STATES = {
 }
 
 
+SUMMED_STATES = {  # heads 8 wide: sums of 8 values and a weight for each feature
+    "linear": ({"kernel": Elu()}, 0, 4 * 8 * 9),
+    "linear-gqa": ({"kernel": Elu(), "num_kv_heads": 2}, 0, 2 * 8 * 9),
+    "linear-wide": ({"kernel": Elu(), "head_dim": 16}, 0, 4 * 16 * 17),
+    "performer": ({"kernel": Favor(features=256)}, 0, 4 * (256 * 9 + 1)),
+    "performer-mqa": ({"kernel": Favor(features=3), "num_kv_heads": 1}, 0, 3 * 9 + 1),
+    "rfa": ({"kernel": Rfa(features=64)}, 0, 4 * 64 * 9),
+    "super-linear": ({"kernel": Elu(), "mixing": Alignment(9)}, 32, 4 * 8 * 9),
+    "linformer": ({"mixing": LowRank(9, 3)}, 0, 0),
+    "linear-of-linformer": ({"kernel": Elu(), "mixing": LowRank(9, 3)}, 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", SUMMED_STATES)
+def test_state_of_a_fixed_size(name):
+    """Sums of features, and for Favor a logarithm, whatever the length; a mixing keeps values.
+
+    What sums keys of a whole input keeps nothing: it cannot stream.
+    """
+    axes, numbers, fixed = SUMMED_STATES[name]
+    cost = AttentionSpec(d_model=32, num_heads=4, **axes).cost(9)
+    assert (cost.state_numbers, cost.state_fixed) == (numbers, fixed)
+    assert cost.state_bytes(0) == 4 * fixed
+    assert cost.state_bytes(100) == 4 * (100 * numbers + fixed)
+    assert cost.state_bytes(7, bytes_per_number=2) == 2 * (7 * numbers + fixed)
+
+
 @pytest.mark.parametrize("name", STATES)
 def test_state(name):
     """Keys and values; x alone where both are x; V' beside raw values where W_A mixes them.
@@ -261,6 +353,7 @@ def test_state(name):
     spec, numbers = STATES[name]
     cost = spec.cost(9)
     assert cost.state_numbers == numbers
+    assert cost.state_fixed == 0
     assert cost.state_bytes(100) == 400 * numbers
     assert cost.state_bytes(100, bytes_per_number=2) == 200 * numbers
 
@@ -306,5 +399,5 @@ def test_cost_is_plain_data():
         flops=8 * 7 * 1024 + 4 * 49 * 32,
         visible_flops=8 * 7 * 1024 + 4 * 49 * 32,
         state_numbers=64,
+        state_fixed=0,
     )
-    assert set(OPS) >= {"fused", "matmul"}

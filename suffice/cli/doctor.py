@@ -32,6 +32,8 @@ def doctor(
     for op, dtype in dict.fromkeys((check.op, check.dtype) for check in checks):
         chosen = [check for check in checks if (check.op, check.dtype) == (op, dtype)]
         verdict = "ok" if all(check.passed for check in chosen) else "BAD"
+        if all(check.error is None for check in chosen):
+            verdict = "--"  # it serves none of them here
         write(console, summary(chosen), first=f"{verdict:>5}  {op:<10} {dtype:<9} ", rest=" " * 7)
     wrong = [check for check in checks if not check.passed]
     for check in wrong:
@@ -70,5 +72,6 @@ def summary(checks: Iterable[Check]) -> str:
         worst = f"error {max(errors):.1e}, rounding is below {checks[0].tolerance:.0e}"
         parts.append(f"{worst}, {len(errors)} cases")
     if refused:
-        parts.append(f"{len(refused)} refused: {'; '.join(dict.fromkeys(refused))}")
+        reasons = dict.fromkeys(reason for told in refused for reason in told.split("; "))
+        parts.append(f"{len(refused)} refused: {'; '.join(reasons)}")
     return "; ".join(parts)

@@ -15,7 +15,7 @@ class Elu(Kernel):
     """w_ts = phi(q_t) . phi(k_s) / sum over allowed s' of phi(q_t) . phi(k_s').
 
     phi(x) = elu(x) + 1 for each of the D numbers of a head: x + 1 where x > 0, e^x elsewhere; so
-    F = D features, all positive. The products are not scaled: `scale` must be None.
+    F = D features, all positive. The products are not scaled: a spec gives no `scale`.
 
     Choose it for long sequences where a smooth weighting is enough: time and memory grow with T,
     and a streaming state has one size whatever the length.

@@ -22,8 +22,8 @@ class Rfa(Kernel):
     phi(x) = [sin(omega_1 . u), ..., sin(omega_n . u), cos(omega_1 . u), ..., cos(omega_n . u)]
     with u = x / |x| (0 for x = 0) and n = F / 2; the factor 1 / sqrt(n) of the paper cancels in
     the weights. The mean of phi(q) . phi(k) / n over omega is exp(-|u_q - u_k|^2 / 2), which is
-    proportional to exp(u_q . u_k): a softmax of cosines. The products are not scaled: `scale` must
-    be None.
+    proportional to exp(u_q . u_k): a softmax of cosines. The products are not scaled: a
+    spec gives no `scale`.
 
     omega [F / 2, D] is drawn from `seed` as for `Favor`: Gaussian rows of variance 1, orthogonal
     within blocks of D rows; stored as `features.omega`, float32, shared by all heads.

@@ -8,13 +8,10 @@ fixed cost of some microseconds decides.
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.utils.flop_counter import register_flop_formula
 
 MANY = 1 << 21  # multiply-adds
 MANY_LEARNING = 1 << 24  # with a backward pass, whose products of transposed matrices gain less
@@ -30,11 +27,6 @@ def _present() -> bool:
 
 
 PRESENT = _present()
-if PRESENT:
-
-    @register_flop_formula(torch.ops.mkldnn._linear_pointwise)
-    def _(x, weight, *_, **__) -> int:  # noqa: ANN001, ANN002, ANN003 - shapes
-        return 2 * math.prod(x) * weight[0]
 
 
 def fast(rows: int, inputs: int, outputs: int, *, learning: bool = False) -> bool:

@@ -3,15 +3,19 @@
 Query heads that share keys and values are folded into the rows of one product, so no key is
 expanded. Keeps the T x S weights for the backward pass: for long sequences use `fused`.
 
-Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths.
+Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths;
+N = B G products of R = H / G * T rows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from suffice.ops import features
+from suffice.ops.looked import looked_into
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
@@ -20,43 +24,82 @@ from suffice.ops.where import Where
 def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
     with torch.autocast(q.device.type, enabled=False):  # it would round scores to half
-        return _attend(q, k, v, where, problem, parts)
+        exact = torch.promote_types(q.dtype, torch.float32)  # products of half are fp32
+        if problem.kernel.weighs_pairs:
+            out = _softmax(q.to(exact), k.to(exact), v.to(exact), where, problem, parts)
+        else:
+            weights = features.weights(q, k, where, problem, parts.features)
+            weights, v = _rows(parts.drop(weights), problem), v.to(exact)
+            out = torch.bmm(weights, v.flatten(0, 1))
+        return out.view(*q.shape[:3], problem.value_dim).to(q.dtype)
 
 
-def _attend(
+def _softmax(
     q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts
 ) -> Tensor:
-    exact = torch.promote_types(q.dtype, torch.float32)  # products and softmax of half are fp32
-    if problem.kernel.weighs_pairs:
-        weights, empty = _softmax(q.to(exact), k.to(exact), where, problem)
-    else:
-        weights, empty = features.weights(q, k, where, problem, parts.features), None
-    weights = parts.drop(weights)
-    groups, folded = q.shape[0] * problem.num_kv_heads, problem.group * problem.queries
-    v_rows = v.to(exact).reshape(groups, problem.keys, problem.value_dim)
-    out = torch.bmm(weights.reshape(groups, folded, problem.keys), v_rows)
-    out = out.view(*q.shape[:3], problem.value_dim)
-    if empty is not None:
-        out = out.masked_fill(empty, 0.0)
-    return out.to(q.dtype)
-
-
-def _softmax(q: Tensor, k: Tensor, where: Where, problem: Problem) -> tuple[Tensor, Tensor | None]:
-    """Return weights [B, H, T, S], and which rows see no key and weigh nothing for that."""
-    batch, heads, queries, _ = q.shape
-    groups, keys, folded = batch * problem.num_kv_heads, problem.keys, problem.group * queries
-    q_rows = q.reshape(groups, folded, problem.head_dim)
-    k_rows = k.reshape(groups, keys, problem.head_dim)
-    unused = q_rows.new_empty(()).expand(groups, folded, keys)  # beta=0: never read
-    scores = torch.baddbmm(unused, q_rows, k_rows.transpose(1, 2), beta=0, alpha=problem.scale)
-    scores = scores.view(batch, heads, queries, keys)
     bias = where.bias(problem, q.device)
-    if bias is not None:
-        scores = scores + bias.to(scores.dtype)
     allowed, empty = where.restrict(problem, q.device)
-    if allowed is not None:
-        scores = scores.masked_fill_(~allowed, -torch.inf)
-    return scores.softmax(dim=-1), empty
+
+    def weigh(q: Tensor, k: Tensor) -> Tensor:
+        scores = _scaled(q, k.transpose(1, 2), problem.scale).view(whole)
+        if bias is not None:
+            scores = scores + bias.to(scores.dtype)
+        if allowed is not None:
+            scores = scores.masked_fill_(~allowed, -torch.inf)
+        return scores.softmax(dim=-1)
+
+    whole = (*q.shape[:3], problem.keys)
+    rows = _rows(q, problem), *(x.flatten(0, 1) for x in (k, v))
+    learning = torch.is_grad_enabled() and any(x.requires_grad for x in rows)
+    if learning and not problem.dropping and not looked_into(*rows):
+        out = _Weighed.apply(*rows, problem.scale, lambda q, k: _rows(weigh(q, k), problem))
+    else:
+        out = torch.bmm(_rows(parts.drop(weigh(*rows[:2])), problem), rows[2])
+    return out if empty is None else out.view(*whole[:3], v.shape[3]).masked_fill(empty, 0.0)
+
+
+def _rows(x: Tensor, problem: Problem) -> Tensor:
+    """Return x [B, H, T, W] as [N, R, W]."""
+    rows = problem.group * problem.queries
+    return x.reshape(x.shape[0] * problem.num_kv_heads, rows, x.shape[-1])
+
+
+def _scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """Return scale * a b, the factor inside the product."""
+    unused = a.new_empty(()).expand(*a.shape[:2], b.shape[2])  # beta=0: never read
+    return torch.baddbmm(unused, a, b, beta=0, alpha=scale)
+
+
+class _Weighed(torch.autograd.Function):
+    """Values [N, S, E] summed by weights: the backward pass keeps nothing but the weights."""
+
+    @staticmethod
+    def forward(  # noqa: ANN205
+        ctx,  # noqa: ANN001
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        weigh: Callable[[Tensor, Tensor], Tensor],
+    ):
+        """Return the sums [N, R, E]."""
+        weights = weigh(q, k)
+        out = torch.bmm(weights, v)
+        ctx.scale, ctx.weigh = scale, weigh
+        ctx.save_for_backward(q, k, v, weights, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205
+        """Return the gradients of q, k and v."""
+        q, k, v, weights, out = ctx.saved_tensors
+        if torch.is_grad_enabled():  # they will be differentiated themselves
+            again = torch.bmm(ctx.weigh(q, k), v)
+            return *torch.autograd.grad(again, (q, k, v), gradient, create_graph=True), None, None
+        slope = torch.bmm(gradient, v.transpose(1, 2))
+        slope.sub_((gradient * out).sum(dim=-1, keepdim=True)).mul_(weights)
+        to_q, to_k = _scaled(slope, k, ctx.scale), _scaled(slope.transpose(1, 2), q, ctx.scale)
+        return to_q, to_k, torch.bmm(weights.transpose(1, 2), gradient), None, None
 
 
 def refuses(problem: Problem) -> list[str]:  # noqa: ARG001 - of nothing

@@ -119,17 +119,30 @@ def _run(
 ) -> Tensor:
     learned = [p for p in features.parameters() if p.requires_grad]
     inputs = (q, k, v, *learned)
-    looked = looked_into(*inputs)
-    rows, positions = q.shape[0], max(q.shape[2], k.shape[2])
-    if not looked:
-        rows, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
+    if looked_into(*inputs):
+        return _composed(q, k, v, data, features, causal=causal)
+    rows, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
     steps = _steps(q.shape[2], k.shape[2], positions, causal)
     plan = Plan(rows, steps, data, v.shape[3], features)
-    if looked:
-        return compose(plan, q, k, v)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return Replay.apply(plan, *inputs)
     return forward(plan, q, k, v).to(q.dtype)
+
+
+def _composed(
+    q: Tensor, k: Tensor, v: Tensor, data: Data, features: FeatureMap, *, causal: bool
+) -> Tensor:
+    """Return the same as one stretch, in operations that do not depend on the length.
+
+    Whole chunks: positions behind the last one are read by none before it.
+    """
+    queries = q.shape[2]
+    if causal:
+        more = -queries % CHUNK
+        q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (q, k, v))
+        data = Data(*(None if x is None else F.pad(x, (0, more)) for x in data))
+    steps = _steps(q.shape[2], k.shape[2], max(q.shape[2], k.shape[2]), causal)
+    return compose(Plan(q.shape[0], steps, data, v.shape[3], features), q, k, v)[:, :, :queries]
 
 
 def _cached(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:

@@ -9,13 +9,21 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from suffice.kernels import Elu, Kernel, Softmax
 from suffice.ops import OPS, Problem, Where
-from suffice.ops.op import NO_PARTS, Op
-from suffice.patterns import Causal, Full, Pattern
+from suffice.ops.op import Op, Parts
+from suffice.patterns import Causal, Full, Pattern, Window
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 SIZES = ((33, 47), (47, 47), (1, 47))  # queries, keys: a later block, a whole row, one token
 HEADS = 4
+KINDS: tuple[tuple[Kernel, Pattern], ...] = (
+    (Softmax(), Full()),
+    (Softmax(), Causal()),
+    (Softmax(), Window(9) & Causal()),
+    (Elu(), Full()),
+    (Elu(), Causal()),
+)
 GROUPS = (4, 2, 1)  # key/value heads: one each, one for two, one for all
 WIDTH = 32
 
@@ -52,7 +60,8 @@ class Check:
 
 
 def check_ops(device: torch.device | str) -> Iterator[Check]:
-    """Compute small cases with every op on a device: patterns, padding, shared heads, dtypes.
+    """Compute small cases with every op on a device: kernels, patterns, padding, shared
+    heads, dtypes.
 
     Padded cases hold a row that is all padding. An op that is asked for what it refuses is not
     wrong: its reason is told.
@@ -61,10 +70,10 @@ def check_ops(device: torch.device | str) -> Iterator[Check]:
         device: where to compute.
     """
     place = torch.device(device)
-    for dtype, pattern, groups, padded, sizes in product(
-        TOLERANCES, (Full(), Causal()), GROUPS, (False, True), SIZES
+    for dtype, kind, groups, padded, sizes in product(
+        TOLERANCES, KINDS, GROUPS, (False, True), SIZES
     ):
-        yield from _Case(place, dtype, pattern, groups, padded, *sizes).checks()
+        yield from _Case(place, dtype, *kind, groups, padded, *sizes).checks()
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,7 @@ class _Case:
 
     device: torch.device
     dtype: torch.dtype
+    kernel: Kernel
     pattern: Pattern
     groups: int
     padded: bool
@@ -83,17 +93,20 @@ class _Case:
         """Give one check for each op."""
         q, k, v, slope, where = self._data()
         problem = self._problem(where)
-        want = _run(OPS["reference"], (q.double(), k.double(), v.double()), slope, where, problem)
+        maps = self.kernel.build(head_dim=WIDTH, scale=problem.scale, device=self.device)
+        parts = Parts(features=maps)
+        exact = q.double(), k.double(), v.double()
+        want = _run(OPS["reference"], exact, slope, where, problem, parts)
         for op in OPS.values():
             reasons = op.refuses(problem)
             error = None
             if not reasons:
-                error = _error(_run(op, (q, k, v), slope, where, problem), want)
+                error = _error(_run(op, (q, k, v), slope, where, problem, parts), want)
             yield Check(
                 op=op.name,
                 dtype=str(self.dtype).removeprefix("torch."),
-                case=f"{self.pattern!r} {self.queries} of {self.keys} keys, {self.groups} of "
-                f"{HEADS} heads{', padded' if self.padded else ''}",
+                case=f"{self.kernel!r} {self.pattern!r} {self.queries} of {self.keys} keys, "
+                f"{self.groups} of {HEADS} heads{', padded' if self.padded else ''}",
                 error=error,
                 tolerance=TOLERANCES[self.dtype],
                 refusal="; ".join(reasons),
@@ -122,18 +135,24 @@ class _Case:
             value_dim=WIDTH,
             scale=WIDTH**-0.5,
             pattern=self.pattern,
+            kernel=self.kernel,
             plain=where.plain,
             device=self.device.type,
         )
 
 
 def _run(
-    op: Op, inputs: tuple[Tensor, ...], slope: Tensor, where: Where, problem: Problem
+    op: Op,
+    inputs: tuple[Tensor, ...],
+    slope: Tensor,
+    where: Where,
+    problem: Problem,
+    parts: Parts,
 ) -> list[Tensor]:
     """Return output and gradients of q, k, v, all in float64."""
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     with torch.enable_grad():
-        out = op.run(*leaves, where, problem, NO_PARTS)
+        out = op.run(*leaves, where, problem, parts)
         slopes = torch.autograd.grad(out, leaves, slope.to(out.dtype))
     return [x.detach().double() for x in (out, *slopes)]
 

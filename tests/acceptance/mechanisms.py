@@ -1,12 +1,20 @@
-"""A layer of every mechanism, small, for promises that hold for all of them."""
+"""A layer of every mechanism, small, for promises that hold for all of them.
+
+Which ops and which data go with a mechanism is asked of the library (`accepting`, `ops_of`,
+`takes`); what is refused, and with which sentence, is written down in `test_refusals`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import torch
 
 from suffice import Attention, AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment
+from suffice.ops import OPS, Problem
+from suffice.patterns import Full, Pattern
 from suffice.positions import Rope
 from suffice.presets import PRESETS, takes_length
 from suffice.testing import drawn
@@ -54,6 +62,61 @@ SPECS: dict[str, AttentionSpec] = {
 }
 NAMES = tuple(SPECS)
 CROSS = tuple(n for n, s in SPECS.items() if s.pattern.crosses and not s.position.absolute)
+
+
+def takes(spec: AttentionSpec, data: Collection[str]) -> bool:
+    """Whether layers of the spec honour these arguments: "valid", "segments", "mask"."""
+    pairs = spec.kernel.weighs_pairs and not spec.mixing.mixes
+    return (pairs or "mask" not in data) and (spec.mixing.keeps_keys or "segments" not in data)
+
+
+MASKED = tuple(name for name, spec in SPECS.items() if takes(spec, {"mask"}))
+DOCUMENTED = tuple(name for name, spec in SPECS.items() if takes(spec, {"segments"}))
+
+
+def willing(problem: Problem) -> tuple[str, ...]:
+    """The ops that accept a problem."""
+    return tuple(name for name, op in OPS.items() if not op.refuses(problem))
+
+
+def ops_of(
+    spec: AttentionSpec, queries: int = LENGTH, keys: int | None = None, data: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The ops that accept a layer of the spec; keys=None is self-attention."""
+    own = keys is None
+    read = spec.mixing.reads(queries if own else keys)
+    plain = not data or not spec.mixing.keeps_keys
+    pairwise = "mask" in data or ("segments" in data and not own)
+    return willing(Problem.of(spec, queries, read, plain=plain, pairwise=pairwise))
+
+
+def accepting(
+    queries: int,
+    keys: int,
+    *,
+    heads: tuple[int, int] = (4, 2),
+    widths: tuple[int, int] = (8, 8),
+    pattern: Pattern = Full(),  # noqa: B008 - frozen
+    data: Collection[str] = (),
+) -> tuple[str, ...]:
+    """The ops that accept a call of `attend`; heads and widths are (H, G) and (D, E)."""
+    problem = Problem(
+        queries=queries,
+        keys=keys,
+        num_heads=heads[0],
+        num_kv_heads=heads[1],
+        head_dim=widths[0],
+        value_dim=widths[1],
+        scale=1.0,
+        pattern=pattern,
+        plain=not data,
+        pairwise=bool({"mask", "segments"} & set(data)),
+    )
+    return willing(problem)
+
+
+IN_OPS = tuple((name, impl) for name in NAMES for impl in ("auto", *ops_of(SPECS[name])))
+"""Each mechanism in each op that computes it, and as the library chooses."""
 
 
 def layer_of(name: str, *, dtype: torch.dtype = torch.float64, impl: str = "auto") -> Attention:

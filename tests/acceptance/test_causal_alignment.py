@@ -6,19 +6,17 @@ import pytest
 import torch
 
 from suffice import Attention, attend, weights
-from suffice.ops import OPS
-from suffice.patterns import Causal, Full
+from suffice.patterns import Causal
 from suffice.testing import assert_close
 
-from .mechanisms import D_MODEL, LENGTH, NAMES, SPECS
+from .mechanisms import D_MODEL, IN_OPS, LENGTH, SPECS, accepting, ops_of
 
+SIZES = [(1, 9), (3, 9), (9, 9), (8, 9), (5, 2)]
 CALLS = [
     (impl, heads)
-    for impl in ("auto", *OPS)
     for heads in ((1, 1), (4, 2))
-    if impl != "folded" or heads[0] > heads[1]  # folded refuses heads that share nothing
+    for impl in ("auto", *accepting(9, 9, heads=heads, widths=(9, 9), pattern=Causal()))
 ]
-SIZES = [(1, 9), (3, 9), (9, 9), (8, 9), (5, 2)]
 
 
 def expected(queries, keys):
@@ -42,22 +40,51 @@ def test_read_out_through_attend(sizes, impl, heads):
     assert_close(weights(q, k, pattern=Causal()), want)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("impl", ["auto", "reference", "fused", "matmul"])
-def test_read_out_through_layers(name, impl):
-    """W_Q = 0 makes every weight equal; what an output depends on is then read from gradients."""
-    spec = SPECS[name]
-    layer = Attention(spec, impl=impl, dtype=torch.float64)
+def silenced(name, impl="auto"):
+    """A layer whose weights are equal: q = 0, and k = 0 where features of keys weigh."""
+    layer = Attention(SPECS[name], impl=impl, dtype=torch.float64)
+    maps = [layer.q_proj] if SPECS[name].kernel.weighs_pairs else [layer.q_proj, layer.k_proj]
     with torch.no_grad():
-        layer.q_proj.weight.zero_()
-        layer.q_proj.bias.zero_()
-    x = torch.eye(LENGTH, D_MODEL, dtype=torch.float64)[None]
-    pattern = Causal() if spec.pattern.causal else Full()
-    allowed = pattern.mask(LENGTH, LENGTH).double()
-    want = allowed / allowed.sum(-1, keepdim=True)
-    assert_close(layer.weights(x), want.expand(1, 3, LENGTH, LENGTH))
+        for parameter in (p for one in maps for p in one.parameters()):
+            parameter.zero_()
+    return layer
+
+
+def dependence(layer):
+    """Which outputs depend on which inputs: bool [T, T]."""
     x = torch.randn(1, LENGTH, D_MODEL, dtype=torch.float64, requires_grad=True)
     out = layer(x)
-    for t in range(LENGTH):
-        (slope,) = torch.autograd.grad(out[0, t].square().sum(), x, retain_graph=True)
-        assert torch.equal(slope[0].abs().amax(-1) > 0, allowed[t] > 0)
+    slopes = [
+        torch.autograd.grad(out[0, t].square().sum(), x, retain_graph=True)[0][0]
+        for t in range(LENGTH)
+    ]
+    return torch.stack(slopes).abs().amax(-1) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "impl"),
+    # a mixing that sums keys leaves no weight of a single key to read
+    [(name, impl) for name, impl in IN_OPS if SPECS[name].mixing.keeps_keys],
+)
+def test_read_out_through_layers(name, impl):
+    """Equal weights say what is allowed; what an output depends on is read from gradients.
+
+    The features of 0 are the same numbers for every key: elu(0) + 1 = exp(0) = cos(0) = 1.
+    """
+    spec, layer = SPECS[name], silenced(name, impl)
+    allowed = spec.pattern.mask(LENGTH, LENGTH)
+    if spec.pattern.causal:
+        assert not (allowed & (expected(LENGTH, LENGTH) == 0)).any()
+    want = allowed / allowed.sum(-1, keepdim=True).double()
+    x = torch.eye(LENGTH, D_MODEL, dtype=torch.float64)[None]
+    assert_close(layer.weights(x), want.expand(1, 3, LENGTH, LENGTH))
+    assert torch.equal(dependence(layer), allowed)
+
+
+@pytest.mark.parametrize("impl", ops_of(SPECS["linformer"]))
+def test_sums_of_keys_are_weighed_alike(impl):
+    layer = silenced("linformer", impl)
+    rank = SPECS["linformer"].mixing.rank
+    shown = layer.weights(torch.eye(LENGTH, D_MODEL, dtype=torch.float64)[None])
+    assert_close(shown, torch.full((1, 3, LENGTH, rank), 1 / rank, dtype=torch.float64))
+    assert dependence(layer).all()

@@ -10,11 +10,10 @@ from torch import nn
 
 from suffice import Attention, attend, weights
 from suffice.layers import MLP, Block
-from suffice.ops import OPS
 from suffice.patterns import Causal
 from suffice.testing import drawn, normal
 
-from .mechanisms import spec_of
+from .mechanisms import accepting, ops_of, spec_of
 from .oracle import oracle
 
 
@@ -28,7 +27,7 @@ def three_layers(impl: str) -> nn.Module:
     return drawn(nn.Sequential(*blocks, nn.LayerNorm(12), nn.Linear(12, 61)), seed=3)
 
 
-@pytest.mark.parametrize("impl", ["auto", "fused", "matmul"])
+@pytest.mark.parametrize("impl", ["auto", *ops_of(spec_of("standard", causal=True))])
 def test_logits_of_three_layers(impl):
     x = normal(2, 48, 12, seed=1)
     exact = three_layers("reference").double()(x)
@@ -40,7 +39,7 @@ def test_logits_of_three_layers(impl):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("impl", [name for name in OPS if name != "folded"])
+@pytest.mark.parametrize("impl", accepting(2, 4096, heads=(1, 1)))
 def test_a_softmax_over_many_keys_is_summed_in_fp32(dtype, impl):
     """4096 equal weights of v = 1: a sum in bfloat16 stops growing at 256, in fp16 at 2048."""
     q = torch.zeros(1, 1, 2, 8, dtype=dtype)
@@ -51,7 +50,7 @@ def test_a_softmax_over_many_keys_is_summed_in_fp32(dtype, impl):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("impl", [name for name in OPS if name != "folded"])
+@pytest.mark.parametrize("impl", accepting(1, 2, heads=(1, 1), pattern=Causal()))
 def test_logits_are_not_rounded_to_half(dtype, impl):
     """Logits near 300 that differ by 0.5: bfloat16 steps by 2 there, fp16 by 0.25."""
     q = torch.full((1, 1, 1, 64), 4.0, dtype=dtype)

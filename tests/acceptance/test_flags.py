@@ -6,41 +6,37 @@ import pytest
 import torch
 
 from suffice import Attention, attend
-from suffice.ops import OPS
 from suffice.ops import where as masks_kept
 from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, bits, documents, normal, padded
 
-from .mechanisms import CROSS, D_MODEL, LENGTH, NAMES, SPECS, layer_of
+from .mechanisms import CROSS, D_MODEL, LENGTH, NAMES, SPECS, accepting, layer_of, ops_of, takes
 from .oracle import oracle
 
 DTYPES = (torch.float32, torch.float64)
 
 
 def data_of(name):
-    """What may restrict a call of this mechanism."""
+    """What may restrict a call of this mechanism; `test_refusals` has the rest."""
     valid, segments = padded(4, LENGTH, "inside"), documents(4, LENGTH)
     cases = {
         "plain": {},
         "valid": {"valid": valid},
         "segments": {"segments": segments},
         "both": {"valid": valid, "segments": segments},
+        "mask": {"mask": bits(4, 1, LENGTH, LENGTH, seed=7)},
     }
-    if not SPECS[name].mixing.mixes:
-        cases["mask"] = {"mask": bits(4, 1, LENGTH, LENGTH, seed=7)}
-    return cases
+    return {key: data for key, data in cases.items() if takes(SPECS[name], data)}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_op_agrees_with_the_reference(name, dtype):
     x = normal(4, LENGTH, D_MODEL, seed=1, dtype=dtype)
-    shared = SPECS[name].kv_heads < SPECS[name].num_heads
     for data in data_of(name).values():
         want = layer_of(name, dtype=dtype, impl="reference")(x, **data)
-        for impl in OPS:
-            if impl != "folded" or shared:
-                assert_close(layer_of(name, dtype=dtype, impl=impl)(x, **data), want, n=D_MODEL)
+        for impl in ops_of(SPECS[name], data=data):
+            assert_close(layer_of(name, dtype=dtype, impl=impl)(x, **data), want, n=D_MODEL)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +70,7 @@ def test_a_first_call_in_inference_mode_does_not_spoil_training(name):
         assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
 
 
-@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize("impl", accepting(5, 9, pattern=Full() & Causal()))
 @pytest.mark.parametrize(("queries", "keys"), [(5, 9), (9, 5), (6, 6)])
 def test_masks_made_in_inference_mode_serve_training(impl, queries, keys):
     """The fused kernel saves its mask for backward, which an inference tensor cannot be."""
@@ -139,7 +135,7 @@ def test_memory_strides_and_batch(name):
         assert_close(layer(x[row : row + 1], memory[row : row + 1]), want[row : row + 1])
 
 
-@pytest.mark.parametrize("impl", OPS)
+@pytest.mark.parametrize("impl", accepting(7, 12))
 @pytest.mark.parametrize("pattern", [Full(), Causal()], ids=repr)
 @pytest.mark.parametrize("keys", [7, 12])
 def test_strides_through_attend(impl, pattern, keys):

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from suffice import Attention, preset
-from suffice.errors import SufficeError, UnsupportedError
-from suffice.ops import OPS
+from suffice.errors import SufficeError
 from suffice.testing import assert_close, bits, drawn, normal, padded
+
+from .mechanisms import ops_of
 
 D_MODEL, NUM_HEADS, LENGTH = 16, 4, 70
 PRESETS = ("linear", "performer", "rfa")
@@ -40,18 +41,6 @@ CAUSAL = tuple(name for name in NAMES if SPECS[name].pattern.causal)
 
 def layer_of(name, dtype=torch.float64, impl="auto"):
     return drawn(Attention(SPECS[name], impl=impl, dtype=torch.float64), seed=6).to(dtype)
-
-
-def ops_of(name):
-    """The ops that compute this kernel; the others refuse it with a sentence."""
-    x, able = normal(1, 3, D_MODEL, seed=1), []
-    for impl in OPS:
-        try:
-            layer_of(name, impl=impl)(x)
-        except UnsupportedError:
-            continue
-        able.append(impl)
-    return able
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -229,7 +218,7 @@ def test_a_mask_is_refused(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("length", [1, 9, 64, LENGTH, 200])
 def test_ops_named_agree(name, length):
-    able = ops_of(name)
+    able = ops_of(SPECS[name], length, data={"valid"})
     assert {"reference", "scan"} <= set(able)
     x = normal(2, length, D_MODEL, seed=1)
     valid = padded(2, length, "inside")

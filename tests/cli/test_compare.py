@@ -21,6 +21,7 @@ from suffice.measure import Results
 from suffice.measure import compare as measuring
 from suffice.measure import training as trainer
 from suffice.measure.storage import read_results
+from suffice.presets import PRESETS
 
 SHORT = ("compare", "--mechanisms", "standard,efficient", "--seeds", "1", "--epochs", "1")
 CELLS = ("standard-h4-s0", "efficient-h4-s0")
@@ -136,7 +137,7 @@ def test_a_run_without_a_folder_makes_one_and_resume_finds_it(suffice, brief):
 
 # bad words
 
-MECHANISMS = "Legal: efficient, gqa, mqa, optimised, standard, super_attention."
+MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
 
 
 @pytest.mark.parametrize(

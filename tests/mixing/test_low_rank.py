@@ -13,6 +13,7 @@ from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Softmax
 from suffice.layers.place import positions
 from suffice.mixing import LowRank, Mixing, Rows
+from suffice.ops import register_flops
 from suffice.patterns import Causal, Full
 from suffice.positions import Alibi, NoPosition, Rope
 from suffice.testing import assert_close, documents, drawn, normal, padded, spec_around
@@ -114,6 +115,7 @@ def test_cost(mixing):
     assert mixing.parameters(2) == sum(p.numel() for p in made.parameters())
     for length in (1, 4, 9):
         x = normal(3, 2, length, 5, seed=1)
+        register_flops()
         with FlopCounterMode(display=False) as counter:
             made(x, x, Rows())
         assert counter.get_total_flops() == 3 * mixing.flops(length, 2, 10)

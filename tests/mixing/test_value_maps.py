@@ -18,6 +18,7 @@ from suffice.mixing import (
     Rows,
     ToeplitzAlignment,
 )
+from suffice.ops import register_flops
 from suffice.testing import assert_close, documents, padded
 
 from .dense import FORMS, built, expected, square, values
@@ -135,6 +136,7 @@ def test_causal_forms_read_nothing_later(mixing):
 def test_flops_equal_an_execution(mixing, causal):
     made = built(mixing, causal=causal)
     for length in LENGTHS:
+        register_flops()
         with FlopCounterMode(display=False) as counter:
             run(made, values(3, length))
         want = 3 * mixing.flops(length, num_kv_heads=2, value_width=6, causal=causal)

@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from suffice.ops import linear as module
+from suffice.ops import register_flops
 from suffice.ops.linear import MANY, Linear, fast, linear
 from suffice.testing import assert_close, normal
 
@@ -330,6 +331,7 @@ def test_gradients_of_a_batch_are_the_sum_of_its_rows():
 def test_its_products_are_counted():
     x, weight = torch.randn(512, 64), torch.randn(128, 64)
     assert fast(512, 64, 128)
+    register_flops()
     with FlopCounterMode(display=False) as counter:
         linear(x, weight, None)
     assert counter.get_total_flops() == 2 * 512 * 64 * 128

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from suffice.ops import fused
 from suffice.ops.op import Op, Parts
@@ -46,6 +45,8 @@ def attend(
     numbers, valid = None, where.valid
     if where.q_positions is not None:  # self-attention on padded or packed rows
         numbers, valid = _numbers(where), None
+    if torch.is_autocast_enabled(q.device.type):  # what torch does before its own kernels
+        q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
     q, k, v = map(fused.dense_rows, (q, k, v))
     pattern, position = _text(problem.pattern), _text(problem.position)
     return _attend(q, k, v, valid, numbers, pattern, position, problem.scale)[0]
@@ -163,24 +164,6 @@ def _keep(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
 
 def _backward(ctx, slope, _):  # noqa: ANN001, ANN202 - torch's signature
     return *_slopes(slope, *ctx.saved_tensors, *ctx.settings), *[None] * 5
-
-
-def _flops(q, k, pattern: str, per_pair: int) -> int:  # noqa: ANN001 - shapes
-    """Count two products forward, five backward, for the pairs of the tiles."""
-    of_heads = _value(Pattern, pattern).of_heads(q[1])
-    speed = FORWARD if per_pair == 4 else BACKWARD  # noqa: PLR2004
-    pairs = sum(cut(one, q[2], k[2], speed).pairs for one in of_heads)
-    return per_pair * q[0] * pairs * q[3]
-
-
-@register_flop_formula(torch.ops.suffice.blocked)
-def _(*given, **_) -> int:  # noqa: ANN002, ANN003 - shapes, and what has none
-    return _flops(*given[:2], given[5], 4)
-
-
-@register_flop_formula(torch.ops.suffice.blocked_backward)
-def _(*given, **_) -> int:  # noqa: ANN002, ANN003
-    return _flops(*given[1:3], given[8], 10)
 
 
 torch.library.register_autograd("suffice::blocked", _backward, setup_context=_keep)

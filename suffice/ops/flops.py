@@ -1,0 +1,64 @@
+"""What torch's FlopCounterMode has to be told of operators it does not know."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from suffice.ops import linear
+from suffice.ops.sparse import blocked  # noqa: F401 - defines the operators
+from suffice.ops.sparse.cut import BACKWARD, FORWARD, cut
+from suffice.patterns import Pattern
+
+Shape = Sequence[int]
+
+
+def register_flops() -> None:
+    """Teach torch's FlopCounterMode the products behind our ops; call it before counting.
+
+    Not done by `import suffice`, because the counter's module loads triton where there is one.
+    """
+    from torch.utils.flop_counter import flop_registry, register_flop_formula
+
+    formulas = {
+        torch.ops.suffice.blocked: _blocked,
+        torch.ops.suffice.blocked_backward: _blocked_backward,
+        torch.ops.aten.baddbmm_: _added,
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
+    }
+    if linear.PRESENT:
+        formulas[torch.ops.mkldnn._linear_pointwise] = _linear
+    for operator, formula in formulas.items():
+        if operator not in flop_registry:
+            register_flop_formula(operator)(formula)
+
+
+def _linear(x: Shape, weight: Shape, *_: object, **__: object) -> int:
+    return 2 * math.prod(x) * weight[0]
+
+
+def _added(added: Shape, a: Shape, b: Shape, **_: object) -> int:  # noqa: ARG001 - not a product
+    return 2 * math.prod(a) * b[-1]
+
+
+def _fused(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
+    return 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3])
+
+
+def _blocked(*given: Any, **_: object) -> int:
+    return _of_tiles(given[0], given[1], given[5], 4, FORWARD)
+
+
+def _blocked_backward(*given: Any, **_: object) -> int:
+    return _of_tiles(given[1], given[2], given[8], 10, BACKWARD)
+
+
+def _of_tiles(q: Shape, k: Shape, pattern: str, per_pair: int, speed: float) -> int:
+    """Return so many FLOPs for each pair of the tiles and each feature."""
+    batch, heads, queries, width = q
+    of_heads = Pattern.from_json(json.loads(pattern)).of_heads(heads)
+    return per_pair * batch * width * sum(cut(one, queries, k[2], speed).pairs for one in of_heads)

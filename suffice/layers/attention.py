@@ -7,9 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from suffice.layers.arguments import check_inputs, check_restrictions
+from suffice.layers.arguments import check_inputs, check_restrictions, check_stream
 from suffice.layers.dropout import Dropout
 from suffice.layers.place import positions, runs
+from suffice.layers.state import LayerState
+from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
 from suffice.ops import poison, reference
 from suffice.ops.attend import restriction
@@ -20,7 +22,7 @@ from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.spec import AttentionSpec
 
-PLAIN, ALL_REAL = Where(), Rows()
+PLAIN, ALL_REAL, EVERYTHING = Where(), Rows(), Dynamic()
 
 
 class Attention(nn.Module):
@@ -82,6 +84,7 @@ class Attention(nn.Module):
         segments: Tensor | None = None,
         memory_segments: Tensor | None = None,
         mask: Tensor | None = None,
+        state: LayerState | None = None,
     ) -> Tensor:
         """Return the attended x.
 
@@ -94,12 +97,16 @@ class Attention(nn.Module):
                 counts positions from the others. With memory, documents of the queries.
             memory_segments: int [B, S], documents of the memory; a query sees its own number.
             mask: bool [B or 1, H or 1, T, S], True = may attend; no mixing can honour one.
+            state: what `self.state` made: x goes on where the last call with it ended, and the
+                state is moved on. valid [B, T] speaks of x.
 
         Raises:
             ShapeError: if shapes do not fit.
             MaskError: if valid or mask is not boolean.
             ConfigError: if the spec cannot honour an argument.
         """
+        if state is not None:
+            return self._go_on(x, state, memory, valid, segments, mask)
         x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
         q, k, v = self._read(x, source, rows)
         if where is not PLAIN:
@@ -113,6 +120,64 @@ class Attention(nn.Module):
         )
         out = where.silent(poison.run(op, q, k, v, where, problem, self._parts()))
         return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def state(self, memory: Memory = EVERYTHING) -> LayerState:
+        """Return an empty state to stream with.
+
+        Args:
+            memory: what is kept of the past.
+
+        Raises:
+            ConfigError: if the layer cannot stream, or not with this memory.
+
+        Example:
+            >>> layer = Attention(AttentionSpec(d_model=8, num_heads=2, pattern=Causal()))
+            >>> x, state = torch.randn(1, 5, 8), layer.state()
+            >>> parts = [layer(x[:, a:b], state=state) for a, b in ((0, 3), (3, 5))]
+            >>> bool((torch.cat(parts, dim=1) - layer(x)).abs().max() < 1e-5)
+            True
+        """
+        return LayerState(self.spec, memory)
+
+    def _go_on(
+        self,
+        x: Tensor,
+        state: LayerState,
+        memory: Tensor | None,
+        valid: Tensor | None,
+        segments: Tensor | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """Return the attended x, which goes on where the state ends."""
+        check_stream(self.spec, state.spec, x, memory, valid, segments, mask)
+        new = state.begin(x.shape[0], x.shape[1], valid, x.device)
+        if valid is not None:
+            x = x.masked_fill(~valid[..., None], 0.0)
+        q, k, v = self._turned(x, x, new.rows.positions)
+        if self.features is None:
+            seen = state.add(self.mixing, k, v, new)
+            k, v = (seen.k, seen.v) if seen.where.plain else seen.where.clean(seen.k, seen.v)
+            problem = self._problem(x.shape[1], k.shape[2], seen.where, seen.pairwise, x.device)
+            problem = replace(problem, pattern=state.pattern)
+            op = choose(problem, self.impl)
+            out = poison.run(op, q, k, v, seen.where, problem, self._parts())
+        else:
+            problem = self._problem(x.shape[1], x.shape[1], PLAIN, False, x.device)
+            out = state.sum_up(self.mixing, q, k, v, new, problem, self.features)
+        out = Where(q_valid=valid).silent(out)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def _problem(
+        self, queries: int, keys: int, where: Where, pairwise: bool, device: torch.device
+    ) -> Problem:
+        return Problem.of(
+            self.spec,
+            queries,
+            keys,
+            plain=where.plain,
+            pairwise=pairwise,
+            device=device.type,
+        )
 
     def weights(
         self,
@@ -204,23 +269,25 @@ class Attention(nn.Module):
 
     def _read(self, x: Tensor, source: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Return q [B, H, T, D], k [B, G, R, D] and v [B, G, R, E] as the kernel reads them."""
+        at = rows.positions
+        if at is None:
+            at = torch.arange(source.shape[1], device=source.device)
+        q, k, v = self._turned(x, source, at)
+        return q, *self.mixing(k, v, rows)
+
+    def _turned(self, x: Tensor, source: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q, k and v of tokens at positions [S] or [B, S], before any mixing."""
         q = self._heads(self.q_proj(x), self.num_heads)
         k = self._heads(self.k_proj(source), self.num_kv_heads)
         v = self._heads(self.v_proj(source), self.num_kv_heads)
-        q, k = self._rotate(q, k, rows)
-        return q, *self.mixing(k, v, rows)
+        if self.rotates:
+            position = self.spec.position
+            q, k = position.rotate(q, at), position.rotate(k, at)
+        return q, k, v
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Split [B, T, W] into [B, heads, T, D]; a view."""
         return x.view(x.shape[0], x.shape[1], heads, self.head_dim).transpose(1, 2)
-
-    def _rotate(self, q: Tensor, k: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        if not self.rotates:
-            return q, k
-        at = rows.positions
-        if at is None:
-            at = torch.arange(k.shape[2], device=k.device)
-        return self.spec.position.rotate(q, at), self.spec.position.rotate(k, at)
 
     def _inputs(
         self,

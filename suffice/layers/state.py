@@ -1,7 +1,7 @@
 """What a layer keeps of a sequence while it is read in pieces.
 
-Any pieces give what one call gives: the state knows where the next token stands. Rows of a batch may
-be padded; then each row counts its own real tokens.
+Any pieces give what one call gives: the state knows where the next token stands. Rows of a batch
+may be padded; then each row counts its own real tokens.
 
 Letters: B batch, G key/value heads, T new positions, S held positions, D and E head widths.
 """
@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
+from suffice.kernels import FeatureMap
 from suffice.layers.place import positions as count_real
 from suffice.memory import Dynamic, Held, Memory, Rolling, Store
 from suffice.mixing import Rows
-from suffice.ops import running
+from suffice.ops import running, scan
+from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.patterns import Global, Window
 from suffice.spec import AttentionSpec
@@ -100,8 +102,9 @@ class LayerState:
     @property
     def nbytes(self) -> int:
         """Bytes of everything that is kept, spare room included."""
-        sums = () if self.sums is None else (self.sums.sums, *filter(None, self.sums.mark))
-        kept = sum(x.numel() * x.element_size() for x in (*sums, *_given(self.places)))
+        sums = () if self.sums is None else (self.sums.sums, *self.sums.mark)
+        given = [x for x in (*sums, self.places) if x is not None]
+        kept = sum(x.numel() * x.element_size() for x in given)
         return kept + sum(store.nbytes for store in self._stores())
 
     def _stores(self) -> list[Store]:
@@ -122,8 +125,8 @@ class LayerState:
         """
         if self.batch not in (None, batch):
             raise ShapeError(
-                f"{batch} rows for a state of {self.batch}; give as many, select rows of the state, "
-                "or reset it."
+                f"{batch} rows for a state of {self.batch}; give as many, select rows of the "
+                "state, or reset it."
             )
         self.batch = batch
         if valid is None and self.places is None:
@@ -164,17 +167,37 @@ class LayerState:
             new: what `begin` gave.
         """
         first = self.length == 0
-        v = self.mixed(mixing, k, v, new)
+        raw, v = self._mixed(mixing, k, v, new)
         held = self.store.append(*((k,) if self.tied else (k, v)))
+        if self.raw is not None:
+            self.raw.append(raw)
         self._advance(k.shape[2], new)
         where, pairwise = self._where(held, new, k.shape[2], first)
         parts = held.parts
         return Seen(parts[0], parts[0] if self.tied else parts[1], where, pairwise)
 
-    def mixed(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> Tensor:
-        """Return the values after the mixing, which remembers what it needs."""
+    def sum_up(
+        self,
+        mixing: nn.Module,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        new: Next,
+        problem: Problem,
+        features: FeatureMap,
+    ) -> Tensor:
+        """Return what queries [B, H, T, D] read from sums of features, and add to these."""
+        raw, v = self._mixed(mixing, k, v, new)
+        if self.raw is not None:
+            self.raw.append(raw)
+        out, self.sums = scan.stream(q, k, v, new.rows.valid, problem, features, self.sums)
+        self._advance(k.shape[2], new)
+        return out
+
+    def _mixed(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> tuple[Tensor, Tensor]:
+        """Return the new values as they are, and after the mixing."""
         if not self.spec.mixing.mixes:
-            return v
+            return v, v
         valid, raw = new.rows.valid, v
         if valid is not None:
             raw = v.masked_fill(~valid[:, None, :, None], 0.0)
@@ -182,14 +205,12 @@ class LayerState:
             out = mixing(k, v, new.rows if valid is not None else Rows())[1]
         else:
             out = self._continued(mixing, raw, new)
-        if self.raw is not None:
-            self.raw.append(raw)
-        return out
+        return raw, out
 
     def _continued(self, mixing: nn.Module, raw: Tensor, new: Next) -> Tensor:
         """Mix new values with those before them, piece by piece."""
         history = self.spec.mixing.history
-        past = self.length if history is None else min(history, self.length)
+        past = self._past(history)
         source = self.store if self.raw is None else self.raw
         values = torch.cat([source.latest(past)[0], raw], dim=2)
         at = new.rows.positions
@@ -204,10 +225,18 @@ class LayerState:
             span = values[:, :, a : past + b]
             outs.append(
                 mixing.continued(
-                    span[:, :, : past], span[:, :, past:], at[:, a:b], places[:, a : past + b]
+                    span[:, :, :past], span[:, :, past:], at[:, a:b], places[:, a : past + b]
                 )
             )
         return torch.cat(outs, dim=2) if len(outs) != 1 else outs[0]
+
+    def _past(self, history: int | None) -> int:
+        """Return how many of the last positions hold the values that a mixing still reads."""
+        if history is None or self.places is None:
+            return self.length if history is None else min(history, self.length)
+        read = (self.places >= (self._counts() - history)[:, None]) & (self.places >= 0)
+        columns = read.any(dim=0).nonzero()
+        return self.places.shape[1] - int(columns[0]) if len(columns) else 0
 
     def _advance(self, length: int, new: Next) -> None:
         self.length += length
@@ -297,10 +326,6 @@ class LayerState:
         self.length, self.batch, self.places, self.sums = 0, None, None, None
 
 
-def _given(x: Tensor | None) -> tuple[Tensor, ...]:
-    return () if x is None else (x,)
-
-
 def _store(spec: AttentionSpec, memory: Memory) -> Store:
     """Return the store of keys and values; a rolling one holds what the mixing reads, too."""
     history = spec.mixing.history
@@ -329,8 +354,8 @@ def _refuse(spec: AttentionSpec, memory: Memory) -> None:
         )
     if not spec.kernel.weighs_pairs and memory != Dynamic():
         raise ConfigError(
-            f"{type(spec.kernel).__name__} keeps sums of one size, so memory={memory!r} has nothing "
-            "to keep; leave it out."
+            f"{type(spec.kernel).__name__} keeps sums of one size, so memory={memory!r} has "
+            "nothing to keep; leave it out."
         )
     if memory.window is not None and spec.mixing.mixes and spec.mixing.history is None:
         raise ConfigError(

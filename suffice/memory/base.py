@@ -1,8 +1,8 @@
 """What a streaming layer keeps of the past.
 
-A `Memory` is a value (what is kept), a `Store` holds the numbers of one layer. A store knows tensors
-[B, G, n, W] that grow along n together and nothing of what they mean; a layer puts keys and values
-there, and what attention reads comes back as one stretch of memory.
+A `Memory` is a value (what is kept), a `Store` holds the numbers of one layer. A store knows
+tensors [B, G, n, W] that grow along n together and nothing of what they mean; a layer puts keys
+and values there, and what attention reads comes back as one stretch of memory.
 
 Letters: B batch, G heads, n positions, W width.
 """
@@ -126,6 +126,11 @@ def bytes_of(tensors: tuple[Tensor, ...]) -> int:
         64
     """
     return sum({x.data_ptr(): x.numel() * x.element_size() for x in tensors}.values())
+
+
+def fits(buffers: tuple[Tensor, ...], parts: tuple[Tensor, ...]) -> bool:
+    """Return whether buffers are for as many rows as these."""
+    return bool(buffers) and buffers[0].shape[0] == parts[0].shape[0]
 
 
 def recorded(parts: tuple[Tensor, ...]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from suffice.memory.base import Held, Memory, Store, bytes_of, recorded
+from suffice.memory.base import Held, Memory, Store, bytes_of, fits, recorded
 
 LEAST = 64  # positions of room beside what is held
 SHARE = 4  # of what is held is the room beside it
@@ -47,7 +47,7 @@ class GrowingStore(Store):
             self.buffers = tuple(torch.cat(pair, dim=2) for pair in zip(old, parts, strict=True))
             self.room = 0
         else:
-            if end > self.room:
+            if end > self.room or not fits(self.buffers, parts):
                 self._grow(parts, self._room(end))
             for buffer, part in zip(self.buffers, parts, strict=True):
                 buffer[:, :, self.length : end] = part
@@ -66,7 +66,7 @@ class GrowingStore(Store):
         return end + max(self.least, end // SHARE)
 
     def _grow(self, parts: tuple[Tensor, ...], room: int) -> None:
-        held, self.room = self._held(), room
+        held, self.room = self._held() if self.length else (), room
         self.buffers = tuple(p.new_empty(*p.shape[:2], room, p.shape[3]) for p in parts)
         for buffer, old in zip(self.buffers, held, strict=False):
             buffer[:, :, : self.length] = old

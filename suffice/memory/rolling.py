@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.memory.base import Held, Memory, Store, bytes_of, recorded
+from suffice.memory.base import Held, Memory, Store, bytes_of, fits, recorded
 
 SLACK = 64  # positions of room at least, so that the latest are moved rarely
 
@@ -92,7 +92,7 @@ class RollingStore(Store):
             self._keep_sinks(parts)
         past = min(self.kept, self.length - self.oldest)
         first = self.length - past
-        if not self.buffers:
+        if not fits(self.buffers, parts):
             room = sinks + self.kept + 1 + max(self.window, SLACK)
             self.buffers = tuple(p.new_empty(*p.shape[:2], room, p.shape[3]) for p in parts)
         if sinks + past + new > self.buffers[0].shape[2]:
@@ -152,7 +152,7 @@ class RollingStore(Store):
         return tuple(buffer[:, :, self.end - positions : self.end] for buffer in self.buffers)
 
     def can_drop(self, positions: int) -> bool:
-        """Return whether enough of the past is held for what comes instead of the last positions."""
+        """Return whether enough of the past is held for what comes instead of them."""
         if not 0 <= positions <= self.length:
             return False
         left = self.length - positions

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ShapeError
-from suffice.layers.place import positions as places
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.shapes import check, check_mask
 
@@ -69,7 +68,12 @@ class Embedding(nn.Module):
         self.adds = positions
 
     def forward(
-        self, tokens: Tensor, *, valid: Tensor | None = None, segments: Tensor | None = None
+        self,
+        tokens: Tensor,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
         """Return features of tokens; positions count as those of an attention layer.
 
@@ -77,11 +81,15 @@ class Embedding(nn.Module):
             tokens: ids; whatever stands where valid is False.
             valid: bool [B, T], True = a real token.
             segments: int [B, T], runs of equal numbers are documents.
+            places: int [B or 1, T], where the tokens stand in a text that was begun before; None =
+                this is its beginning.
 
         Raises:
             ShapeError: if the rows are longer than the learned positions.
         """
         length = tokens.shape[1]
+        if places is not None and places.numel():
+            length = int(places.max()) + 1 if self.adds != "none" else 0
         if self.positions is not None and length > self.positions.num_embeddings:
             raise ShapeError(
                 f"rows of {length} tokens in a model that learned positions for "
@@ -94,6 +102,8 @@ class Embedding(nn.Module):
         if self.adds == "none":
             return x
         table = self._table(length, x)
+        if places is not None:
+            return x + F.embedding(places, table)
         if valid is None and segments is None:
             return x + table
         return x + F.embedding(places(valid, segments), table)

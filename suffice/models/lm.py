@@ -17,14 +17,17 @@ from suffice.fields import check_fields
 from suffice.layers import MLP, Block, Dropout, SwiGLU
 from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.normalisation import NORMALISATIONS, normalisation
+from suffice.memory import Dynamic, Memory
 from suffice.models import stored
 from suffice.models.embedding import Embedding, check_rows
 from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
 from suffice.models.stack import check_causal, specs_of_blocks
+from suffice.models.state import ModelState
 from suffice.ops.linear import Linear, linear
 from suffice.spec import AttentionSpec
 
 SIZES = ("vocabulary_size", "length", "d_model", "depth", "mlp_width")
+EVERYTHING = Dynamic()
 START = 0.02  # standard deviation of weights before training
 
 
@@ -169,7 +172,12 @@ class LM(nn.Module):
         self._start()
 
     def forward(
-        self, tokens: Tensor, *, valid: Tensor | None = None, segments: Tensor | None = None
+        self,
+        tokens: Tensor,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        state: ModelState | None = None,
     ) -> Tensor:
         """Return logits [B, T, V]: at each token, of the one that follows it.
 
@@ -179,24 +187,46 @@ class LM(nn.Module):
                 Logits at padding mean nothing.
             segments: int [B, T]; each run of equal numbers is a document, which gives what it
                 gives alone.
+            state: what `self.state` made: the tokens go on where the last call with it ended, and
+                the state is moved on.
 
         Raises:
             ShapeError: if the rows are longer than the model's learned positions or attention
                 reach, or a shape does not fit.
             MaskError: if valid is not boolean.
         """
-        return self.logits(self.features(tokens, valid=valid, segments=segments))
+        return self.logits(self.features(tokens, valid=valid, segments=segments, state=state))
 
     def features(
-        self, tokens: Tensor, *, valid: Tensor | None = None, segments: Tensor | None = None
+        self,
+        tokens: Tensor,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        state: ModelState | None = None,
     ) -> Tensor:
         """Return what the head reads, [B, T, M]; arguments and errors as of the whole model."""
         check_rows("tokens", tokens, valid, segments)
         where = {"valid": valid, "segments": segments}
-        x = self.dropout(self.embedding(tokens, **where))
-        for block in self.blocks:
-            x = block(x, **where)
+        places = None if state is None else state.places(tokens, valid)
+        states = [None] * len(self.blocks) if state is None else state.layers
+        x = self.dropout(self.embedding(tokens, places=places, **where))
+        for block, of_block in zip(self.blocks, states, strict=True):
+            x = block(x, state=of_block, **where)
         return self.norm(x)
+
+    def state(self, memory: Memory = EVERYTHING) -> ModelState:
+        """Return an empty state to stream with.
+
+        Args:
+            memory: what each layer keeps of the past; layers of features keep their sums.
+
+        Raises:
+            ConfigError: if a layer cannot stream, or not with this memory.
+        """
+        keeps = [memory if one.kernel.weighs_pairs else EVERYTHING for one in self.specs]
+        pairs = zip(self.blocks, keeps, strict=True)
+        return ModelState([block.attention.state(kept) for block, kept in pairs])
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the head's logits [..., V] of features [..., M], of some positions or of all."""

@@ -1,8 +1,8 @@
 """The root-mean-square norm: x / sqrt(mean(x^2) + eps) * w, fp32 or better inside.
 
-On a CPU torch makes it of half a dozen passes over x, and of more in the backward. Its layer norm
-has one kernel for each direction. With a mean of 0 that backward is the one of this norm, less the
-mean over features of w * gradient, which a product of a matrix and a vector puts back.
+On a CPU torch makes it of half a dozen passes over x, and of more in the backward, which its layer
+norm does in one kernel. With a mean of 0 that backward is the one of this norm, less the mean over
+features of w * gradient, which a product of a matrix and a vector puts back.
 
 Letters: M d_model.
 """
@@ -25,19 +25,18 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         >>> rms_norm(torch.tensor([1.0, -7.0]), torch.tensor([1.0, 2.0]), 1e-5)
         tensor([ 0.2000, -2.8000])
     """
-    if not _plain(x, weight):
+    if not _learning(x, weight):
         return F.rms_norm(x, x.shape[-1:], weight, eps)
     exact = torch.promote_types(x.dtype, torch.float32)
-    rows, scale = x.to(exact), weight.to(exact)
-    if torch.is_grad_enabled() and (rows.requires_grad or scale.requires_grad):
-        return _RMSNorm.apply(rows, scale, eps).to(x.dtype)
-    return _normed(rows, scale, _factors(rows, eps)).to(x.dtype)
+    return _RMSNorm.apply(x.to(exact), weight.to(exact), eps).to(x.dtype)
 
 
-def _plain(x: Tensor, weight: Tensor) -> bool:
-    """Return whether these are tensors on a CPU that no transformation of torch looks into."""
+def _learning(x: Tensor, weight: Tensor) -> bool:
+    """Return whether a gradient is asked on a CPU, and nothing of torch's looks into the call."""
     return (
-        not torch.compiler.is_compiling()
+        torch.is_grad_enabled()
+        and (x.requires_grad or weight.requires_grad)
+        and not torch.compiler.is_compiling()
         and x.device.type == weight.device.type == "cpu"
         and not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight)))
         and forward_ad._current_level < 0
@@ -50,10 +49,6 @@ def _factors(x: Tensor, eps: float) -> Tensor:
     return torch.rsqrt(norms.square() / x.shape[-1] + eps)
 
 
-def _normed(x: Tensor, weight: Tensor, factors: Tensor) -> Tensor:
-    return (x * factors).mul_(weight)
-
-
 class _RMSNorm(torch.autograd.Function):
     """The norm with the backward of the layer norm's kernel."""
 
@@ -62,7 +57,7 @@ class _RMSNorm(torch.autograd.Function):
         factors = _factors(x, eps)
         ctx.save_for_backward(x, weight, factors)
         ctx.eps = eps
-        return _normed(x, weight, factors)
+        return (x * factors).mul_(weight)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205 - torch's signature

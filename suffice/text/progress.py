@@ -45,6 +45,8 @@ def counting(
             progress.update(task, advance=count, remark=remark)
 
         yield advance
+        # some are passed over, and of a stream nobody knew: these were all
+        progress.update(task, total=progress.tasks[0].completed)
 
 
 def number_of(documents: Iterable[str]) -> int:

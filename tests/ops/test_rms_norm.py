@@ -43,8 +43,9 @@ def test_rows_in_any_layout():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_inputs_are_squared_in_fp32(dtype):
-    x, weight = operands(2, 8, dtype=dtype)
+@pytest.mark.parametrize("learning", [False, True])
+def test_half_inputs_are_squared_in_fp32(learning, dtype):
+    x, weight = operands(2, 8, dtype=dtype, learning=learning)
     for size in (300.0, 1e-4):
         assert_close(rms_norm(x * size, weight, 1e-12), formula(x * size, weight, 1e-12))
 

@@ -136,6 +136,17 @@ def test_a_tokenizer_json_of_any_llama_is_read(file: Path, tmp_path: Path, names
     assert tokenizer.encode("the wheat") == llama(file).encode("the wheat")
 
 
+def test_the_begin_token_is_not_put_before_a_text(file: Path, tmp_path: Path):
+    """A tokenizer.json of Llama asks for it; whoever joins documents decides."""
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    begin = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    template = {"type": "TemplateProcessing", "single": [begin, text], "pair": [text, text]}
+    template["special_tokens"] = {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}
+    at = tmp_path / "tokenizer.json"
+    at.write_text(json.dumps({**renamed(llama(file), {}), "post_processor": template}))
+    assert llama(at).encode("the wheat") == llama(file).encode("the wheat")
+
+
 @pytest.mark.parametrize(
     "added", [None, 5, [], ["<s>", "</s>"], [{"content": ["<s>"]}], [{"content": "<s>"}]]
 )

@@ -54,9 +54,9 @@ def test_padding_stands_last_with_token_and_segment_0():
 
 
 def test_each_piece_goes_where_the_least_room_holds_it():
-    given = [[1] * 6, [2] * 5, [3] * 3, [4] * 2, [5] * 2, [6] * 1]
+    given = [[1] * size for size in (5, 4, 3, 1, 2, 6)]
     _, segments = pack(given, 8)
-    assert [row.bincount()[1:].tolist() for row in segments] == [[6, 2], [5, 3], [2, 1]]
+    assert [row.bincount()[1:].tolist() for row in segments] == [[6, 2], [5, 3], [4, 1]]
 
 
 def test_the_order_of_equals_is_kept():

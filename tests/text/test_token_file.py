@@ -319,15 +319,16 @@ def test_starts_that_do_not_rise_are_told(
         TokenFile(at)
 
 
-def test_an_id_outside_the_vocabulary_is_told_when_it_is_met(alphabet: TokenFile, at: Path):
+@pytest.mark.parametrize("id_", [26, 65535])
+def test_an_id_outside_the_vocabulary_is_told_when_it_is_met(alphabet, at: Path, id_: int):
     with at.open("rb+") as file:
         file.seek(20)
-        file.write(b"\xff\xff")
+        file.write(id_.to_bytes(2, "little"))
     damaged = TokenFile(at)
     assert damaged.take(torch.tensor([0]), 5).shape == (1, 6)
     for call in (lambda: damaged.take(torch.tensor([8]), 5), lambda: damaged.document(1)):
         with pytest.raises(
-            DataError, match=r"is damaged: it holds the id 65535, and its vocabulary"
+            DataError, match=rf"is damaged: it holds the id {id_}, and its vocabulary"
         ):
             call()
 

@@ -1,0 +1,106 @@
+"""Which inputs a layer of a spec can take: what it cannot honour is refused, never ignored."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from suffice.errors import ConfigError, ShapeError
+from suffice.shapes import check, check_mask
+from suffice.spec import AttentionSpec
+
+
+def check_inputs(spec: AttentionSpec, x: Tensor, memory: Tensor | None) -> None:
+    """Refuse tensors of other shapes, and a memory where the spec has no use for one.
+
+    Args:
+        spec: of the layer.
+        x: [B, T, d_model].
+        memory: [B, S, d_memory] or None.
+
+    Raises:
+        ShapeError: if shapes do not fit.
+        ConfigError: if pattern or position relate positions of one sequence, and memory is given.
+    """
+    check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
+    if memory is None:
+        if spec.widths.d_memory != spec.d_model:
+            raise ShapeError(
+                f"this layer reads a memory {spec.widths.d_memory} wide; call layer(x, memory)."
+            )
+        return
+    check("memory", memory, (x.shape[0], None, spec.widths.d_memory))
+    if not spec.pattern.crosses:
+        raise ConfigError(
+            f"pattern={spec.pattern!r} relates queries and keys of one sequence; "
+            "cross-attention has two: use Full()."
+        )
+    if spec.position.absolute:
+        raise ConfigError(
+            f"position={spec.position!r} counts positions of one sequence; cross-attention "
+            "has two: use NoPosition()."
+        )
+
+
+def check_restrictions(
+    spec: AttentionSpec,
+    memory: Tensor | None,
+    segments: Tensor | None,
+    memory_segments: Tensor | None,
+    mask: Tensor | None,
+) -> None:
+    """Refuse what restricts pairs in a way the spec cannot keep.
+
+    Raises:
+        ConfigError: naming the argument and what takes its place.
+    """
+    if (memory_segments is None) != (segments is None or memory is None):
+        raise ConfigError(
+            "segments and memory_segments go together with memory: give both, one for the "
+            "queries and one for the memory; without memory give segments alone."
+        )
+    if mask is not None and spec.mixing.mixes:
+        raise ConfigError(
+            f"{type(spec.mixing).__name__} mixes values before any mask applies, so a mask "
+            "would not keep what it hides; use a pattern, valid= or segments=."
+        )
+    if mask is not None and not spec.kernel.weighs_pairs:
+        raise ConfigError(
+            f"{type(spec.kernel).__name__} sums over keys without looking at pairs, so a mask "
+            "of pairs cannot apply; use a causal pattern, valid= or segments=, or Softmax."
+        )
+    if segments is not None and not spec.mixing.keeps_keys:
+        raise ConfigError(
+            f"{type(spec.mixing).__name__} sums the keys of a whole row, so documents would "
+            "meet in its keys; give one document per row."
+        )
+
+
+def check_stream(
+    spec: AttentionSpec,
+    of_state: AttentionSpec,
+    x: Tensor,
+    memory: Tensor | None,
+    valid: Tensor | None,
+    segments: Tensor | None,
+    mask: Tensor | None,
+) -> None:
+    """Refuse what a call that goes on from a state cannot keep.
+
+    Raises:
+        ShapeError: if x or valid has another shape.
+        MaskError: if valid is not boolean.
+        ConfigError: for a state of another layer, a memory, segments or a mask.
+    """
+    check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
+    if valid is not None:
+        check_mask("valid", valid)
+        check("valid", valid, tuple(x.shape[:2]), hint="One entry for each new token.")
+    if of_state != spec:
+        raise ConfigError("the state was made by a layer of another spec; use layer.state().")
+    names = {"memory": memory, "segments": segments, "mask": mask}
+    given = [name for name, value in names.items() if value is not None]
+    if given:
+        raise ConfigError(
+            f"{' and '.join(given)} beside state: a state goes on with one document a row; leave "
+            "out what is given, and give each document a state of its own."
+        )

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from suffice import Attention, AttentionSpec, preset
-from suffice.cli.drawn import _knows_blocks
+from suffice.cli.drawn import _knows_blocks, write_pictures
 from suffice.cli.options import settings
+from suffice.cli.show import _layer
 from suffice.errors import ConfigError
 from suffice.presets import PRESETS, takes_length
 from suffice.view import expression, text
@@ -236,3 +237,10 @@ def test_what_cannot_be_shown_is_told(suffice, options, wanted, tmp_path):
     assert wanted in told.said
     assert len(told.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_layer_and_a_file_are_refused_by_themselves(tmp_path):
+    with pytest.raises(ConfigError, match="every layer of mqa is the same; omit it"):
+        _layer("mqa", 1)
+    with pytest.raises(ConfigError, match=r"name a file that ends in \.png"):
+        write_pictures(spec_of("mqa"), 8, "mqa", {"--png": tmp_path / "p.svg"})

@@ -16,6 +16,7 @@ from suffice.cli.doctor import doctor
 from suffice.cli.list import list_mechanisms
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
+from suffice.cli.train import train
 from suffice.errors import SufficeError
 
 GRACE = 5.0  # seconds in which the first process speaks; torchrun ends the others when it leaves
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command("compare", short_help="Train mechanisms and say which one suffices.")(
     stoppable(compare)
 )
+app.command("train", short_help="Train a language model.")(stoppable(train))
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +12,8 @@ from rich.console import Console
 
 from suffice.cli.again import again, given
 from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK, TASKS
-from suffice.cli.stop import INTERRUPTED, WRONG, Stopped
-from suffice.errors import SufficeError, unknown
+from suffice.cli.stop import telling
+from suffice.errors import unknown
 
 if TYPE_CHECKING:
     from suffice.measure import Results
@@ -97,7 +95,7 @@ def compare(
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe.name))))
         first(group, lambda: plan.claim(folder, resume=resume))
-        with _telling(again(folder)):
+        with telling(again(folder)):
             results = run(
                 plan,
                 folder,
@@ -108,18 +106,6 @@ def compare(
             )
             if group.is_main:
                 _report(results, folder, cost, as_json=as_json)
-
-
-@contextlib.contextmanager
-def _telling(command: str) -> Iterator[None]:
-    """Say how to go on when the block is interrupted or fails: its folder keeps what was done."""
-    kept = f"What was done is kept. Go on with:\n  {command}"
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        raise Stopped(f"\ninterrupted. {kept}", code=INTERRUPTED) from interrupt
-    except SufficeError as error:
-        raise Stopped(f"error: {error}\n{kept}", code=WRONG) from error
 
 
 def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> None:

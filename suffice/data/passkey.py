@@ -21,9 +21,9 @@ MOST = 6  # digits
 
 
 def passkey(
-    *, length: int = 96, digits: int = 4, decoys: int = 5, rows: int = TRAIN, seed: int = 0
+    *, length: int = 64, digits: int = 3, decoys: int = 3, rows: int = TRAIN, seed: int = 0
 ) -> Dataset:
-    """Draw rows of filler with `<passkey> 1 2 3 4` somewhere, and `<ask> 1 2 3` at the end.
+    """Draw rows of filler with `<passkey> 1 2 3` somewhere, and `<ask> 1 2` at the end.
 
     Other numbers stand in the filler after `<number>`, so it is not enough to have seen digits.
     At the end each digit of the passkey is asked for, given those before it. No number of a part,

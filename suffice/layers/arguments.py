@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError
+from suffice.memory import Dynamic, Memory
 from suffice.shapes import check, check_mask
 from suffice.spec import AttentionSpec
 
@@ -95,7 +96,7 @@ def check_stream(
     if valid is not None:
         check_mask("valid", valid)
         check("valid", valid, tuple(x.shape[:2]), hint="One entry for each new token.")
-    if of_state != spec:
+    if of_state is not spec and of_state != spec:
         raise ConfigError("the state was made by a layer of another spec; use layer.state().")
     names = {"memory": memory, "segments": segments, "mask": mask}
     given = [name for name, value in names.items() if value is not None]
@@ -103,4 +104,32 @@ def check_stream(
         raise ConfigError(
             f"{' and '.join(given)} beside state: a state goes on with one document a row; leave "
             "out what is given, and give each document a state of its own."
+        )
+
+
+def check_memory(spec: AttentionSpec, memory: Memory) -> None:
+    """Refuse layers that cannot stream, and memories that would forget what a layer reads.
+
+    Raises:
+        ConfigError: saying why.
+    """
+    if not isinstance(memory, Memory):
+        raise ConfigError(
+            f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."
+        )
+    if not spec.pattern.causal:
+        raise ConfigError(
+            f"pattern={spec.pattern!r} looks ahead, so no token is final before the last one is "
+            "read; stream with a causal pattern, such as Causal()."
+        )
+    if not spec.kernel.weighs_pairs and memory != Dynamic():
+        raise ConfigError(
+            f"{type(spec.kernel).__name__} keeps sums of one size, so memory={memory!r} has "
+            "nothing to keep; leave it out."
+        )
+    if memory.window is not None and spec.mixing.mixes and spec.mixing.history is None:
+        raise ConfigError(
+            f"{type(spec.mixing).__name__} reads every earlier value at every position, so "
+            f"{memory!r} would forget what it needs; use Dynamic(), or a banded, toeplitz or block "
+            "alignment."
         )

@@ -7,14 +7,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from suffice.layers.arguments import check_inputs, check_restrictions, check_stream
+from suffice.layers.arguments import check_stream
 from suffice.layers.dropout import Dropout
-from suffice.layers.place import positions, runs
-from suffice.layers.state import LayerState
+from suffice.layers.given import PLAIN, given
+from suffice.layers.next import Next
+from suffice.layers.state import LayerState, Seen
 from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
 from suffice.ops import poison, reference
-from suffice.ops.attend import restriction
 from suffice.ops.choose import choose, explain
 from suffice.ops.linear import Linear, fast
 from suffice.ops.op import Op, Parts
@@ -22,7 +22,7 @@ from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.spec import AttentionSpec
 
-PLAIN, ALL_REAL, EVERYTHING = Where(), Rows(), Dynamic()
+EVERYTHING = Dynamic()
 
 
 class Attention(nn.Module):
@@ -107,7 +107,7 @@ class Attention(nn.Module):
         """
         if state is not None:
             return self._go_on(x, state, memory, valid, segments, mask)
-        x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
+        x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
         q, k, v = self._read(x, source, rows)
         if where is not PLAIN:
             k, v = where.clean(k, v)
@@ -153,22 +153,43 @@ class Attention(nn.Module):
         new = state.begin(x.shape[0], x.shape[1], valid, x.device)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
-        q, k, v = self._turned(x, x, new.rows.positions)
+        q, k, v = self._turned(x, x, new.rows.positions, new)
         if self.features is None:
             seen = state.add(self.mixing, k, v, new)
-            k, v = (seen.k, seen.v) if seen.where.plain else seen.where.clean(seen.k, seen.v)
-            problem = self._problem(x.shape[1], k.shape[2], seen.where, seen.pairwise, x.device)
-            problem = replace(problem, pattern=state.pattern)
-            op = choose(problem, self.impl)
+            k, v = (seen.k, seen.v) if seen.where is PLAIN else seen.where.clean(seen.k, seen.v)
+            problem, op = self._plan_seen(x.shape[1], seen, state, new)
             out = poison.run(op, q, k, v, seen.where, problem, self._parts())
         else:
-            problem = self._problem(x.shape[1], x.shape[1], PLAIN, False, x.device)
+            problem = self._problem(x.shape[1], x.shape[1], PLAIN, False, x.device.type)
             out = state.sum_up(self.mixing, q, k, v, new, problem, self.features)
-        out = Where(q_valid=valid).silent(out)
+        if valid is not None:
+            out = Where(q_valid=valid).silent(out)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
+    def _plan_seen(
+        self, queries: int, seen: Seen, state: LayerState, new: Next
+    ) -> tuple[Problem, Op]:
+        """Return the problem of a streamed call and its op, decided once for equal layers."""
+        keys, where = seen.k.shape[2], seen.where
+
+        def plan() -> tuple[Problem, Op]:
+            device = new.device.type
+            problem = self._problem(queries, keys, where, seen.pairwise, device)
+            problem = replace(problem, pattern=state.pattern)
+            return problem, choose(problem, self.impl)
+
+        # one spec and one memory serve all layers of a model, as one object each
+        equal = (id(self.spec), id(state.memory), self.impl)
+        return new.once((*equal, keys, where is PLAIN, seen.pairwise), plan)
+
     def _problem(
-        self, queries: int, keys: int, where: Where, pairwise: bool, device: torch.device
+        self,
+        queries: int,
+        keys: int,
+        where: Where,
+        pairwise: bool,
+        device: str,
+        dropping: bool = False,
     ) -> Problem:
         return Problem.of(
             self.spec,
@@ -176,7 +197,8 @@ class Attention(nn.Module):
             keys,
             plain=where.plain,
             pairwise=pairwise,
-            device=device.type,
+            dropping=dropping,
+            device=device,
         )
 
     def weights(
@@ -194,7 +216,7 @@ class Attention(nn.Module):
         Rows sum to 1, or to exactly 0 for a query that may see no key. With a mixing the kernel
         reads mixed values: the effective map is these weights times W_A.
         """
-        x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
+        x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
         q, k, _ = self._read(x, source, rows)
         problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type)
         weights = reference.weights_of_rows(q, k, where, problem, self._parts())
@@ -250,15 +272,7 @@ class Attention(nn.Module):
         compiling = torch.compiler.is_compiling()
         if not compiling and key in self._plans:
             return self._plans[key]
-        problem = Problem.of(
-            self.spec,
-            queries,
-            keys,
-            plain=plain,
-            pairwise=pairwise,
-            dropping=dropping,
-            device=device,
-        )
+        problem = self._problem(queries, keys, where, pairwise, device, dropping)
         plan = problem, choose(problem, self.impl)
         if not compiling:
             self._plans[key] = plan
@@ -275,62 +289,26 @@ class Attention(nn.Module):
         q, k, v = self._turned(x, source, at)
         return q, *self.mixing(k, v, rows)
 
-    def _turned(self, x: Tensor, source: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _turned(
+        self, x: Tensor, source: Tensor, at: Tensor, new: Next | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k and v of tokens at positions [S] or [B, S], before any mixing."""
         q = self._heads(self.q_proj(x), self.num_heads)
         k = self._heads(self.k_proj(source), self.num_kv_heads)
         v = self._heads(self.v_proj(source), self.num_kv_heads)
         if self.rotates:
-            position = self.spec.position
-            q, k = position.rotate(q, at), position.rotate(k, at)
+            turns = self._turns(at, q.dtype, new)
+            q, k = (self.spec.position.turn(heads, turns) for heads in (q, k))
         return q, k, v
+
+    def _turns(self, at: Tensor, dtype: torch.dtype, new: Next | None) -> tuple[Tensor, ...]:
+        """Return by what tokens at these positions turn; for a stream the layers share it."""
+        position, width = self.spec.position, self.head_dim
+        if new is None:
+            return position.turns(at, width, dtype)
+        key = (position, width, dtype)
+        return new.once(key, lambda: position.turns(at, width, dtype))
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Split [B, T, W] into [B, heads, T, D]; a view."""
         return x.view(x.shape[0], x.shape[1], heads, self.head_dim).transpose(1, 2)
-
-    def _inputs(
-        self,
-        x: Tensor,
-        memory: Tensor | None,
-        valid: Tensor | None,
-        segments: Tensor | None,
-        memory_segments: Tensor | None,
-        mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Where, Rows]:
-        """Check the arguments; return x, where keys and values come from, what restricts them."""
-        spec = self.spec
-        check_inputs(spec, x, memory)
-        check_restrictions(spec, memory, segments, memory_segments, mask)
-        source = x if memory is None else memory
-        if valid is None and segments is None and mask is None:
-            return x, source, PLAIN, ALL_REAL
-        own = memory is None
-        given = None if segments is None else (segments, segments if own else memory_segments)
-        where = restriction(
-            x.shape[0],
-            spec.num_heads,
-            x.shape[1],
-            source.shape[1],
-            valid=valid,
-            segments=given,
-            mask=mask,
-        )
-        if valid is not None:
-            source = source.masked_fill(~valid[..., None], 0.0)
-        rows = ALL_REAL
-        if valid is not None or where.k_segments is not None:
-            where, rows = self._place(where, own)
-        if not spec.mixing.keeps_keys:
-            where = Where(q_valid=where.q_valid)
-        return (source if own else x), source, where, rows
-
-    def _place(self, where: Where, own: bool) -> tuple[Where, Rows]:
-        """Give each token its position, and documents the numbers of their runs."""
-        at = positions(where.valid, where.k_segments)
-        documents = None if where.k_segments is None else runs(where.k_segments)
-        if own:
-            where = replace(where, q_positions=at, k_positions=at, q_valid=where.valid)
-        if own and documents is not None:
-            where = replace(where, q_segments=documents, k_segments=documents)
-        return where, Rows(valid=where.valid, positions=at, documents=documents)

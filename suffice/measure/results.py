@@ -162,7 +162,8 @@ class Results:
 
     def __post_init__(self) -> None:
         check_margin(self.margin)
-        refuse_below(self, 1, "answers")
+        if not self.answers >= 1.0:  # so that NaN is refused too
+            raise ConfigError(f"answers={self.answers} of a row must be at least 1.")
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
             raise ConfigError(f"chance={self.chance} is no accuracy; give a fraction from 0 to 1.")
         refuse_twice("cell", (cell.key for cell in self.cells))

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ShapeError
+from suffice.layers.place import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.shapes import check, check_mask
 
@@ -87,7 +88,24 @@ class Embedding(nn.Module):
         Raises:
             ShapeError: if the rows are longer than the learned positions.
         """
-        length = tokens.shape[1]
+        if valid is not None:
+            tokens = tokens.masked_fill(~valid, 0)
+        return self.placed(self.tokens(tokens), valid=valid, segments=segments, places=places)
+
+    def placed(
+        self,
+        x: Tensor,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        places: Tensor | None = None,
+    ) -> Tensor:
+        """Return features [B, T, M] of tokens with what their positions add; else as forward.
+
+        Raises:
+            ShapeError: if the rows are longer than the learned positions.
+        """
+        length = x.shape[1]
         if places is not None and places.numel():
             length = int(places.max()) + 1 if self.adds != "none" else 0
         if self.positions is not None and length > self.positions.num_embeddings:
@@ -96,9 +114,6 @@ class Embedding(nn.Module):
                 f"{self.positions.num_embeddings}; cut them, or build a model of "
                 f"length={length}."
             )
-        if valid is not None:
-            tokens = tokens.masked_fill(~valid, 0)
-        x = self.tokens(tokens)
         if self.adds == "none":
             return x
         table = self._table(length, x)
@@ -106,7 +121,7 @@ class Embedding(nn.Module):
             return x + F.embedding(places, table)
         if valid is None and segments is None:
             return x + table
-        return x + F.embedding(places(valid, segments), table)
+        return x + F.embedding(count_real(valid, segments), table)
 
     def _table(self, length: int, x: Tensor) -> Tensor:
         """Return what positions 0..length - 1 add: [length, M]."""

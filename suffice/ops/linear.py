@@ -42,6 +42,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
     """
     outputs, inputs = weight.shape
+    if not torch.compiler.is_compiling() and x.numel() == inputs:
+        return F.linear(x, weight, bias)  # one row: no other library is faster
     learning = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (x, weight, bias)
     )

@@ -2,6 +2,7 @@
 
 from suffice.text.bpe import BPE
 from suffice.text.characters import Characters
+from suffice.text.chosen import choose_tokenizer
 from suffice.text.corpus import CORPORA, corpus
 from suffice.text.documents import Corpus, Documents
 from suffice.text.gpt2 import gpt2
@@ -19,6 +20,7 @@ __all__ = [
     "Documents",
     "TokenFile",
     "Tokenizer",
+    "choose_tokenizer",
     "corpus",
     "gpt2",
     "llama",

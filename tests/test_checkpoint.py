@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import save as serialise
 from torch import nn
 
+from suffice import checkpoint
 from suffice.errors import CheckpointError
-from suffice.train import checkpoint, load, load_model_into, save, save_model
-
-from .cases import Tiny, weights
+from suffice.train import load, load_model_into, save, save_model
+from tests.train.cases import Tiny, weights
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(path):
     script = """
         import os, signal, sys, time
         import torch
-        from suffice.train.checkpoint import load, save
+        from suffice.checkpoint import load, save
         path = sys.argv[1]
         save(path, {"a": torch.full((300_000,), 0.0)}, {"n": 0})
         replaced = 0

@@ -10,7 +10,7 @@ compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
 
 test: .venv/.ready
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 bench: bench-layers bench-mechanisms
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import matplotlib  # noqa: F401 - imported before torch.empty is poisoned below
 import pytest
 import torch
 from _pytest.raises import RaisesExc
 
-from tests.meta.raises import MATCHED, statement_of
+from tests.meta.raises import MATCHED, is_whole, statement_of, unmatched
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the tests' own profiles are silent, too
 
@@ -53,6 +54,32 @@ def poison(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
 
 
-def pytest_collection_modifyitems(config, items):
-    """Count the raises last, when every other test has run."""
-    items.sort(key=lambda item: item.path.name == "test_raises.py")
+def pytest_configure(config):
+    """Give each of several processes one thread: the tensors are small."""
+    if hasattr(config, "workerinput"):
+        torch.set_num_threads(1)
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Fail a whole run that left a raise unmatched; a worker hands on what it has met."""
+    config = session.config
+    whole = is_whole({item.path for item in getattr(session, "items", ())})
+    if hasattr(config, "workeroutput"):
+        met = [(str(path), line) for path, line in MATCHED - {None}]
+        config.workeroutput |= {"met": met, "whole": whole}
+        return
+    if (whole or WHOLE) and exitstatus == 0 and (told := unmatched()):
+        report = config.pluginmanager.get_plugin("terminalreporter")
+        report.write_line(f"{len(told)} raises that no test has matched: {' '.join(told)}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+WHOLE = set()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """Take what a worker has met."""
+    told = getattr(node, "workeroutput", {})
+    MATCHED.update((Path(path), line) for path, line in told.get("met", ()))
+    WHOLE.update({"whole"} if told.get("whole") else ())

@@ -46,18 +46,18 @@ def doctor(
 def facts() -> dict[str, str]:
     """Return what this machine and its software are, and which backends serve."""
     from suffice.measure.machine import machine_facts, software_versions
-    from suffice.ops.linear import PRESENT
+    from suffice.ops.linear import PRESENT, WINS
 
     found = {**software_versions(), **machine_facts()}
     memory = found.pop("memory_bytes")
     found["memory"] = None if memory is None else f"{memory / 2**30:.1f} GiB"
     found["gpu"] = found["gpu"] or f"none: torch {torch.__version__} finds no CUDA device"
     capability = torch.backends.cpu.get_cpu_capability()
-    found["linear maps"] = (
-        "oneDNN for large fp32 products"
-        if PRESENT
-        else f"F.linear: the oneDNN path needs AVX-512, this CPU has {capability}"
-    )
+    found["linear maps"] = "oneDNN for large fp32 products"
+    if not PRESENT:
+        found["linear maps"] = f"F.linear: the oneDNN path needs AVX-512, this CPU has {capability}"
+    elif not WINS:
+        found["linear maps"] = "F.linear: MKL is as fast on Intel's processors"
     found["native kernels"] = "none in this version: every op runs through torch"
     return {name: "unknown" if value is None else str(value) for name, value in found.items()}
 

@@ -24,8 +24,6 @@ OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, FLEX, SCAN,
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
 WIDE_KEYS = range(64, 513)
-SHORT_HEAD = 64  # features of heads that see every key
-SHORT_KEYS = range(96, 161)
 SPARSE_KEYS = 512  # keys from which skipping blocks pays, if enough of them are skipped
 SPARSE_SHARE = 0.35  # of the pairs, computed
 LONG_PAIRS = 1 << 22  # pairs from which the mask itself is what costs
@@ -38,13 +36,13 @@ def prefers_folded(problem: Problem) -> bool:
 
 
 def prefers_matmul(problem: Problem) -> bool:
-    """Wide heads at moderate lengths, and dense ones at short lengths: as fast as the products."""
-    if problem.device != "cpu" or problem.queries <= FEW_QUERIES:
-        return False
-    if problem.head_dim >= WIDE_HEAD:
-        return WIDE_KEYS.start <= problem.keys < WIDE_KEYS.stop
-    short = SHORT_KEYS.start <= problem.keys < SHORT_KEYS.stop
-    return short and problem.head_dim >= SHORT_HEAD and problem.unrestricted
+    """One wide head at moderate lengths runs at the speed of the matrix product."""
+    return (
+        problem.device == "cpu"
+        and problem.head_dim >= WIDE_HEAD
+        and WIDE_KEYS.start <= problem.keys < WIDE_KEYS.stop
+        and problem.queries > FEW_QUERIES
+    )
 
 
 def prefers_blocked(problem: Problem) -> bool:
@@ -138,9 +136,8 @@ def _slower(op: Op, problem: Problem) -> str:
     if op is MATMUL:
         return (
             f"pays on a CPU for heads of {WIDE_HEAD} features or more and {WIDE_KEYS.start} to "
-            f"{WIDE_KEYS.stop - 1} keys, or {SHORT_HEAD} and {SHORT_KEYS.start} to "
-            f"{SHORT_KEYS.stop - 1} keys that all are seen; here {problem.head_dim} features, "
-            f"{problem.keys} keys on {problem.device}"
+            f"{WIDE_KEYS.stop - 1} keys; here {problem.head_dim} features, {problem.keys} keys on "
+            f"{problem.device}"
         )
     if op in (BLOCKED, FLEX):
         return _not_sparse(problem)

@@ -1,12 +1,15 @@
 """The matrix product of a linear map, through the faster of the two libraries torch carries.
 
 On CPUs with AVX-512 torch sends fp32 products to MKL, which on processors of some vendors runs at
-half of what the machine can do; oneDNN, also inside torch, does not. From about two million
-multiply-adds on it is the faster one everywhere we measured (benchmarks/linear.py); below, its
-fixed cost of some microseconds decides.
+half of what the machine can do; oneDNN, also inside torch, does not. There it is the faster one
+from about two million multiply-adds on (benchmarks/linear.py); below, its fixed cost of some
+microseconds decides. On Intel's own processors MKL is as fast or faster.
 """
 
 from __future__ import annotations
+
+import platform
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -26,13 +29,21 @@ def _present() -> bool:
     )
 
 
+def _made_by_intel() -> bool:
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:  # no Linux
+        return "GenuineIntel" in platform.processor()
+
+
 PRESENT = _present()
+WINS = PRESENT and not _made_by_intel()  # MKL is at home there
 
 
 def fast(rows: int, inputs: int, outputs: int, *, learning: bool = False) -> bool:
     """Return whether oneDNN is expected to win for this product, or for it and its backward."""
     least = MANY_LEARNING if learning else MANY
-    return PRESENT and rows > 1 and rows * inputs * outputs >= least
+    return WINS and rows > 1 and rows * inputs * outputs >= least
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -41,17 +52,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     Shapes:
         x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
     """
+    if not WINS or torch.compiler.is_compiling() or x.numel() * len(weight) < MANY:
+        return F.linear(x, weight, bias)
     outputs, inputs = weight.shape
     if not torch.compiler.is_compiling() and x.numel() == inputs:
         return F.linear(x, weight, bias)  # one row: no other library is faster
     learning = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (x, weight, bias)
     )
-    if (
-        torch.compiler.is_compiling()
-        or not fast(x.numel() // inputs, inputs, outputs, learning=learning)
-        or not _plain(x, weight)
-    ):
+    rows = x.numel() // inputs
+    if not fast(rows, inputs, outputs, learning=learning) or not _plain(x, weight):
         return F.linear(x, weight, bias)
     if learning:
         return _Product.apply(x.reshape(-1, inputs), weight, bias).view(*x.shape[:-1], outputs)

@@ -32,8 +32,8 @@ def choose_tokenizer(
 
     Args:
         name: "characters", all that occur in the corpus; "bpe", byte pairs learned from its
-            training part; "gpt2"; "llama", found below $SUFFICE_DATA or in the cache; or a path: the
-            folder of a saved tokenizer, or a file of a Llama model.
+            training part; "gpt2"; "llama", found below $SUFFICE_DATA or in the cache; or a path:
+            the folder of a saved tokenizer, or a file of a Llama model.
         corpus: what it will read.
         vocabulary_size: of "bpe", and of it alone.
         console: where to show progress; None shows nothing.

@@ -89,7 +89,10 @@ def test_facts_that_nobody_knows_are_told_so(monkeypatch):
 
 def test_the_way_of_linear_maps_is_told(monkeypatch):
     monkeypatch.setattr("suffice.ops.linear.PRESENT", True)
+    monkeypatch.setattr("suffice.ops.linear.WINS", True)
     assert facts()["linear maps"] == "oneDNN for large fp32 products"
+    monkeypatch.setattr("suffice.ops.linear.WINS", False)
+    assert facts()["linear maps"] == "F.linear: MKL is as fast on Intel's processors"
     monkeypatch.setattr("suffice.ops.linear.PRESENT", False)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     told = "F.linear: the oneDNN path needs AVX-512, this CPU has AVX2"

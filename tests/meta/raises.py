@@ -1,4 +1,7 @@
-"""Which raise statements of the package a test has matched by its message."""
+"""Which raise statements of the package a test has matched by its message.
+
+A run of the whole suite fails if one was not; its processes hand each other what they met.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "suffice"
+
+TESTS = Path(__file__).resolve().parents[1]
 
 MATCHED: set[tuple[Path, int] | None] = set()
 
@@ -36,3 +41,14 @@ def statement_of(trace) -> tuple[Path, int] | None:
         return None
     line = trace.tb_lineno
     return next(((path, first) for first, last in statements(path) if first <= line <= last), None)
+
+
+def unmatched() -> list[str]:
+    """Return file:line of each raise statement that no test has matched."""
+    missing = sorted(all_statements() - MATCHED)
+    return [f"{path.relative_to(PACKAGE.parent)}:{line}" for path, line in missing]
+
+
+def is_whole(ran: set[Path]) -> bool:
+    """Return whether these files are all files of tests."""
+    return ran >= set(TESTS.rglob("test_*.py"))

@@ -1,21 +1,27 @@
-"""Every error of the package is met by a test that reads its sentence; runs last."""
+"""The record of matched raises, by which a whole run is judged (conftest)."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.meta.raises import MATCHED, PACKAGE, all_statements
+from suffice.errors import ConfigError
+from suffice.patterns import Window
+from tests.meta import raises
 
-TESTS = Path(__file__).resolve().parents[1]
+
+def test_a_matched_raise_is_recorded(monkeypatch):
+    monkeypatch.setattr(raises, "MATCHED", set())
+    before = raises.unmatched()
+    with pytest.raises(ConfigError, match="holds no key") as met:
+        Window(0)
+    statement = raises.statement_of(met.tb)
+    assert statement in raises.all_statements()
+    raises.MATCHED.add(statement)
+    (gone,) = set(before) - set(raises.unmatched())
+    assert gone.startswith("suffice/patterns/window.py:")
 
 
-def test_every_raise_is_matched(request):
-    ran = {item.path for item in request.session.items}
-    absent = [path for path in TESTS.rglob("test_*.py") if path not in ran]
-    if absent:
-        pytest.skip(f"counts the raises of a whole run; {len(absent)} test files are not in it")
-    missing = sorted(all_statements() - MATCHED)
-    told = [f"{path.relative_to(PACKAGE.parent)}:{line}" for path, line in missing]
-    assert not told, f"{len(told)} of {len(all_statements())} raises unmatched: {told}"
+def test_a_part_of_the_files_is_no_whole_run():
+    files = set(raises.TESTS.rglob("test_*.py"))
+    assert raises.is_whole(files)
+    assert not raises.is_whole(files - {next(iter(files))})

@@ -37,8 +37,9 @@ def always(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def same_threshold_for_learning(monkeypatch):
-    """Let gradients take the fast product at the sizes of these tests."""
+    """Let gradients take the fast product at the sizes of these tests, on any processor."""
     monkeypatch.setattr(module, "MANY_LEARNING", MANY)
+    monkeypatch.setattr(module, "WINS", module.PRESENT)
 
 
 def test_the_operands_stand_at_the_threshold():
@@ -54,8 +55,25 @@ def test_learning_asks_for_larger_products(monkeypatch):
     assert fast(2 * ROWS, INPUTS, OUTPUTS, learning=True) is module.PRESENT
 
 
+@pytest.mark.parametrize(
+    ("told", "intel"), [("vendor_id : GenuineIntel", True), ("vendor_id : AuthenticAMD", False)]
+)
+def test_the_maker_of_the_processor(monkeypatch, told, intel):
+    monkeypatch.setattr(module.Path, "read_text", lambda *_, **__: told)
+    assert module._made_by_intel() is intel
+
+
+def test_the_maker_where_there_is_no_proc(monkeypatch):
+    def absent(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(module.Path, "read_text", absent)
+    monkeypatch.setattr(module.platform, "processor", lambda: "Intel64 Family 6, GenuineIntel")
+    assert module._made_by_intel()
+
+
 def test_nothing_is_fast_without_the_library(monkeypatch):
-    monkeypatch.setattr(module, "PRESENT", False)
+    monkeypatch.setattr(module, "WINS", False)
     assert not fast(ROWS, INPUTS, OUTPUTS)
     assert torch.equal(linear(*operands()), F.linear(*operands()))
 

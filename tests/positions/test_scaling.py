@@ -75,7 +75,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("scaling", "formula"), CASES, ids=repr)
+def name(value):
+    return getattr(value, "__name__", None) or repr(value)
+
+
+@pytest.mark.parametrize(("scaling", "formula"), CASES, ids=name)
 @pytest.mark.parametrize("theta", THETAS)
 @pytest.mark.parametrize("features", WIDTHS)
 def test_frequencies(scaling, formula, theta, features):
@@ -84,7 +88,7 @@ def test_frequencies(scaling, formula, theta, features):
     assert_close(got, torch.tensor(formula(scaling, theta, features), dtype=torch.float64))
 
 
-@pytest.mark.parametrize(("scaling", "formula"), CASES, ids=repr)
+@pytest.mark.parametrize(("scaling", "formula"), CASES, ids=name)
 def test_no_pair_is_sped_up_or_slowed_by_more_than_the_factor(scaling, formula):
     ratios = torch.tensor(own(1e4, 64), dtype=torch.float64) / scaling.frequencies(1e4, 64)
     assert ratios.min() >= 1 - 1e-12

@@ -20,6 +20,7 @@ def gpt2_124m() -> LMRecipe:
         corpus="openwebtext_sample",
         tokenizer="gpt2",
         configuration="gpt2_124m",
+        rounded=64,
         training=LMTraining(
             steps=600_000,
             batch_size=480,

@@ -13,7 +13,6 @@ from suffice.train.language import LMTraining
 
 SIZES = ("d_model", "depth", "mlp_width")  # which a configuration fixes
 NOT_SET = ("length", "vocabulary_size")  # of the model: the training and the tokenizer say them
-OPTIONS = ("num_heads", "dropout", "bias", "window", "full_every", *SIZES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +27,7 @@ class LMRecipe:
             saved tokenizer's folder or of a Llama model's file.
         configuration: of the model, see `suffice.models.configuration`.
         mechanism: of its attention; None = the configuration's own.
+        rounded: the model's vocabulary is a multiple of this, at least the tokenizer's.
         options: of the configuration and of the mechanism; d_model, depth and mlp_width change the
             configuration's own sizes, vocabulary_size is how many byte pairs are learned.
         training: the settings; its length is the model's.
@@ -39,6 +39,7 @@ class LMRecipe:
     tokenizer: str
     configuration: str
     mechanism: str | None = None
+    rounded: int = 1
     options: tuple[tuple[str, Any], ...] = ()
     training: LMTraining
 
@@ -74,8 +75,6 @@ class LMRecipe:
     def configured(self, vocabulary_size: int) -> Configured:
         """Return the model's sizes and its attention, for a tokenizer of so many tokens.
 
-        The vocabulary is the configuration's own where that is larger, as nanoGPT's GPT-2 rounds.
-
         Raises:
             ConfigError: for an unknown configuration, mechanism or option, or sizes that do not
                 fit.
@@ -85,34 +84,25 @@ class LMRecipe:
         takes = inspect.signature(CONFIGURATIONS[self.configuration]).parameters
         options = {n: v for n, v in self.options if n not in NOT_SET}
         sizes = {name: options.pop(name) for name in SIZES if name in options}
-        own = takes["vocabulary_size"].default
         given = {
             **options,
             "length": self.training.length,
-            "vocabulary_size": max(own, vocabulary_size)
-            if self.tokenizer == "gpt2"
-            else vocabulary_size,
+            "vocabulary_size": -(-vocabulary_size // self.rounded) * self.rounded,
         }
         config, specs = configuration(self.configuration, self.mechanism, **given)
-        return (
-            self._resized(config, specs[0].position, sizes, options, takes)
-            if sizes
-            else (config, specs)
-        )
-
-    def _resized(
-        self,
-        config: LMConfig,
-        position: Any,
-        sizes: dict[str, Any],
-        options: dict[str, Any],
-        takes: Any,
-    ) -> Configured:
-        """Return the configuration with sizes it does not let choose."""
-        if "d_model" in sizes and "mlp_width" not in sizes:
-            sizes = {**sizes, "mlp_width": config.mlp_width * sizes["d_model"] // config.d_model}
-        config = replace(config, **sizes)
-        options = {n: v for n, v in options.items() if n not in ("bias", "dropout")}
+        if not sizes:
+            return config, specs
         heads = options.pop("num_heads", takes["num_heads"].default)
         mechanism = self.mechanism or takes["mechanism"].default
+        options = {n: v for n, v in options.items() if n not in ("bias", "dropout")}
+        config = _resized(config, sizes)
+        position = specs[0].position
         return config, layers(mechanism, config, heads, position=position, **options)
+
+
+def _resized(config: LMConfig, sizes: dict[str, Any]) -> LMConfig:
+    """Return a configuration in other sizes; the MLPs keep their share of the width."""
+    width = sizes.get("d_model")
+    if isinstance(width, int) and "mlp_width" not in sizes:
+        sizes = {**sizes, "mlp_width": max(config.mlp_width * width // config.d_model, 1)}
+    return replace(config, **sizes)

@@ -9,7 +9,7 @@ from suffice.train.language import LMTraining
 def shakespeare_char() -> LMRecipe:
     """Characters of Shakespeare's plays, nanoGPT's settings for a laptop: 4 layers of 128 features.
 
-    The model of 6 layers and 384 features, for a GPU, is the same with configuration="nanogpt_char",
+    The model for a GPU, of 6 layers and 384 features, is `nanogpt_char`: set configuration to it,
     length=256, batch_size=64, steps=5000 and dropout=0.2.
 
     Source: nanoGPT, README ("I only have a macbook") and config/train_shakespeare_char.py.

@@ -52,6 +52,14 @@ def test_tensors_and_metadata_come_back_exactly(path):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_the_dtype_of_a_file_that_cannot_be_read_is_told(path):
+    path.write_bytes(b"\x02" + b"\0" * 7 + b"{]")
+    with pytest.raises(CheckpointError, match="is not a readable safetensors file"):
+        checkpoint.dtype_of(path)
+    save(path, {"a": torch.ones(1).half(), "n": torch.ones(1, dtype=torch.int64)}, {})
+    assert checkpoint.dtype_of(path) == torch.float16
+
+
 def test_a_plain_safetensors_file_has_no_metadata(path):
     path.write_bytes(serialise({"a": torch.ones(2)}))
     found, facts = load(path, {"a": torch.zeros(2)})

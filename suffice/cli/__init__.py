@@ -13,6 +13,8 @@ from rich.console import Console
 
 from suffice.cli.compare import compare
 from suffice.cli.doctor import doctor
+from suffice.cli.evaluate import evaluate
+from suffice.cli.generate import generate
 from suffice.cli.list import list_mechanisms
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
@@ -32,6 +34,8 @@ app.command("compare", short_help="Train mechanisms and say which one suffices."
     stoppable(compare)
 )
 app.command("train", short_help="Train a language model.")(stoppable(train))
+app.command("evaluate", short_help="Measure a trained language model.")(stoppable(evaluate))
+app.command("generate", short_help="Write text with a trained language model.")(stoppable(generate))
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

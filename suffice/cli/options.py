@@ -36,8 +36,9 @@ def settings(mechanism: str, given: list[str]) -> dict[str, Any]:
         {'window': 16, 'bias': False}
     """
     found = written(given, OWN)
-    for name, value in found.items():
-        _check(mechanism, f"{name}={value}", name, value)
+    for words in given:
+        name = words.partition("=")[0]
+        _check(mechanism, words, name, found[name])
     return found
 
 

@@ -12,6 +12,7 @@ from suffice.errors import ConfigError
 from suffice.hf.specs import window_of
 from suffice.kernels import Softmax
 from suffice.layers import Attention
+from suffice.past import NoPast
 from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
 
@@ -32,6 +33,8 @@ def check_servable(spec: AttentionSpec) -> None:
         missing.append(f"kernel={spec.kernel!r}")
     if spec.mixing.mixes:
         missing.append(f"mixing={spec.mixing!r}")
+    if spec.past != NoPast():
+        missing.append(f"past={spec.past!r}")
     if spec.position.biases:
         missing.append(f"position={spec.position!r}")
     if spec.pattern != Causal() and window_of(spec.pattern) is None:
@@ -73,7 +76,7 @@ class SufficeAttention(Attention):
         """
         if engine is None:
             return super().forward(x, **where)
-        q, k, v = self._turned(x, x, engine["position_ids"])
+        q, k, v = self._turned(x, x, engine["position_ids"])[:3]
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
         drop = self.spec.dropout if self.training else 0.0
         out, _ = attend(

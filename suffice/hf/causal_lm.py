@@ -49,6 +49,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
+        shift_labels: Tensor | None = None,
         **others: Any,
     ) -> CausalLMOutputWithPast:
         """Return logits, and a loss where labels are given; the rest as `SufficeModel.forward`.
@@ -63,6 +64,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
             use_cache: whether to return a cache.
             logits_to_keep: of how many last tokens, or of which; 0 = of all.
             num_items_in_batch: what the loss is divided by; None = the tokens counted.
+            shift_labels: [B, T], at each token the one that follows it, instead of labels.
             **others: as of `SufficeModel.forward`.
         """
         out = self.model(
@@ -80,12 +82,13 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         elif logits_to_keep:
             features = features[:, -logits_to_keep:]
         logits, loss = self.lm_head(features), None
-        if labels is not None:
+        if labels is not None or shift_labels is not None:
             loss = self.loss_function(
                 logits=logits,
                 labels=labels,
                 vocab_size=self.config.vocab_size,
                 num_items_in_batch=num_items_in_batch,
+                shift_labels=shift_labels,
             )
         return CausalLMOutputWithPast(
             loss=loss,

@@ -41,7 +41,7 @@ class SufficeConfig(PreTrainedConfig):
         layer_types: transformers' nearest name for each layer.
         sliding_window: of layers that are causal windows, where these are all alike.
         memory: JSON of what streaming keeps (`suffice.memory`); None = everything.
-        use_cache: whether calls outside training return a cache unless asked.
+        use_cache: whether calls under torch.no_grad() return a cache unless asked.
         mechanism: instead of specs, a name of `suffice.presets`; "standard" if neither is given.
 
     Raises:

@@ -13,6 +13,7 @@ from transformers.utils.generic import can_return_tuple
 
 from suffice.errors import ConfigError
 from suffice.hf.attention import OWN, SufficeAttention, check_servable
+from suffice.hf.block import SufficeBlock
 from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
 from suffice.hf.given import check_cache, check_nothing_else, documents_of, one_of, real_tokens
@@ -28,7 +29,7 @@ class SufficePreTrainedModel(Weights, PreTrainedModel):
     config_class = SufficeConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["Block"]
+    _no_split_modules = ["SufficeBlock"]
     _skip_keys_device_placement = ["past_key_values"]
     _supports_attention_backend = True
 
@@ -53,13 +54,13 @@ class SufficeModel(SufficePreTrainedModel):
         device = torch.get_default_device()
         with torch.device("cpu"):  # random features are drawn there
             lm = config.lm_config().build(config.attention_specs(), device="meta")
-        for number, block in enumerate(lm.blocks):
-            with torch.device("cpu"):
-                block.attention = SufficeAttention(config, lm.specs[number], number, device="meta")
-        self.embedding, self.dropout = lm.embedding, lm.dropout
-        self.blocks, self.norm = lm.blocks, lm.norm
+            attentions = [
+                SufficeAttention(config, spec, number, device="meta")
+                for number, spec in enumerate(lm.specs)
+            ]
+        self.embedding, self.dropout, self.norm = lm.embedding, lm.dropout, lm.norm
+        self.blocks = nn.ModuleList(map(SufficeBlock, lm.blocks, attentions))
         self.specs = lm.specs
-        self.gradient_checkpointing = False
         if device.type != "meta":
             self.to_empty(device=device)
         self.post_init()
@@ -101,7 +102,8 @@ class SufficeModel(SufficePreTrainedModel):
                 numbers that start again at 0 begin another document.
             past_key_values: what an earlier call returned; the tokens go on where it ended.
             inputs_embeds: [B, T, hidden_size] instead of input_ids.
-            use_cache: whether to return a cache; None = as configured, and not in training.
+            use_cache: whether to return a cache; None = as configured, and not where
+                gradients are recorded.
             output_hidden_states: whether to return the features after every block.
             output_attentions: whether to return the weights, which costs a second computation.
             **others: for an engine that computes the attention (`attn_implementation`).
@@ -120,7 +122,9 @@ class SufficeModel(SufficePreTrainedModel):
         segments = None
         if past_key_values is None:
             segments = documents_of(position_ids, given, valid)
-        use_cache = self._caches(use_cache) if segments is None else bool(use_cache)
+        output_attentions = self._asked("output_attentions", output_attentions)
+        if use_cache is None:
+            use_cache = self._caches() and segments is None and not output_attentions
         if use_cache and past_key_values is None:
             past_key_values = SufficeCache(self)
         state = None if past_key_values is None else past_key_values.state
@@ -129,19 +133,37 @@ class SufficeModel(SufficePreTrainedModel):
         if places is not None and past:
             documents_of(position_ids, given, valid, places)
         x = self._placed(input_ids, inputs_embeds, places=places, **where)
-        kept = self._kept(output_hidden_states, output_attentions, state)
+        self._check_streams(state, output_attentions)
+        hidden = self._asked("output_hidden_states", output_hidden_states)
+        kept = {"hidden_states": [] if hidden else None}
+        kept["attentions"] = [] if output_attentions else None
         x = self._blocks(x, state, where, kept)
         return BaseModelOutputWithPast(
             last_hidden_state=x,
             past_key_values=past_key_values,
-            hidden_states=kept.get("hidden_states") and (*kept["hidden_states"], x),
-            attentions=kept.get("attentions") and tuple(kept["attentions"]),
+            hidden_states=kept["hidden_states"] and (*kept["hidden_states"], x),
+            attentions=kept["attentions"] and tuple(kept["attentions"]),
         )
 
-    def _caches(self, use_cache: bool | None) -> bool:
-        if use_cache is None:
-            return self.config.use_cache and not self.training
-        return use_cache
+    def _asked(self, name: str, given: bool | None) -> bool:
+        return getattr(self.config, name) if given is None else given
+
+    def _caches(self) -> bool:
+        return self.config.use_cache and not (self.training or torch.is_grad_enabled())
+
+    def _check_streams(self, state: ModelState | None, attentions: bool) -> None:
+        """Refuse what a call with a cache cannot do."""
+        if state is not None and attentions:
+            raise ConfigError(
+                "output_attentions with a cache: a memory does not keep what the weights speak "
+                "of; give use_cache=False and the whole text."
+            )
+        again = self.training and any(block.gradient_checkpointing for block in self.blocks)
+        if state is not None and again:
+            raise ConfigError(
+                "use_cache with gradient checkpointing: tokens computed again would be remembered "
+                "twice; give use_cache=False."
+            )
 
     def _placed(self, ids: Tensor | None, embeds: Tensor | None, **where: Any) -> Tensor:
         """Return the features that the first block reads."""
@@ -149,38 +171,21 @@ class SufficeModel(SufficePreTrainedModel):
             return self.dropout(self.embedding(ids, **where))
         return self.dropout(self.embedding.placed(embeds, **where))
 
-    def _kept(
-        self, hidden: bool | None, attentions: bool | None, state: ModelState | None
-    ) -> dict[str, list[Tensor]]:
-        """Return empty lists of what is asked to be returned."""
-        hidden = self.config.output_hidden_states if hidden is None else hidden
-        attentions = self.config.output_attentions if attentions is None else attentions
-        if attentions and state is not None:
-            raise ConfigError(
-                "output_attentions with a cache: a memory does not keep what the weights speak "
-                "of; give use_cache=False and the whole text."
-            )
-        asked = {"hidden_states": hidden, "attentions": attentions}
-        return {name: [] for name, wanted in asked.items() if wanted}
-
     def _blocks(
         self,
         x: Tensor,
         state: ModelState | None,
         where: dict[str, Tensor | None],
-        kept: dict[str, list[Tensor]],
+        kept: dict[str, list[Tensor] | None],
     ) -> Tensor:
         """Return the features after all blocks and the last norm."""
         states = [None] * len(self.blocks) if state is None else state.layers
         for block, of_block in zip(self.blocks, states, strict=True):
-            if "hidden_states" in kept:
+            if kept["hidden_states"] is not None:
                 kept["hidden_states"].append(x)
-            if "attentions" in kept:
+            if kept["attentions"] is not None:
                 kept["attentions"].append(block.attention.weights(block.attention_norm(x), **where))
-            if self.gradient_checkpointing and self.training:
-                x = self._gradient_checkpointing_func(_called(block, of_block, where), x)
-            else:
-                x = block(x, state=of_block, **where)
+            x = block(x, state=of_block, **where)
         return self.norm(x)
 
     def _engine(
@@ -207,12 +212,3 @@ class SufficeModel(SufficePreTrainedModel):
             engine = {"attention_mask": None, "position_ids": places, **others}
             x = block(x, engine=engine)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x))
-
-
-def _called(block: nn.Module, state: Any, where: dict[str, Tensor | None]) -> Any:
-    """Return the block as a function of its features alone, which are all that is recomputed."""
-
-    def run(x: Tensor) -> Tensor:
-        return block(x, state=state, **where)
-
-    return run

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, unknown
 from suffice.patterns import And, Causal, Pattern, Window
-from suffice.presets import schedule, takes_length
+from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 
 
@@ -49,6 +49,8 @@ def of_mechanism(
     Raises:
         ConfigError: for an unknown mechanism, or one that does not fit the sizes.
     """
+    if mechanism not in PRESETS:
+        raise unknown("mechanism", mechanism, PRESETS)
     options: dict[str, Any] = {"causal": causal} if causal else {}
     if takes_length(mechanism):
         options["length"] = length

@@ -20,9 +20,9 @@ def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(folder)
-        found = PreTrainedTokenizerFast.from_pretrained(folder)
-    found.padding_side = "left"
-    found.model_input_names = ["input_ids", "attention_mask"]
+        found = PreTrainedTokenizerFast.from_pretrained(
+            folder, padding_side="left", model_input_names=["input_ids", "attention_mask"]
+        )
     if found.pad_token is None and found.eos_token is not None:
         found.pad_token = found.eos_token
     return found

@@ -69,6 +69,11 @@ def check_restrictions(
             f"{type(spec.kernel).__name__} sums over keys without looking at pairs, so a mask "
             "of pairs cannot apply; use a causal pattern, valid= or segments=, or Softmax."
         )
+    if spec.past.reads and (segments is not None or mask is not None):
+        raise ConfigError(
+            f"{type(spec.past).__name__} sums keys of earlier segments, so neither documents nor a "
+            "mask could be kept apart in its sums; give one document per row, and valid=."
+        )
     if segments is not None and not spec.mixing.keeps_keys:
         raise ConfigError(
             f"{type(spec.mixing).__name__} sums the keys of a whole row, so documents would "

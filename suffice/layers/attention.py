@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from suffice.layers.arguments import check_stream
 from suffice.layers.dropout import Dropout
 from suffice.layers.given import PLAIN, given
 from suffice.layers.next import Next
+from suffice.layers.recall import Raw, recall
 from suffice.layers.state import LayerState, Seen
 from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
@@ -68,6 +70,9 @@ class Attention(nn.Module):
         self.mixing = spec.mixing.build(
             num_kv_heads=spec.kv_heads, causal=spec.pattern.causal, device=device, dtype=dtype
         )
+        self.past = spec.past.build(
+            num_heads=spec.num_heads, num_kv_heads=spec.kv_heads, device=device, dtype=dtype
+        )
         self.dropout = Dropout(spec.dropout)
         self.num_heads, self.num_kv_heads = spec.num_heads, spec.kv_heads
         self.head_dim = spec.head_width
@@ -108,7 +113,7 @@ class Attention(nn.Module):
         if state is not None:
             return self._go_on(x, state, memory, valid, segments, mask)
         x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
-        q, k, v = self._read(x, source, rows)
+        q, k, v, raw = self._read(x, source, rows)
         if where is not PLAIN:
             k, v = where.clean(k, v)
         problem, op = self._plan(
@@ -118,7 +123,8 @@ class Attention(nn.Module):
             self.training and self.spec.dropout > 0.0,
             q.device.type,
         )
-        out = where.silent(poison.run(op, q, k, v, where, problem, self._parts()))
+        out = poison.run(op, q, k, v, where, problem, self._parts())
+        out = where.silent(recall(self.past, raw, out, rows))
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def state(self, memory: Memory = EVERYTHING) -> LayerState:
@@ -131,6 +137,7 @@ class Attention(nn.Module):
             ConfigError: if the layer cannot stream, or not with this memory.
 
         Example:
+            >>> from suffice.patterns import Causal
             >>> layer = Attention(AttentionSpec(d_model=8, num_heads=2, pattern=Causal()))
             >>> x, state = torch.randn(1, 5, 8), layer.state()
             >>> parts = [layer(x[:, a:b], state=state) for a, b in ((0, 3), (3, 5))]
@@ -153,14 +160,16 @@ class Attention(nn.Module):
         new = state.begin(x.shape[0], x.shape[1], valid, x.device)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
-        q, k, v = self._turned(x, x, new.rows.positions, new)
+        q, k, v, raw = self._turned(x, x, new.rows.positions, new)
         if self.features is None:
             seen = state.add(self.mixing, k, v, new)
             k, v = (seen.k, seen.v) if seen.where is PLAIN else seen.where.clean(seen.k, seen.v)
             problem, op = self._plan_seen(x.shape[1], seen, state, new)
             out = poison.run(op, q, k, v, seen.where, problem, self._parts())
+            if self.past is not None:
+                out = state.recalled.recall(self.past, raw, out, valid)
         else:
-            problem = self._problem(x.shape[1], x.shape[1], PLAIN, False, x.device.type)
+            problem = self._problem(x.shape[1], x.shape[1], PLAIN, False, x.device.type, False)
             out = state.sum_up(self.mixing, q, k, v, new, problem, self.features)
         if valid is not None:
             out = Where(q_valid=valid).silent(out)
@@ -173,33 +182,17 @@ class Attention(nn.Module):
         keys, where = seen.k.shape[2], seen.where
 
         def plan() -> tuple[Problem, Op]:
-            device = new.device.type
-            problem = self._problem(queries, keys, where, seen.pairwise, device)
-            problem = replace(problem, pattern=state.pattern)
+            given = (where, seen.pairwise, new.device.type, False)
+            problem = replace(self._problem(queries, keys, *given), pattern=state.pattern)
             return problem, choose(problem, self.impl)
 
-        # one spec and one memory serve all layers of a model, as one object each
-        equal = (id(self.spec), id(state.memory), self.impl)
-        return new.once((*equal, keys, where is PLAIN, seen.pairwise), plan)
+        return new.once((state.kind, self.impl, keys, where is PLAIN, seen.pairwise), plan)
 
     def _problem(
-        self,
-        queries: int,
-        keys: int,
-        where: Where,
-        pairwise: bool,
-        device: str,
-        dropping: bool = False,
+        self, queries: int, keys: int, where: Where, pairwise: bool, device: str, dropping: bool
     ) -> Problem:
-        return Problem.of(
-            self.spec,
-            queries,
-            keys,
-            plain=where.plain,
-            pairwise=pairwise,
-            dropping=dropping,
-            device=device,
-        )
+        given = {"pairwise": pairwise, "device": device, "dropping": dropping}
+        return Problem.of(self.spec, queries, keys, plain=where.plain, **given)
 
     def weights(
         self,
@@ -217,7 +210,7 @@ class Attention(nn.Module):
         reads mixed values: the effective map is these weights times W_A.
         """
         x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
-        q, k, _ = self._read(x, source, rows)
+        q, k, _, _ = self._read(x, source, rows)
         problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type)
         weights = reference.weights_of_rows(q, k, where, problem, self._parts())
         return where.silent(weights).to(q.dtype)
@@ -242,14 +235,8 @@ class Attention(nn.Module):
         """
         keys = length if memory_length is None else memory_length
         dropping = self.training and self.spec.dropout > 0.0
-        problem = Problem.of(
-            self.spec,
-            length,
-            self.spec.mixing.reads(keys),
-            plain=plain,
-            dropping=dropping,
-            device=device,
-        )
+        given = {"plain": plain, "dropping": dropping, "device": device}
+        problem = Problem.of(self.spec, length, self.spec.mixing.reads(keys), **given)
         widths = self.spec.widths
         plain_floats = self.q_proj.weight.dtype is torch.float32 and device == "cpu"
         large = fast(batch * length, widths.d_model, widths.q, learning=self.training)
@@ -259,7 +246,7 @@ class Attention(nn.Module):
     def extra_repr(self) -> str:
         """Show the composition in the printed module."""
         s = self.spec
-        axes = (s.pattern, s.projections, s.mixing, s.kernel, s.position)
+        axes = (s.pattern, s.projections, s.mixing, s.kernel, s.position, s.past)
         sizes = f"d_model={s.d_model}, num_heads={s.num_heads}, num_kv_heads={s.kv_heads}"
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
@@ -281,33 +268,28 @@ class Attention(nn.Module):
     def _parts(self) -> Parts:
         return Parts(self.dropout, self.features)
 
-    def _read(self, x: Tensor, source: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    def _read(self, x: Tensor, source: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Raw]:
         """Return q [B, H, T, D], k [B, G, R, D] and v [B, G, R, E] as the kernel reads them."""
         at = rows.positions
         if at is None:
             at = torch.arange(source.shape[1], device=source.device)
-        q, k, v = self._turned(x, source, at)
-        return q, *self.mixing(k, v, rows)
+        q, k, v, raw = self._turned(x, source, at)
+        return q, *self.mixing(k, v, rows), raw
 
     def _turned(
         self, x: Tensor, source: Tensor, at: Tensor, new: Next | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return q, k and v of tokens at positions [S] or [B, S], before any mixing."""
+    ) -> tuple[Tensor, Tensor, Tensor, Raw]:
+        """Return q, k, v at positions [S] or [B, S], before any mixing, and before any turn."""
         q = self._heads(self.q_proj(x), self.num_heads)
         k = self._heads(self.k_proj(source), self.num_kv_heads)
         v = self._heads(self.v_proj(source), self.num_kv_heads)
+        raw = Raw(q, k, v)
         if self.rotates:
-            turns = self._turns(at, q.dtype, new)
-            q, k = (self.spec.position.turn(heads, turns) for heads in (q, k))
-        return q, k, v
-
-    def _turns(self, at: Tensor, dtype: torch.dtype, new: Next | None) -> tuple[Tensor, ...]:
-        """Return by what tokens at these positions turn; for a stream the layers share it."""
-        position, width = self.spec.position, self.head_dim
-        if new is None:
-            return position.turns(at, width, dtype)
-        key = (position, width, dtype)
-        return new.once(key, lambda: position.turns(at, width, dtype))
+            key = (self.spec.position, self.head_dim, q.dtype)
+            find = partial(key[0].turns, at, *key[1:])
+            turns = find() if new is None else new.once(key, find)
+            q, k = key[0].turn(q, turns), key[0].turn(k, turns)
+        return q, k, v, raw
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Split [B, T, W] into [B, heads, T, D]; a view."""

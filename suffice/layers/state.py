@@ -19,6 +19,7 @@ from suffice.layers.arguments import check_memory
 from suffice.layers.given import PLAIN
 from suffice.layers.history import history_of, mixed, remembered, store_of
 from suffice.layers.next import Next, after, real
+from suffice.layers.recall import Recalled
 from suffice.memory import Held, Memory, Store
 from suffice.ops import running, scan
 from suffice.ops.problem import Problem
@@ -62,6 +63,7 @@ class LayerState:
         self.remembered = remembered(spec, memory)
         self.length = 0
         self.offered: Next | None = None
+        self.kind = 0  # layers of one kind have equal specs and memories
         self.batch: int | None = None
         self.device = torch.device("cpu")  # of what was read last
         self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
@@ -76,6 +78,7 @@ class LayerState:
         unrotated = not (spec.projections.learns_keys or spec.position.rotates)
         self.keys_are_values = weighs and unrotated and not spec.projections.learns_values
         self.store = store_of(spec, memory) if weighs else None
+        self.recalled = Recalled()
         self.raw = history_of(spec, memory) if mixes and not self.keys_are_values else None
         window, reach = memory.window, spec.pattern.reach
         self.sees_all = window is None or (reach is not None and reach <= window)
@@ -95,7 +98,7 @@ class LayerState:
         sums = () if self.sums is None else (self.sums.sums, *self.sums.mark)
         given = [x for x in (*sums, self.places) if x is not None]
         kept = sum(x.numel() * x.element_size() for x in given)
-        return kept + sum(store.nbytes for store in self._stores())
+        return kept + self.recalled.nbytes + sum(store.nbytes for store in self._stores())
 
     def _stores(self) -> list[Store]:
         return [store for store in (self.store, self.raw) if store is not None]
@@ -231,7 +234,8 @@ class LayerState:
             return False
         if self.sums is not None and positions:
             return False
-        return all(store.can_drop(positions) for store in self._stores())
+        recalled = self.recalled.can_drop(self.places, positions) or not self.spec.past.reads
+        return recalled and all(store.can_drop(positions) for store in self._stores())
 
     def drop_last(self, positions: int) -> None:
         """Take the last positions back, as if they had never been read.
@@ -248,12 +252,13 @@ class LayerState:
         for store in self._stores():
             store.drop_last(positions)
         self.length -= positions
+        self.recalled.drop_last(self.places, positions)
         if self.places is not None and positions:
             self.places = self.places[:, :-positions]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch in this order; a row may come several times."""
-        for store in self._stores():
+        for store in (*self._stores(), self.recalled):
             store.select(rows)
         if self.places is not None:
             self.places = self.places.index_select(0, rows)
@@ -265,7 +270,7 @@ class LayerState:
 
     def reset(self) -> None:
         """Forget everything."""
-        for store in self._stores():
+        for store in (*self._stores(), self.recalled):
             store.reset()
         self.length, self.batch, self.places, self.sums = 0, None, None, None
         self.offered = None

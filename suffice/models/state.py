@@ -9,6 +9,8 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError, StateError
 from suffice.layers.state import LayerState
+from suffice.memory import Memory
+from suffice.spec import AttentionSpec
 
 
 class ModelState:
@@ -22,6 +24,11 @@ class ModelState:
 
     def __init__(self, layers: list[LayerState]) -> None:
         self.layers = layers
+        kinds: list[tuple[AttentionSpec, Memory]] = []
+        for layer in layers:
+            if (layer.spec, layer.memory) not in kinds:
+                kinds.append((layer.spec, layer.memory))
+            layer.kind = kinds.index((layer.spec, layer.memory))
 
     @property
     def length(self) -> int:

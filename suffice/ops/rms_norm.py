@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
+EXACT = (torch.float32, torch.float64)
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Return x scaled to a mean square of 1 over its last axis, times w, in the dtype of x.
@@ -25,18 +27,19 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         >>> rms_norm(torch.tensor([1.0, -7.0]), torch.tensor([1.0, 2.0]), 1e-5)
         tensor([ 0.2000, -2.8000])
     """
-    if not _learning(x, weight):
-        return F.rms_norm(x, x.shape[-1:], weight, eps)
-    exact = torch.promote_types(x.dtype, torch.float32)
-    return _RMSNorm.apply(x.to(exact), weight.to(exact), eps).to(x.dtype)
+    alone = _alone(x, weight)
+    if alone and torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        exact = torch.promote_types(x.dtype, torch.float32)
+        return _RMSNorm.apply(x.to(exact), weight.to(exact), eps).to(x.dtype)
+    if alone and x.dtype is weight.dtype and x.dtype in EXACT:
+        return (x * _factors(x, eps)).mul_(weight)
+    return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 
-def _learning(x: Tensor, weight: Tensor) -> bool:
-    """Return whether a gradient is asked on a CPU, and nothing of torch's looks into the call."""
+def _alone(x: Tensor, weight: Tensor) -> bool:
+    """Return whether this runs on a CPU and nothing of torch's looks into the call."""
     return (
-        torch.is_grad_enabled()
-        and (x.requires_grad or weight.requires_grad)
-        and not torch.compiler.is_compiling()
+        not torch.compiler.is_compiling()
         and x.device.type == weight.device.type == "cpu"
         and not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight)))
         and forward_ad._current_level < 0
@@ -46,7 +49,7 @@ def _learning(x: Tensor, weight: Tensor) -> bool:
 def _factors(x: Tensor, eps: float) -> Tensor:
     """Return 1 / sqrt(mean(x^2) + eps) of each row: [..., 1]."""
     norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.rsqrt(norms.square() / x.shape[-1] + eps)
+    return norms.square().div_(x.shape[-1]).add_(eps).rsqrt_()
 
 
 class _RMSNorm(torch.autograd.Function):

@@ -8,6 +8,7 @@ function of the seed and the place, so it needs none in the file.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -24,7 +25,7 @@ M = TypeVar("M", bound="Moment")
 
 
 @dataclass(kw_only=True)
-class Moment:
+class Moment(ABC):
     """A training at one moment; every field but `identity` changes as it goes on.
 
     A kind of training adds its counters as fields, names them in COUNTERS, and says in `sound`
@@ -67,9 +68,9 @@ class Moment:
         return all(bool(torch.isfinite(t).all()) for t in (self.totals, *self.model.parameters()))
 
     @classmethod
+    @abstractmethod
     def sound(cls, facts: Mapping[str, Any]) -> bool:
         """Return whether counters and history of the right types belong together."""
-        raise NotImplementedError
 
 
 def parts(model: nn.Module, training: optimiser.Rates, device: torch.device) -> dict[str, Any]:

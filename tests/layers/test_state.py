@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from suffice import Attention, AttentionSpec
+from suffice import Attention, AttentionSpec, preset
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Elu, Favor
 from suffice.memory import Dynamic, Quantised, Rolling, Static
@@ -53,6 +53,9 @@ SPECS = {
     "rope-gqa": replace(BASE, position=Rope(), num_kv_heads=2),
     "rope-efficient": replace(BASE, position=Rope(), projections=Efficient()),
     "alibi": replace(BASE, position=Alibi()),
+    "infini-rope": replace(
+        preset("infini", D_MODEL, 4, segment=5, delta=False), num_kv_heads=2, position=Rope()
+    ),
     "linear-toeplitz": replace(BASE, kernel=Elu(), mixing=ToeplitzAlignment(4, init="glorot")),
 }
 

@@ -42,7 +42,8 @@ class LMTraining:
         documents: whether documents that share a row see each other, as nanoGPT's do ("joined"),
             or not ("separate"): then the first token of one is not predicted from the one before.
         max_minutes: of training, in all sessions together; the run ends early when they are over.
-            The rate follows the steps alone.
+            The rate falls with the time where that is further than the steps, so that it is at its
+            least when the run ends. Such a run depends on the machine's speed.
 
     Raises:
         ConfigError: if a value is not legal; all of them are told at once.
@@ -79,8 +80,12 @@ class LMTraining:
         if wrong := conflicts(self):
             raise ConfigError(" ".join(wrong))
 
-    def rate(self, step: int) -> float:
+    def rate(self, step: int, past: float = 0.0) -> float:
         """Return the learning rate of a step, counted from 0.
+
+        Args:
+            step: its number.
+            past: share of the time that is over, 0 to 1.
 
         Example:
             >>> sizes = dict(steps=4, batch_size=1, length=1, warmup=2)
@@ -89,7 +94,8 @@ class LMTraining:
             [0.5, 1.0, 1.0, 0.6]
         """
         warmup = self.warmup / self.steps
-        part = share(step, total=self.steps, warmup=warmup, schedule="cosine")
+        at = step if step < self.warmup else max(step, past * self.steps)
+        part = share(at, total=self.steps, warmup=warmup, schedule="cosine")
         least = 0.0 if step < self.warmup else self.min_learning_rate
         return least + (self.learning_rate - least) * part
 

@@ -51,6 +51,8 @@ class Steps:
     log: Log
     amount: Amount | None
     keep: Callable[[Measured], None] | None
+    past: float = 0.0  # share of the time that is over
+    rate: float = 0.0  # of the last step
 
     def run(self) -> LMRun:
         """Make the steps that are not done yet; the model has the best weights afterwards."""
@@ -58,12 +60,13 @@ class Steps:
         saved = time.monotonic()
         self.model.train()
         self._tell()
-        interrupted, late, _ = self._agree(saved)
-        while state.step < training.steps and not late:
+        self._agree(saved)
+        while state.step < training.steps and self.past < 1.0:
             self._step()
             self.progress.step(*self._done())
-            interrupted, late, due = self._agree(saved)
-            if late or state.step == training.steps or not state.step % training.evaluate_every:
+            interrupted, due = self._agree(saved)
+            last = self.past == 1.0 or state.step == training.steps
+            if last or not state.step % training.evaluate_every:
                 self._look()
             if interrupted:
                 self._leave()
@@ -80,23 +83,26 @@ class Steps:
             out_of_time=state.step < training.steps,
         )
 
-    def _agree(self, saved: float) -> tuple[bool, ...]:
-        """Return, on every process alike: Ctrl-C, the time is over, a checkpoint is due."""
-        minutes = self.training.max_minutes
-        late = minutes is not None and self.state.seconds >= 60 * minutes
+    def _agree(self, saved: float) -> tuple[bool, bool]:
+        """Return, on every process alike: Ctrl-C, a checkpoint is due; note how much time is over.
+
+        Clocks differ between processes: what any of them says holds for all, and their mean time.
+        """
+        minutes, world = self.training.max_minutes, self.processes.world_size
+        past = 0.0 if minutes is None else self.state.seconds / (60 * minutes)
         due = time.monotonic() - saved >= self.save_every
-        own = [self.interrupts.seen, late, due]
-        if self.processes.world_size == 1:
-            return tuple(own)
-        return tuple(self.processes.sum(torch.tensor(own, dtype=torch.int64)).bool().tolist())
+        own = torch.tensor([self.interrupts.seen, due, past], dtype=torch.float64)
+        interrupted, overdue, past = self.processes.sum(own).tolist()
+        self.past = min(past / world, 1.0)
+        return interrupted > 0, overdue > 0
 
     def _step(self) -> None:
         """Make one optimiser step."""
         state, training = self.state, self.training
         started = time.perf_counter()
-        rate = training.rate(state.step)
+        rate = training.rate(state.step, self.past)
         for group in state.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = self.rate = rate
         state.optimiser.zero_grad(set_to_none=True)
         loss, asked = accumulate(
             self.replica,
@@ -141,7 +147,7 @@ class Steps:
             tokens=state.tokens,
             train_loss=trained,
             validation_loss=found,
-            learning_rate=training.rate(max(state.step - 1, 0)),
+            learning_rate=self.rate,
             seconds=state.seconds,
         )
         state.history.append(measured)
@@ -158,12 +164,8 @@ class Steps:
 
     def _done(self) -> tuple[int, int]:
         """Return how far the run is, by its steps or by its time, whichever is further."""
-        state, training = self.state, self.training
-        if training.max_minutes is None:
-            return state.step, training.steps
-        by_time = state.seconds / (60 * training.max_minutes)
-        share = min(max(by_time, state.step / training.steps), 1.0)
-        return round(share * training.steps), training.steps
+        steps = self.training.steps
+        return max(self.state.step, round(self.past * steps)), steps
 
     def _tell_step(self, sums: Tensor, rate: float) -> None:
         """Log the loss of one step: of all processes' targets."""

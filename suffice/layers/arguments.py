@@ -103,13 +103,14 @@ def check_stream(
         check("valid", valid, tuple(x.shape[:2]), hint="One entry for each new token.")
     if of_state is not spec and of_state != spec:
         raise ConfigError("the state was made by a layer of another spec; use layer.state().")
+    if memory is None and segments is None and mask is None:
+        return
     names = {"memory": memory, "segments": segments, "mask": mask}
     given = [name for name, value in names.items() if value is not None]
-    if given:
-        raise ConfigError(
-            f"{' and '.join(given)} beside state: a state goes on with one document a row; leave "
-            "out what is given, and give each document a state of its own."
-        )
+    raise ConfigError(
+        f"{' and '.join(given)} beside state: a state goes on with one document a row; leave "
+        "out what is given, and give each document a state of its own."
+    )
 
 
 def check_memory(spec: AttentionSpec, memory: Memory) -> None:

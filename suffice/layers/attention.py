@@ -288,8 +288,15 @@ class Attention(nn.Module):
             key = (self.spec.position, self.head_dim, q.dtype)
             find = partial(key[0].turns, at, *key[1:])
             turns = find() if new is None else new.once(key, find)
-            q, k = key[0].turn(q, turns), key[0].turn(k, turns)
+            q, k = self._turn(q, k, turns)
         return q, k, v, raw
+
+    def _turn(self, q: Tensor, k: Tensor, turns: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return q and k turned; a single position at once, where calls are what costs."""
+        turn = self.spec.position.turn
+        if q.shape[2] != 1 or k.shape[2] != 1:
+            return turn(q, turns), turn(k, turns)
+        return turn(torch.cat([q, k], dim=1), turns).split((self.num_heads, self.num_kv_heads), 1)
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Split [B, T, W] into [B, heads, T, D]; a view."""

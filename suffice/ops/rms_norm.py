@@ -27,12 +27,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         >>> rms_norm(torch.tensor([1.0, -7.0]), torch.tensor([1.0, 2.0]), 1e-5)
         tensor([ 0.2000, -2.8000])
     """
-    alone = _alone(x, weight)
-    if alone and torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        if not _alone(x, weight):
+            return F.rms_norm(x, x.shape[-1:], weight, eps)
         exact = torch.promote_types(x.dtype, torch.float32)
         return _RMSNorm.apply(x.to(exact), weight.to(exact), eps).to(x.dtype)
-    if alone and x.dtype is weight.dtype and x.dtype in EXACT:
-        return (x * _factors(x, eps)).mul_(weight)
+    if x.dtype is weight.dtype and x.dtype in EXACT and x.is_cpu:
+        return x * _factors(x, eps) * weight
     return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from suffice.text import Tokenizer
+if TYPE_CHECKING:
+    from suffice.text import Tokenizer
 
 HALF = "\N{REPLACEMENT CHARACTER}"  # a decoder's word for bytes that are no letter yet
 LONGEST = 4  # bytes of a letter

@@ -116,13 +116,8 @@ class Attention(nn.Module):
         q, k, v, raw = self._read(x, source, rows)
         if where is not PLAIN:
             k, v = where.clean(k, v)
-        problem, op = self._plan(
-            x.shape[1],
-            k.shape[2],
-            where,
-            self.training and self.spec.dropout > 0.0,
-            q.device.type,
-        )
+        dropping = self.training and self.spec.dropout > 0.0
+        problem, op = self._plan(x.shape[1], k.shape[2], where, dropping, q.device.type)
         out = poison.run(op, q, k, v, where, problem, self._parts())
         out = where.silent(recall(self.past, raw, out, rows))
         return self.o_proj(out.transpose(1, 2).flatten(2))
@@ -285,18 +280,17 @@ class Attention(nn.Module):
         v = self._heads(self.v_proj(source), self.num_kv_heads)
         raw = Raw(q, k, v)
         if self.rotates:
+            find = partial(self.spec.position.turns, at, self.head_dim, q.dtype)
             key = (self.spec.position, self.head_dim, q.dtype)
-            find = partial(key[0].turns, at, *key[1:])
-            turns = find() if new is None else new.once(key, find)
-            q, k = self._turn(q, k, turns)
+            q, k = self._turn(q, k, find() if new is None else new.once(key, find))
         return q, k, v, raw
 
     def _turn(self, q: Tensor, k: Tensor, turns: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return q and k turned; a single position at once, where calls are what costs."""
-        turn = self.spec.position.turn
-        if q.shape[2] != 1 or k.shape[2] != 1:
-            return turn(q, turns), turn(k, turns)
-        return turn(torch.cat([q, k], dim=1), turns).split((self.num_heads, self.num_kv_heads), 1)
+        """Return q and k turned; of one position both at once, as calls are what costs there."""
+        turn, heads = self.spec.position.turn, (self.num_heads, self.num_kv_heads)
+        if q.shape[2] == 1 == k.shape[2]:
+            return turn(torch.cat([q, k], dim=1), turns).split(heads, dim=1)
+        return turn(q, turns), turn(k, turns)
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Split [B, T, W] into [B, heads, T, D]; a view."""

@@ -156,5 +156,7 @@ def test_the_end_of_a_document_ends_the_text_and_is_not_shown(suffice, run, monk
     free = generate(lm, [ids], max_new_tokens=20).row(0)[len(ids) :]
     end = free[-1]
     monkeypatch.setattr(Characters, "end", end)
-    told = suffice("generate", "run", "--prompt", "to be", "--temperature", 0)
+    words = ("--temperature", 0, "--max-new-tokens", 20)
+    told = suffice("generate", "run", "--prompt", "to be", *words)
+    assert (told.code, told.err) == (0, "")
     assert told.out == "to be" + tokenizer.decode(free[: free.index(end)]) + "\n"

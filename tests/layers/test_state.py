@@ -50,6 +50,15 @@ SPECS = {
             Block(7) & Causal(),
         )
     },
+    **{
+        f"window-toeplitz-{type(projections).__name__}": replace(
+            BASE,
+            pattern=Window(5) & Causal(),
+            projections=projections,
+            mixing=ToeplitzAlignment(7, init="glorot"),
+        )
+        for projections in (Standard(), Efficient())
+    },
     "rope-gqa": replace(BASE, position=Rope(), num_kv_heads=2),
     "rope-efficient": replace(BASE, position=Rope(), projections=Efficient()),
     "alibi": replace(BASE, position=Alibi()),

@@ -157,7 +157,7 @@ class _Book:
 
     def _finish(self, new: int) -> None:
         """Mark rows that no running continuation can better: sums only fall."""
-        attainable = self.scores.amax(dim=1) / self.count**self.power
+        attainable = self.scores.amax(dim=1) / new**self.power
         self.done |= self.kept.amin(dim=1) >= attainable
 
     def close(self) -> Tensor:

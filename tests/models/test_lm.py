@@ -17,7 +17,7 @@ from suffice.patterns import Causal
 from suffice.positions import Alibi, Rope
 from suffice.presets import schedule, takes_length
 from suffice.testing import assert_close, documents, drawn, normal, padded
-from tests.acceptance.mechanisms import PRESET_KINDS
+from tests.acceptance.mechanisms import PRESET_KINDS, takes
 
 from . import lm_formulas as formulas
 
@@ -186,6 +186,10 @@ def test_a_packed_document_gives_what_it_gives_alone(style):
 def test_packed_and_padded(mechanism):
     model, tokens = model_of(mechanism), rows()
     segments, valid = documents(3, T, seed=2), padded(3, T, "inside", seed=5)
+    if not takes(model.specs[0], {"segments"}):
+        with pytest.raises(ConfigError, match="give one document per row"):
+            model(tokens, segments=segments, valid=valid)
+        return
     got = model(tokens, segments=segments, valid=valid)
     for row in range(3):
         for number in segments[row].unique():

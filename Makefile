@@ -4,13 +4,18 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: compare test bench bench-layers bench-mechanisms docs format
+.PHONY: compare test test-hf bench bench-layers bench-mechanisms docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
 
 test: .venv/.ready
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+# transformers' own tests of models: a source tree of the installed version, of git or of PyPI
+test-hf: .venv/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check parameterized
+	$(BIN)/python -m tests.hf.upstream "$(TRANSFORMERS_SRC)" $(ARGS)
 
 bench: bench-layers bench-mechanisms
 

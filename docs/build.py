@@ -177,6 +177,7 @@ def _index() -> str:
         "# Documentation",
         "- [A pattern of your own in ten lines](patterns.md)\n"
         "- [Flash attention: what runs where](flash.md)\n"
+        "- [Hugging Face](huggingface.md): models and patterns in transformers\n"
         "- [Axis values](axes.md): everything a layer can be composed of\n"
         "- the mechanisms, a page each:",
         *(

@@ -59,14 +59,16 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     read = mixing.reads(keys)
     causal = spec.pattern.causal
     fixed = linear + mixing.flops(keys, spec.kv_heads, widths.kv, causal=causal)
+    fixed += spec.past.flops(queries, spec.num_heads, spec.kv_heads, spec.head_width)
     computed, visible = _summed(spec, queries, read) or _weighed(spec, queries, read)
     return Cost(
         parameters=projections.parameters(widths, spec.bias)
-        + mixing.parameters(spec.kv_heads, causal=causal),
+        + mixing.parameters(spec.kv_heads, causal=causal)
+        + spec.past.parameters(spec.num_heads),
         flops=fixed + computed,
         visible_flops=fixed + visible,
         state_numbers=widths.kv * len(_kept(spec)),
-        state_fixed=_sums(spec),
+        state_fixed=_sums(spec) + spec.past.state_fixed(spec.kv_heads, spec.head_width),
     )
 
 

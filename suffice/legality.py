@@ -13,7 +13,8 @@ from suffice.axis import Axis
 from suffice.fields import misfits
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
-from suffice.patterns import Causal, Full, Pattern
+from suffice.past import Past
+from suffice.patterns import Block, Causal, Full, Pattern
 from suffice.positions import Position
 from suffice.projections import Projections
 
@@ -34,6 +35,7 @@ def axis_types(spec: AttentionSpec) -> str | None:
         "mixing": Mixing,
         "kernel": Kernel,
         "position": Position,
+        "past": Past,
     }
     for name, family in families.items():
         value = getattr(spec, name)
@@ -172,6 +174,23 @@ def sums_of_features_know_no_pairs(spec: AttentionSpec) -> str | None:
     return " ".join(broken) or None
 
 
+def past_is_left_out(spec: AttentionSpec) -> str | None:
+    """What is read of earlier segments goes with a causal softmax within a segment."""
+    past = spec.past
+    if not past.reads:
+        return None
+    wanted, broken = Block(past.segment) & Causal(), []
+    if spec.pattern != wanted:
+        broken.append(f"pattern={spec.pattern!r}: give {wanted!r}")
+    if not spec.kernel.weighs_pairs:
+        broken.append(f"kernel={spec.kernel!r}: give Softmax()")
+    if spec.mixing.mixes:
+        broken.append(f"mixing={spec.mixing!r}: give NoMixing()")
+    if not broken:
+        return None
+    return f"past={past!r} is read beside a softmax within each segment, but {'; '.join(broken)}."
+
+
 def declared(spec: AttentionSpec) -> str | None:
     """What is not a size is of its declared kind too."""
     broken = [told for told in misfits(spec) if told.partition("=")[0] not in SIZE_NAMES]
@@ -189,6 +208,7 @@ RULES: tuple[Rule, ...] = (
     sums_of_keys_hide_nothing,
     features_take_the_scale,
     sums_of_features_know_no_pairs,
+    past_is_left_out,
 )
 
 

@@ -11,6 +11,7 @@ from suffice.errors import ConfigError, unknown
 from suffice.kernels import Kernel, Softmax
 from suffice.legality import conflicts
 from suffice.mixing import Mixing, NoMixing
+from suffice.past import NoPast, Past
 from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition, Position
 from suffice.projections import Projections, Standard, Widths
@@ -21,6 +22,7 @@ AXES: dict[str, type] = {
     "mixing": Mixing,
     "kernel": Kernel,
     "position": Position,
+    "past": Past,
 }
 
 
@@ -42,6 +44,7 @@ class AttentionSpec:
         mixing: what happens to the values along the sequence before the kernel.
         kernel: how products become weights.
         position: how positions turn queries and keys.
+        past: what is read of the past that the pattern leaves out.
         bias: whether the learned maps have biases.
         scale: factor of the products; None = 1 / sqrt(head_dim).
         dropout: probability of dropping a weight while training.
@@ -67,6 +70,7 @@ class AttentionSpec:
     mixing: Mixing = NoMixing()
     kernel: Kernel = Softmax()
     position: Position = NoPosition()
+    past: Past = NoPast()
     bias: bool = True
     scale: float | None = None
     dropout: float = 0.0

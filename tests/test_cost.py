@@ -36,6 +36,7 @@ WIDE = 256  # features: with 64 positions the maps of a layer are above oneDNN's
 
 def spec_of(name, *, causal=False, d_model=D_MODEL, length=64) -> AttentionSpec:
     options = {"length": length} if needs_length(name) else {}
+    causal = causal or name == "infini"  # which has no other form
     return preset(name, d_model, NUM_HEADS, causal=causal, **options)
 
 

@@ -13,9 +13,12 @@ from rich.console import Console
 
 from suffice.cli.compare import compare
 from suffice.cli.doctor import doctor
+from suffice.cli.evaluate import evaluate
+from suffice.cli.generate import generate
 from suffice.cli.list import list_mechanisms
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
+from suffice.cli.train import train
 from suffice.errors import SufficeError
 
 GRACE = 5.0  # seconds in which the first process speaks; torchrun ends the others when it leaves
@@ -30,6 +33,9 @@ app = typer.Typer(
 app.command("compare", short_help="Train mechanisms and say which one suffices.")(
     stoppable(compare)
 )
+app.command("train", short_help="Train a language model.")(stoppable(train))
+app.command("evaluate", short_help="Measure a trained language model.")(stoppable(evaluate))
+app.command("generate", short_help="Write text with a trained language model.")(stoppable(generate))
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

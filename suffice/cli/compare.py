@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +11,9 @@ import typer
 from rich.console import Console
 
 from suffice.cli.again import again, given
-from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK
-from suffice.cli.stop import INTERRUPTED, WRONG, Stopped
-from suffice.errors import SufficeError, unknown
+from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK, TASKS
+from suffice.cli.stop import telling
+from suffice.errors import unknown
 
 if TYPE_CHECKING:
     from suffice.measure import Results
@@ -24,9 +22,7 @@ REPORT_WIDTH = 100  # columns of a report that goes to a file or a pipe
 
 
 def compare(
-    task: Annotated[
-        str | None, typer.Option(help=f"Data set: digits, mnist or imdb; {TASK} by default.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help=f"Data set: {TASKS}; {TASK} by default.")] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Recipe by name instead of the task's own.")
     ] = None,
@@ -69,7 +65,7 @@ def compare(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Train mechanisms side by side on real data and say which cheaper one suffices.
+    """Train mechanisms side by side on one task and say which cheaper one suffices.
 
     Every mechanism is trained with every number of heads from every seed, on the same data in the
     same order. The verdict is a test of non-inferiority over paired seeds.
@@ -99,7 +95,7 @@ def compare(
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe.name))))
         first(group, lambda: plan.claim(folder, resume=resume))
-        with _telling(again(folder)):
+        with telling(again(folder)):
             results = run(
                 plan,
                 folder,
@@ -110,18 +106,6 @@ def compare(
             )
             if group.is_main:
                 _report(results, folder, cost, as_json=as_json)
-
-
-@contextlib.contextmanager
-def _telling(command: str) -> Iterator[None]:
-    """Say how to go on when the block is interrupted or fails: its folder keeps what was done."""
-    kept = f"What was done is kept. Go on with:\n  {command}"
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        raise Stopped(f"\ninterrupted. {kept}", code=INTERRUPTED) from interrupt
-    except SufficeError as error:
-        raise Stopped(f"error: {error}\n{kept}", code=WRONG) from error
 
 
 def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 RUNS = Path("runs")
 TASK = "digits"
+TASKS = "digits, mnist or imdb, which are real, or mqar, induction or passkey, which are drawn"
 MECHANISMS = "standard,optimised,efficient,super_attention"
 BASELINE = "standard"
 SEEDS = 5

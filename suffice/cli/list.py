@@ -35,7 +35,8 @@ def list_mechanisms() -> None:
     write(
         console,
         f"Per layer at d_model {D_MODEL}, {HEADS} heads, {LENGTH} tokens; x: times what standard "
-        "needs; state: numbers kept when streaming, per past token unless fixed.",
+        "needs; state: numbers kept when streaming, per past token unless fixed (`suffice show` "
+        "counts both).",
     )
 
 
@@ -62,7 +63,9 @@ def _line(name: str) -> _Line:
         axes=axes(spec),
         parameters=(f"{cost.parameters:,}", f"{cost.parameters / base.parameters:.2f}x"),
         flops=(f"{cost.flops / 1e6:.1f}M", f"{cost.flops / base.flops:.2f}x"),
-        state=state(cost),
+        state=f"{cost.state_numbers:,} + fixed"
+        if cost.state_numbers and cost.state_fixed
+        else state(cost),
         about=describe(PRESETS[name]),
     )
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 EVERY, SPARSE = "Every pair", "Some pairs: sparse patterns"
 MIXED, FEATURES = "Mixed along the sequence first", "No pairs: kernels of features"
-GROUPS = (EVERY, MIXED, SPARSE, FEATURES)
+SEGMENTS = "Segments, and a memory of those before"
+GROUPS = (EVERY, MIXED, SPARSE, FEATURES, SEGMENTS)
 
 
 def sized(
@@ -69,6 +70,8 @@ def axes(spec: AttentionSpec) -> str:
         parts.append(type(spec.mixing).__name__)
     if type(spec.kernel).__name__ != "Softmax":
         parts.append(type(spec.kernel).__name__)
+    if spec.past.reads:
+        parts.append(type(spec.past).__name__)
     if spec.position.absolute:
         parts.append(type(spec.position).__name__)
     return ", ".join(parts) or "Standard"
@@ -76,6 +79,8 @@ def axes(spec: AttentionSpec) -> str:
 
 def group(spec: AttentionSpec) -> str:
     """Return which of the groups a mechanism belongs to."""
+    if spec.past.reads:
+        return SEGMENTS
     if not spec.kernel.weighs_pairs:
         return FEATURES
     if spec.mixing.mixes:

@@ -35,17 +35,33 @@ def settings(mechanism: str, given: list[str]) -> dict[str, Any]:
         >>> settings("longformer", ["window=16", "bias=false"])
         {'window': 16, 'bias': False}
     """
+    found = written(given, OWN)
+    for words in given:
+        name = words.partition("=")[0]
+        _check(mechanism, words, name, found[name])
+    return found
+
+
+def written(given: list[str], own: dict[str, str]) -> dict[str, Any]:
+    """Return the values of words such as "window=16".
+
+    Args:
+        given: NAME=VALUE; a value is JSON or a word.
+        own: names that have an option of their own, and that option.
+
+    Raises:
+        ConfigError: for words of another form, a name given twice, or one of `own`.
+    """
     found: dict[str, Any] = {}
     for words in given:
-        name, equals, written = words.partition("=")
-        if not (name and equals and written):
+        name, equals, value = words.partition("=")
+        if not (name and equals and value):
             raise ConfigError(f"--set {words}: write NAME=VALUE, such as window=16.")
-        if name in OWN:
-            raise ConfigError(f"--set {words}: give {OWN[name]} instead.")
+        if name in own:
+            raise ConfigError(f"--set {words}: give {own[name]} instead.")
         if name in found:
             raise ConfigError(f"--set {words}: {name} is set twice; give it once.")
-        found[name] = _value(written)
-        _check(mechanism, words, name, found[name])
+        found[name] = _value(value)
     return found
 
 

@@ -117,6 +117,7 @@ def _fields(spec: AttentionSpec) -> dict[str, str]:
         "pattern": expression(spec.pattern),
         "projections": spec.projections,
         "mixing": spec.mixing,
+        "past": spec.past,
         "kernel": spec.kernel,
         "position": spec.position,
         "d_model": spec.d_model,

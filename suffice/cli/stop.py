@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from torch.distributed import is_torchelastic_launched
+
+from suffice.errors import SufficeError
 
 C = TypeVar("C", bound=Callable[..., None])
 
@@ -39,6 +42,18 @@ def stoppable(command: C) -> C:
             raise Stopped("interrupted.", code=INTERRUPTED) from None
 
     return wrapped
+
+
+@contextlib.contextmanager
+def telling(command: str) -> Iterator[None]:
+    """Say how to go on when the block is interrupted or fails: its folder keeps what was done."""
+    kept = f"What was done is kept. Go on with:\n  {command}"
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Stopped(f"\ninterrupted. {kept}", code=INTERRUPTED) from interrupt
+    except SufficeError as error:
+        raise Stopped(f"error: {error}\n{kept}", code=WRONG) from error
 
 
 def is_first() -> bool:

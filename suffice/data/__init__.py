@@ -1,4 +1,4 @@
-"""Data sets: the three tasks that mechanisms are compared on."""
+"""Data sets: the tasks that mechanisms are compared on, real ones and drawn ones."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from suffice.data import digits, imdb, mnist
-from suffice.data.dataset import Dataset, Split
+from suffice.data import digits, imdb, induction, mnist, mqar, passkey
+from suffice.data.dataset import NOT_ASKED, Dataset, Split
 from suffice.errors import unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["TASKS", "Dataset", "Split", "load"]
+__all__ = ["NOT_ASKED", "TASKS", "Dataset", "Split", "load"]
 
 TASKS: dict[str, Callable[..., Dataset]] = {
     "digits": digits.digits,
     "imdb": imdb.imdb,
+    "induction": induction.induction,
     "mnist": mnist.mnist,
+    "mqar": mqar.mqar,
+    "passkey": passkey.passkey,
 }
 
 

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
 
+NOT_ASKED = -100
+"""The label of a token where nothing is asked, which `cross_entropy` passes over."""
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -19,13 +22,15 @@ class Split:
 
     Args:
         inputs: images uint8 or float32 [N, C, H, W], or tokens int64 [N, T].
-        labels: int64 [N].
+        labels: int64 [N], one answer for each row; or, tokens only, int64 [N, T], an answer at
+            each token that is asked and NOT_ASKED at the others.
         valid: tokens only, bool [N, T], True at a real token; None when every token is real.
 
     Raises:
         ShapeError: if the three do not have the same rows, or inputs are neither shape.
         MaskError: if valid is not boolean.
         ConfigError: if labels are not int64.
+        DataError: if a row of tokens asks nothing, or asks at padding.
     """
 
     inputs: Tensor
@@ -36,13 +41,18 @@ class Split:
         shape = tuple(self.inputs.shape)
         if len(shape) not in (2, 4):
             raise ShapeError(f"inputs have shape {shape}; give [N, C, H, W] or [N, T].")
-        if tuple(self.labels.shape) != shape[:1]:
+        legal = [shape[:1], shape] if len(shape) == 2 else [shape[:1]]
+        if tuple(self.labels.shape) not in legal:
             raise ShapeError(
                 f"labels have shape {tuple(self.labels.shape)} for {shape[0]} rows of inputs; "
-                "give one label for each row, [N]."
+                "give one label for each row, [N], or for tokens one for each token, [N, T]."
             )
         if self.labels.dtype != torch.int64:
             raise ConfigError(f"labels are {self.labels.dtype}; give torch.int64.")
+        self._check_valid(shape)
+        self._check_asked()
+
+    def _check_valid(self, shape: tuple[int, ...]) -> None:
         if self.valid is None:
             return
         if len(shape) != 2 or self.valid.shape != self.inputs.shape:
@@ -52,6 +62,28 @@ class Split:
             )
         if self.valid.dtype != torch.bool:
             raise MaskError(f"valid is {self.valid.dtype}; give torch.bool, True at a real token.")
+
+    def _check_asked(self) -> None:
+        if self.labels.dim() == 1:
+            return
+        asked = self.labels != NOT_ASKED
+        if not (each := asked.any(dim=1)).all():
+            raise DataError(
+                f"row {int(each.long().argmin())} asks nothing: all its labels are {NOT_ASKED}; "
+                "ask at one token at least, or leave the row out."
+            )
+        if self.valid is not None and (lost := asked & ~self.valid).any():
+            row, token = lost.nonzero()[0].tolist()
+            raise DataError(
+                f"row {row} asks at token {token}, which is padding; put {NOT_ASKED} there."
+            )
+
+    @property
+    def answers(self) -> Tensor:
+        """How many answers each row asks for, int64 [N]."""
+        if self.labels.dim() == 1:
+            return torch.ones_like(self.labels)
+        return (self.labels != NOT_ASKED).sum(dim=1)
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -73,15 +105,17 @@ class Dataset:
         train: the rows to learn from.
         validation: the rows to choose weights by; none of them is in train.
         test: the rows to report on.
-        num_classes: labels are 0 .. num_classes - 1.
+        num_classes: labels are 0 .. num_classes - 1, or NOT_ASKED.
         mean: mean of the training images, in units of the inputs; unused by tokens.
         std: standard deviation of the training images, in the same units; unused by tokens.
         vocabulary: the word of each token id, for tasks of words.
+        chance: accuracy of a guess that has not found the answer, a fraction; None where no such
+            figure is known.
 
     Raises:
         ShapeError: if the inputs of the splits differ in shape beyond their rows.
         DataError: if a label is outside 0 .. num_classes - 1.
-        ConfigError: if std is not positive.
+        ConfigError: if std is not positive, or chance is no accuracy.
     """
 
     name: str
@@ -94,6 +128,7 @@ class Dataset:
     mean: float = 0.0
     std: float = 1.0
     vocabulary: tuple[str, ...] | None = None
+    chance: float | None = None
 
     def __post_init__(self) -> None:
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
@@ -102,6 +137,8 @@ class Dataset:
             raise ShapeError(f"{self.name}: the splits' rows differ in shape: {shapes}.")
         for name, split in splits.items():
             outside = (split.labels < 0) | (split.labels >= self.num_classes)
+            if split.labels.dim() == 2:
+                outside &= split.labels != NOT_ASKED
             if outside.any():
                 raise DataError(
                     f"{self.name}: {name} holds label {split.labels[outside][0].item()}; "
@@ -109,6 +146,8 @@ class Dataset:
                 )
         if not self.std > 0.0:  # so that NaN is refused too
             raise ConfigError(f"{self.name}: std={self.std}; give a positive number.")
+        if self.chance is not None and not 0.0 <= self.chance <= 1.0:
+            raise ConfigError(f"{self.name}: chance={self.chance}; give a fraction from 0 to 1.")
 
     def prepare(self, inputs: Tensor) -> Tensor:
         """Return what a model is given.

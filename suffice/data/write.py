@@ -11,10 +11,16 @@ from suffice.files import replacing
 
 
 @contextlib.contextmanager
-def atomically(path: Path) -> Iterator[Path]:
+def atomically(
+    path: Path, *, advice: str = "set XDG_CACHE_HOME to another folder"
+) -> Iterator[Path]:
     """Give a temporary name to write to; move it to `path` when the block ends well.
 
     An error in the block leaves `path` as it was and removes the temporary file.
+
+    Args:
+        path: the file; its folder is made where it is absent.
+        advice: what else a user can do when it cannot be written.
 
     Raises:
         DataError: if the file or its folder cannot be written.
@@ -25,6 +31,6 @@ def atomically(path: Path) -> Iterator[Path]:
             yield temporary
     except OSError as error:
         raise DataError(
-            f"cannot write {path} ({error.strerror}); make room or the folder writable, or set "
-            "XDG_CACHE_HOME to another folder."
+            f"cannot write {path} ({error.strerror}); make room or the folder writable, or "
+            f"{advice}."
         ) from error

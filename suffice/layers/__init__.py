@@ -2,17 +2,23 @@
 
 from suffice.layers.attention import Attention
 from suffice.layers.block import Block
+from suffice.layers.cross_block import CrossBlock
 from suffice.layers.dropout import Dropout
 from suffice.layers.from_torch import from_torch
 from suffice.layers.mlp import MLP
 from suffice.layers.resize import extend, interpolate
+from suffice.layers.rms_norm import RMSNorm
 from suffice.layers.sinusoidal import sinusoidal
+from suffice.layers.swiglu import SwiGLU
 
 __all__ = [
     "MLP",
     "Attention",
     "Block",
+    "CrossBlock",
     "Dropout",
+    "RMSNorm",
+    "SwiGLU",
     "extend",
     "from_torch",
     "interpolate",

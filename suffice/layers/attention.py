@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from suffice.layers.arguments import check_inputs, check_restrictions
+from suffice.layers.arguments import check_stream
 from suffice.layers.dropout import Dropout
-from suffice.layers.place import positions, runs
+from suffice.layers.given import PLAIN, given
+from suffice.layers.next import Next
+from suffice.layers.recall import Raw, recall
+from suffice.layers.state import LayerState, Seen
+from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
 from suffice.ops import poison, reference
-from suffice.ops.attend import restriction
 from suffice.ops.choose import choose, explain
 from suffice.ops.linear import Linear, fast
 from suffice.ops.op import Op, Parts
@@ -20,7 +24,7 @@ from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.spec import AttentionSpec
 
-PLAIN, ALL_REAL = Where(), Rows()
+EVERYTHING = Dynamic()
 
 
 class Attention(nn.Module):
@@ -66,6 +70,9 @@ class Attention(nn.Module):
         self.mixing = spec.mixing.build(
             num_kv_heads=spec.kv_heads, causal=spec.pattern.causal, device=device, dtype=dtype
         )
+        self.past = spec.past.build(
+            num_heads=spec.num_heads, num_kv_heads=spec.kv_heads, device=device, dtype=dtype
+        )
         self.dropout = Dropout(spec.dropout)
         self.num_heads, self.num_kv_heads = spec.num_heads, spec.kv_heads
         self.head_dim = spec.head_width
@@ -82,6 +89,7 @@ class Attention(nn.Module):
         segments: Tensor | None = None,
         memory_segments: Tensor | None = None,
         mask: Tensor | None = None,
+        state: LayerState | None = None,
     ) -> Tensor:
         """Return the attended x.
 
@@ -94,25 +102,92 @@ class Attention(nn.Module):
                 counts positions from the others. With memory, documents of the queries.
             memory_segments: int [B, S], documents of the memory; a query sees its own number.
             mask: bool [B or 1, H or 1, T, S], True = may attend; no mixing can honour one.
+            state: what `self.state` made: x goes on where the last call with it ended, and the
+                state is moved on. valid [B, T] speaks of x.
 
         Raises:
             ShapeError: if shapes do not fit.
             MaskError: if valid or mask is not boolean.
             ConfigError: if the spec cannot honour an argument.
         """
-        x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
-        q, k, v = self._read(x, source, rows)
+        if state is not None:
+            return self._go_on(x, state, memory, valid, segments, mask)
+        x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
+        q, k, v, raw = self._read(x, source, rows)
         if where is not PLAIN:
             k, v = where.clean(k, v)
-        problem, op = self._plan(
-            x.shape[1],
-            k.shape[2],
-            where,
-            self.training and self.spec.dropout > 0.0,
-            q.device.type,
-        )
-        out = where.silent(poison.run(op, q, k, v, where, problem, self._parts()))
+        dropping = self.training and self.spec.dropout > 0.0
+        problem, op = self._plan(x.shape[1], k.shape[2], where, dropping, q.device.type)
+        out = poison.run(op, q, k, v, where, problem, self._parts())
+        out = where.silent(recall(self.past, raw, out, rows))
         return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def state(self, memory: Memory = EVERYTHING) -> LayerState:
+        """Return an empty state to stream with.
+
+        Args:
+            memory: what is kept of the past.
+
+        Raises:
+            ConfigError: if the layer cannot stream, or not with this memory.
+
+        Example:
+            >>> from suffice.patterns import Causal
+            >>> layer = Attention(AttentionSpec(d_model=8, num_heads=2, pattern=Causal()))
+            >>> x, state = torch.randn(1, 5, 8), layer.state()
+            >>> parts = [layer(x[:, a:b], state=state) for a, b in ((0, 3), (3, 5))]
+            >>> bool((torch.cat(parts, dim=1) - layer(x)).abs().max() < 1e-5)
+            True
+        """
+        return LayerState(self.spec, memory)
+
+    def _go_on(
+        self,
+        x: Tensor,
+        state: LayerState,
+        memory: Tensor | None,
+        valid: Tensor | None,
+        segments: Tensor | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """Return the attended x, which goes on where the state ends."""
+        check_stream(self.spec, state.spec, x, memory, valid, segments, mask)
+        new = state.begin(x.shape[0], x.shape[1], valid, x.device)
+        if valid is not None:
+            x = x.masked_fill(~valid[..., None], 0.0)
+        q, k, v, raw = self._turned(x, x, new.rows.positions, new)
+        if self.features is None:
+            seen = state.add(self.mixing, k, v, new)
+            k, v = (seen.k, seen.v) if seen.where is PLAIN else seen.where.clean(seen.k, seen.v)
+            problem, op = self._plan_seen(x.shape[1], seen, state, new)
+            out = poison.run(op, q, k, v, seen.where, problem, self._parts())
+            if self.past is not None:
+                out = state.recalled.recall(self.past, raw, out, valid)
+        else:
+            problem = self._problem(x.shape[1], x.shape[1], PLAIN, False, x.device.type, False)
+            out = state.sum_up(self.mixing, q, k, v, new, problem, self.features)
+        if valid is not None:
+            out = Where(q_valid=valid).silent(out)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def _plan_seen(
+        self, queries: int, seen: Seen, state: LayerState, new: Next
+    ) -> tuple[Problem, Op]:
+        """Return the problem of a streamed call and its op, decided once for equal layers."""
+        keys, where = seen.k.shape[2], seen.where
+
+        def plan() -> tuple[Problem, Op]:
+            given = (where, seen.pairwise, new.device.type, False)
+            problem = replace(self._problem(queries, keys, *given), pattern=state.pattern)
+            return problem, choose(problem, self.impl)
+
+        return new.once((state.kind, self.impl, keys, where is PLAIN, seen.pairwise), plan)
+
+    def _problem(
+        self, queries: int, keys: int, where: Where, pairwise: bool, device: str, dropping: bool
+    ) -> Problem:
+        given = {"pairwise": pairwise, "device": device, "dropping": dropping}
+        return Problem.of(self.spec, queries, keys, plain=where.plain, **given)
 
     def weights(
         self,
@@ -129,8 +204,8 @@ class Attention(nn.Module):
         Rows sum to 1, or to exactly 0 for a query that may see no key. With a mixing the kernel
         reads mixed values: the effective map is these weights times W_A.
         """
-        x, source, where, rows = self._inputs(x, memory, valid, segments, memory_segments, mask)
-        q, k, _ = self._read(x, source, rows)
+        x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
+        q, k, _, _ = self._read(x, source, rows)
         problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type)
         weights = reference.weights_of_rows(q, k, where, problem, self._parts())
         return where.silent(weights).to(q.dtype)
@@ -155,14 +230,8 @@ class Attention(nn.Module):
         """
         keys = length if memory_length is None else memory_length
         dropping = self.training and self.spec.dropout > 0.0
-        problem = Problem.of(
-            self.spec,
-            length,
-            self.spec.mixing.reads(keys),
-            plain=plain,
-            dropping=dropping,
-            device=device,
-        )
+        given = {"plain": plain, "dropping": dropping, "device": device}
+        problem = Problem.of(self.spec, length, self.spec.mixing.reads(keys), **given)
         widths = self.spec.widths
         plain_floats = self.q_proj.weight.dtype is torch.float32 and device == "cpu"
         large = fast(batch * length, widths.d_model, widths.q, learning=self.training)
@@ -172,7 +241,7 @@ class Attention(nn.Module):
     def extra_repr(self) -> str:
         """Show the composition in the printed module."""
         s = self.spec
-        axes = (s.pattern, s.projections, s.mixing, s.kernel, s.position)
+        axes = (s.pattern, s.projections, s.mixing, s.kernel, s.position, s.past)
         sizes = f"d_model={s.d_model}, num_heads={s.num_heads}, num_kv_heads={s.kv_heads}"
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
@@ -185,15 +254,7 @@ class Attention(nn.Module):
         compiling = torch.compiler.is_compiling()
         if not compiling and key in self._plans:
             return self._plans[key]
-        problem = Problem.of(
-            self.spec,
-            queries,
-            keys,
-            plain=plain,
-            pairwise=pairwise,
-            dropping=dropping,
-            device=device,
-        )
+        problem = self._problem(queries, keys, where, pairwise, device, dropping)
         plan = problem, choose(problem, self.impl)
         if not compiling:
             self._plans[key] = plan
@@ -202,68 +263,35 @@ class Attention(nn.Module):
     def _parts(self) -> Parts:
         return Parts(self.dropout, self.features)
 
-    def _read(self, x: Tensor, source: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    def _read(self, x: Tensor, source: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Raw]:
         """Return q [B, H, T, D], k [B, G, R, D] and v [B, G, R, E] as the kernel reads them."""
+        at = rows.positions
+        if at is None:
+            at = torch.arange(source.shape[1], device=source.device)
+        q, k, v, raw = self._turned(x, source, at)
+        return q, *self.mixing(k, v, rows), raw
+
+    def _turned(
+        self, x: Tensor, source: Tensor, at: Tensor, new: Next | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Raw]:
+        """Return q, k, v at positions [S] or [B, S], before any mixing, and before any turn."""
         q = self._heads(self.q_proj(x), self.num_heads)
         k = self._heads(self.k_proj(source), self.num_kv_heads)
         v = self._heads(self.v_proj(source), self.num_kv_heads)
-        q, k = self._rotate(q, k, rows)
-        return q, *self.mixing(k, v, rows)
+        raw = Raw(q, k, v)
+        if self.rotates:
+            find = partial(self.spec.position.turns, at, self.head_dim, q.dtype)
+            key = (self.spec.position, self.head_dim, q.dtype)
+            q, k = self._turn(q, k, find() if new is None else new.once(key, find))
+        return q, k, v, raw
+
+    def _turn(self, q: Tensor, k: Tensor, turns: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return q and k turned; of one position both at once, as calls are what costs there."""
+        turn, heads = self.spec.position.turn, (self.num_heads, self.num_kv_heads)
+        if q.shape[2] == 1 == k.shape[2]:
+            return turn(torch.cat([q, k], dim=1), turns).split(heads, dim=1)
+        return turn(q, turns), turn(k, turns)
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """Split [B, T, W] into [B, heads, T, D]; a view."""
         return x.view(x.shape[0], x.shape[1], heads, self.head_dim).transpose(1, 2)
-
-    def _rotate(self, q: Tensor, k: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        if not self.rotates:
-            return q, k
-        at = rows.positions
-        if at is None:
-            at = torch.arange(k.shape[2], device=k.device)
-        return self.spec.position.rotate(q, at), self.spec.position.rotate(k, at)
-
-    def _inputs(
-        self,
-        x: Tensor,
-        memory: Tensor | None,
-        valid: Tensor | None,
-        segments: Tensor | None,
-        memory_segments: Tensor | None,
-        mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Where, Rows]:
-        """Check the arguments; return x, where keys and values come from, what restricts them."""
-        spec = self.spec
-        check_inputs(spec, x, memory)
-        check_restrictions(spec, memory, segments, memory_segments, mask)
-        source = x if memory is None else memory
-        if valid is None and segments is None and mask is None:
-            return x, source, PLAIN, ALL_REAL
-        own = memory is None
-        given = None if segments is None else (segments, segments if own else memory_segments)
-        where = restriction(
-            x.shape[0],
-            spec.num_heads,
-            x.shape[1],
-            source.shape[1],
-            valid=valid,
-            segments=given,
-            mask=mask,
-        )
-        if valid is not None:
-            source = source.masked_fill(~valid[..., None], 0.0)
-        rows = ALL_REAL
-        if valid is not None or where.k_segments is not None:
-            where, rows = self._place(where, own)
-        if not spec.mixing.keeps_keys:
-            where = Where(q_valid=where.q_valid)
-        return (source if own else x), source, where, rows
-
-    def _place(self, where: Where, own: bool) -> tuple[Where, Rows]:
-        """Give each token its position, and documents the numbers of their runs."""
-        at = positions(where.valid, where.k_segments)
-        documents = None if where.k_segments is None else runs(where.k_segments)
-        if own:
-            where = replace(where, q_positions=at, k_positions=at, q_valid=where.valid)
-        if own and documents is not None:
-            where = replace(where, q_segments=documents, k_segments=documents)
-        return where, Rows(valid=where.valid, positions=at, documents=documents)

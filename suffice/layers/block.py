@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from suffice.errors import unknown
 from suffice.layers.attention import Attention
 from suffice.layers.dropout import Dropout
+from suffice.layers.normalisation import normalisation as normaliser
 from suffice.spec import AttentionSpec
 
 NORMS = ("pre", "post")
@@ -20,14 +22,18 @@ class Block(nn.Module):
         mlp: the feed-forward map, d_model in and out.
         norm: "pre": x + f(norm(x)), as ViT and GPT; "post": norm(x + f(x)), as the first
             Transformer and the paper's text models.
-        eps: of the layer norms.
+        eps: of the norms.
         dropout: probability, after the attention.
+        normalisation: "layer" or "rms", see `RMSNorm`.
+        bias: whether layer norms have one; an RMS norm never has.
+        device: where the parameters live.
+        dtype: of the parameters.
 
     Shapes:
         x: [B, T, d_model] -> [B, T, d_model]
 
     Raises:
-        ConfigError: for an unknown norm.
+        ConfigError: for an unknown norm or normalisation.
     """
 
     def __init__(
@@ -38,21 +44,32 @@ class Block(nn.Module):
         norm: str = "pre",
         eps: float = 1e-6,
         dropout: float = 0.0,
+        normalisation: str = "layer",
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if norm not in NORMS:
             raise unknown("norm", norm, NORMS)
-        self.attention_norm = nn.LayerNorm(spec.d_model, eps=eps)
-        self.attention = Attention(spec)
+        sizes = {"eps": eps, "bias": bias, "device": device, "dtype": dtype}
+        self.attention_norm = normaliser(normalisation, spec.d_model, **sizes)
+        self.attention = Attention(spec, device=device, dtype=dtype)
         self.dropout = Dropout(dropout)
-        self.mlp_norm = nn.LayerNorm(spec.d_model, eps=eps)
+        self.mlp_norm = normaliser(normalisation, spec.d_model, **sizes)
         self.mlp = mlp
         self.norm = norm
 
-    def forward(self, x: Tensor, *, valid: Tensor | None = None) -> Tensor:
-        """Return the block's output; `valid` [B, T] marks real tokens, padding is never read."""
+    def forward(self, x: Tensor, **where: Tensor | None) -> Tensor:
+        """Return the block's output.
+
+        Args:
+            x: features.
+            **where: of the attention's call: `valid` [B, T] marks real tokens, `segments` [B, T]
+                numbers documents; see `Attention`. What a padded token holds is never read.
+        """
         if self.norm == "pre":
-            x = x + self.dropout(self.attention(self.attention_norm(x), valid=valid))
+            x = x + self.dropout(self.attention(self.attention_norm(x), **where))
             return x + self.mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + self.dropout(self.attention(x, valid=valid)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, **where)))
         return self.mlp_norm(x + self.mlp(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from suffice.errors import unknown
@@ -20,6 +21,9 @@ class MLP(nn.Module):
         activation: "gelu" or "relu".
         dropout: probability, after the activation and after the second map.
         inner_dropout: False to drop after the second map only.
+        bias: biases on the maps.
+        device: where the parameters live.
+        dtype: of the parameters.
 
     Shapes:
         x: [..., d_model] -> [..., d_model]
@@ -36,18 +40,22 @@ class MLP(nn.Module):
         activation: str = "gelu",
         dropout: float = 0.0,
         inner_dropout: bool = True,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
-        self.up = Linear(d_model, width)
+        self.up = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
         self.activation = ACTIVATIONS[activation]()
-        self.down = Linear(width, d_model)
+        self.down = Linear(width, d_model, bias=bias, device=device, dtype=dtype)
         self.inner_dropout = Dropout(dropout if inner_dropout else 0.0)
         self.dropout = Dropout(dropout)
         for linear in (self.up, self.down):
             nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+            if bias:
+                nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the map of each position."""

@@ -70,6 +70,8 @@ def compare(
             title=plan.recipe.title,
             margin=plan.margin,
             baseline=plan.baseline,
+            answers=int(dataset.test.answers.sum()) / len(dataset.test),
+            chance=dataset.chance,
             cells=tuple(cells),
             speeds=speeds,
             machine=machine_facts(),

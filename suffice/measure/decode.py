@@ -1,7 +1,8 @@
 """From plain JSON values to typed records and back, with nothing guessed.
 
-A record is a dataclass or a TypedDict. Every key must be there, no other key may be, and each
-value must have its declared type. Floats that JSON cannot write travel as "nan", "inf", "-inf".
+A record is a dataclass or a TypedDict. Every key must be there unless its field has a default, no
+other key may be, and each value must have its declared type. Floats that JSON cannot write travel
+as "nan", "inf", "-inf".
 """
 
 from __future__ import annotations
@@ -83,14 +84,20 @@ def _record(record: Any, given: object, where: str) -> Any:
             near = difflib.get_close_matches(str(key), list(hints), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise DataError(f"{where} has the unknown key {key!r}{hint} Legal: {', '.join(hints)}.")
-    missing = [key for key in hints if key not in items]
+    missing = [key for key in hints if key not in items and not _has_default(record, key)]
     if missing:
         raise DataError(f"{where} lacks {', '.join(missing)}; it must hold {', '.join(hints)}.")
-    values = {key: _value(hint, items[key], f"{where}: {key}") for key, hint in hints.items()}
+    values = {key: _value(hints[key], item, f"{where}: {key}") for key, item in items.items()}
     try:
         return record(**values)
     except ConfigError as error:
         raise DataError(f"{where} holds a value that is not legal: {error}") from error
+
+
+def _has_default(record: Any, key: str) -> bool:
+    """Say whether a dataclass knows what stands in for an absent key."""
+    fields = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
+    return any(f.name == key and f.default is not dataclasses.MISSING for f in fields)
 
 
 def _float(given: object, where: str) -> float:

@@ -136,10 +136,12 @@ class Results:
         command: the command that was given.
         started: when, in ISO 8601.
         seconds: how long it all took.
+        answers: asked for in a row of the test split, mean; 1 where a row is one answer.
+        chance: accuracy of a guess that has not found the answer, None where it is not known.
 
     Raises:
-        ConfigError: if the margin is not a fraction from 0 to below 1, or a cell or a speed
-            is there twice.
+        ConfigError: if the margin is not a fraction from 0 to below 1, chance is no accuracy, a
+            row asks for less than one answer, or a cell or a speed is there twice.
     """
 
     task: str
@@ -155,9 +157,15 @@ class Results:
     command: str
     started: str
     seconds: float
+    answers: float = 1.0
+    chance: float | None = None
 
     def __post_init__(self) -> None:
         check_margin(self.margin)
+        if not self.answers >= 1.0:  # so that NaN is refused too
+            raise ConfigError(f"answers={self.answers} of a row must be at least 1.")
+        if self.chance is not None and not 0.0 <= self.chance <= 1.0:
+            raise ConfigError(f"chance={self.chance} is no accuracy; give a fraction from 0 to 1.")
         refuse_twice("cell", (cell.key for cell in self.cells))
         refuse_twice("speed", (speed.key for speed in self.speeds))
 

@@ -92,6 +92,7 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
             f"{len(verdict.comparisons)} compared; better and worse are corrected "
             f"(Holm, alpha {ALPHA})."
         )
+    found += _note_answers(results)
     found.append(
         f"The seeds vary weights and data order on {results.task}; other data, sizes, training "
         "lengths and hyperparameters were not tried."
@@ -200,6 +201,20 @@ def _open_cheaper(verdict: Verdict) -> list[Comparison]:
         and c is not verdict.winner
         and (verdict.outcome != "suffices" or c.cost.order < verdict.winner.cost.order)
     ]
+
+
+def _note_answers(results: Results) -> list[str]:
+    """Say what an accuracy counts, where that is not rows, and what a guess would have."""
+    found = []
+    if results.answers != 1.0:
+        found.append(
+            f"A row asks for {results.answers:.3g} answers; accuracies and losses are over answers."
+        )
+    if results.chance is not None:
+        found.append(
+            f"A guess that has not found the answer has an accuracy of {results.chance:.1%}."
+        )
+    return found
 
 
 def _note_claim(verdict: Verdict, winner: Comparison) -> str:

@@ -57,6 +57,8 @@ class Alignment(Mixing):
             raise ConfigError(f"Alignment(length={self.length!r}): give the longest input, >= 1.")
         check_start("Alignment", self.init, SQUARE)
 
+    history = None
+
     @property
     def max_length(self) -> int:  # type: ignore[override]
         """The side of W_A, in tokens."""
@@ -127,14 +129,27 @@ class AlignmentMap(ValueMap):
         """Return the lower triangle in a causal layer."""
         return weight.tril() if self.causal else weight
 
-    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        """Return W_A x; in packed rows each document reads W_A from its first row."""
-        keys, length = x.shape[2], self.weight.shape[-1]
+    def entries(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return W_A[q, k]."""
+        return self.weight[:, q, k.clamp(min=0)].transpose(0, 1) * (k <= q)[:, None]
+
+    def offsets(self, q: Tensor) -> Tensor:
+        """Return b of positions."""
+        return self.bias[:, q].transpose(0, 1)[..., None]
+
+    def check(self, keys: int) -> None:
+        """Refuse more positions than W_A has rows."""
+        length = self.weight.shape[-1]
         if keys > length:
             raise ShapeError(
                 f"{keys} keys are more than the {length} this Alignment was built for; give at "
                 f"most {length}, or extend the layer: suffice.extend(layer, {keys})."
             )
+
+    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        """Return W_A x; in packed rows each document reads W_A from its first row."""
+        keys = x.shape[2]
+        self.check(keys)
         if rows.documents is None:
             return torch.matmul(weight[:, :keys, :keys], x)
         at = rows.positions

@@ -70,6 +70,11 @@ class BandedAlignment(Mixing):
         check_start("BandedAlignment", self.init, BAND)
 
     @property
+    def history(self) -> int:  # type: ignore[override]
+        """The width, less the value's own position."""
+        return self.width - 1
+
+    @property
     def max_length(self) -> int:  # type: ignore[override]
         """The rows of W_A, in tokens."""
         return self.length
@@ -136,14 +141,29 @@ class BandedMap(ValueMap):
         )
         start_band(self.weight, alignment.init, self.back)
 
-    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
-        """Return W_A x; a document of a packed row starts at row 0."""
-        keys, length = x.shape[2], self.weight.shape[1]
+    def entries(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return W_A[q, k]: row q, the column of the distance."""
+        column = k - q + self.back
+        inside = (column >= 0) & (k <= q) & (k >= 0)
+        return self.weight[:, q, column.clamp(0, self.back)].transpose(0, 1) * inside[:, None]
+
+    def offsets(self, q: Tensor) -> Tensor:
+        """Return b of positions."""
+        return self.bias[:, q].transpose(0, 1)[..., None]
+
+    def check(self, keys: int) -> None:
+        """Refuse more positions than W_A has rows."""
+        length = self.weight.shape[1]
         if keys > length:
             raise ShapeError(
                 f"{keys} keys are more than the {length} this BandedAlignment was built for; give "
                 f"at most {length}, or extend the layer: suffice.extend(layer, {keys})."
             )
+
+    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+        """Return W_A x; a document of a packed row starts at row 0."""
+        keys = x.shape[2]
+        self.check(keys)
         if rows.documents is None:
             return band.product(weight[None, :, :keys], x, self.back)
         own = weight[:, rows.positions].transpose(0, 1)  # [B, maps, S, offsets]

@@ -25,6 +25,9 @@ class Mixing(Axis, ABC, family="mixing"):
     max_length: int | None = None
     """The longest key sequence, in tokens; None = any."""
 
+    history: int | None = 0
+    """Values before a position that a causal layer still reads there; None = all of them."""
+
     @abstractmethod
     def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
         """Count the learned numbers of a layer, causal or not."""

@@ -61,6 +61,11 @@ class BlockAlignment(Mixing):
             )
         check_start("BlockAlignment", self.init, SQUARE)
 
+    @property
+    def history(self) -> int:  # type: ignore[override]
+        """At most the rest of a block."""
+        return self.size - 1
+
     def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:  # noqa: ARG002
         """Count M and b."""
         maps = num_kv_heads if self.per_head else 1
@@ -125,6 +130,16 @@ class BlockMap(ValueMap):
     def used(self, weight: Tensor) -> Tensor:
         """Return the lower triangle in a causal layer."""
         return weight.tril() if self.causal else weight
+
+    def entries(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return M[q mod size, k mod size] within a block."""
+        size = self.weight.shape[-1]
+        inside = (k // size == q // size) & (k <= q)
+        return self.weight[:, q % size, k % size].transpose(0, 1) * inside[:, None]
+
+    def offsets(self, q: Tensor) -> Tensor:
+        """Return b of positions."""
+        return self.bias[:, q % self.weight.shape[-1]].transpose(0, 1)[..., None]
 
     def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """Return W_A x."""

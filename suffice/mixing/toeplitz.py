@@ -63,6 +63,11 @@ class ToeplitzAlignment(Mixing):
             )
         check_start("ToeplitzAlignment", self.init, BAND)
 
+    @property
+    def history(self) -> int:  # type: ignore[override]
+        """The width, less the value's own position."""
+        return self.width - 1
+
     def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
         """Count the filter and b."""
         maps = num_kv_heads if self.per_head else 1
@@ -119,6 +124,16 @@ class ToeplitzMap(ValueMap):
             dtype=dtype,
         )
         start_band(self.weight, alignment.init, self.back)
+
+    def entries(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return c[q - k]."""
+        column = k - q + self.back
+        inside = (column >= 0) & (k <= q) & (k >= 0)
+        return self.weight[:, column.clamp(0, self.back)].transpose(0, 1) * inside[:, None]
+
+    def offsets(self, q: Tensor) -> Tensor:  # noqa: ARG002 - the same everywhere
+        """Return b."""
+        return self.bias[:, None, None]
 
     def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """Return W_A x."""

@@ -63,6 +63,35 @@ class ValueMap(nn.Module, ABC):
     def offset(self, keys: int, rows: Rows) -> Tensor:
         """Return b of S keys, broadcasting to [B, maps, S, F]."""
 
+    @abstractmethod
+    def entries(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return W[q, k] of positions that broadcast to [B, T, S]: [B, maps, T, S], causal."""
+
+    @abstractmethod
+    def offsets(self, q: Tensor) -> Tensor:
+        """Return b of positions [B, T]: broadcasts to [B, maps, T, 1]."""
+
+    def continued(self, past: Tensor, v: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Return V' [B, G, T, E] of new positions of a causal layer, as `forward` would give them.
+
+        Args:
+            past: [B, G, P, E], the values before them that W reads, 0 at padding.
+            v: [B, G, T, E], theirs, 0 at padding.
+            q: int [B or 1, T], the positions of v.
+            k: int [B or 1, P + T], those of past and v.
+        """
+        if q.numel():
+            self.check(int(q.max()) + 1)
+        weight = self.entries(q[:, :, None], k[:, None, :])
+        x = torch.cat([past, v], dim=2)
+        mixed = torch.matmul(weight.to(x.dtype), x)
+        if self.bias is None:
+            return mixed
+        return mixed + self.offsets(q).to(mixed.dtype)
+
+    def check(self, keys: int) -> None:
+        """Refuse more positions than W has; a form for any length refuses none."""
+
     def forward(self, k: Tensor, v: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return k and V' = W V + b; padded values are read as zero, V' at padding is unused."""
         batch, groups, keys, width = v.shape

@@ -36,6 +36,17 @@ def check_shares(config: object, *names: str) -> None:
         raise ConfigError(f"{', '.join(wrong)}: give at least 0 and below 1.")
 
 
+def check_positive(config: object, *names: str) -> None:
+    """Refuse numbers that are not above 0.
+
+    Raises:
+        ConfigError: with every one that is not legal.
+    """
+    wrong = [f"{n}={getattr(config, n)!r}" for n in names if not getattr(config, n) > 0.0]
+    if wrong:
+        raise ConfigError(f"{', '.join(wrong)}: give a number above 0, such as 1e-5.")
+
+
 def check_name(config: object, name: str, legal: Iterable[str]) -> None:
     """Refuse a name that is not in a table.
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from suffice.kernels import FeatureMap
 from suffice.kernels.chunks import CHUNK
+from suffice.ops import running
 from suffice.ops.looked import looked_into
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
@@ -40,6 +41,39 @@ def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, part
         data = Data(where.valid, where.k_segments)
         out = _run(q[:, :, early:], k, v, data, problem, parts.features, causal=causal)
         return F.pad(out, (0, 0, early, 0)) if early else out
+
+
+def stream(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid: Tensor | None,
+    problem: Problem,
+    features: FeatureMap,
+    before: running.State | None,
+) -> tuple[Tensor, running.State | None]:
+    """Return the outputs of new positions that see themselves and all before, and the state after.
+
+    Args:
+        q: [B, H, T, D].
+        k: [B, G, T, D].
+        v: [B, G, T, E].
+        valid: bool [B, T], False = padding, which leaves the state as it is; None = all are real.
+        problem: of the layer.
+        features: phi.
+        before: the state before them; None = nothing was read.
+    """
+    with torch.autocast(q.device.type, enabled=False):
+        _, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
+        steps = _steps(q.shape[2], q.shape[2], positions, causal=True)
+        plan = Plan(q.shape[0], steps, Data(valid, None), v.shape[3], features)
+        state, outs = before, []
+        for step in steps:
+            stretch = plan.stretch(step, slice(None), q, k, v)
+            cut = plan.cut(step, stretch, k.shape[1])
+            found, state = plan.run(step._replace(last=False), stretch, state, cut)
+            outs.append(cut.together(found[0]))
+        return torch.cat(outs, dim=2).to(q.dtype), state
 
 
 def refuses(problem: Problem) -> list[str]:

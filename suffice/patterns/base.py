@@ -59,6 +59,12 @@ class Pattern(Axis, ABC, family="pattern"):
     spacing: int = 1
     """Allowed pairs lie only at distances that are multiples of it."""
 
+    relative: bool = False
+    """True if only the distance between query and key matters, not where they stand."""
+
+    reach: int | None = None
+    """Positions from a query back to the furthest key it may see, both included; None = any."""
+
     @abstractmethod
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True where the query position may see the key position; the shapes broadcast.

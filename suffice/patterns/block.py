@@ -51,6 +51,11 @@ class Block(Pattern):
             raise ConfigError(f"Block(size={self.size}) holds no position; give at least 1.")
 
     @property
+    def reach(self) -> int | None:  # type: ignore[override]
+        """That of the pattern of blocks, in positions."""
+        return None if self.over.reach is None else self.over.reach * self.size
+
+    @property
     def dense(self) -> bool:  # type: ignore[override]
         """True if nearly every block is computed."""
         return self.over.dense

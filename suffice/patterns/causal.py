@@ -27,6 +27,7 @@ class Causal(Pattern):
     """
 
     causal = True
+    relative = True
     dense = True
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:

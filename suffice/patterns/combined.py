@@ -17,6 +17,12 @@ from suffice.patterns.causal import Causal
 from suffice.patterns.full import Full
 
 
+def farthest(parts: tuple[Pattern, ...]) -> int | None:
+    """Return the longest reach of some patterns; None if one has no bound."""
+    reaches = [part.reach for part in parts]
+    return None if None in reaches else max(reaches)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
 class _Combined(Pattern):
     parts: tuple[Pattern, ...]
@@ -45,6 +51,11 @@ class _Combined(Pattern):
     def max_length(self) -> int | None:  # type: ignore[override]
         """The smallest one of the parts."""
         return min((m for part in self.parts if (m := part.max_length)), default=None)
+
+    @property
+    def relative(self) -> bool:  # type: ignore[override]
+        """True if all parts are."""
+        return all(part.relative for part in self.parts)
 
     @property
     def heads(self) -> int | None:  # type: ignore[override]
@@ -81,6 +92,11 @@ class And(_Combined):
     def dense(self) -> bool:  # type: ignore[override]
         """True if no part leaves whole regions out."""
         return all(part.dense for part in self.parts)
+
+    @property
+    def reach(self) -> int | None:  # type: ignore[override]
+        """The shortest reach of a part."""
+        return min((r for part in self.parts if (r := part.reach)), default=None)
 
     @property
     def spacing(self) -> int:  # type: ignore[override]
@@ -125,6 +141,11 @@ class Or(_Combined):
     def dense(self) -> bool:  # type: ignore[override]
         """True if one part is computed whole anyway."""
         return any(part.dense for part in self.parts)
+
+    @property
+    def reach(self) -> int | None:  # type: ignore[override]
+        """The longest reach of a part."""
+        return farthest(self.parts)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return the disjunction of the parts."""

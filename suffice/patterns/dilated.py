@@ -46,35 +46,42 @@ class Dilated(Pattern):
                 "1 of each: size=1 is the query's own key, dilation=1 a window without gaps."
             )
 
+    relative = True
+
+    @property
+    def reach(self) -> int:  # type: ignore[override]
+        """To the furthest of the positions, `dilation` apart."""
+        return self.farthest + 1
+
     @property
     def spacing(self) -> int:  # type: ignore[override]
         """The dilation."""
         return self.dilation
 
     @property
-    def reach(self) -> int:
+    def farthest(self) -> int:
         """The largest distance."""
         return (self.size - 1) * self.dilation
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True at the distances of the pattern."""
         distance = (q_positions - k_positions).abs()
-        return (distance <= self.reach) & (distance % self.dilation == 0)
+        return (distance <= self.farthest) & (distance % self.dilation == 0)
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
         """Return what is known of rectangles: the distances they hold decide."""
         low, high = q_first - k_last, q_last - k_first
-        inside = (low >= -self.reach) & (high <= self.reach)
-        nearest = high.clamp(max=self.reach)
+        inside = (low >= -self.farthest) & (high <= self.farthest)
+        nearest = high.clamp(max=self.farthest)
         return judged(
-            none=nearest - nearest % self.dilation < low.clamp(min=-self.reach),
+            none=nearest - nearest % self.dilation < low.clamp(min=-self.farthest),
             every=inside & ((low % self.dilation == 0) & (low == high) | (self.dilation == 1)),
         )
 
     def every(self, step: int, first: int) -> Pattern:  # noqa: ARG002 - distances alone matter
         """Return the pattern that counts steps."""
         dilation = self.dilation // gcd(self.dilation, step)
-        return Dilated(self.reach // step // dilation + 1, dilation)
+        return Dilated(self.farthest // step // dilation + 1, dilation)
 
     @classmethod
     def samples(cls) -> tuple[Pattern, ...]:

@@ -25,6 +25,7 @@ class Full(Pattern):
     """
 
     dense = True
+    relative = True
     crosses = True
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:

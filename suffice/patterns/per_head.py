@@ -9,6 +9,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.patterns.base import Pattern
+from suffice.patterns.combined import farthest
 from suffice.patterns.rectangle import judged
 
 
@@ -69,6 +70,16 @@ class PerHead(Pattern):
     def max_length(self) -> int | None:  # type: ignore[override]
         """The smallest one of the heads."""
         return min((m for part in self.patterns if (m := part.max_length)), default=None)
+
+    @property
+    def relative(self) -> bool:  # type: ignore[override]
+        """True if all of them are."""
+        return all(part.relative for part in self.patterns)
+
+    @property
+    def reach(self) -> int | None:  # type: ignore[override]
+        """The longest reach of a head."""
+        return farthest(self.patterns)
 
     @property
     def heads(self) -> int:  # type: ignore[override]

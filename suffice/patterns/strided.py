@@ -44,6 +44,8 @@ class Strided(Pattern):
                 "sees everything."
             )
 
+    relative = True
+
     @property
     def spacing(self) -> int:  # type: ignore[override]
         """The stride."""

@@ -37,6 +37,13 @@ class Window(Pattern):
 
     size: int
 
+    relative = True
+
+    @property
+    def reach(self) -> int:  # type: ignore[override]
+        """The size."""
+        return self.size
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.size < 1:

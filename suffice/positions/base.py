@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from suffice.axis import Axis
@@ -27,10 +28,18 @@ class Position(Axis, family="position"):
         return []
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Return queries or keys [B, H, T, D] turned by their positions ([T] or [B, T]).
+        """Return queries or keys [B, H, T, D] turned by their positions ([T] or [B, T])."""
+        return self.turn(x, self.turns(positions, x.shape[-1], x.dtype))
+
+    def turns(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return what `turn` needs of the positions, alike for all queries and keys of a model.
 
         Called only where `rotates`.
         """
+        raise NotImplementedError(f"{type(self).__name__} turns nothing.")
+
+    def turn(self, x: Tensor, turns: tuple[Tensor, ...]) -> Tensor:
+        """Return queries or keys [B, H, T, D] turned; called only with what `turns` gave."""
         raise NotImplementedError(f"{type(self).__name__} turns nothing.")
 
     def bias(self, num_heads: int, q_positions: Tensor, k_positions: Tensor) -> Tensor:

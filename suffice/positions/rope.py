@@ -90,16 +90,19 @@ class Rope(Position):
             return [f"Rope turns features in pairs: head_dim={head_dim} is odd; make it even."]
         return []
 
-    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Return x [B, H, T, D] turned by positions [T] or [B, T]."""
-        features = x.shape[-1] if self.features is None else self.features
-        exact = torch.promote_types(x.dtype, torch.float32)
+    def turns(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return what a feature and its partner are multiplied by: [..., 1, T, features] each."""
+        features = head_dim if self.features is None else self.features
+        exact = torch.promote_types(dtype, torch.float32)
         cos, sin = self._factors(positions, features, exact)
-        turning = x[..., :features].to(exact)
-        # one for all heads
-        turned = torch.addcmul(
-            turning * cos.unsqueeze(-3), self._partners(turning), sin.unsqueeze(-3)
-        ).to(x.dtype)
+        return cos.unsqueeze(-3), sin.unsqueeze(-3)  # one for all heads
+
+    def turn(self, x: Tensor, turns: tuple[Tensor, ...]) -> Tensor:
+        """Return x [B, H, T, D] turned."""
+        cos, sin = turns
+        features = cos.shape[-1]
+        turning = x[..., :features].to(cos.dtype)
+        turned = torch.addcmul(turning * cos, self._partners(turning), sin).to(x.dtype)
         if features == x.shape[-1]:
             return turned
         return torch.cat([turned, x[..., features:]], dim=-1)

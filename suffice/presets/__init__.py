@@ -11,6 +11,7 @@ from suffice.presets.bigbird import bigbird
 from suffice.presets.efficient import efficient
 from suffice.presets.etc import etc
 from suffice.presets.gqa import gqa
+from suffice.presets.infini import infini
 from suffice.presets.linear import linear
 from suffice.presets.linformer import linformer
 from suffice.presets.longformer import longformer
@@ -44,6 +45,7 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
     "star_transformer": star_transformer,
     "sparse_strided": sparse_strided,
     "sparse_fixed": sparse_fixed,
+    "infini": infini,
     "linear": linear,
     "performer": performer,
     "rfa": rfa,
@@ -59,6 +61,7 @@ __all__ = [
     "efficient",
     "etc",
     "gqa",
+    "infini",
     "linear",
     "linformer",
     "longformer",

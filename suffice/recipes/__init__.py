@@ -7,26 +7,58 @@ from collections.abc import Callable
 from suffice.errors import unknown
 from suffice.recipes.digits_vit import digits_vit
 from suffice.recipes.imdb_paper import imdb_paper
+from suffice.recipes.induction import induction
+from suffice.recipes.language import (
+    LM_RECIPES,
+    LMRecipe,
+    gpt2_124m,
+    lm_recipe,
+    shakespeare_char,
+    stdlib_bpe,
+    tinyllama_1b_efficient,
+)
 from suffice.recipes.mnist_vit_v2 import mnist_vit_v2
+from suffice.recipes.mqar import mqar
+from suffice.recipes.passkey import passkey
 from suffice.recipes.recipe import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "digits_vit": digits_vit,
     "mnist_vit_v2": mnist_vit_v2,
     "imdb_paper": imdb_paper,
+    "mqar": mqar,
+    "induction": induction,
+    "passkey": passkey,
 }
 
-TASK_RECIPES = {"digits": "digits_vit", "mnist": "mnist_vit_v2", "imdb": "imdb_paper"}
+TASK_RECIPES = {
+    "digits": "digits_vit",
+    "mnist": "mnist_vit_v2",
+    "imdb": "imdb_paper",
+    "mqar": "mqar",
+    "induction": "induction",
+    "passkey": "passkey",
+}
 
 __all__ = [
+    "LM_RECIPES",
     "RECIPES",
     "TASK_RECIPES",
+    "LMRecipe",
     "Recipe",
     "digits_vit",
+    "gpt2_124m",
     "imdb_paper",
+    "induction",
+    "lm_recipe",
     "mnist_vit_v2",
+    "mqar",
+    "passkey",
     "recipe",
     "recipe_of_task",
+    "shakespeare_char",
+    "stdlib_bpe",
+    "tinyllama_1b_efficient",
 ]
 
 

@@ -41,7 +41,7 @@ class Case:
     @property
     def takes_documents(self) -> bool:
         """Whether rows may hold several documents."""
-        return self.spec.mixing.keeps_keys
+        return self.spec.mixing.keeps_keys and not self.spec.past.reads
 
     def layer(self, impl: str = "auto") -> Attention:
         """Return the layer; the same parameters for every impl."""

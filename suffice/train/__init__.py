@@ -1,6 +1,6 @@
 """Training: the loop, its settings, its files, its processes and its display."""
 
-from suffice.train.checkpoint import load, load_model_into, save, save_model
+from suffice.checkpoint import load, load_model_into, save, save_model
 from suffice.train.distributed import Processes, current, processes, resolve_device
 from suffice.train.evaluate import Score, evaluate
 from suffice.train.history import Epoch, Run

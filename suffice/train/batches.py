@@ -20,11 +20,12 @@ class Batch(NamedTuple):
 
     Args:
         inputs: prepared for the model, [B, ...].
-        labels: int64 [B].
+        labels: int64 [B], or [B, T] where tokens are asked.
         valid: bool [B, T] for tokens, or None.
         rows: (index of the first row in the global batch, rows of the global batch).
-        weight: what the share's summed loss is multiplied with before the backward pass; 0 when
-            the share is empty and the one row here only keeps the processes in step.
+        weight: what the share's summed loss is multiplied with before the backward pass: the
+            processes over the answers of the global batch; 0 when the share is empty and the one
+            row here only keeps the processes in step.
     """
 
     inputs: Tensor
@@ -53,6 +54,7 @@ class Batches:
         self._inputs = split.inputs.to(device)
         self._labels = split.labels.to(device)
         self._valid = None if split.valid is None else split.valid.to(device)
+        self._answers = split.answers.cpu()  # of each row; read by this process, not by the device
         self._prepare = dataset.prepare
         self._augment = AUGMENTATIONS[training.augment] if training.augment else None
         self._size = training.batch_size
@@ -63,24 +65,31 @@ class Batches:
         """Return the number of batches in an epoch."""
         return -(-len(self._labels) // self._size)
 
+    @property
+    def answers(self) -> int:
+        """How many answers an epoch asks for."""
+        return int(self._answers.sum())
+
     def order(self, epoch: int) -> Tensor:
         """Return the rows of the split, int64 [N], in the order of an epoch."""
         return torch.randperm(len(self._labels), generator=generator("order", self._seed, epoch))
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch, from index `first` on."""
-        order = self.order(epoch).to(self._labels.device)
+        order = self.order(epoch)
+        answers = self._answers[order]
+        order = order.to(self._labels.device)
         draws = None
         if self._augment is not None:
             drawn = self._augment.draw(len(order), generator("augment", self._seed, epoch))
             draws = drawn.to(order.device)
         for start in range(first * self._size, len(order), self._size):
-            yield self._batch(order, draws, start)
+            asked = int(answers[start : start + self._size].sum())
+            yield self._batch(order, draws, start, self._processes.world_size / asked)
 
-    def _batch(self, order: Tensor, draws: Tensor | None, start: int) -> Batch:
+    def _batch(self, order: Tensor, draws: Tensor | None, start: int, weight: float) -> Batch:
         total = min(self._size, len(order) - start)
         low, high = self._processes.share(total)
-        weight = self._processes.world_size / total
         if low == high:  # every process must call forward and backward, or DDP waits for it
             low, high, weight = 0, 1, 0.0
         own = slice(start + low, start + high)

@@ -116,6 +116,12 @@ class Processes:
         own = [device] if device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=own, **{_SYNC_BUFFERS: False})
 
+    def apart(self, replica: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Return the block in which gradients are added up by each process for itself."""
+        if isinstance(replica, DistributedDataParallel):
+            return replica.no_sync()
+        return contextlib.nullcontext()
+
 
 def current() -> Processes:
     """Return the processes this code runs in.

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.data.dataset import Dataset, Split
 from suffice.errors import ConfigError, DataError
+from suffice.train.answers import aligned, losses
 from suffice.train.distributed import current, resolve_device
 
 
@@ -20,11 +20,12 @@ class Score:
     """How well a model does on a split.
 
     Args:
-        loss: mean cross-entropy over the rows, in nats, without label smoothing.
-        accuracy: share of rows whose largest logit is the label's, 0 to 1.
-        top5: share of rows whose label is among the five largest logits; None when the task has
-            five classes or fewer.
-        count: rows that were seen.
+        loss: mean cross-entropy over the answers, in nats, without label smoothing. A row is one
+            answer, or asks for some at its tokens.
+        accuracy: share of answers whose largest logit is the label's, 0 to 1.
+        top5: share of answers whose label is among the five largest logits; None when the task
+            has five classes or fewer.
+        count: answers that were asked for.
     """
 
     loss: float
@@ -48,6 +49,7 @@ def evaluate(
 
     Raises:
         DataError: if the split is empty.
+        ShapeError: if the model answers elsewhere than the labels ask.
         ConfigError: if batch_size < 1 or the device does not exist.
     """
     if len(split) == 0:
@@ -64,9 +66,10 @@ def evaluate(
             inputs = dataset.prepare(split.inputs[rows].to(place))
             valid = None if split.valid is None else split.valid[rows].to(place)
             sums += _sums(model(inputs, valid=valid), split.labels[rows].to(place))
-    loss, right, near = (processes.sum(sums) / len(split)).tolist()
+    count = int(split.answers.sum())
+    loss, right, near = (processes.sum(sums) / count).tolist()
     top5 = near if dataset.num_classes > 5 else None
-    return Score(loss=loss, accuracy=right, top5=top5, count=len(split))
+    return Score(loss=loss, accuracy=right, top5=top5, count=count)
 
 
 @contextlib.contextmanager
@@ -83,7 +86,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def _sums(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the sums of losses, hits and hits in five of a batch, float64 [3]."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    losses = F.cross_entropy(logits, labels, reduction="none")
+    logits, labels = aligned(logits, labels)
+    each = losses(logits, labels, reduction="none")
     best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
-    return torch.stack([losses.double().sum(), best[:, 0].sum().double(), best.sum().double()])
+    return torch.stack([each.double().sum(), best[:, 0].sum().double(), best.sum().double()])

@@ -11,10 +11,10 @@ class Epoch:
 
     Args:
         epoch: its number, from 1.
-        train_loss: mean loss of the rows as they were trained on, label smoothing included.
-        train_accuracy: share of those rows whose largest logit was the label's, 0 to 1.
-        validation_loss: mean cross-entropy over the validation split after the epoch.
-        validation_accuracy: share of the validation split that was right, 0 to 1.
+        train_loss: mean loss of the answers as they were trained on, label smoothing included.
+        train_accuracy: share of those answers whose largest logit was the label's, 0 to 1.
+        validation_loss: mean cross-entropy over the validation answers after the epoch.
+        validation_accuracy: share of the validation answers that were right, 0 to 1.
         seconds: duration of the training part alone.
     """
 

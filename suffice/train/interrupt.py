@@ -15,12 +15,13 @@ class Interrupted(KeyboardInterrupt):  # noqa: N818 - the family of KeyboardInte
 
     Args:
         checkpoint: the file a resumed run continues from; None when none was asked for.
-        epoch: epoch in progress, from 1.
-        step: optimiser steps of that epoch that are done.
+        epoch: epoch in progress, from 1; None where a training counts steps alone.
+        step: optimiser steps of that epoch, or of all, that are done.
     """
 
-    def __init__(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        where = f"interrupted in epoch {epoch} after step {step}"
+    def __init__(self, checkpoint: Path | None, *, epoch: int | None = None, step: int) -> None:
+        inside = "" if epoch is None else f" in epoch {epoch}"
+        where = f"interrupted{inside} after step {step}"
         then = f"resume from {checkpoint}" if checkpoint else "no checkpoint was asked for"
         super().__init__(f"{where}; {then}.")
         self.checkpoint = checkpoint

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.data.dataset import Dataset
 from suffice.errors import StateError
 from suffice.layers.dropout import Dropout
 from suffice.train import preflight, snapshot
+from suffice.train.answers import aligned, losses
 from suffice.train.batches import Batch, Batches
 from suffice.train.distributed import Processes, current, resolve_device
 from suffice.train.evaluate import evaluate
@@ -40,7 +40,8 @@ def fit(
 ) -> Run:
     """Train a model; it holds the weights of the lowest validation loss afterwards.
 
-    The loss is the mean cross-entropy of the global batch. The order of the rows and their
+    The loss is the mean cross-entropy over the answers of the global batch: one for each row, or
+    those of the tokens that are asked. The order of the rows and their
     augmentation are pure functions of (seed, epoch), whatever the model; the global random state
     of torch, behind dropout, is seeded from `seed` here. Initialising the model is the caller's.
     Several processes (see `processes`) share each batch and give one process's result within
@@ -51,8 +52,9 @@ def fit(
     of one that was never interrupted.
 
     Args:
-        model: called as model(inputs, valid=valid_or_None) -> logits [B, num_classes]; moved to
-            the device, its training flags are the same afterwards.
+        model: called as model(inputs, valid=valid_or_None) -> logits [B, num_classes], or
+            [B, T, num_classes] where tokens are asked; moved to the device, its training flags
+            are the same afterwards.
         dataset: trained on `train`, judged by `validation`; `test` is not touched.
         training: the settings.
         seed: of the order, the augmentation and dropout.
@@ -68,6 +70,7 @@ def fit(
         ConfigError: if the device is absent, the augmentation does not fit the data, resume is
             given without a checkpoint, or nothing in the model learns.
         DataError: if a split has no rows.
+        ShapeError: if the model answers elsewhere than the labels ask.
         CheckpointError: if the checkpoint cannot be written or read, or is of another run.
         StateError: if the loss is no longer finite; the last checkpoint is kept.
         Interrupted: on Ctrl-C.
@@ -175,18 +178,15 @@ class _Fit:
             group["lr"] = settings.learning_rate * scale
         for dropout in self.dropouts:
             dropout.rows = batch.rows
-        logits = self.replica(batch.inputs, valid=batch.valid)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        loss = F.cross_entropy(
-            logits, batch.labels, reduction="sum", label_smoothing=settings.label_smoothing
-        )
+        logits, labels = aligned(self.replica(batch.inputs, valid=batch.valid), batch.labels)
+        loss = losses(logits, labels, reduction="sum", label_smoothing=settings.label_smoothing)
         adamw.zero_grad(set_to_none=True)
         (loss * batch.weight).backward()
         if settings.clip is not None:
             nn.utils.clip_grad_norm_(self.learned, settings.clip)
         adamw.step()
         if batch.weight:
-            self._count(loss.detach(), logits.detach(), batch.labels)
+            self._count(loss.detach(), logits.detach(), labels)
 
     def _count(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
         hits = (logits.argmax(dim=1) == labels).sum()
@@ -196,7 +196,7 @@ class _Fit:
         """Close the epoch: its record, the best weights, whether to stop."""
         state, epoch = self.state, self.state.epoch
         sums = self.processes.sum(state.totals.clone())
-        loss, accuracy = (sums / len(self.dataset.train)).tolist()
+        loss, accuracy = (sums / self.batches.answers).tolist()
         self._refuse_nonfinite("training", loss)
         score = evaluate(
             self.model,

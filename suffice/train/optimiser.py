@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError
-from suffice.train.settings import Training
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def build(model: nn.Module, training: Training) -> torch.optim.AdamW:
+class Rates(Protocol):
+    """What the settings of every kind of training say of AdamW."""
+
+    learning_rate: float
+    weight_decay: float
+    betas: tuple[float, float]
+
+
+def build(model: nn.Module, training: Rates) -> torch.optim.AdamW:
     """Return a fused AdamW over the parameters that learn.
 
     Tensors with two or more dimensions (weights, embeddings, alignments) are decayed; vectors and

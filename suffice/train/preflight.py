@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from suffice.data.dataset import Dataset
-from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.errors import ConfigError, DataError
+from suffice.train.resumable import check_place
 from suffice.train.settings import Training
 
 
@@ -25,16 +25,4 @@ def refuse(dataset: Dataset, training: Training, *, checkpoint: Path | None, res
         raise ConfigError(
             f"augment={training.augment!r} is for images, {dataset.name} has tokens; give None."
         )
-    if checkpoint is None:
-        if resume:
-            raise ConfigError("resume=True without a checkpoint; give the file to resume from.")
-        return
-    if resume and not checkpoint.exists():
-        raise CheckpointError(
-            f"{checkpoint} does not exist, so there is nothing to resume; run without resume."
-        )
-    if not os.access(checkpoint.absolute().parent, os.W_OK | os.X_OK):
-        raise CheckpointError(
-            f"the folder of {checkpoint} does not exist or cannot be written; make it, or give "
-            "another."
-        )
+    check_place(checkpoint, resume=resume)

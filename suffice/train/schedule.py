@@ -24,7 +24,7 @@ def cosine(done: float) -> float:
 SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "cosine": cosine}
 
 
-def share(step: int, *, total: int, warmup: float, schedule: str) -> float:
+def share(step: float, *, total: int, warmup: float, schedule: str) -> float:
     """Return which share of the full learning rate a step uses.
 
     The first `round(warmup * total)` steps rise linearly and the last of them reaches 1; the

@@ -34,6 +34,8 @@ def spec_of(
 ) -> AttentionSpec:
     """The preset, sized for a length if it can be."""
     options = {"length": length} if takes_length(name) else {}
+    if name == "infini":
+        options["segment"] = 4  # so that short tests meet several
     return preset(name, d_model, num_heads, causal=causal, **options)
 
 
@@ -66,8 +68,9 @@ CROSS = tuple(n for n, s in SPECS.items() if s.pattern.crosses and not s.positio
 
 def takes(spec: AttentionSpec, data: Collection[str]) -> bool:
     """Whether layers of the spec honour these arguments: "valid", "segments", "mask"."""
-    pairs = spec.kernel.weighs_pairs and not spec.mixing.mixes
-    return (pairs or "mask" not in data) and (spec.mixing.keeps_keys or "segments" not in data)
+    pairs = spec.kernel.weighs_pairs and not spec.mixing.mixes and not spec.past.reads
+    apart = spec.mixing.keeps_keys and not spec.past.reads
+    return (pairs or "mask" not in data) and (apart or "segments" not in data)
 
 
 MASKED = tuple(name for name, spec in SPECS.items() if takes(spec, {"mask"}))

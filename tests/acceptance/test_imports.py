@@ -75,7 +75,9 @@ def test_import_adds_only_the_standard_library_to_torch(modules):
     assert modules[0] == []
 
 
-@pytest.mark.parametrize("package", ["testing", "train", "measure", "data", "cli", "models"])
+@pytest.mark.parametrize(
+    "package", ["testing", "train", "measure", "data", "cli", "models", "text"]
+)
 def test_import_leaves_the_rest_of_the_package_alone(modules, package):
     assert not [name for name in modules[1] if name.split(".")[1] == package]
     assert "suffice.layers.attention" in modules[1]

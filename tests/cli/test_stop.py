@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.cli.compare import _telling, compare
+from suffice.cli.compare import compare
 from suffice.cli.show import show
-from suffice.cli.stop import Stopped
+from suffice.cli.stop import Stopped, telling
 from suffice.errors import ConfigError, DataError
 from suffice.train import Interrupted
 
@@ -14,20 +14,20 @@ from suffice.train import Interrupted
 def test_an_interruption_tells_how_to_go_on():
     told = r"^\ninterrupted\. What was done is kept\. Go on with:\n  suffice compare --resume$"
     for error in (KeyboardInterrupt(), Interrupted(None, epoch=1, step=2)):
-        with pytest.raises(Stopped, match=told) as end, _telling("suffice compare --resume"):
+        with pytest.raises(Stopped, match=told) as end, telling("suffice compare --resume"):
             raise error
         assert end.value.code == 130
 
 
 def test_an_error_tells_how_to_go_on():
     told = r"^error: no room\.\nWhat was done is kept\. Go on with:\n  suffice again$"
-    with pytest.raises(Stopped, match=told) as end, _telling("suffice again"):
+    with pytest.raises(Stopped, match=told) as end, telling("suffice again"):
         raise DataError("no room.")
     assert end.value.code == 2
 
 
 def test_a_good_end_tells_nothing():
-    with _telling("suffice again"):
+    with telling("suffice again"):
         done = True
     assert done
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.data import Dataset, Split
+from suffice.data import NOT_ASKED, Dataset, Split
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
 
 
@@ -15,6 +15,11 @@ def images(count: int = 3) -> Split:
 def tokens() -> Split:
     ids = torch.tensor([[0, 1, 5], [4, 5, 6]])
     return Split(ids, torch.tensor([0, 1]), ids != 0)
+
+
+def asking() -> Split:
+    labels = torch.tensor([[NOT_ASKED, 1, 2], [0, NOT_ASKED, NOT_ASKED]])
+    return Split(torch.tensor([[0, 1, 5], [4, 5, 6]]), labels)
 
 
 def dataset(**changes: object) -> Dataset:
@@ -43,6 +48,33 @@ def test_split_refuses_other_inputs(shape: tuple[int, ...]):
 def test_split_refuses_labels_of_other_rows(shape: tuple[int, ...]):
     with pytest.raises(ShapeError, match="for 3 rows of inputs"):
         Split(torch.zeros(3, 1, 2, 2), torch.zeros(shape).long())
+
+
+def test_split_refuses_a_label_for_each_row_of_pixels():
+    for shape in ((3, 1), (3, 1, 2, 2), ()):
+        with pytest.raises(ShapeError, match=r"\[N\], or for tokens one for each token, \[N, T\]"):
+            Split(torch.zeros(3, 1, 2, 2), torch.zeros(shape).long())
+
+
+def test_rows_say_how_many_answers_they_ask_for():
+    assert asking().answers.tolist() == [2, 1]
+    assert asking().take(torch.tensor([1, 0, 1])).answers.tolist() == [1, 2, 1]
+    assert tokens().answers.tolist() == [1, 1]
+    assert images().answers.tolist() == [1, 1, 1]
+
+
+def test_split_refuses_a_row_that_asks_nothing():
+    labels = torch.tensor([[0, NOT_ASKED], [NOT_ASKED, NOT_ASKED]])
+    with pytest.raises(DataError, match="row 1 asks nothing: all its labels are -100; ask at one"):
+        Split(torch.zeros(2, 2).long(), labels)
+
+
+def test_split_refuses_a_question_at_padding():
+    valid = torch.tensor([[True, True, True], [True, False, True]])
+    given = asking()
+    assert Split(given.inputs, given.labels, valid).answers.tolist() == [2, 1]
+    with pytest.raises(DataError, match="row 0 asks at token 2, which is padding; put -100 there"):
+        Split(given.inputs, given.labels, valid & torch.tensor([True, True, False]))
 
 
 def test_split_refuses_labels_that_are_not_int64():
@@ -85,6 +117,30 @@ def test_dataset_refuses_labels_outside_its_classes(label: int):
     other = Split(images().inputs, torch.tensor([0, label, 1]))
     with pytest.raises(DataError, match=rf"validation holds label {label}; labels are 0 to 2"):
         dataset(validation=other)
+
+
+def test_dataset_takes_tokens_that_ask_and_refuses_other_labels_there():
+    split = asking()
+    assert dataset(train=split, validation=split, test=split).train is split
+    other = Split(split.inputs, torch.where(split.labels == 2, 3, split.labels))
+    with pytest.raises(DataError, match="test holds label 3; labels are 0 to 2"):
+        dataset(train=split, validation=split, test=other)
+    other = Split(split.inputs, torch.where(split.labels == 2, -1, split.labels))
+    with pytest.raises(DataError, match="test holds label -1; labels are 0 to 2"):
+        dataset(train=split, validation=split, test=other)
+
+
+def test_dataset_refuses_not_asked_where_a_row_is_one_answer():
+    other = Split(images().inputs, torch.tensor([0, NOT_ASKED, 1]))
+    with pytest.raises(DataError, match="test holds label -100; labels are 0 to 2"):
+        dataset(test=other)
+
+
+@pytest.mark.parametrize("chance", [-0.1, 1.1, float("nan")])
+def test_dataset_refuses_a_chance_that_is_no_accuracy(chance: float):
+    assert dataset(chance=0.1).chance == 0.1
+    with pytest.raises(ConfigError, match=r"toy: chance=.*; give a fraction from 0 to 1"):
+        dataset(chance=chance)
 
 
 @pytest.mark.parametrize("std", [0.0, -1.0, float("nan")])

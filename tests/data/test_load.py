@@ -6,8 +6,8 @@ from suffice import data
 from suffice.errors import ConfigError
 
 
-def test_tasks_are_the_three():
-    assert sorted(data.TASKS) == ["digits", "imdb", "mnist"]
+def test_tasks_are_three_of_real_data_and_three_drawn():
+    assert sorted(data.TASKS) == ["digits", "imdb", "induction", "mnist", "mqar", "passkey"]
 
 
 def test_load_refuses_an_unknown_task_with_the_nearest():

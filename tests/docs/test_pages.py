@@ -15,7 +15,7 @@ from suffice.presets import PRESETS
 from suffice.spec import AXES
 
 DOCS = Path(build.__file__).resolve().parent
-WRITTEN = {"build.py", "flash.md", "patterns.md"}
+WRITTEN = {"build.py", "flash.md", "huggingface.md", "patterns.md"}
 
 
 def files(folder):
@@ -65,8 +65,10 @@ def test_links_lead_somewhere(path):
         assert link.startswith("https://") or (path.parent / link).is_file(), link
 
 
-@pytest.mark.parametrize("name", ["patterns.md", "flash.md"])
+@pytest.mark.parametrize("name", ["patterns.md", "flash.md", "huggingface.md"])
 def test_the_code_runs_and_prints_what_it_shows(name, tmp_path, monkeypatch):
+    if name == "huggingface.md":
+        pytest.importorskip("transformers", reason="the extra hf is not installed")
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     try:

@@ -12,7 +12,7 @@ from suffice import Attention, AttentionSpec
 from suffice.kernels import Elu
 from suffice.ops import OPS
 from suffice.patterns import Causal, Window
-from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
+from tests.acceptance.mechanisms import PRESET_KINDS, spec_of, takes
 
 PLAIN = AttentionSpec(d_model=32, num_heads=4, pattern=Causal())
 SPECS = dict.fromkeys((name for name in OPS if name != "flex"), PLAIN) | {
@@ -48,7 +48,7 @@ def test_one_graph_equals_eager(kind):
     layer = build(kind)
     compiled_as_eager(layer)
     compiled_as_eager(layer, valid=torch.rand(2, 9) < 0.7)
-    if layer.spec.mixing.keeps_keys:
+    if takes(layer.spec, {"segments"}):
         compiled_as_eager(layer, segments=(torch.arange(9) // 4).expand(2, 9))
 
 

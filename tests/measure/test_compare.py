@@ -18,7 +18,7 @@ from suffice.measure.compare import compare, time_all
 from suffice.measure.plan import Plan
 from suffice.measure.storage import cell_path, read_cell, read_results
 from suffice.measure.training import Place, typical
-from suffice.models import ClassifierConfig, ViT, ViTConfig
+from suffice.models import ClassifierConfig, LMConfig, ViT, ViTConfig
 from suffice.recipes import Recipe
 from suffice.train import Interrupted, Training, evaluate, load_model_into
 from suffice.train import load as read_tensors
@@ -264,6 +264,29 @@ def test_padding_is_part_of_the_timed_batch(monkeypatch):
 def test_the_first_epoch_warms_up():
     assert typical([100.0, 3.0, 1.0, 2.0]) == 2.0
     assert typical([5.0]) == 5.0
+
+
+# rows that ask for several answers
+
+
+def test_a_comparison_over_answers(tmp_path):
+    options = (("pairs", 3), ("keys", 60), ("values", 60), ("rows", 200))
+    model = LMConfig(vocabulary_size=120, length=9, d_model=8, depth=2, mlp_width=8)
+    recipe = replace(TINY, name="recall", task="mqar", task_options=options, model=model)
+    results, _ = run(tmp_path, plan(recipe=recipe, mechanisms=("standard", "linear"), seeds=1))
+    assert (results.answers, results.chance) == (3.0, 1 / 3)
+    assert read_results(tmp_path / "results.json") == results
+    dataset, model = load("mqar", **dict(options)), recipe.build("linear", 2)
+    cell = results.cells[1]
+    load_model_into(Place(tmp_path, cell_path(tmp_path, *cell.key).stem).model, model)
+    logits = model(dataset.test.inputs)[:, 6:].flatten(0, 1)
+    labels = dataset.test.labels[:, 6:].flatten()
+    right = (logits.argmax(dim=1) == labels).sum().item()
+    assert cell.test_accuracy == right / (1_024 * 3)
+    assert cell.test_loss == pytest.approx(
+        torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-5
+    )
+    assert [speed.batch_size for speed in results.speeds] == [256, 256]
 
 
 # interruption

@@ -80,7 +80,13 @@ def test_the_quality_table_says_what_was_measured():
     assert first["95% CI"] == "96.91–97.09"
     second = dict(zip(quality.columns, quality.lines[1].cells, strict=True))
     assert second["test acc ± sd"] == "96.00 ± 0.07 (2)"
-    assert quality.caption.startswith("Mean over 5 seeds; accuracies in percent")
+    assert quality.caption.startswith("Mean over 5 seeds; accuracies in percent; sd over seeds; ")
+
+
+def test_the_quality_table_says_when_rows_ask_for_several_answers():
+    train, quality, *_ = sheets_of(from_accuracies({"standard": BASE, "a": BASE}, answers=8.0))
+    for sheet in (train, quality):
+        assert sheet.caption.startswith("Mean over 5 seeds; accuracies in percent of answers; sd")
 
 
 def test_paper_lines_stand_below_ours():

@@ -35,6 +35,28 @@ def test_whole_numbers_are_read_as_floats_where_a_float_belongs():
     assert isinstance(back.seconds, float)
 
 
+def test_answers_and_chance_survive_and_may_be_absent():
+    asked = make_results([make_cell()], answers=8.0, chance=0.125)
+    assert Results.from_json(asked.to_json(), where="f.json") == asked
+    older = make_results([make_cell()]).to_json()
+    assert (older.pop("answers"), older.pop("chance")) == (1.0, None)
+    assert Results.from_json(older, where="f.json") == make_results([make_cell()])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answers": 0.5}, r"answers=0\.5 of a row must be at least 1"),
+        ({"answers": math.nan}, r"answers=nan of a row must be at least 1"),
+        ({"chance": 1.5}, r"chance=1\.5 is no accuracy; give a fraction from 0 to 1"),
+        ({"chance": math.nan}, r"chance=nan is no accuracy"),
+    ],
+)
+def test_results_refuse_impossible_answers_and_chances(change, message):
+    with pytest.raises(ConfigError, match=message):
+        make_results([make_cell()], **change)
+
+
 def test_pairs_select_and_speed_find_their_own():
     results = realistic(heads=(4, 1), seeds=3, epochs=3)
     assert results.pairs()[0] == ("standard", 4)

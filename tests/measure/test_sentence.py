@@ -176,6 +176,17 @@ def test_scope_and_missing_correction_are_always_told():
     assert not any("uncorrected" in note for note in notes(judge(alone), alone))
 
 
+def test_what_is_counted_and_what_a_guess_has_are_told():
+    values = {"standard": SURE, "a": NEAR}
+    found = notes(judge(one := from_accuracies(values, answers=8.0, chance=0.125)), one)
+    assert found[-3:-1] == [
+        "A row asks for 8 answers; accuracies and losses are over answers.",
+        "A guess that has not found the answer has an accuracy of 12.5%.",
+    ]
+    plain = from_accuracies(values)
+    assert not any("answer" in note for note in notes(judge(plain), plain))
+
+
 def test_the_record_is_json_with_sentence_and_notes():
     results = from_accuracies({"standard": SURE, "a": NEAR})
     verdict = judge(results)

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from suffice import Attention, AttentionSpec, attend
 from suffice.patterns import Causal, Full
 from suffice.testing import bits, documents, padded
-from tests.acceptance.mechanisms import PRESET_KINDS, SPECS, spec_of
+from tests.acceptance.mechanisms import PRESET_KINDS, SPECS, spec_of, takes
 
 FORWARD = "aten::_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
@@ -82,7 +82,7 @@ KINDS = [kind for kind, spec in SPECS.items() if kind in PRESET_KINDS and spec.k
 def test_layers_choose_it(kind, data):
     name, causal = PRESET_KINDS[kind]
     layer = Attention(spec_of(name, causal=causal, d_model=32, num_heads=4, length=20))
-    if data == "segments" and not layer.spec.mixing.keeps_keys:
+    if not takes(layer.spec, {data}):
         return
     x = torch.randn(2, 20, 32, requires_grad=True)
     given = {

@@ -204,6 +204,8 @@ def test_no_position_does_nothing():
     x = normal(1, 1, 2, 4, seed=1)
     with pytest.raises(NotImplementedError, match="NoPosition turns nothing"):
         still.rotate(x, torch.arange(2))
+    with pytest.raises(NotImplementedError, match="NoPosition turns nothing"):
+        still.turn(x, ())
     with pytest.raises(NotImplementedError, match="NoPosition adds nothing to the products"):
         still.bias(2, torch.arange(2)[:, None], torch.arange(2))
 

@@ -2,20 +2,23 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import FrozenInstanceError, asdict
+from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
 import torch
 
 import suffice.recipes as package
-from suffice.data import TASKS
+from suffice.data import TASKS, load
 from suffice.errors import ConfigError
-from suffice.models import ViT
+from suffice.models import LMConfig, ViT
 from suffice.patterns import Full, Window
-from suffice.presets import PRESETS, mistral
+from suffice.presets import PRESETS, mistral, preset
 from suffice.recipes import RECIPES, TASK_RECIPES, recipe, recipe_of_task
+from suffice.recipes.small_lm import SmallLMConfig
+from suffice.testing import assert_close
 
 NAMES = list(RECIPES)
+TEXT = [name for name in NAMES if isinstance(recipe(name).model, LMConfig)]
 PAPERS = ("mnist_vit_v2", "imdb_paper")
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 
@@ -67,6 +70,8 @@ def test_every_task_has_a_recipe_on_it():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_mechanism_fits(name, mechanism):
     one = recipe(name)
+    if name in TEXT and mechanism == "linformer":
+        pytest.skip("sums keys of all positions, so it cannot be causal")
     spec = one.spec(mechanism, 4)
     assert (spec.d_model, spec.num_heads) == (one.model.d_model, 4)
     assert spec.max_length in (None, one.model.length)
@@ -76,9 +81,12 @@ def test_every_mechanism_fits(name, mechanism):
     if isinstance(model, ViT):
         inputs = torch.randn(2, one.model.channels, one.model.image_size, one.model.image_size)
     else:
-        inputs = torch.randint(0, 100, (2, one.model.length))
+        inputs = torch.randint(0, one.model.vocabulary_size, (2, one.model.length))
     logits = model(inputs)
-    assert logits.shape == (2, one.model.num_classes)
+    if name in TEXT:
+        assert logits.shape == (2, one.model.length, one.model.vocabulary_size)
+    else:
+        assert logits.shape == (2, one.model.num_classes)
     assert torch.isfinite(logits).all()
     torch.manual_seed(1)
     again = one.build(mechanism, 4).eval()
@@ -150,6 +158,57 @@ def test_imdb_is_that_of_version_2(mechanism, layer):
         model = one.build(mechanism, heads)
         assert count(model.blocks[0].attention) == layer
         assert count(model) == 648_190 - 4_224 + layer
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_a_drawn_task_fits_its_model(name):
+    one = recipe(name)
+    task = load(one.task, rows=64, **dict(one.task_options))
+    assert one.model.length == task.train.inputs.shape[1]
+    assert one.model.vocabulary_size == task.num_classes
+    assert one.model.length == load(name, rows=64).train.inputs.shape[1], "the task's own sizes"
+
+
+@pytest.mark.parametrize("mechanism", [name for name in PRESETS if name != "linformer"])
+def test_no_mechanism_looks_ahead(mechanism):
+    one = recipe("mqar")
+    assert all(spec.pattern.causal for spec in one.specs(mechanism, one.num_heads))
+    model = one.build(mechanism, one.num_heads).eval()
+    tokens = torch.randint(0, one.model.vocabulary_size, (2, one.model.length))
+    changed = tokens.clone()
+    changed[:, 12:] = (changed[:, 12:] + 1) % one.model.vocabulary_size
+    before, after = model(tokens), model(changed)
+    assert_close(before[:, :12], after[:, :12], "same_math")
+    assert not torch.equal(before[:, 12], after[:, 12])
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_a_mechanism_that_cannot_be_causal_is_refused(name):
+    told = rf"linformer cannot be causal, which the language model of recipe {name} needs; leave it"
+    with pytest.raises(ConfigError, match=rf"{told} out, or .* LowRank sums keys of all positions"):
+        recipe(name).specs("linformer", 2)
+    with pytest.raises(ConfigError, match=r"^num_heads=3"):
+        recipe(name).specs("standard", 3)
+
+
+def test_a_small_model_starts_from_its_own_scale():
+    sizes = {"vocabulary_size": 500, "length": 80, "d_model": 64, "depth": 2, "mlp_width": 128}
+    config = SmallLMConfig(**sizes, tied=False)
+    assert config.start == 0.1
+    torch.manual_seed(1)
+    usual = LMConfig(**sizes, tied=False).build(
+        preset("super_attention", 64, 4, length=80, causal=True)
+    )
+    for start in (0.1, 0.3):
+        torch.manual_seed(1)
+        model = replace(config, start=start).build(usual.specs)
+        for (name, own), other in zip(model.named_parameters(), usual.parameters(), strict=True):
+            linear = name.endswith("weight") and "norm" not in name and "mixing" not in name
+            assert_close(own, other * start / 0.02 if linear else other, "same_math")
+    again = SmallLMConfig.from_json(json.loads(json.dumps(config.to_json())))
+    assert again == config
+    with pytest.raises(ConfigError, match="start=0.0: give a number above 0"):
+        SmallLMConfig(**sizes, start=0.0)
 
 
 def test_unknown_names_are_refused():

@@ -410,7 +410,7 @@ def test_memory(monkeypatch):
     monkeypatch.setattr(Attention, "forward", changed)
     broken("memory_is_read_as_x", SPEC, "not same_math")
     conform(spec_around(Causal()), checks=["memory_is_read_as_x"])
-    monkeypatch.setattr("suffice.layers.attention.check_inputs", lambda *args: None)
+    monkeypatch.setattr("suffice.layers.given.check_inputs", lambda *args: None)
     broken("memory_is_read_as_x", spec_around(Causal()), "cross-attention means nothing here")
 
 

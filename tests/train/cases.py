@@ -7,7 +7,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor, nn
 
-from suffice.data.dataset import Dataset, Split
+from suffice.data.dataset import NOT_ASKED, Dataset, Split
 from suffice.layers.dropout import Dropout
 from suffice.train import Run, Score, Training
 
@@ -39,6 +39,14 @@ class Tiny(nn.Module):
         return self.head(self.dropout(x))
 
 
+class Each(Tiny):
+    """The same perceptron over each token by itself."""
+
+    def forward(self, inputs: Tensor, valid: Tensor | None = None) -> Tensor:
+        x = self.hidden(self.embed(inputs).to(self.hidden.weight.dtype)).relu()
+        return self.head(self.dropout(x))
+
+
 def images(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0) -> Dataset:
     """Six classes of uint8 4x4 images: the label is a bright pixel."""
     generator = torch.Generator().manual_seed(seed)
@@ -64,6 +72,19 @@ def tokens(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0
         return Split(inputs, labels, torch.arange(5) < lengths)
 
     return _dataset("tokens", split, train, validation, test)
+
+
+def asking(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0) -> Dataset:
+    """Rows of 5 tokens out of 10 that ask at 1 to 5 of them: what the token is modulo 6."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def split(rows: int) -> Split:
+        inputs = torch.randint(0, 10, (rows, 5), generator=generator)
+        asked = torch.rand(rows, 5, generator=generator) < 0.4
+        asked[:, 2] |= ~asked.any(dim=1)
+        return Split(inputs, torch.where(asked, inputs % 6, NOT_ASKED))
+
+    return _dataset("asking", split, train, validation, test)
 
 
 def _dataset(name, split, train, validation, test, **numbers) -> Dataset:

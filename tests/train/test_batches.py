@@ -9,7 +9,7 @@ from suffice.train.distributed import Processes
 from suffice.train.seeds import generator
 from suffice.train.settings import Training
 
-from .cases import images, tokens
+from .cases import asking, images, tokens
 
 
 def build(dataset, *, size=5, seed=0, rank=0, world=1, augment=None):
@@ -47,6 +47,28 @@ def test_tokens_carry_their_valid_rows():
     assert torch.equal(batch.valid, dataset.train.valid[batches.order(4)])
     assert torch.equal(batch.inputs, dataset.train.inputs[batches.order(4)])
     assert batch.inputs.dtype == torch.int64
+
+
+def test_a_batch_weighs_its_answers():
+    dataset = asking()
+    batches = build(dataset, size=5)
+    asked = (dataset.train.labels >= 0).sum(dim=1)[batches.order(2)]
+    assert [b.weight for b in batches.epoch(2)] == [1 / int(a.sum()) for a in asked.split(5)]
+    assert [b.weight for b in batches.epoch(2, first=3)] == [
+        1 / int(a.sum()) for a in asked.split(5)[3:]
+    ]
+    assert batches.answers == int(asked.sum())
+    assert build(tokens(), size=5).answers == 23
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_shares_of_all_processes_weigh_the_answers_of_the_global_batch(world):
+    whole = build(asking(), size=7).epoch(1)
+    ranks = [build(asking(), size=7, rank=r, world=world).epoch(1) for r in range(world)]
+    for batch, *shares in zip(whole, *ranks, strict=True):
+        real = [share for share in shares if share.weight]
+        assert torch.equal(torch.cat([share.labels for share in real]), batch.labels)
+        assert {share.weight for share in real} == {world / int((batch.labels >= 0).sum())}
 
 
 @pytest.mark.parametrize("first", [0, 2, 5])

@@ -30,7 +30,7 @@ from suffice.train import (
 from suffice.train.distributed import Processes, current, processes, resolve_device
 
 from . import cases
-from .cases import Tiny, images, tokens
+from .cases import Each, Tiny, asking, images, tokens
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -221,7 +221,7 @@ SCRIPT = """
     import json, os, signal, sys
     from pathlib import Path
     import torch
-    from cases import Tiny, full, images, tokens, record
+    from cases import Each, Tiny, asking, full, images, tokens, record
     from suffice.train import Interrupted, evaluate, fit, processes, save
 
     out = Path(sys.argv[1])
@@ -247,6 +247,11 @@ SCRIPT = """
         model = Tiny(dropout=0.3, words=10, dtype=torch.float64)
         run = fit(model, dataset, full(None), seed=6)
         done("tokens", model, run, dataset.test, dataset)
+
+        dataset = asking()
+        model = Each(dropout=0.3, words=10, dtype=torch.float64)
+        run = fit(model, dataset, full(None), seed=7)
+        done("asking", model, run, dataset.test, dataset)
 
         class Pressing(Tiny):
             calls = 0
@@ -308,6 +313,13 @@ def test_two_processes_train_tokens_like_one(out):
     dataset, model = tokens(), Tiny(dropout=0.3, words=10, dtype=torch.float64)
     run = fit(model, dataset, cases.full(None), seed=6)
     compare(out / "tokens", model, run, evaluate(model, dataset, dataset.test))
+
+
+def test_two_processes_train_asked_tokens_like_one(out):
+    # the halves of a batch ask for different numbers of answers
+    dataset, model = asking(), Each(dropout=0.3, words=10, dtype=torch.float64)
+    run = fit(model, dataset, cases.full(None), seed=7)
+    compare(out / "asking", model, run, evaluate(model, dataset, dataset.test))
 
 
 def test_ctrl_c_on_one_of_two_stops_both_at_one_step_and_resumes(out):

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from suffice.data.dataset import Dataset, Split
-from suffice.errors import ConfigError, DataError
+from suffice.data.dataset import NOT_ASKED, Dataset, Split
+from suffice.errors import ConfigError, DataError, ShapeError
 from suffice.train import evaluate
 
-from .cases import Tiny, images, tokens
+from .cases import Each, Tiny, asking, images, tokens
 
 
 class Fixed(nn.Module):
@@ -67,6 +67,47 @@ def test_the_batch_size_does_not_matter(dataset):
         score = evaluate(model, dataset, split, batch_size=size)
         assert score.loss == pytest.approx(whole.loss, rel=1e-6)
         assert (score.accuracy, score.top5) == (whole.accuracy, whole.top5)
+
+
+def test_the_score_of_asked_tokens_is_over_them_alone():
+    dataset, model = asking(test=11), Each(words=10)
+    logits, labels = model.eval()(dataset.test.inputs), dataset.test.labels
+    summed, right, near, count = 0.0, 0, 0, 0
+    for row in range(11):
+        for token in range(5):
+            label = labels[row, token].item()
+            if label == NOT_ASKED:
+                continue
+            scores = logits[row, token].tolist()
+            summed += math.log(sum(map(math.exp, scores))) - scores[label]
+            place = sum(other > scores[label] for other in scores)
+            right, near, count = right + (place < 1), near + (place < 5), count + 1
+    assert 11 < count < 55
+    for size in (1, 4, 11):
+        score = evaluate(model, dataset, dataset.test, batch_size=size)
+        assert score.loss == pytest.approx(summed / count, rel=1e-6)
+        assert score.accuracy == pytest.approx(right / count)
+        assert score.top5 == pytest.approx(near / count)
+        assert score.count == count
+
+
+class Once(Each):
+    """One answer for a row, whatever it asks."""
+
+    def forward(self, inputs, valid=None):
+        return super().forward(inputs, valid).mean(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "shapes"),
+    [
+        (Once(words=10), asking(), r"\[7, 6\]; legal: \[7, 5, \*\]"),
+        (Each(words=10), tokens(), r"\[7, 5, 6\]; legal: \[7, \*\]"),
+    ],
+)
+def test_a_model_that_answers_elsewhere_is_refused(model, dataset, shapes):
+    with pytest.raises(ShapeError, match=f"logits has shape {shapes}. The labels ask once for a"):
+        evaluate(model, dataset, dataset.test)
 
 
 def test_training_flags_come_back_one_by_one_even_after_an_error():

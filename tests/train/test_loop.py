@@ -15,7 +15,7 @@ from suffice.train import Interrupted, Training, evaluate, fit, load
 from suffice.train.schedule import share
 from suffice.train.seeds import derive, generator
 
-from .cases import Tiny, images, tokens, weights
+from .cases import Each, Tiny, asking, images, tokens, weights
 
 FULL = Training(
     epochs=4,
@@ -114,9 +114,61 @@ def test_fit_equals_a_plain_loop_written_out():
         torch.testing.assert_close(tensor, best[2][name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("dataset", [images(80, 30), tokens(80, 30)], ids=["images", "tokens"])
+def test_asked_tokens_weigh_the_same_in_every_batch_written_out():
+    """A batch's loss is the mean over its asked tokens, whichever rows they stand in."""
+    dataset = asking()
+    training = Training(epochs=2, batch_size=5, learning_rate=0.02, label_smoothing=0.1)
+    model, other = Each(words=10), Each(words=10)
+    run = fit(model, dataset, training, seed=3)
+    adamw = torch.optim.AdamW(other.parameters(), lr=0.02, weight_decay=0.0)
+    for record in run.epochs:
+        order = torch.randperm(23, generator=generator("order", 3, record.epoch))
+        summed, right, count = 0.0, 0, 0
+        for rows in order.split(5):
+            split = dataset.train.take(rows)
+            at = split.labels >= 0
+            logits, labels = other(split.inputs)[at], split.labels[at]
+            loss = F.cross_entropy(logits, labels, label_smoothing=0.1)
+            adamw.zero_grad()
+            loss.backward()
+            adamw.step()
+            summed, count = summed + loss.item() * len(labels), count + len(labels)
+            right += (logits.argmax(1) == labels).sum().item()
+        assert record.train_loss == pytest.approx(summed / count, rel=1e-5)
+        assert record.train_accuracy == pytest.approx(right / count)
+    assert run.best_epoch == 2, "the weights below are those of the last step"
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, other.state_dict()[name], rtol=1e-4, atol=1e-6)
+
+
+def test_logits_where_nothing_is_asked_learn_nothing():
+    """What stands at tokens that are not asked moves no weight."""
+
+    class Leaking(Each):
+        def forward(self, inputs, valid=None):
+            logits = super().forward(inputs, valid)
+            asked = (dataset.train.labels[0] >= 0)[None, :, None]
+            return torch.where(asked, logits, logits * self.wild)
+
+    dataset, found = asking(train=1), []
+    training = Training(epochs=1, batch_size=5, learning_rate=0.02)
+    for wild in (1.0, 30.0):
+        model = Leaking(words=10)
+        model.wild = wild
+        fit(model, dataset, training, seed=0)
+        found.append(weights(model))
+    assert 1 <= int((dataset.train.labels[0] >= 0).sum()) < 5
+    assert equal(*found)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [images(80, 30), tokens(80, 30), asking(80, 30)],
+    ids=["images", "tokens", "asked tokens"],
+)
 def test_a_model_learns(dataset):
-    model = Tiny(words=10 if dataset.name == "tokens" else 0)
+    kind = Each if dataset.name == "asking" else Tiny
+    model = kind(words=0 if dataset.name == "images" else 10)
     run = fit(model, dataset, settings(epochs=15, learning_rate=0.03), seed=0)
     assert run.epochs[-1].train_loss < 0.3 * run.epochs[0].train_loss
     assert evaluate(model, dataset, dataset.validation).accuracy > 0.8

@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
+from suffice import checkpoint
 from suffice.errors import CheckpointError
-from suffice.train import Training, checkpoint, snapshot
+from suffice.train import Training, snapshot
 from suffice.train.snapshot import differences, random_states, set_random_states
 
 from .cases import Tiny, images, weights

@@ -61,12 +61,13 @@ class Sheet:
 
 def sheets(results: Results, verdict: Verdict, rows: list[Row]) -> list[Sheet]:
     """Return the tables of the report: quality on each split, difference to the baseline, cost."""
-    quality = [quality_sheet(rows, "train"), quality_sheet(rows, "test")]
+    counted = "" if results.answers == 1.0 else " of answers"
+    quality = [quality_sheet(rows, split, counted=counted) for split in ("train", "test")]
     return [*quality, difference_sheet(results, verdict, rows), cost_sheet(rows)]
 
 
-def quality_sheet(rows: list[Row], split: str) -> Sheet:
-    """Accuracy and loss on a split, in the paper's columns."""
+def quality_sheet(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
+    """Accuracy and loss on a split, in the paper's columns; `counted` tells what is not rows."""
     top5 = _has_top5(rows, split)
     lines = []
     for row in rows:
@@ -79,8 +80,8 @@ def quality_sheet(rows: list[Row], split: str) -> Sheet:
         title=f"Quality, {split}",
         columns=("mechanism", "heads", *_columns(split, top5)),
         lines=tuple(lines),
-        caption=f"Mean over {_seeds(rows)}; accuracies in percent; sd over seeds; 95% t interval "
-        "of the mean; (rank) among equal heads. " + _source(rows),
+        caption=f"Mean over {_seeds(rows)}; accuracies in percent{counted}; sd over seeds; 95% t "
+        "interval of the mean; (rank) among equal heads. " + _source(rows),
     )
 
 

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from suffice.errors import CheckpointError
 from suffice.files import replacing
-from suffice.train.misfits import DTYPES, misfits
+from suffice.misfits import DTYPES, misfits
 
 HEADER_LIMIT = 4 * 2**20  # bytes; a hostile header of this size still parses in half a second
 
@@ -87,11 +87,27 @@ def load(
             # clone: get_tensor may show the file itself, which can change under us
             read = {name: file.get_tensor(name).clone() for name in sorted(stored)}
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path} is not a readable safetensors file ({error}); give one that `save` wrote, "
-            "files of other formats are never opened."
-        ) from error
+        raise _unreadable(path, error) from error
     return {name: read[origin] for name, origin in source.items()}, metadata
+
+
+def dtype_of(path: Path | str) -> torch.dtype:
+    """Return the dtype that all floating-point tensors of a file share, read from its header.
+
+    Raises:
+        CheckpointError: if the file cannot be read, or holds several dtypes or none.
+    """
+    path = Path(path)
+    _refuse_by_size(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {DTYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, error) from error
+    floats = [dtype for dtype in found if dtype is not None and dtype.is_floating_point]
+    if len(floats) != 1:
+        raise CheckpointError(f"{path} holds weights of {len(floats)} dtypes; give one of a model.")
+    return floats[0]
 
 
 def save_model(path: Path | str, model: nn.Module, config: Mapping[str, Any]) -> None:
@@ -128,6 +144,13 @@ def bare(model: nn.Module) -> nn.Module:
     if isinstance(model, DistributedDataParallel):
         return bare(model.module)
     return getattr(model, "_orig_mod", model)
+
+
+def _unreadable(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is not a readable safetensors file ({error}); give one that `save` wrote, "
+        "files of other formats are never opened."
+    )
 
 
 def _refuse_other_content(path: Path | str, metadata: Mapping[str, Any]) -> None:

@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import save as serialise
 from torch import nn
 
+from suffice import checkpoint
 from suffice.errors import CheckpointError
-from suffice.train import checkpoint, load, load_model_into, save, save_model
-
-from .cases import Tiny, weights
+from suffice.train import load, load_model_into, save, save_model
+from tests.train.cases import Tiny, weights
 
 
 @pytest.fixture
@@ -50,6 +50,14 @@ def test_tensors_and_metadata_come_back_exactly(path):
         assert torch.equal(found[name].nan_to_num(), tensor.nan_to_num())
     load(path, tensors)
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_the_dtype_of_a_file_that_cannot_be_read_is_told(path):
+    path.write_bytes(b"\x02" + b"\0" * 7 + b"{]")
+    with pytest.raises(CheckpointError, match="is not a readable safetensors file"):
+        checkpoint.dtype_of(path)
+    save(path, {"a": torch.ones(1).half(), "n": torch.ones(1, dtype=torch.int64)}, {})
+    assert checkpoint.dtype_of(path) == torch.float16
 
 
 def test_a_plain_safetensors_file_has_no_metadata(path):
@@ -208,7 +216,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(path):
     script = """
         import os, signal, sys, time
         import torch
-        from suffice.train.checkpoint import load, save
+        from suffice.checkpoint import load, save
         path = sys.argv[1]
         save(path, {"a": torch.full((300_000,), 0.0)}, {"n": 0})
         replaced = 0

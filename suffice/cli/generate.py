@@ -1,0 +1,108 @@
+"""`suffice generate`: text from a trained language model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from suffice.cli.memories import LEGAL, memory_of
+from suffice.cli.shown import Shown
+from suffice.errors import ConfigError
+
+if TYPE_CHECKING:
+    from suffice.generate import Sampling
+    from suffice.text import Tokenizer
+
+
+def generate(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder that `suffice train` wrote.")],
+    prompt: Annotated[str, typer.Option(help="Text to go on from.")] = "",
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens to write at most.")] = 256,
+    temperature: Annotated[
+        float, typer.Option(help="Below 1 is bolder towards likely tokens; 0 takes the likeliest.")
+    ] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the K likeliest tokens.")] = None,
+    top_p: Annotated[
+        float, typer.Option(help="Draw from the fewest likely tokens of this share.")
+    ] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(help="Draw from tokens at least this share of the likeliest one.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    memory: Annotated[str, typer.Option(help=f"What is kept of the text: {LEGAL}.")] = "dynamic",
+    quantise_memory: Annotated[
+        int | None, typer.Option(help="Keep it in 8 or 4 bits a number.")
+    ] = None,
+    beams: Annotated[
+        int, typer.Option(help="Search the likeliest text with so many beams; takes no draws.")
+    ] = 1,
+    draft: Annotated[
+        Path | None, typer.Option(help="Folder of a smaller model that proposes tokens.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+) -> None:
+    """Write text behind a prompt, token by token; the prompt comes first."""
+    from suffice.generate import generate as write
+    from suffice.models import folder
+    from suffice.train import resolve_device
+
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    sampling = _sampling(options, seed, beams)
+    kept, place = memory_of(memory, quantise_memory), resolve_device(device)
+    lm, tokenizer, _ = folder.load(checkpoint, place)
+    small = None
+    if draft is not None:
+        small, other, _ = folder.load(draft, place)
+        if other.fingerprint != tokenizer.fingerprint:
+            raise ConfigError(f"{draft} has another tokenizer than {checkpoint}; give one alike.")
+    ids = _ids(tokenizer, prompt)
+    stop = () if tokenizer.end is None else (tokenizer.end,)
+    shown = Shown(tokenizer, ids, _say)
+
+    def tell(tokens: list[int | None]) -> None:
+        if tokens[0] not in (None, *stop):
+            shown.add(tokens[0])
+
+    _say(prompt)
+    sizes = {"max_new_tokens": max_new_tokens, "sampling": sampling, "stop": stop, "beams": beams}
+    found = write(
+        lm, [ids], **sizes, memory=kept, draft=small, on_token=tell if beams == 1 else None
+    )
+    if beams > 1:
+        for token in found.row(0)[len(ids) :]:
+            tell([token])
+    shown.close()
+    _say("\n")
+
+
+def _sampling(options: dict[str, float | int | None], seed: int, beams: int) -> Sampling:
+    """Return how tokens are chosen; what greedy choice has no use for is refused."""
+    from suffice.generate import Greedy, Sample
+
+    if beams == 1 and options["temperature"] != 0.0:
+        return Sample(**options, seed=seed)
+    default = {"top_k": None, "top_p": 1.0, "min_p": 0.0}
+    given = [f"--{name.replace('_', '-')}" for name in default if options[name] != default[name]]
+    if given:
+        why = "--temperature 0" if beams == 1 else f"--beams {beams}"
+        raise ConfigError(f"{' and '.join(given)} with {why}, which draws nothing; leave one out.")
+    return Greedy()
+
+
+def _ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Return the ids of a prompt, the token that begins a document before it."""
+    first = tokenizer.begin
+    ids = [*([] if first is None else [first]), *tokenizer.encode(prompt)]
+    if not ids and tokenizer.end is not None:
+        return [tokenizer.end]  # what stands before a document stands behind another
+    if not ids:
+        raise ConfigError("--prompt is empty, and no token begins a text here; give some text.")
+    return ids
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

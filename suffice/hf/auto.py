@@ -1,0 +1,87 @@
+"""How programs that know nothing of this library find its models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+)
+
+from suffice.errors import CheckpointError
+from suffice.files import replacing
+from suffice.hf.causal_lm import SufficeForCausalLM
+from suffice.hf.config import SufficeConfig
+from suffice.hf.image_classification import SufficeForImageClassification
+from suffice.hf.model import SufficeModel
+from suffice.hf.sequence_classification import SufficeForSequenceClassification
+from suffice.hf.vit_config import SufficeViTConfig
+
+MODULE = "modeling_suffice"
+CLASSES = {
+    "AutoConfig": "SufficeConfig",
+    "AutoModel": "SufficeModel",
+    "AutoModelForCausalLM": "SufficeForCausalLM",
+    "AutoModelForSequenceClassification": "SufficeForSequenceClassification",
+}
+FOUND = '''"""Where transformers finds the classes of this model; `pip install suffice[hf]`."""
+
+from suffice.hf import {names}
+
+__all__ = {listed}
+'''
+
+
+def register() -> None:
+    """Tell the Auto classes of transformers about this library's models; calls add up to one."""
+    AutoConfig.register("suffice", SufficeConfig, exist_ok=True)
+    AutoConfig.register("suffice_vit", SufficeViTConfig, exist_ok=True)
+    AutoModel.register(SufficeConfig, SufficeModel, exist_ok=True)
+    AutoModelForCausalLM.register(SufficeConfig, SufficeForCausalLM, exist_ok=True)
+    AutoModelForSequenceClassification.register(
+        SufficeConfig, SufficeForSequenceClassification, exist_ok=True
+    )
+    AutoModelForImageClassification.register(
+        SufficeViTConfig, SufficeForImageClassification, exist_ok=True
+    )
+
+
+def write_auto_map(folder: Path | str) -> None:
+    """Let programs that never import this library load a saved language model.
+
+    Adds `modeling_suffice.py`, which imports `suffice.hf`, and `auto_map` to config.json. Such a
+    program runs it only with trust_remote_code=True, and needs this library installed.
+
+    Args:
+        folder: where `save_pretrained` wrote.
+
+    Raises:
+        CheckpointError: if that is no folder of a language model of this library.
+    """
+    folder = Path(folder)
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        kind = config["model_type"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder} holds no readable config.json ({error}); give a folder that save_pretrained "
+            "wrote."
+        ) from error
+    if kind != SufficeConfig.model_type:
+        raise CheckpointError(
+            f"{folder} holds a model of type {kind!r}; give one of type 'suffice'."
+        )
+    config["auto_map"] = {auto: f"{MODULE}.{name}" for auto, name in CLASSES.items()}
+    names = sorted(CLASSES.values())
+    code = FOUND.format(names=", ".join(names), listed=json.dumps(names))
+    for name, text in (
+        (f"{MODULE}.py", code),
+        ("config.json", json.dumps(config, indent=2, sort_keys=True) + "\n"),
+    ):
+        with replacing(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,126 @@
+"""What the model keeps while generating, behind transformers' interface of a cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from suffice.errors import StateError
+from suffice.memory import Memory
+
+if TYPE_CHECKING:
+    from suffice.hf.model import SufficePreTrainedModel
+
+
+class SufficeCache(Cache):
+    """A memory of every layer, to give as `past_key_values`.
+
+    Args:
+        model: the model that will fill it.
+        memory: what is kept; None = what the model's configuration says, else everything.
+
+    Raises:
+        ConfigError: if a layer cannot stream with this memory.
+    """
+
+    def __init__(self, model: SufficePreTrainedModel, memory: Memory | None = None) -> None:
+        super().__init__(layers=[])
+        self.state = model.base_model.state(memory)
+
+    def __len__(self) -> int:
+        return len(self.state.layers)
+
+    def __repr__(self) -> str:
+        first = self.state.layers[0]
+        return f"SufficeCache({first.memory!r}, length={self.state.length})"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything that is kept, spare room included."""
+        return self.state.nbytes
+
+    def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Refuse: what is kept is not always keys and values.
+
+        Raises:
+            StateError: always.
+        """
+        raise StateError(
+            "a SufficeCache is filled by its own model; for a stock model use transformers' caches."
+        )
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002 - all are alike
+        """Return the tokens read so far, padding included."""
+        return self.state.length
+
+    def get_max_length(self, layer_idx: int | None = None) -> int:  # noqa: ARG002
+        """Return the tokens that fit; -1 = any number."""
+        inner = self.state.layers[0].memory
+        return getattr(getattr(inner, "inner", inner), "length", -1)
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
+        """Return how many positions a mask speaks of and which is first: all, from 0."""
+        return self.state.length + query_length, 0
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Put a row in the place of each, as beams do."""
+        if self.state.length:
+            self.state.reorder(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Put copies of each row behind it."""
+        if self.state.length:
+            self.state.repeat(repeats)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows, by number or as a mask."""
+        if indices.dtype is torch.bool:
+            indices = indices.nonzero()[:, 0]
+        if self.state.length:
+            self.state.select(indices)
+
+    def crop(self, tokens: int) -> None:
+        """Take back tokens.
+
+        Args:
+            tokens: -n takes the last n back; n keeps the first n, as older transformers ask.
+
+        Raises:
+            ConfigError: if the memory cannot; nothing has changed then.
+        """
+        gone = -tokens if tokens <= 0 else max(self.state.length - tokens, 0)
+        if gone:
+            self.state.drop_last(gone)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.state.reset()
+
+    @property
+    def batch_size(self) -> int:
+        """Rows; -1 before the first call."""
+        batch = self.state.layers[0].batch
+        return -1 if batch is None else batch
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether anything has been read."""
+        return self.state.length > 0
+
+    @property
+    def is_compileable(self) -> bool:
+        """False: generating is not compiled."""
+        return False
+
+    @property
+    def is_croppable(self) -> bool:
+        """Whether `crop` will do for one token, so that drafts can be tried."""
+        return self.state.can_drop(min(1, self.state.length))
+
+    @property
+    def is_sliding(self) -> list[bool]:
+        """False for every layer: positions count from the first token."""
+        return [False] * len(self)

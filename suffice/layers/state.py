@@ -1,0 +1,276 @@
+"""What a layer keeps of a sequence while it is read in pieces.
+
+Any pieces give what one call gives: the state knows where the next token stands. Rows of a batch
+may be padded; then each row counts its own real tokens.
+
+Letters: B batch, G key/value heads, T new positions, S held positions, D and E head widths.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, ShapeError
+from suffice.kernels import FeatureMap
+from suffice.layers.arguments import check_memory
+from suffice.layers.given import PLAIN
+from suffice.layers.history import history_of, mixed, remembered, store_of
+from suffice.layers.next import Next, after, real
+from suffice.layers.recall import Recalled
+from suffice.memory import Held, Memory, Store
+from suffice.ops import running, scan
+from suffice.ops.problem import Problem
+from suffice.ops.where import Where
+from suffice.patterns import Global, Window
+from suffice.spec import AttentionSpec
+
+
+class Seen(NamedTuple):
+    """What attention reads.
+
+    Args:
+        k: [B, G, S, D].
+        v: [B, G, S, E].
+        where: what restricts it.
+        pairwise: True if the positions name pairs one by one.
+    """
+
+    k: Tensor
+    v: Tensor
+    where: Where
+    pairwise: bool
+
+
+class LayerState:
+    """The keys and values, or sums of features, of one attention layer.
+
+    Made by `Attention.state`; a call with `state=` reads it and adds to it.
+
+    Args:
+        spec: of the layer.
+        memory: what is kept; kernels of features keep sums and take `Dynamic()` alone.
+
+    Raises:
+        ConfigError: if the layer cannot stream, or not with this memory.
+    """
+
+    def __init__(self, spec: AttentionSpec, memory: Memory) -> None:
+        check_memory(spec, memory)
+        self.spec, self.memory = spec, memory
+        self.remembered = remembered(spec, memory)
+        self.length = 0
+        self.offered: Next | None = None
+        self.kind = 0  # layers of one kind have equal specs and memories
+        self.batch: int | None = None
+        self.device = torch.device("cpu")  # of what was read last
+        self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
+        self.sums: running.State | None = None
+        self.tied = not (
+            spec.projections.learns_keys
+            or spec.projections.learns_values
+            or spec.position.rotates
+            or spec.mixing.mixes
+        )
+        weighs, mixes = spec.kernel.weighs_pairs, spec.mixing.mixes
+        unrotated = not (spec.projections.learns_keys or spec.position.rotates)
+        self.keys_are_values = weighs and unrotated and not spec.projections.learns_values
+        self.store = store_of(spec, memory) if weighs else None
+        self.recalled = Recalled()
+        self.raw = history_of(spec, memory) if mixes and not self.keys_are_values else None
+        window, reach = memory.window, spec.pattern.reach
+        self.sees_all = window is None or (reach is not None and reach <= window)
+        self.pattern = spec.pattern
+        if not self.sees_all:
+            near = Window(window)
+            self.pattern = spec.pattern & (near | Global(memory.sinks) if memory.sinks else near)
+
+    @property
+    def exact(self) -> bool:
+        """True if any pieces give what one call without a state gives, within rounding."""
+        return self.sees_all and not self.memory.rounds
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything that is kept, spare room included."""
+        sums = () if self.sums is None else (self.sums.sums, *self.sums.mark)
+        given = [x for x in (*sums, self.places) if x is not None]
+        kept = sum(x.numel() * x.element_size() for x in given)
+        return kept + self.recalled.nbytes + sum(store.nbytes for store in self._stores())
+
+    def _stores(self) -> list[Store]:
+        return [store for store in (self.store, self.raw) if store is not None]
+
+    def begin(self, batch: int, length: int, valid: Tensor | None, device: torch.device) -> Next:
+        """Return where the next tokens stand.
+
+        Args:
+            batch: B.
+            length: T.
+            valid: bool [B, T], True = a real token; None = all are.
+            device: of the tokens.
+
+        Raises:
+            ShapeError: for another number of rows than before.
+            ConfigError: for padding that a rolling memory would count as positions.
+        """
+        if self.batch not in (None, batch):
+            raise ShapeError(
+                f"{batch} rows for a state of {self.batch}; give as many, select rows of the "
+                "state, or reset it."
+            )
+        if not self._takes(self.offered, batch, length, valid, device):
+            self.offered = after(self.places, self.length, batch, length, valid, device)
+        new = self.offered
+        if self.memory.window is not None and new.places is not None:
+            new.once(("checked", self.memory), lambda: self._check_padding(new))
+        return new
+
+    def _takes(
+        self,
+        offered: Next | None,
+        batch: int,
+        length: int,
+        valid: Tensor | None,
+        device: torch.device,
+    ) -> bool:
+        """Return whether what another layer found of the new positions holds here, too."""
+        return (
+            offered is not None
+            and offered.told is self.places
+            and offered.valid is valid
+            and (offered.start, offered.length, offered.batch) == (self.length, length, batch)
+            and offered.device == device
+        )
+
+    def _check_padding(self, new: Next) -> None:
+        """Refuse padding that would push real tokens out of a rolling memory."""
+        valid, begun = new.rows.valid, real(new.before)[:, None] > 0
+        begun = torch.cat([begun, valid[:, :-1]], dim=1).cummax(dim=1).values
+        if self.memory.sinks or bool((begun & ~valid).any()):
+            raise ConfigError(
+                f"{self.memory!r} counts every position after the first real token of a row; give "
+                "padding on the left alone and no sinks, or use Dynamic()."
+            )
+
+    def add(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> Seen:
+        """Keep new keys and values; return all that attention reads.
+
+        Args:
+            mixing: of the layer.
+            k: [B, G, T, D], turned.
+            v: [B, G, T, E].
+            new: what `begin` gave.
+        """
+        raw, v = self._mixed(mixing, k, v, new)
+        held = self.store.append(*((k,) if self.tied else (k, v)))
+        if self.raw is not None:
+            self.raw.append(raw)
+        self._advance(new)
+        where, pairwise = self._where(held, new)
+        parts = held.parts
+        return Seen(parts[0], parts[0] if self.tied else parts[1], where, pairwise)
+
+    def sum_up(
+        self,
+        mixing: nn.Module,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        new: Next,
+        problem: Problem,
+        features: FeatureMap,
+    ) -> Tensor:
+        """Return what queries [B, H, T, D] read from sums of features, and add to these."""
+        raw, v = self._mixed(mixing, k, v, new)
+        if self.raw is not None:
+            self.raw.append(raw)
+        out, self.sums = scan.stream(q, k, v, new.rows.valid, problem, features, self.sums)
+        self._advance(new)
+        return out
+
+    def _mixed(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> tuple[Tensor, Tensor]:
+        """Return the new values as they are, and after the mixing."""
+        if not self.spec.mixing.mixes:
+            return v, v
+        source = self.store if self.raw is None else self.raw
+        return mixed(mixing, k, v, new, source, self.spec.mixing.history)
+
+    def _advance(self, new: Next) -> None:
+        self.batch, self.device = new.batch, new.device
+        self.length += new.length
+        self.places = new.after(self.remembered)
+
+    def _where(self, held: Held, new: Next) -> tuple[Where, bool]:
+        """Return what restricts the new queries among the keys held."""
+        if new.places is None and (held.first == 0 or (not held.sinks and self.pattern.relative)):
+            return PLAIN, False
+        keys = held.parts[0].shape[2]
+        find = self._apart if new.places is None else self._padded
+        where = new.once((find.__name__, *held[1:], keys), lambda: find(held, new))
+        return where, new.places is None or new.start > 0 or keys != new.length
+
+    def _apart(self, held: Held, new: Next) -> Where:
+        """Return where queries and keys stand, in rows that are real and alike."""
+        spans = ((0, held.sinks), (held.first, self.length))
+        k_at = torch.cat([torch.arange(*span, device=new.device) for span in spans])[None]
+        return Where(q_positions=new.rows.positions, k_positions=k_at)
+
+    def _padded(self, held: Held, new: Next) -> Where:
+        """Return where they stand in padded rows, and which are real."""
+        places = self.places[:, self.places.shape[1] - (self.length - held.first) :]
+        return Where(
+            valid=places >= 0,
+            q_positions=new.rows.positions,
+            k_positions=places.clamp(min=0),
+            q_valid=new.rows.valid,
+        )
+
+    def can_drop(self, positions: int) -> bool:
+        """Return whether the last positions can be taken back, exactly."""
+        if not 0 <= positions <= self.length:
+            return False
+        if self.sums is not None and positions:
+            return False
+        recalled = self.recalled.can_drop(self.places, positions) or not self.spec.past.reads
+        return recalled and all(store.can_drop(positions) for store in self._stores())
+
+    def drop_last(self, positions: int) -> None:
+        """Take the last positions back, as if they had never been read.
+
+        Raises:
+            ConfigError: if they cannot be; nothing has changed then.
+        """
+        if not self.can_drop(positions):
+            kept = "sums of features" if self.sums is not None else repr(self.memory)
+            raise ConfigError(
+                f"drop_last({positions}) of {self.length} positions in {kept} is not possible; ask "
+                "can_drop first, and keep a copy where drafts may be refused."
+            )
+        for store in self._stores():
+            store.drop_last(positions)
+        self.length -= positions
+        self.recalled.drop_last(self.places, positions)
+        if self.places is not None and positions:
+            self.places = self.places[:, :-positions]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch in this order; a row may come several times."""
+        for store in (*self._stores(), self.recalled):
+            store.select(rows)
+        if self.places is not None:
+            self.places = self.places.index_select(0, rows)
+        if self.sums is not None:
+            marks = (m if m is None else m.index_select(1, rows) for m in self.sums.mark)
+            sums = self.sums.sums.index_select(0, rows)
+            self.sums = running.State(sums, type(self.sums.mark)(*marks))
+        self.batch = len(rows)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for store in (*self._stores(), self.recalled):
+            store.reset()
+        self.length, self.batch, self.places, self.sums = 0, None, None, None
+        self.offered = None

@@ -1,0 +1,138 @@
+"""What a streaming layer keeps of the past.
+
+A `Memory` is a value (what is kept), a `Store` holds the numbers of one layer. A store knows
+tensors [B, G, n, W] that grow along n together and nothing of what they mean; a layer puts keys
+and values there, and what attention reads comes back as one stretch of memory.
+
+Letters: B batch, G heads, n positions, W width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from suffice.axis import Axis
+from suffice.errors import ConfigError
+
+
+class Held(NamedTuple):
+    """What a store gives back.
+
+    Args:
+        parts: [B, G, S, W] each, what was given last at the end.
+        first: where the first of the last S - sinks positions stands, counted from the first ever.
+        sinks: how many positions of the very beginning stand before them.
+    """
+
+    parts: tuple[Tensor, ...]
+    first: int
+    sinks: int = 0
+
+
+class Memory(Axis, ABC, family="memory"):
+    """Base of the memories."""
+
+    window: int | None = None
+    """Latest positions that are kept; None = all."""
+
+    sinks: int = 0
+    """Positions of the very beginning that are kept beside them."""
+
+    rounds: bool = False
+    """True if what comes back is not exactly what was given."""
+
+    @abstractmethod
+    def build(self, unit: int = 1) -> Store:
+        """Return an empty store; its sizes are those of what is appended first.
+
+        Args:
+            unit: positions that one entry of the store stands for.
+        """
+
+
+class Store(ABC):
+    """Tensors [B, G, n, W] that grow along n together, in the order they are appended.
+
+    `length` is how many positions were appended and not dropped again.
+    """
+
+    length: int = 0
+
+    @abstractmethod
+    def append(self, *parts: Tensor) -> Held:
+        """Keep positions and return what is held, the new ones last.
+
+        Args:
+            parts: [B, G, n, W], the same number of tensors in every call.
+
+        Raises:
+            ConfigError: if there is no room; nothing has changed then.
+        """
+
+    @abstractmethod
+    def latest(self, positions: int) -> tuple[Tensor, ...]:
+        """Return the last positions of what is held, [B, G, positions, W]."""
+
+    def can_drop(self, positions: int) -> bool:
+        """Return whether so many last positions can be taken back."""
+        return 0 <= positions <= self.length
+
+    def drop_last(self, positions: int) -> None:
+        """Take the last positions back, as if they had never been appended.
+
+        Raises:
+            ConfigError: if they cannot be; nothing has changed then.
+        """
+        if not self.can_drop(positions):
+            raise ConfigError(
+                f"drop_last({positions}) of a memory that holds {self.length} positions"
+                f"{self._why_not()}; ask can_drop first."
+            )
+        self._drop(positions)
+        self.length -= positions
+
+    @abstractmethod
+    def _drop(self, positions: int) -> None:
+        """Forget the last positions; `length` still counts them."""
+
+    def _why_not(self) -> str:
+        """Say what else limits dropping."""
+        return ""
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch in this order; a row may come several times."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything; memory is kept for the next sequence."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of all tensors that are held, spare room included."""
+
+
+def bytes_of(tensors: tuple[Tensor, ...]) -> int:
+    """Return the bytes of tensors, each storage counted once.
+
+    Example:
+        >>> x = torch.zeros(2, 8)
+        >>> bytes_of((x, x))
+        64
+    """
+    return sum({x.data_ptr(): x.numel() * x.element_size() for x in tensors}.values())
+
+
+def fits(buffers: tuple[Tensor, ...], parts: tuple[Tensor, ...]) -> bool:
+    """Return whether buffers are for as many rows as these."""
+    return bool(buffers) and buffers[0].shape[0] == parts[0].shape[0]
+
+
+def recorded(parts: tuple[Tensor, ...]) -> bool:
+    """Return whether gradients flow through these, so that nothing may be written in place."""
+    return torch.is_grad_enabled() and any(part.requires_grad for part in parts)

@@ -1,0 +1,88 @@
+"""A memory that grows with the sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from suffice.memory.base import Held, Memory, Store, bytes_of, fits, recorded
+
+LEAST = 64  # positions of room beside what is held
+SHARE = 4  # of what is held is the room beside it
+
+
+@dataclass(frozen=True)
+class Dynamic(Memory):
+    """Everything is kept, in room that grows by a quarter whenever it is full.
+
+    Choose it where the length is not known. Everything comes back exactly.
+
+    Cost: at most 5 / 4 of what is held and 64 positions.
+    """
+
+    def build(self, unit: int = 1) -> Store:
+        """Return an empty store."""
+        return GrowingStore(max(LEAST // unit, 1))
+
+
+class GrowingStore(Store):
+    """Buffers with room at the end; where gradients flow, tensors that are joined instead.
+
+    Args:
+        least: entries of room beside what is held.
+    """
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+        self.buffers: tuple[Tensor, ...] = ()
+        self.room = 0  # positions that may be written in place
+
+    def append(self, *parts: Tensor) -> Held:
+        """Keep positions and return all."""
+        end = self.length + parts[0].shape[2]
+        if recorded(parts + self.buffers):
+            old = self._held() or tuple(part[:, :, :0] for part in parts)
+            self.buffers = tuple(torch.cat(pair, dim=2) for pair in zip(old, parts, strict=True))
+            self.room = 0
+        else:
+            if end > self.room or not fits(self.buffers, parts):
+                self._grow(parts, self._room(end))
+            for buffer, part in zip(self.buffers, parts, strict=True):
+                buffer[:, :, self.length : end] = part
+        self.length = end
+        return Held(self._held(), 0)
+
+    def latest(self, positions: int) -> tuple[Tensor, ...]:
+        """Return the last positions."""
+        return tuple(b[:, :, self.length - positions : self.length] for b in self.buffers)
+
+    def _held(self) -> tuple[Tensor, ...]:
+        return tuple(buffer[:, :, : self.length] for buffer in self.buffers)
+
+    def _room(self, end: int) -> int:
+        """Return how many positions the buffers get to hold so many."""
+        return end + max(self.least, end // SHARE)
+
+    def _grow(self, parts: tuple[Tensor, ...], room: int) -> None:
+        held, self.room = self._held() if self.length else (), room
+        self.buffers = tuple(p.new_empty(*p.shape[:2], room, p.shape[3]) for p in parts)
+        for buffer, old in zip(self.buffers, held, strict=False):
+            buffer[:, :, : self.length] = old
+
+    def _drop(self, positions: int) -> None:
+        """Leave the last ones to be written over."""
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows."""
+        self.buffers = tuple(buffer.index_select(0, rows) for buffer in self.buffers)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.length = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers."""
+        return bytes_of(self.buffers)

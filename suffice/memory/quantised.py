@@ -1,0 +1,226 @@
+"""A memory in a few bits for each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from suffice.axis import Axis
+from suffice.errors import ConfigError
+from suffice.memory.base import Held, Memory, Store, bytes_of
+from suffice.memory.dynamic import Dynamic
+from suffice.memory.static import Static
+
+BITS = (4, 8)
+
+
+@dataclass(frozen=True)
+class Quantised(Memory):
+    """What another memory keeps, in 8 or 4 bits; the latest positions as they are.
+
+    Blocks of positions that are old enough are coded once: the first tensor of a layer (keys, or
+    what is key and value in one) with a range for each channel of a block, the others with a range
+    for each position and group of channels. A range is its least number and its step, float32; a
+    code is packed into its bits. What is read is decoded first, so memory is saved, not time.
+
+    Args:
+        inner: what is kept.
+        bits: of a code, 8 or 4.
+        block: positions coded together, even.
+        recent: latest positions that are never coded.
+        group: channels of a position with one range.
+
+    Raises:
+        ConfigError: for other bits, sizes below 1, an odd block, or a memory that is coded already.
+
+    Cost: bits / 8 bytes a number, 8 / block for keys and 8 / group for values in ranges.
+    Source: Liu et al. 2024, arXiv:2402.02750, section 3 (per-channel keys, per-token values, a
+        window in full precision). Differs: 8 and 4 bits, ranges in float32.
+    """
+
+    nested: ClassVar[dict[str, type[Axis]]] = {"inner": Memory}
+    rounds = True
+
+    inner: Memory = Dynamic()
+    bits: int = 8
+    block: int = 64
+    recent: int = 64
+    group: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.inner, Memory) or self.inner.rounds:
+            raise ConfigError(
+                f"Quantised(inner={self.inner!r}): give a memory that keeps numbers as they are, "
+                "such as Dynamic() or Rolling(256)."
+            )
+        if self.bits not in BITS:
+            raise ConfigError(f"Quantised(bits={self.bits}): give 8 or 4.")
+        if self.block < 2 or self.block % 2 or self.recent < 0 or self.group < 1:  # noqa: PLR2004
+            raise ConfigError(
+                f"{self!r}: give an even block of at least 2, recent of at least 0 and a group of "
+                "at least 1."
+            )
+
+    @property
+    def window(self) -> int | None:  # type: ignore[override]
+        """That of the inner memory."""
+        return self.inner.window
+
+    @property
+    def sinks(self) -> int:  # type: ignore[override]
+        """Those of the inner memory."""
+        return self.inner.sinks
+
+    def build(self, unit: int = 1) -> Store:  # noqa: ARG002 - it is never inside another
+        """Return an empty store."""
+        return QuantisedStore(self)
+
+    @classmethod
+    def samples(cls) -> tuple[Memory, ...]:
+        """Return small blocks, so that short tests meet them."""
+        return (cls(block=2, recent=1, group=3), cls(bits=4, block=2, recent=0))
+
+
+class QuantisedStore(Store):
+    """Coded blocks in a store of the inner memory, then the latest positions as they came.
+
+    Args:
+        memory: the settings.
+    """
+
+    def __init__(self, memory: Quantised) -> None:
+        self.memory = memory
+        self.blocks = memory.inner.build(memory.block)
+        self.tail: tuple[Tensor, ...] = ()
+        self.sizes: tuple[int, ...] = ()  # widths of the parts
+
+    def append(self, *parts: Tensor) -> Held:
+        """Keep positions; return what was kept decoded, and these as they are."""
+        inner, new = self.memory.inner, parts[0].shape[2]
+        if isinstance(inner, Static) and self.length + new > inner.length:
+            raise ConfigError(
+                f"{new} more positions do not fit beside {self.length} in {inner!r}; give a longer "
+                "one, or reset the state."
+            )
+        self.sizes = tuple(part.shape[3] for part in parts)
+        tail = self.tail or tuple(part[:, :, :0] for part in parts)
+        self.tail = tuple(torch.cat(pair, dim=2) for pair in zip(tail, parts, strict=True))
+        held = self._held()
+        self.length += new
+        self._code()
+        return held
+
+    def _held(self) -> Held:
+        if not self.blocks.length:
+            return Held(self.tail, 0)
+        block = self.memory.block
+        units = self.blocks.append(*self._nothing())
+        decoded = (
+            self._decoded(*units.parts[2 * i : 2 * i + 2], part, i > 0)
+            for i, part in enumerate(self.tail)
+        )
+        whole = tuple(torch.cat(pair, dim=2) for pair in zip(decoded, self.tail, strict=True))
+        return Held(whole, units.first * block, units.sinks * block)
+
+    def _nothing(self) -> list[Tensor]:
+        """Return no block, as the blocks' store takes them."""
+        none = tuple(part[:, :, : self.memory.block][:, :, :0] for part in self.tail)
+        return self._coded(tuple(n.new_zeros(*n.shape[:2], 0, n.shape[3]) for n in none))
+
+    def _code(self) -> None:
+        """Move what is old enough from the tail into the blocks."""
+        block, held = self.memory.block, self.tail[0].shape[2]
+        old = max(held - self.memory.recent, 0) // block * block
+        if old:
+            self.blocks.append(*self._coded(tuple(part[:, :, :old] for part in self.tail)))
+            self.tail = tuple(part[:, :, old:].clone() for part in self.tail)
+
+    def _coded(self, parts: tuple[Tensor, ...]) -> list[Tensor]:
+        """Return codes and ranges [B, G, blocks, *] of each part [B, G, n, W], n whole blocks."""
+        coded = []
+        for i, part in enumerate(parts):
+            x = part.float().unflatten(2, (-1, self.memory.block)) if part.shape[2] else None
+            if x is None:
+                x = part.float().unflatten(2, (0, self.memory.block))
+            grouped = self._grouped(x, i > 0)
+            axis = -1 if i > 0 else -2
+            low, high = grouped.amin(dim=axis, keepdim=True), grouped.amax(dim=axis, keepdim=True)
+            step = (high - low) / (2**self.memory.bits - 1)
+            codes = ((grouped - low) / step.masked_fill(step == 0.0, 1.0)).round_()
+            codes = self._packed(codes.to(torch.uint8).flatten(3))
+            coded += [codes, torch.stack([low, step], dim=3).flatten(3)]
+        return coded
+
+    def _grouped(self, x: Tensor, by_position: bool) -> Tensor:
+        """Return blocks [B, G, blocks, n, W] so that the numbers of one range lie on one axis."""
+        if not by_position:
+            return x
+        more = -x.shape[4] % self._group(x.shape[4])
+        if more:  # the last group is filled up with a number of its own
+            x = torch.cat([x, x[..., -1:].expand(*x.shape[:4], more)], dim=4)
+        return x.unflatten(4, (-1, self._group(x.shape[4])))
+
+    def _group(self, width: int) -> int:
+        return min(self.memory.group, width)
+
+    def _packed(self, codes: Tensor) -> Tensor:
+        if self.memory.bits == 8:  # noqa: PLR2004
+            return codes
+        return codes[..., ::2] | (codes[..., 1::2] << 4)
+
+    def _unpacked(self, codes: Tensor) -> Tensor:
+        if self.memory.bits == 8:  # noqa: PLR2004
+            return codes
+        return torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2)
+
+    def _decoded(self, codes: Tensor, ranges: Tensor, like: Tensor, by_position: bool) -> Tensor:
+        """Return the numbers of some blocks, [B, G, n, W] in the dtype of what is not coded."""
+        width, block = like.shape[3], self.memory.block
+        codes = self._unpacked(codes).float()
+        low, step = ranges.unflatten(3, (2, -1)).unbind(3)
+        if by_position:
+            group = self._group(width)
+            groups = -(-width // group)
+            numbers = codes.unflatten(3, (block, groups, group))
+            shape = (block, groups, 1)
+        else:
+            numbers, shape = codes.unflatten(3, (block, width)), (1, width)
+        numbers = numbers * step.unflatten(3, shape) + low.unflatten(3, shape)
+        numbers = numbers.flatten(4)[..., :width] if by_position else numbers
+        return numbers.flatten(2, 3).to(like.dtype)
+
+    def latest(self, positions: int) -> tuple[Tensor, ...]:
+        """Return the last positions, decoded."""
+        parts = self._held().parts
+        return tuple(part[:, :, part.shape[2] - positions :] for part in parts)
+
+    def can_drop(self, positions: int) -> bool:
+        """Return whether the last positions are not coded yet."""
+        return 0 <= positions <= (self.tail[0].shape[2] if self.tail else 0)
+
+    def _why_not(self) -> str:
+        held = self.tail[0].shape[2] if self.tail else 0
+        return f", of which the last {held} are not coded"
+
+    def _drop(self, positions: int) -> None:
+        self.tail = tuple(part[:, :, : part.shape[2] - positions] for part in self.tail)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows."""
+        self.blocks.select(rows)
+        self.tail = tuple(part.index_select(0, rows) for part in self.tail)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.blocks.reset()
+        self.tail = ()
+        self.length = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, ranges and the tail."""
+        return self.blocks.nbytes + bytes_of(self.tail)

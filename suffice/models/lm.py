@@ -1,0 +1,250 @@
+"""The language model.
+
+Letters: B batch, T tokens, M d_model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from suffice.fields import check_fields
+from suffice.layers import MLP, Block, Dropout, SwiGLU
+from suffice.layers.mlp import ACTIVATIONS
+from suffice.layers.normalisation import NORMALISATIONS, normalisation
+from suffice.memory import Dynamic, Memory
+from suffice.models import stored
+from suffice.models.embedding import Embedding, check_rows
+from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
+from suffice.models.stack import check_causal, specs_of_blocks
+from suffice.models.state import ModelState
+from suffice.ops.linear import Linear, linear
+from suffice.spec import AttentionSpec
+
+SIZES = ("vocabulary_size", "length", "d_model", "depth", "mlp_width")
+EVERYTHING = Dynamic()
+START = 0.02  # standard deviation of weights before training
+
+
+@dataclass(frozen=True, kw_only=True)
+class LMConfig:
+    """The sizes of a language model.
+
+    Args:
+        vocabulary_size: token ids are below this.
+        length: the longest row, tokens; without learned positions the model reads longer ones
+            too, as far as its attention does.
+        d_model: features.
+        depth: blocks.
+        mlp_width: features inside a block's MLP.
+        activation: of the MLPs: "gelu", "relu", or "swiglu" (see `SwiGLU`), which has a third map.
+        norm: "layer" or "rms" (see `RMSNorm`), before the attention, the MLP and the head.
+        eps: of the norms.
+        positions: what is added to the tokens for where they stand: "learned" numbers,
+            "sinusoidal" ones (see `sinusoidal`), or "none", for attention that knows positions
+            itself.
+        bias: biases on the maps of the MLPs and on layer norms; those of the attention are its
+            spec's, and the head has none.
+        tied: whether the head's weights are the tokens' rows.
+        dropout: on the embedded tokens, after the attention and after the MLP; on the weights of
+            the attention it is its spec's.
+
+    Raises:
+        ConfigError: if a size is below 1, eps is not above 0, dropout is outside [0, 1), a field
+            is of another kind, or activation, norm or positions is unknown.
+    """
+
+    vocabulary_size: int
+    length: int
+    d_model: int
+    depth: int
+    mlp_width: int
+    activation: str = "gelu"
+    norm: str = "layer"
+    eps: float = 1e-5
+    positions: str = "learned"
+    bias: bool = True
+    tied: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self, *SIZES)
+        check_fields(self)
+        check_positive(self, "eps")
+        check_shares(self, "dropout")
+        check_name(self, "activation", (*ACTIVATIONS, "swiglu"))
+        check_name(self, "norm", NORMALISATIONS)
+        check_name(self, "positions", POSITIONS)
+
+    def build(
+        self,
+        spec: AttentionSpec | Sequence[AttentionSpec],
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> LM:
+        """Return a model of these sizes with the given attention; on "meta" without memory."""
+        return LM(self, spec, device=device, dtype=dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the sizes as plain data."""
+        return stored.to_json(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> LMConfig:
+        """Rebuild the sizes from `to_json`'s data.
+
+        Raises:
+            ConfigError: for unknown or missing fields, or values that are not legal.
+        """
+        return stored.from_json(cls, data)
+
+
+class LM(nn.Module):
+    """A decoder: token and position embeddings, pre-norm blocks of any causal attention, a head.
+
+    Weights start from N(0, 0.02), those of maps that end a residual branch from
+    N(0, 0.02 / sqrt(2 depth)); biases are 0. Maps along the sequence start as their mixing says.
+
+    Args:
+        config: the sizes.
+        spec: the attention of every block, or one spec for each.
+        device: where the parameters live.
+        dtype: of the parameters.
+
+    Shapes:
+        tokens: int [B, T] -> logits [B, T, V]
+
+    Raises:
+        ConfigError: if a spec is not causal or does not fit the sizes.
+
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section
+        2.3. Differs: whatever the config and the specs choose.
+
+    Example:
+        >>> from suffice import preset
+        >>> sizes = dict(vocabulary_size=65, length=16, d_model=32, depth=2, mlp_width=64)
+        >>> model = LMConfig(**sizes).build(preset("efficient", 32, 4, causal=True))
+        >>> model(torch.randint(65, (3, 16))).shape
+        torch.Size([3, 16, 65])
+    """
+
+    def __init__(
+        self,
+        config: LMConfig,
+        spec: AttentionSpec | Sequence[AttentionSpec],
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        d_model = config.d_model
+        specs = specs_of_blocks(spec, depth=config.depth, d_model=d_model, length=config.length)
+        check_causal(specs)
+        self.specs = specs
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.embedding = Embedding(
+            config.vocabulary_size, config.length, d_model, positions=config.positions, **made
+        )
+        self.dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                one,
+                _mlp(config, **made),
+                eps=config.eps,
+                dropout=config.dropout,
+                normalisation=config.norm,
+                bias=config.bias,
+                **made,
+            )
+            for one in specs
+        )
+        self.norm = normalisation(config.norm, d_model, eps=config.eps, bias=config.bias, **made)
+        self.head = None
+        if not config.tied:
+            self.head = Linear(d_model, config.vocabulary_size, bias=False, **made)
+        self._start()
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        state: ModelState | None = None,
+    ) -> Tensor:
+        """Return logits [B, T, V]: at each token, of the one that follows it.
+
+        Args:
+            tokens: ids.
+            valid: bool [B, T], True = a real token; padding may stand anywhere and hold any id.
+                Logits at padding mean nothing.
+            segments: int [B, T]; each run of equal numbers is a document, which gives what it
+                gives alone.
+            state: what `self.state` made: the tokens go on where the last call with it ended, and
+                the state is moved on.
+
+        Raises:
+            ShapeError: if the rows are longer than the model's learned positions or attention
+                reach, or a shape does not fit.
+            MaskError: if valid is not boolean.
+        """
+        return self.logits(self.features(tokens, valid=valid, segments=segments, state=state))
+
+    def features(
+        self,
+        tokens: Tensor,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        state: ModelState | None = None,
+    ) -> Tensor:
+        """Return what the head reads, [B, T, M]; arguments and errors as of the whole model."""
+        check_rows("tokens", tokens, valid, segments)
+        where = {"valid": valid, "segments": segments}
+        places = None if state is None else state.places(tokens, valid)
+        states = [None] * len(self.blocks) if state is None else state.layers
+        x = self.dropout(self.embedding(tokens, places=places, **where))
+        for block, of_block in zip(self.blocks, states, strict=True):
+            x = block(x, state=of_block, **where)
+        return self.norm(x)
+
+    def state(self, memory: Memory = EVERYTHING) -> ModelState:
+        """Return an empty state to stream with.
+
+        Args:
+            memory: what each layer keeps of the past; layers of features keep their sums.
+
+        Raises:
+            ConfigError: if a layer cannot stream, or not with this memory.
+        """
+        keeps = [memory if one.kernel.weighs_pairs else EVERYTHING for one in self.specs]
+        pairs = zip(self.blocks, keeps, strict=True)
+        return ModelState([block.attention.state(kept) for block, kept in pairs])
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the head's logits [..., V] of features [..., M], of some positions or of all."""
+        head = self.embedding.tokens if self.head is None else self.head
+        return linear(features, head.weight, None)
+
+    @torch.no_grad()
+    def _start(self) -> None:
+        ends = {end for block in self.blocks for end in (block.attention.o_proj, block.mlp.down)}
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                share = math.sqrt(2 * self.config.depth) if module in ends else 1.0
+                nn.init.normal_(module.weight, std=START / share)
+
+
+def _mlp(config: LMConfig, **made: Any) -> nn.Module:
+    sizes = (config.d_model, config.mlp_width)
+    options = {"dropout": config.dropout, "bias": config.bias, **made}
+    if config.activation == "swiglu":
+        return SwiGLU(*sizes, **options)
+    return MLP(*sizes, activation=config.activation, inner_dropout=False, **options)

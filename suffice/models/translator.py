@@ -1,0 +1,267 @@
+"""The encoder-decoder for translation.
+
+Letters: B batch, S tokens of the source, T tokens of the target, M d_model, V target vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from suffice.fields import check_fields
+from suffice.layers import MLP, Block, CrossBlock, Dropout
+from suffice.layers.block import NORMS
+from suffice.layers.mlp import ACTIVATIONS
+from suffice.models import stored
+from suffice.models.embedding import Embedding, check_rows
+from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
+from suffice.models.stack import check_causal, check_crosses, specs_of_blocks
+from suffice.ops.linear import Linear
+from suffice.shapes import check
+from suffice.spec import AttentionSpec
+
+SIZES = (
+    "source_vocabulary_size",
+    "target_vocabulary_size",
+    "length",
+    "d_model",
+    "mlp_width",
+    "encoder_depth",
+    "decoder_depth",
+)
+Specs = AttentionSpec | Sequence[AttentionSpec]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatorConfig:
+    """The sizes of an encoder-decoder.
+
+    Args:
+        source_vocabulary_size: ids of the source are below this.
+        target_vocabulary_size: ids of the target are below this.
+        length: the longest text on either side, tokens; without learned positions the model reads
+            longer ones too, as far as its attention does.
+        d_model: features.
+        mlp_width: features inside a block's MLP.
+        encoder_depth: blocks that read the source.
+        decoder_depth: blocks that write the target.
+        activation: of the MLPs, "relu" or "gelu".
+        norm: "pre" or "post", see `Block`.
+        eps: of the layer norms.
+        positions: what is added to the tokens for where they stand: "learned" numbers,
+            "sinusoidal" ones (see `sinusoidal`), or "none".
+        dropout: after each attention and each MLP.
+        head_dropout: before the head.
+
+    Raises:
+        ConfigError: if a size is below 1, eps is not above 0, a probability is outside [0, 1), a
+            field is of another kind, or activation, norm or positions is unknown.
+    """
+
+    source_vocabulary_size: int
+    target_vocabulary_size: int
+    length: int
+    d_model: int
+    mlp_width: int
+    encoder_depth: int = 1
+    decoder_depth: int = 2
+    activation: str = "relu"
+    norm: str = "post"
+    eps: float = 1e-6
+    positions: str = "learned"
+    dropout: float = 0.0
+    head_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self, *SIZES)
+        check_fields(self)
+        check_positive(self, "eps")
+        check_shares(self, "dropout", "head_dropout")
+        check_name(self, "activation", ACTIVATIONS)
+        check_name(self, "norm", NORMS)
+        check_name(self, "positions", POSITIONS)
+
+    def build(
+        self,
+        encoder_spec: Specs,
+        decoder_spec: Specs,
+        cross_spec: Specs,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Translator:
+        """Return a model of these sizes with the given attention; on "meta" without memory."""
+        return Translator(self, encoder_spec, decoder_spec, cross_spec, device=device, dtype=dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the sizes as plain data."""
+        return stored.to_json(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TranslatorConfig:
+        """Rebuild the sizes from `to_json`'s data.
+
+        Raises:
+            ConfigError: for unknown or missing fields, or values that are not legal.
+        """
+        return stored.from_json(cls, data)
+
+
+class Translator(nn.Module):
+    """An encoder of the source and a causal decoder of the target that attends to it.
+
+    Args:
+        config: the sizes.
+        encoder_spec: the self-attention of every encoder block, or one spec for each.
+        decoder_spec: the causal self-attention of every decoder block, or one spec for each.
+        cross_spec: the attention to the source of every decoder block, or one spec for each. A
+            mixing along the sequence, such as Super Attention's, mixes the source.
+        device: where the parameters live.
+        dtype: of the parameters.
+
+    Shapes:
+        source: int [B, S]; target: int [B, T] -> logits [B, T, V]
+
+    Raises:
+        ConfigError: if a spec does not fit the sizes, one of the decoder is not causal, or one of
+            the cross-attention relates positions of one text.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3, in the sizes of Hosseini et al. 2024,
+        arXiv:2403.01643, whose translators have one encoder and two decoder blocks. Differs:
+        padding is left out on both sides.
+
+    Example:
+        >>> from suffice import preset
+        >>> sizes = dict(source_vocabulary_size=50, target_vocabulary_size=40)
+        >>> config = TranslatorConfig(length=9, d_model=16, mlp_width=32, **sizes)
+        >>> both = preset("efficient", 16, 2)
+        >>> model = config.build(both, preset("efficient", 16, 2, causal=True), both)
+        >>> model(torch.randint(50, (3, 9)), torch.randint(40, (3, 7))).shape
+        torch.Size([3, 7, 40])
+    """
+
+    def __init__(
+        self,
+        config: TranslatorConfig,
+        encoder_spec: Specs,
+        decoder_spec: Specs,
+        cross_spec: Specs,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        placed: dict[str, Any] = {"positions": config.positions, **made}
+        sizes = {"d_model": config.d_model, "length": config.length}
+        self.encoder_specs = specs_of_blocks(encoder_spec, depth=config.encoder_depth, **sizes)
+        self.decoder_specs = specs_of_blocks(decoder_spec, depth=config.decoder_depth, **sizes)
+        self.cross_specs = specs_of_blocks(cross_spec, depth=config.decoder_depth, **sizes)
+        check_causal(self.decoder_specs)
+        check_crosses(self.cross_specs)
+        self.source = Embedding(
+            config.source_vocabulary_size, config.length, config.d_model, **placed
+        )
+        self.target = Embedding(
+            config.target_vocabulary_size, config.length, config.d_model, **placed
+        )
+        options = {"norm": config.norm, "eps": config.eps, "dropout": config.dropout, **made}
+        self.encoder = nn.ModuleList(
+            Block(one, _mlp(config, **made), **options) for one in self.encoder_specs
+        )
+        self.decoder = nn.ModuleList(
+            CrossBlock(one, cross, _mlp(config, **made), **options)
+            for one, cross in zip(self.decoder_specs, self.cross_specs, strict=True)
+        )
+        self.encoder_norm, self.decoder_norm = (_last_norm(config, **made) for _ in range(2))
+        self.head_dropout = Dropout(config.head_dropout)
+        self.head = Linear(config.d_model, config.target_vocabulary_size, **made)
+        self._start()
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_valid: Tensor | None = None,
+        target_valid: Tensor | None = None,
+    ) -> Tensor:
+        """Return logits [B, T, V]: at each token of the target, of the one that follows it.
+
+        Args:
+            source: ids [B, S] of the text to translate.
+            target: ids [B, T] of the translation so far.
+            source_valid: bool [B, S], True = a real token; padding may stand anywhere and hold
+                any id.
+            target_valid: bool [B, T], likewise. Logits at padding mean nothing.
+
+        Raises:
+            ShapeError: if a text is longer than the model's learned positions or attention reach,
+                or a shape does not fit.
+            MaskError: if a mask is not boolean.
+        """
+        return self.decode(target, self.encode(source, source_valid), source_valid, target_valid)
+
+    def encode(self, source: Tensor, source_valid: Tensor | None = None) -> Tensor:
+        """Return the features [B, S, M] of a source; arguments as of the whole model."""
+        check_rows("source", source, source_valid, None)
+        x = self.source(source, valid=source_valid)
+        for block in self.encoder:
+            x = block(x, valid=source_valid)
+        return self.encoder_norm(x)
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        source_valid: Tensor | None = None,
+        target_valid: Tensor | None = None,
+    ) -> Tensor:
+        """Return logits [B, T, V] of a target and its source's features [B, S, M].
+
+        Args:
+            target: ids [B, T].
+            memory: what `encode` returned, for as many rows.
+            source_valid: bool [B, S], as given to `encode`.
+            target_valid: bool [B, T], True = a real token.
+
+        Raises:
+            ShapeError: if a shape does not fit.
+            MaskError: if a mask is not boolean.
+        """
+        check_rows("target", target, target_valid, None)
+        check("memory", memory, (len(target), None, self.config.d_model))
+        x = self.target(target, valid=target_valid)
+        for block in self.decoder:
+            x = block(x, memory, memory_valid=source_valid, valid=target_valid)
+        return self.head(self.head_dropout(self.decoder_norm(x)))
+
+    def _start(self) -> None:
+        """Start the head and the embeddings as Keras does; the rest is so already."""
+        nn.init.xavier_uniform_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.uniform_(module.weight, -0.05, 0.05)
+
+
+def _mlp(config: TranslatorConfig, **made: Any) -> MLP:
+    return MLP(
+        config.d_model,
+        config.mlp_width,
+        activation=config.activation,
+        dropout=config.dropout,
+        inner_dropout=False,
+        **made,
+    )
+
+
+def _last_norm(config: TranslatorConfig, **made: Any) -> nn.Module:
+    """Return the norm that pre-norm blocks leave to be made at their end."""
+    if config.norm == "post":
+        return nn.Identity()
+    return nn.LayerNorm(config.d_model, eps=config.eps, **made)

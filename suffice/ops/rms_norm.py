@@ -1,0 +1,90 @@
+"""The root-mean-square norm: x / sqrt(mean(x^2) + eps) * w, fp32 or better inside.
+
+On a CPU torch makes it of half a dozen passes over x, and of more in the backward, which its layer
+norm does in one kernel. With a mean of 0 that backward is the one of this norm, less the mean over
+features of w * gradient, which a product of a matrix and a vector puts back.
+
+Letters: M d_model.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+
+EXACT = (torch.float32, torch.float64)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return x scaled to a mean square of 1 over its last axis, times w, in the dtype of x.
+
+    Shapes:
+        x: [..., M]; weight: [M] -> [..., M]
+
+    Example:
+        >>> rms_norm(torch.tensor([1.0, -7.0]), torch.tensor([1.0, 2.0]), 1e-5)
+        tensor([ 0.2000, -2.8000])
+    """
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        if not _alone(x, weight):
+            return F.rms_norm(x, x.shape[-1:], weight, eps)
+        exact = torch.promote_types(x.dtype, torch.float32)
+        return _RMSNorm.apply(x.to(exact), weight.to(exact), eps).to(x.dtype)
+    if x.dtype is weight.dtype and x.dtype in EXACT and x.is_cpu:
+        return x * _factors(x, eps) * weight
+    return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+def _alone(x: Tensor, weight: Tensor) -> bool:
+    """Return whether this runs on a CPU and nothing of torch's looks into the call."""
+    return (
+        not torch.compiler.is_compiling()
+        and x.device.type == weight.device.type == "cpu"
+        and not any(map(torch._C._functorch.is_functorch_wrapped_tensor, (x, weight)))
+        and forward_ad._current_level < 0
+    )
+
+
+def _factors(x: Tensor, eps: float) -> Tensor:
+    """Return 1 / sqrt(mean(x^2) + eps) of each row: [..., 1]."""
+    norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return norms.square().div_(x.shape[-1]).add_(eps).rsqrt_()
+
+
+class _RMSNorm(torch.autograd.Function):
+    """The norm with the backward of the layer norm's kernel."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, eps: float) -> Tensor:  # noqa: ANN001
+        factors = _factors(x, eps)
+        ctx.save_for_backward(x, weight, factors)
+        ctx.eps = eps
+        return (x * factors).mul_(weight)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205 - torch's signature
+        x, weight, factors = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *_differentiable(gradient, x, weight, ctx.eps), None
+        to_x, to_weight, _ = ctx.needs_input_grad
+        means = torch.zeros_like(factors)
+        x_gradient, weight_gradient, _ = torch.ops.aten.native_layer_norm_backward(
+            gradient, x, x.shape[-1:], means, factors, weight, None, [to_x, to_weight, False]
+        )
+        if to_x:
+            lost = torch.matmul(gradient, weight).unsqueeze(-1) / x.shape[-1]
+            x_gradient.add_(lost.mul_(factors))
+        return x_gradient, weight_gradient, None
+
+
+def _differentiable(
+    gradient: Tensor, x: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients made of what torch can differentiate once more."""
+    factors = _factors(x, eps)
+    scaled = gradient * weight
+    along = (scaled * x).mean(dim=-1, keepdim=True)
+    to_weight = (gradient * x * factors).reshape(-1, x.shape[-1]).sum(dim=0)
+    return factors * (scaled - x * factors.square() * along), to_weight

@@ -1,0 +1,38 @@
+"""Language models by name: what they are, what they read and how they are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from suffice.errors import unknown
+from suffice.recipes.language.large import gpt2_124m, tinyllama_1b_efficient
+from suffice.recipes.language.recipe import LMRecipe
+from suffice.recipes.language.small import shakespeare_char, stdlib_bpe
+
+LM_RECIPES: dict[str, Callable[[], LMRecipe]] = {
+    "shakespeare_char": shakespeare_char,
+    "stdlib_bpe": stdlib_bpe,
+    "gpt2_124m": gpt2_124m,
+    "tinyllama_1b_efficient": tinyllama_1b_efficient,
+}
+
+__all__ = [
+    "LM_RECIPES",
+    "LMRecipe",
+    "gpt2_124m",
+    "lm_recipe",
+    "shakespeare_char",
+    "stdlib_bpe",
+    "tinyllama_1b_efficient",
+]
+
+
+def lm_recipe(name: str) -> LMRecipe:
+    """Return a recipe of a language model by name.
+
+    Raises:
+        ConfigError: for an unknown name.
+    """
+    if name not in LM_RECIPES:
+        raise unknown("recipe", name, LM_RECIPES)
+    return LM_RECIPES[name]()

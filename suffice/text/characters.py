@@ -1,0 +1,131 @@
+"""A tokenizer whose tokens are the characters of a text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from suffice.errors import DataError
+from suffice.text import saved
+from suffice.text.tokenizer import check_ids
+
+# Cuts a text into its characters, in the format of the tokenizers library.
+EACH = {
+    "type": "Split",
+    "pattern": {"Regex": r"[\s\S]"},
+    "behavior": "Isolated",
+    "invert": False,
+}
+
+
+class Characters:
+    """One id for each character, in the order of their code points; nothing marks a document.
+
+    Args:
+        characters: the character of each id, no two alike.
+
+    Raises:
+        DataError: if there is none, one twice, or half a surrogate pair.
+
+    Example:
+        >>> tokenizer = Characters.of("hello")
+        >>> tokenizer.encode("hole"), tokenizer.decode([1, 0, 2, 2])
+        ([1, 3, 2, 0], 'hell')
+    """
+
+    begin: None = None
+    end: None = None
+
+    def __init__(self, characters: str) -> None:
+        self._ids = {character: number for number, character in enumerate(characters)}
+        if not characters or len(self._ids) < len(characters):
+            raise DataError(f"{characters!r:.60} is no alphabet; give each character once.")
+        self.characters = characters
+        self.vocabulary_size = len(characters)
+        self._description = json.dumps(_description(self._ids), ensure_ascii=False)
+        try:
+            self.fingerprint: str = hashlib.sha256(self._description.encode()).hexdigest()
+        except UnicodeEncodeError as error:
+            raise DataError(f"the alphabet is not text ({error}); repair the text.") from error
+
+    @classmethod
+    def of(cls, texts: str | Iterable[str]) -> Characters:
+        """Return the tokenizer of all characters that occur in a text or in several.
+
+        Raises:
+            DataError: if there is none.
+        """
+        found: set[str] = set()
+        for text in texts:
+            found.update(text)
+        return cls("".join(sorted(found)))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the id of each character.
+
+        Raises:
+            DataError: if a character has none.
+        """
+        try:
+            return [self._ids[character] for character in text]
+        except KeyError:
+            strange = "".join(sorted(set(text) - self._ids.keys()))
+            raise DataError(
+                f"{strange!r:.60} does not occur in the alphabet of {self.vocabulary_size:,} "
+                "characters; leave it out, or make the alphabet of all the text there is."
+            ) from None
+
+    def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        """Yield the ids of each text.
+
+        Raises:
+            DataError: as `encode`.
+        """
+        return map(self.encode, texts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of some ids.
+
+        Raises:
+            ConfigError: if an id is not in the vocabulary.
+        """
+        check_ids(ids, self.vocabulary_size)
+        return "".join([self.characters[id_] for id_ in ids])
+
+    def save(self, folder: Path | str) -> None:
+        """Write tokenizer.json and tokenizer_config.json, which transformers reads too.
+
+        Raises:
+            DataError: if the folder cannot be written.
+        """
+        saved.write(folder, self._description, begin=None, end=None)
+
+
+def alphabet(description: dict[str, Any]) -> str | None:
+    """Return the characters of a description that `Characters` saved; None if another did."""
+    model = description.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocabulary, dict) or description != _description(vocabulary):
+        return None
+    numbers = list(range(len(vocabulary)))
+    if list(vocabulary.values()) != numbers or any(len(name) != 1 for name in vocabulary):
+        return ""  # which is no alphabet
+    return "".join(vocabulary)
+
+
+def _description(ids: dict[str, int]) -> dict[str, Any]:
+    """Return what the tokenizers library needs to do the same; it refuses an unknown character."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": EACH,
+        "post_processor": None,
+        "decoder": {"type": "Fuse"},
+        "model": {"type": "WordLevel", "vocab": ids, "unk_token": "<none>"},
+    }

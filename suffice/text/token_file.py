@@ -1,0 +1,254 @@
+"""Tokens on disk: written as a stream, read through a map of memory, never loaded whole.
+
+Letters: B windows, T tokens of a window but the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from suffice.errors import ConfigError, DataError
+from suffice.text.token_header import read_header, starts_at
+from suffice.text.token_writer import write
+from suffice.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STARTS_CHECKED = 1 << 20  # at once
+
+
+class TokenFile:
+    """The tokens of many documents, one after another, on disk.
+
+    Three files: `path` holds the tokens, uint16 where every id fits and else uint32, as nanoGPT
+    keeps them; `path`.starts where each document starts; `path`.json the facts, with the
+    fingerprint of the tokenizer. Documents stand in the order they were given, each between the
+    tokenizer's `begin` and `end` where it has them.
+
+    Args:
+        path: of the tokens.
+        tokenizer: what the tokens will be read with; None takes those of any.
+
+    Attributes:
+        path: of the tokens.
+        header: the facts.
+        tokens: all of them, uint16 or uint32 [N], a read-only map of the file.
+        documents: where each document starts, uint64 [documents], a read-only map.
+
+    Raises:
+        DataError: if a file is absent, cut short or damaged, or another tokenizer wrote it.
+
+    Example:
+        >>> import tempfile
+        >>> from suffice.text import Characters
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = TokenFile.write(f"{folder}/t.bin", ["abc", "de"], Characters("abcde"))
+        ...     len(file), file.documents.tolist(), list(file.windows(2))
+        (5, [0, 3], [tensor([[0, 1, 2]]), tensor([[2, 3, 4]])])
+    """
+
+    def __init__(self, path: Path | str, *, tokenizer: Tokenizer | None = None) -> None:
+        self.path = Path(path)
+        self.header = read_header(self.path)
+        if tokenizer is not None and tokenizer.fingerprint != self.header.tokenizer:
+            raise DataError(
+                f"{self.path} was written with another tokenizer; write it anew with this one, or "
+                "load the one it was written with."
+            )
+        self.tokens = _mapped(self.path, self.header.dtype, self.header.tokens)
+        starts = starts_at(self.path)
+        self.documents = _mapped(starts, np.dtype("<u8"), self.header.documents)
+        _check_starts(self.documents, self.header.tokens, starts)
+
+    @classmethod
+    def write(
+        cls,
+        path: Path | str,
+        documents: Iterable[str],
+        tokenizer: Tokenizer,
+        console: Console | None = None,
+    ) -> TokenFile:
+        """Write the tokens of some documents, replacing what is there only when all are written.
+
+        Args:
+            path: of the tokens; its folder is made where it is absent.
+            documents: texts; gone through once, never held together.
+            tokenizer: what encodes them.
+            console: where to show the progress; None shows nothing.
+
+        Raises:
+            ConfigError: if documents is one text.
+            DataError: if the documents hold no token or cannot be read or encoded, or the files
+                cannot be written.
+        """
+        write(Path(path), documents, tokenizer, console)
+        return cls(path, tokenizer=tokenizer)
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return self.header.tokens
+
+    def document(self, number: int) -> Tensor:
+        """Return the tokens of one document, int64.
+
+        Raises:
+            ConfigError: if there is no document of that number.
+        """
+        count = self.header.documents
+        if not 0 <= number < count:
+            raise ConfigError(f"{self.path} has no document {number}; give 0 to {count - 1:,}.")
+        last = number + 1 == count
+        end = len(self) if last else int(self.documents[number + 1])
+        return self._ids(self.tokens[int(self.documents[number]) : end])
+
+    def draw(self, size: int, length: int, *, seed: int, step: int) -> Tensor:
+        """Return random windows: a pure function of the arguments and the file.
+
+        Args:
+            size: windows, B.
+            length: tokens that are read from each, T; one more is there to be predicted.
+            seed: of the training.
+            step: which batch of it.
+
+        Shapes:
+            int64 [B, T + 1]
+
+        Raises:
+            ConfigError: if an argument is not legal, or the file is shorter than a window.
+        """
+        return self.take(self.places(size, length, seed=seed, step=step), length)
+
+    def places(self, size: int, length: int, *, seed: int, step: int) -> Tensor:
+        """Return where the windows of `draw` start, int64 [B]; a process may `take` its share.
+
+        Every window that lies inside the file is equally likely, as in nanoGPT.
+
+        Raises:
+            ConfigError: as `draw`.
+        """
+        _at_least(1, "size", size)
+        _at_least(0, "seed", seed)
+        _at_least(0, "step", step)
+        room = self._room(length)
+        # The raw stream of a counter: frozen for good, and no two (seed, step) share one.
+        key = np.array([seed % 2**64, step % 2**64], dtype=np.uint64)
+        raw = np.random.Philox(key=key).random_raw(size)
+        return torch.from_numpy((raw % np.uint64(room)).astype(np.int64))
+
+    def take(self, places: Tensor, length: int) -> Tensor:
+        """Return the windows that start at some places.
+
+        Shapes:
+            places: int64 [B] -> int64 [B, length + 1]
+
+        Raises:
+            ConfigError: if a window does not lie in the file.
+            DataError: if the file holds an id that is not in its vocabulary.
+        """
+        return self._ids(self.tokens[self._positions(places, length)])
+
+    def segments(self, places: Tensor, length: int) -> Tensor:
+        """Return the number of each token's document, for windows that start at some places.
+
+        Shapes:
+            places: int64 [B] -> int64 [B, length + 1]
+
+        Raises:
+            ConfigError: as `take`.
+        """
+        positions = self._positions(places, length).astype(np.uint64)
+        found = np.searchsorted(self.documents, positions, side="right") - 1
+        return torch.from_numpy(found.astype(np.int64))
+
+    def windows(self, length: int, size: int = 1) -> Iterator[Tensor]:
+        """Yield all tokens in order, in windows that overlap by one token.
+
+        Every token but the first is predicted exactly once: the last token of a window is the
+        first that the next one reads.
+
+        Args:
+            length: tokens that are read from each, T.
+            size: windows in a batch, B; the last whole ones may be fewer.
+
+        Shapes:
+            int64 [B, T + 1], and at the end [1, t + 1] with t < T if tokens are left over.
+
+        Raises:
+            ConfigError: if an argument is not legal, or the file holds but one token.
+        """
+        _at_least(1, "length", length)
+        _at_least(1, "size", size)
+        predicted = len(self) - 1
+        if not predicted:
+            raise ConfigError(f"{self.path} holds one token, of which none can be predicted.")
+        whole, left = divmod(predicted, length)
+        for first in range(0, whole, size):
+            yield self.take(torch.arange(first, min(first + size, whole)) * length, length)
+        if left:
+            yield self.take(torch.tensor([whole * length]), left)
+
+    def _room(self, length: int) -> int:
+        """Return how many windows of a length the file has."""
+        _at_least(1, "length", length)
+        if len(self) <= length:
+            raise ConfigError(
+                f"length={length:,} needs {length + 1:,} tokens, and {self.path} holds "
+                f"{len(self):,}; give a smaller length or more text."
+            )
+        return len(self) - length
+
+    def _positions(self, places: Tensor, length: int) -> np.ndarray[Any, Any]:
+        room = self._room(length)
+        at = places.cpu().numpy()
+        if at.size and not 0 <= at.min() <= at.max() < room:
+            raise ConfigError(
+                f"windows start at {at.min()} to {at.max()}; in {self.path}, one of {length + 1:,} "
+                f"tokens starts at 0 to {room - 1:,}."
+            )
+        return at[:, None] + np.arange(length + 1)
+
+    def _ids(self, tokens: np.ndarray[Any, Any]) -> Tensor:
+        if tokens.size and tokens.max() >= self.header.vocabulary_size:
+            raise DataError(
+                f"{self.path} is damaged: it holds the id {tokens.max()}, and its vocabulary has "
+                f"{self.header.vocabulary_size:,}. Write it anew with TokenFile.write."
+            )
+        return torch.from_numpy(tokens.astype(np.int64))
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
+    try:
+        size = path.stat().st_size
+        if size != count * dtype.itemsize:
+            raise DataError(
+                f"{path} has {size:,} bytes, and {count * dtype.itemsize:,} are due; write the "
+                "tokens anew with TokenFile.write."
+            )
+        return np.memmap(path, dtype=dtype, mode="r")
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror or error}); write the tokens anew with "
+            "TokenFile.write."
+        ) from error
+
+
+def _check_starts(starts: np.ndarray[Any, Any], tokens: int, path: Path) -> None:
+    """Refuse starts that do not rise from 0 to below the number of tokens."""
+    good = starts[0] == 0 and starts[-1] < tokens
+    for first in range(0, len(starts) - 1, STARTS_CHECKED):
+        part = starts[first : first + STARTS_CHECKED + 1]
+        good = good and bool((part[1:] > part[:-1]).all())
+    if not good:
+        raise DataError(f"{path} is damaged: documents do not follow each other; write it anew.")
+
+
+def _at_least(least: int, name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name}={value!r} is not legal; give an integer >= {least}.")

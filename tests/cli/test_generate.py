@@ -1,0 +1,162 @@
+"""`suffice generate`: text as it comes, the same as the library's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from suffice import AttentionSpec
+from suffice.cli.generate import _ids
+from suffice.cli.memories import memory_of
+from suffice.cli.shown import Shown
+from suffice.errors import ConfigError
+from suffice.generate import Greedy, Sample, generate
+from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.models import LMConfig, folder
+from suffice.patterns import Causal
+from suffice.testing import drawn
+from suffice.text import Characters
+
+TEXT = "to be or not to be"
+SPEC = AttentionSpec(d_model=8, num_heads=2, pattern=Causal())
+
+
+def saved(path, *, seed=1, text=TEXT):
+    tokenizer = Characters.of([text])
+    sizes = {"vocabulary_size": tokenizer.vocabulary_size, "length": 64, "d_model": 8}
+    config = LMConfig(**sizes, depth=1, mlp_width=8)
+    lm = drawn(config.build(SPEC), seed=seed)
+    folder.save(path, lm, tokenizer)
+    return lm.eval(), tokenizer
+
+
+@pytest.fixture
+def run(tmp_path):
+    return saved(tmp_path / "run")
+
+
+def written(run, **options):
+    lm, tokenizer = run
+    ids = tokenizer.encode("to be")
+    stop = () if tokenizer.end is None else (tokenizer.end,)
+    got = generate(lm, [ids], max_new_tokens=20, stop=stop, **options).row(0)
+    return tokenizer.decode([t for t in got if t not in stop]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ((), {"sampling": Sample(temperature=0.8)}),
+        (
+            ("--temperature", 2, "--top-k", 5, "--top-p", 0.9, "--min-p", 0.01, "--seed", 3),
+            {"sampling": Sample(temperature=2.0, top_k=5, top_p=0.9, min_p=0.01, seed=3)},
+        ),
+        (("--temperature", 0, "--memory", "static:30"), {"sampling": Greedy()}),
+        (
+            ("--memory", "rolling:9:2", "--quantise-memory", 8),
+            {
+                "sampling": Sample(temperature=0.8),
+                "memory": Quantised(Rolling(9, sinks=2), bits=8),
+            },
+        ),
+        (("--beams", 3), {"beams": 3}),
+    ],
+)
+def test_the_text_is_the_librarys(suffice, run, words, options):
+    told = suffice("generate", "run", "--prompt", "to be", "--max-new-tokens", 20, *map(str, words))
+    assert (told.code, told.err) == (0, "")
+    assert told.out == written(run, **options)
+
+
+def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
+    saved(tmp_path / "small", seed=2)
+    words = ("generate", "run", "--prompt", "to be", "--max-new-tokens", 20, "--temperature", 0)
+    told = suffice(*words, "--draft", "small")
+    assert (told.code, told.out) == (0, written(run))
+    saved(tmp_path / "other", text="another alphabet")
+    told = suffice(*words, "--draft", "other")
+    assert told.code == 2
+    assert "other has another tokenizer than run" in told.said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--memory", "rolling"), "write dynamic, static:N, rolling:W or rolling:W:SINKS"),
+        (("--quantise-memory", 5), "bits=5"),
+        (("--temperature", 0, "--top-k", 3), "--top-k with --temperature 0, which draws nothing"),
+        (("--beams", 2, "--min-p", 0.1), "--min-p with --beams 2, which draws nothing"),
+        (("--max-new-tokens", 99), "that learned 64"),
+        (("--memory", "static:9"), "which has 9"),
+    ],
+)
+def test_refusals(suffice, run, words, said):
+    told = suffice("generate", "run", "--prompt", "to be", *words)
+    assert told.code == 2
+    assert said in told.said
+
+
+def test_a_folder_that_is_none(suffice):
+    assert suffice("generate", "nowhere", "--prompt", "a").code == 2
+
+
+def test_memories_by_name():
+    assert memory_of("dynamic", None) == Dynamic()
+    assert memory_of("static:7", None) == Static(7)
+    assert memory_of("rolling:7:2", 4) == Quantised(Rolling(7, sinks=2), bits=4)
+    for wrong in ("dynamic:3", "static", "static:x", "rolling:1:2:3", "rolling:-1", "infinite"):
+        with pytest.raises(ConfigError, match="--memory .*: write dynamic"):
+            memory_of(wrong, None)
+
+
+class Bytes:
+    """A tokenizer of bytes, which cuts letters."""
+
+    def decode(self, ids):
+        return bytes(ids).decode(errors="replace")
+
+
+@pytest.mark.parametrize("text", ["plain", "naïve ü 漢字 😀😀!", "\U0001f600"])
+@pytest.mark.parametrize("before", ["", "é", "long before 😀"])
+def test_letters_are_shown_whole(text, before):
+    pieces = []
+    shown = Shown(Bytes(), list(before.encode()), pieces.append)
+    for token in text.encode():
+        shown.add(token)
+    shown.close()
+    assert "".join(pieces) == text
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_bytes_that_are_no_letter_are_shown_in_the_end():
+    pieces = []
+    shown = Shown(Bytes(), [], pieces.append)
+    for token in (65, *[0x80] * 9, 66, 0xF0, 0x9F):
+        shown.add(token)
+    shown.close()
+    assert "".join(pieces) == "A" + "\ufffd" * 9 + "B" + "\ufffd"
+
+
+def test_what_a_prompt_goes_on_from(suffice, run):
+    told = suffice("generate", "run", "--max-new-tokens", 3)
+    assert told.code == 2
+    assert "--prompt is empty, and no token begins a text here" in told.said
+    marked = SimpleNamespace(begin=None, end=7, encode=list)
+    assert _ids(marked, "") == [7]
+    assert _ids(marked, [3]) == [3]
+    marked.begin = 5
+    assert _ids(marked, "") == [5]
+    assert _ids(marked, [3]) == [5, 3]
+
+
+def test_the_end_of_a_document_ends_the_text_and_is_not_shown(suffice, run, monkeypatch):
+    lm, tokenizer = run
+    ids = tokenizer.encode("to be")
+    free = generate(lm, [ids], max_new_tokens=20).row(0)[len(ids) :]
+    end = free[-1]
+    monkeypatch.setattr(Characters, "end", end)
+    words = ("--temperature", 0, "--max-new-tokens", 20)
+    told = suffice("generate", "run", "--prompt", "to be", *words)
+    assert (told.code, told.err) == (0, "")
+    assert told.out == "to be" + tokenizer.decode(free[: free.index(end)]) + "\n"

@@ -1,0 +1,186 @@
+"""`suffice train` and `suffice evaluate` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from suffice import checkpoint
+from suffice.cli.evaluate import evaluate
+from suffice.cli.train import train
+from suffice.cli.training import Asked, claim, latest, read_kept
+from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.models import folder as models
+
+TEXT = "the cat sat on the mat and the rat sat on the cat. " * 30
+SETS = {"steps": 6, "batch_size": 2, "length": 16, "d_model": 16, "depth": 1, "num_heads": 2}
+SETS |= {"warmup": 1, "evaluate_every": 2}
+WORDS = [word for name, value in SETS.items() for word in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def looks(folder):
+    lines = map(json.loads, (Path(folder) / "log.jsonl").read_text().splitlines())
+    return [
+        {n: v for n, v in line.items() if n != "seconds"}
+        for line in lines
+        if "validation_loss" in line
+    ]
+
+
+def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
+    done = suffice("train", "--data", text, "--out", "run", "--mechanism", "standard", *WORDS)
+    assert done.code == 0, done.err
+    assert "bits per character" in done.out
+    assert "model: run" in done.out
+    lm, tokenizer, facts = models.load("run")
+    assert tokenizer.decode(tokenizer.encode("the cat")) == "the cat"
+    assert (facts["recipe"], facts["seed"]) == ("shakespeare_char", 0)
+    lowest = min(looks("run"), key=lambda look: look["validation_loss"])
+    assert facts["measured"]["step"] == lowest["step"]
+    assert lm.config.d_model == 16
+    again = suffice("train", "--data", text, "--out", "run", *WORDS)
+    assert again.code == 2
+    assert "run holds a training already; go on with it by --resume" in again.said
+    told = suffice("evaluate", "run", "--json", "--quiet", "--limit", "3")
+    assert json.loads(told.out)["items"] == 3
+    told = suffice("evaluate", "run", "--data", text)
+    assert "perplexity: " in told.out
+    assert " +- " in told.out
+    items = Path("items.jsonl")
+    items.write_text('{"context": "the cat sat on the", "continuation": "mat"}\n')
+    told = suffice("evaluate", "run", "--task", "lambada", "--data", items)
+    assert "lambada: 1 of 1 items, items.jsonl" in told.out
+
+
+def test_the_default_recipe_without_its_text_names_the_others(suffice, monkeypatch):
+    module = sys.modules["suffice.text.tinyshakespeare"]
+    monkeypatch.setattr(module, "FILE", replace(module.FILE, urls=()))
+    done = suffice("train", "--quiet")
+    assert done.code == 2
+    assert "Every machine has the text of --recipe stdlib_bpe; --data PATH trains" in done.said
+
+
+PRESS = """
+import os, signal, sys
+from suffice.cli import main
+from suffice.train.progress import Lines
+
+step = Lines.step
+
+def press(self, done, total):
+    step(self, done, total)
+    if done == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+
+Lines.step = press
+sys.argv[0] = sys.argv.pop(1)
+main()
+"""
+
+
+def start(command, folder):
+    return subprocess.run(
+        command,
+        cwd=folder,
+        shell=isinstance(command, str),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "COLUMNS": "80"},
+    )
+
+
+def test_the_printed_command_goes_on_to_the_same_end(suffice, text, tmp_path):
+    words = ["train", "--data", str(text), *WORDS]
+    program = Path(sys.executable).with_name("suffice")
+    done = start([sys.executable, "-c", PRESS, program, *words, "--out", "a folder"], tmp_path)
+    assert done.returncode == 130, done.stderr
+    first, second, command = done.stderr.splitlines()[-3:]
+    assert (first, second) == ("", "interrupted. What was done is kept. Go on with:")
+    said = shlex.split(command)
+    assert said[-3:] == ["--out", "a folder", "--resume"]
+    assert [look["step"] for look in looks("a folder")] == [2]
+    assert models.load("a folder")[2]["measured"]["step"] == 2
+    assert suffice(*said[said.index("train") :], "--quiet").code == 0
+    assert suffice(*words, "--out", "whole", "--quiet").code == 0
+    assert looks("a folder") == looks("whole")
+    ours, theirs = (checkpoint.load(f"{f}/model.safetensors")[0] for f in ("a folder", "whole"))
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
+
+
+def test_a_resumed_run_keeps_what_is_not_said(suffice, text):
+    words = ("--data", text, "--seed", "3", "--minutes", "5", "--tokenizer", "characters")
+    assert suffice("train", *words, *WORDS, "--quiet").code == 0
+    (folder,) = Path("runs").glob("shakespeare_char-*")
+    kept = read_kept(folder)
+    assert (kept.seed, kept.minutes, kept.settings["steps"]) == (3, 5.0, 6)
+    done = suffice("train", "--resume", "--minutes", "9")
+    assert (done.code, read_kept(folder).minutes) == (0, 9.0)
+    assert suffice("train", "--resume", "--seed", "4").code == 2
+    assert latest(Asked(settings={})) == folder
+
+
+def test_byte_pairs_take_the_place_of_characters(suffice, text):
+    words = ("--tokenizer", "bpe", "--set", "vocabulary_size=262", "--data", text, "--quiet")
+    assert suffice("train", *words, *WORDS, "--out", "run").code == 0
+    assert models.load("run")[0].config.vocabulary_size == 262
+    other = ("train", "--recipe", "stdlib_bpe", "--tokenizer", "characters", "--data", text)
+    assert suffice(*other, *WORDS, "--out", "other", "--quiet").code == 0
+    assert models.load("other")[1].vocabulary_size < 30
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"settings": {}}
+    with pytest.raises(ConfigError, match=r"there is no training of gpt2_124m under runs/ to res"):
+        latest(Asked(recipe="gpt2_124m", **given))
+    with pytest.raises(CheckpointError, match="there is no training in absent to resume"):
+        read_kept(Path("absent"))
+    for content in ("{", "[]", '{"recipe": 1}'):
+        (tmp_path / "run.json").write_text(content)
+        with pytest.raises(CheckpointError, match="run.json is damaged; start the training anew"):
+            read_kept(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match="cannot write file/run.json"):
+        claim(Path("file"), Asked(**given), resume=False)
+    with pytest.raises(CheckpointError, match="holds a training already; go on with it by"):
+        claim(tmp_path, Asked(**given), resume=False)
+    with pytest.raises(ConfigError, match="--set max_minutes=3: give --minutes instead"):
+        Asked.given(settings=["max_minutes=3"])
+    with pytest.raises(ConfigError, match="unknown recipe 'mine'"):
+        train(recipe="mine")
+    with pytest.raises(DataError, match=r"no corpus at .*Every machine has the text of --recipe"):
+        _train_refused(tmp_path / "no.txt")
+
+
+def _train_refused(data):
+    from suffice.cli.train import _prepared
+    from suffice.train import Processes
+
+    _prepared(Processes(), Asked(data=str(data), settings={}), Path("new"), None)
+
+
+def test_a_folder_that_names_no_corpus_needs_a_text(tmp_path):
+    from suffice.models import configuration
+    from suffice.text import Characters
+
+    config, specs = configuration("nanogpt_char_cpu", vocabulary_size=3)
+    models.save(tmp_path, config.build(specs), Characters("abc"))
+    with pytest.raises(ConfigError, match="names no corpus; name a text by --data"):
+        evaluate(tmp_path, task="perplexity", device="cpu", quiet=True)

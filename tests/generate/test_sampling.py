@@ -1,0 +1,157 @@
+"""Each restriction is its definition; draws depend on seed and row alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from suffice.errors import ConfigError
+from suffice.generate import Greedy, Sample, generate
+from suffice.generate.distribution import pick, probabilities
+from suffice.generate.draws import Draws
+from suffice.testing import assert_close, normal
+from tests.generate.models import PROMPTS, V, free_run, model
+
+LOGITS = 3.0 * normal(40, V, seed=3).float()
+
+
+def by_definition(logits, sample, seen=()):
+    """Return probabilities of one row, from the definitions, in plain loops and doubles."""
+    logits = [float(logit) for logit in logits]
+    for token in set(seen):
+        up = logits[token] > 0
+        penalty = sample.repetition_penalty
+        logits[token] = logits[token] / penalty if up else logits[token] * penalty
+    logits = [logit / sample.temperature for logit in logits]
+    if sample.top_k is not None:
+        least = sorted(logits)[-min(sample.top_k, len(logits))]
+        logits = [logit if logit >= least else -math.inf for logit in logits]
+    weights = [math.exp(logit - max(logits)) for logit in logits]
+    shares = [weight / sum(weights) for weight in weights]
+    left, total = set(), 0.0
+    for token in sorted(range(len(shares)), key=lambda token: (-shares[token], token)):
+        if sample.top_p < 1.0 and left and total >= sample.top_p:
+            break
+        left.add(token)
+        total += shares[token]
+    left = {token for token in left if shares[token] >= sample.min_p * max(shares)}
+    whole = sum(shares[token] for token in left)
+    return [shares[token] / whole if token in left else 0.0 for token in range(len(shares))]
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        Sample(),
+        Sample(temperature=0.3),
+        Sample(temperature=4.0, top_k=5),
+        Sample(top_k=1),
+        Sample(top_k=99),
+        Sample(top_p=0.7),
+        Sample(top_p=0.01),
+        Sample(min_p=0.1),
+        Sample(min_p=1.0),
+        Sample(temperature=2.0, top_k=12, top_p=0.8, min_p=0.2, repetition_penalty=1.7),
+    ],
+    ids=repr,
+)
+def test_probabilities_are_the_definition(sample):
+    seen = torch.zeros(len(LOGITS), V, dtype=torch.bool)
+    seen[:, [2, 5, 11, 17]] = True
+    got = probabilities(LOGITS, sample, seen)
+    want = torch.tensor([by_definition(row, sample, (2, 5, 11, 17)) for row in LOGITS])
+    assert got.dtype == torch.float32
+    assert_close(got, want, n=V)
+    assert ((got > 1e-30) == (want > 1e-30)).all()  # below lies where fp32 has 0
+
+
+def test_equal_logits_at_the_edge():
+    flat = torch.zeros(1, 5)
+    assert (probabilities(flat, Sample(top_k=2)) > 0).sum() == 5
+    assert probabilities(flat, Sample(top_p=0.5))[0].nonzero().flatten().tolist() == [0, 1, 2]
+
+
+def test_half_logits_are_restricted_in_fp32():
+    got = probabilities(LOGITS.bfloat16(), Sample(top_p=0.9))
+    assert got.dtype == torch.float32
+    assert_close(got, probabilities(LOGITS.bfloat16().float(), Sample(top_p=0.9)), "exact")
+
+
+def test_tokens_are_picked_by_their_share():
+    shares = torch.tensor([0.0, 0.1, 0.0, 0.6, 0.3, 0.0])
+    at = torch.linspace(0, 1 - 2**-53, 10_001, dtype=torch.float64)
+    got = torch.bincount(pick(shares.expand(len(at), -1), at), minlength=6) / len(at)
+    assert ((got - shares).abs() < 2e-3).all()
+    assert (got[shares == 0] == 0).all()
+
+
+def test_draws_are_uniform_and_of_their_row():
+    draws = Draws(3, [0, 1, 5], "cpu")
+    drawn = torch.stack([draws.next() for _ in range(500)])
+    assert ((drawn.mean(dim=0) - 0.5).abs() < 4 / math.sqrt(12 * 500)).all()
+    assert len(drawn.unique()) == drawn.numel()
+    alone = Draws(3, [5], "cpu")
+    assert torch.equal(torch.stack([alone.next() for _ in range(500)])[:, 0], drawn[:, 2])
+    assert not torch.equal(Draws(4, [0], "cpu").next(), drawn[:1, 0])
+
+
+def test_a_row_does_not_depend_on_its_neighbours():
+    lm, sample = model(), Sample(temperature=3.0, top_k=15, top_p=0.95, min_p=0.01, seed=5)
+    options = {"max_new_tokens": 70 - 20, "sampling": sample}
+    want = generate(lm, PROMPTS, **options)
+    assert torch.equal(generate(lm, PROMPTS, **options).tokens, want.tokens)
+    got = generate(lm, [PROMPTS[0], [3], [9, 9, 9]], **options)
+    assert got.row(0) == want.row(0)
+    assert got.row(1) != want.row(1)
+    other = generate(lm, PROMPTS, max_new_tokens=50, sampling=Sample(temperature=3.0, seed=6))
+    assert other.row(0) != want.row(0)
+    twice = generate(lm, PROMPTS[:1] * 2, **options)
+    assert twice.row(0) != twice.row(1)
+
+
+def test_a_penalty_knows_prompt_and_new_tokens_but_no_padding():
+    lm, penalty = model(), 1.9
+    assert 0 not in PROMPTS[0]
+
+    def choose(logits, row):
+        scores = [float(logit) for logit in logits.float()]
+        for token in set(row):
+            scores[token] = (
+                scores[token] / penalty if scores[token] > 0 else scores[token] * penalty
+            )
+        return scores.index(max(scores))
+
+    got = generate(lm, PROMPTS, max_new_tokens=15, sampling=Greedy(repetition_penalty=penalty))
+    want = [free_run(lm, prompt, 15, choose) for prompt in PROMPTS]
+    assert [got.row(row) for row in range(3)] == want
+    assert want != [free_run(lm, prompt, 15) for prompt in PROMPTS]
+
+
+def test_a_cold_sample_is_greedy():
+    lm = model()
+    got = generate(lm, PROMPTS, max_new_tokens=9, sampling=Sample(temperature=1e-4))
+    assert torch.equal(got.tokens, generate(lm, PROMPTS, max_new_tokens=9).tokens)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": math.nan},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"min_p": -0.1},
+        {"min_p": 1.1},
+        {"repetition_penalty": 0.0},
+    ],
+)
+def test_numbers_outside_their_range(options):
+    (name,) = options
+    with pytest.raises(ConfigError, match=f"{name}="):
+        Sample(**options)
+    if name == "repetition_penalty":
+        with pytest.raises(ConfigError, match="give a number above 0; 1 changes nothing"):
+            Greedy(**options)

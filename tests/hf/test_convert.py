@@ -1,0 +1,26 @@
+"""A folder that the library trained becomes one that transformers reads."""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from suffice.hf import convert
+from suffice.models.folder import save
+from suffice.text import BPE
+from tests.hf.small import model
+
+
+def test_a_trained_folder(tmp_path):
+    tokenizer = BPE.train(["the cat sat on the mat and the dog sat on the log " * 3], 266)
+    lm = model("super_attention", vocab_size=tokenizer.vocabulary_size).to_suffice()
+    save(tmp_path / "run", lm, tokenizer, recipe="test")
+    made = convert(tmp_path / "run", tmp_path / "out")
+    assert not made.training
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "out")
+    ids = theirs("the cat", return_tensors="pt")
+    assert ids["input_ids"][0].tolist() == tokenizer.encode("the cat")
+    assert torch.equal(read(**ids).logits, lm.eval()(ids["input_ids"]))
+    assert theirs.padding_side == "left"
+    assert read.config.eos_token_id == theirs.eos_token_id == tokenizer.end

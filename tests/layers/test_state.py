@@ -1,0 +1,302 @@
+"""A layer that reads a sequence in pieces gives what it gives in one call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice import Attention, AttentionSpec, preset
+from suffice.errors import ConfigError, ShapeError
+from suffice.kernels import Elu, Favor
+from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
+from suffice.patterns import Block, Causal, Dilated, Full, Global, Random, Window
+from suffice.positions import Alibi, Rope
+from suffice.projections import Efficient, Optimised, Standard
+from suffice.testing import assert_close, drawn, normal, padded
+from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
+
+LENGTH, D_MODEL = 48, 16
+PIECES = ([48], [1] * 48, [7, 13, 1, 1, 26], [3, 1, 20, 24], [47, 1])
+BASE = AttentionSpec(d_model=D_MODEL, num_heads=4, pattern=Causal())
+MIXINGS = (
+    Alignment(LENGTH, per_head=True, init="orthogonal"),
+    BandedAlignment(LENGTH, 3, init="glorot"),
+    ToeplitzAlignment(7, per_head=True, init="glorot"),
+    BlockAlignment(5, init="glorot"),
+)
+SPECS = {
+    **{
+        kind: spec_of(name, causal=True, d_model=D_MODEL, num_heads=4, length=LENGTH)
+        for kind, (name, causal) in PRESET_KINDS.items()
+        if causal
+    },
+    **{
+        f"{type(mixing).__name__}-{type(projections).__name__}": replace(
+            BASE, projections=projections, mixing=mixing
+        )
+        for mixing in MIXINGS
+        for projections in (Standard(), Optimised(), Efficient())
+    },
+    **{
+        repr(pattern): replace(BASE, pattern=pattern)
+        for pattern in (
+            Window(5) & Causal(),
+            (Window(5) | Global(3)) & Causal(),
+            Dilated(3, 4) & Causal(),
+            Random(3),
+            Block(7) & Causal(),
+        )
+    },
+    **{
+        f"window-toeplitz-{type(projections).__name__}": replace(
+            BASE,
+            pattern=Window(5) & Causal(),
+            projections=projections,
+            mixing=ToeplitzAlignment(7, init="glorot"),
+        )
+        for projections in (Standard(), Efficient())
+    },
+    "rope-gqa": replace(BASE, position=Rope(), num_kv_heads=2),
+    "rope-efficient": replace(BASE, position=Rope(), projections=Efficient()),
+    "alibi": replace(BASE, position=Alibi()),
+    "infini-rope": replace(
+        preset("infini", D_MODEL, 4, segment=5, delta=False), num_kv_heads=2, position=Rope()
+    ),
+    "linear-toeplitz": replace(BASE, kernel=Elu(), mixing=ToeplitzAlignment(4, init="glorot")),
+}
+
+
+def memories(spec):
+    """Those that lose nothing of what the layer reads."""
+    if not spec.kernel.weighs_pairs:
+        return [Dynamic()]
+    reach, found = spec.pattern.reach, [Dynamic(), Static(LENGTH)]
+    if reach is not None and spec.mixing.history is not None:
+        found += [Rolling(reach), Rolling(reach + 3, sinks=2, spare=4)]
+    return found
+
+
+def layer_of(spec):
+    return drawn(Attention(spec, dtype=torch.float64), seed=3).eval()
+
+
+def streamed(layer, x, pieces, state, valid=None):
+    at, outs = 0, []
+    for piece in pieces:
+        here = slice(at, at + piece)
+        given = {} if valid is None else {"valid": valid[:, here]}
+        outs.append(layer(x[:, here], state=state, **given))
+        at += piece
+        assert state.length == at
+    return torch.cat(outs, dim=1)
+
+
+X = normal(3, LENGTH, D_MODEL, seed=1)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@torch.no_grad()
+def test_any_pieces_are_one_call(name):
+    layer = layer_of(SPECS[name])
+    want = layer(X)
+    for memory in memories(SPECS[name]):
+        for pieces in PIECES:
+            state = layer.state(memory)
+            assert state.exact
+            assert_close(streamed(layer, X, pieces, state), want)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("side", ["left", "inside", "right"])
+@torch.no_grad()
+def test_padding_is_not_read_and_moves_no_position(name, side):
+    layer, valid = layer_of(SPECS[name]), padded(3, LENGTH, side, seed=4)
+    want = layer(X, valid=valid)
+    poisoned = X.masked_fill(~valid[..., None], torch.nan)
+    for memory in memories(SPECS[name]):
+        if memory.window is not None and (side != "left" or memory.sinks):
+            continue
+        for pieces in PIECES:
+            got = streamed(layer, poisoned, pieces, layer.state(memory), valid)
+            assert_close(got[valid], want[valid])
+            assert torch.isfinite(got).all()
+
+
+@pytest.mark.parametrize("name", SPECS)
+@torch.no_grad()
+def test_dropped_tokens_leave_no_trace(name):
+    layer, spec = layer_of(SPECS[name]), SPECS[name]
+    want = layer(X)
+    for memory in memories(spec):
+        state = layer.state(memory)
+        streamed(layer, X[:, :23], [20, 3], state)
+        if not state.can_drop(2):
+            with pytest.raises(ConfigError, match=r"drop_last\(2\) of 23 positions in"):
+                state.drop_last(2)
+            continue
+        state.drop_last(2)
+        assert_close(layer(X[:, 21:30], state=state), want[:, 21:30])
+    assert layer.state().can_drop(0)
+    assert not layer.state().can_drop(1)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@torch.no_grad()
+def test_rows_can_be_selected(name):
+    layer, rows = layer_of(SPECS[name]), torch.tensor([2, 0, 0, 1])
+    want = layer(X)[rows]
+    for memory in memories(SPECS[name]):
+        state = layer.state(memory)
+        layer(X[:, :30], state=state)
+        state.select(rows)
+        assert_close(layer(X[rows, 30:], state=state), want[:, 30:])
+
+
+@torch.no_grad()
+def test_a_padded_state_can_be_selected_and_dropped():
+    layer, valid = layer_of(SPECS["causal-standard"]), padded(3, LENGTH, "left", seed=4)
+    want, state = layer(X, valid=valid), layer.state()
+    layer(X[:, :30], state=state, valid=valid[:, :30])
+    state.drop_last(4)
+    rows = torch.tensor([1, 2])
+    state.select(rows)
+    got = layer(X[rows, 26:], state=state, valid=valid[rows, 26:])
+    assert_close(got[valid[rows, 26:]], want[rows, 26:][valid[rows, 26:]])
+
+
+@torch.no_grad()
+def test_padding_may_begin_later():
+    layer, valid = layer_of(SPECS["rope-gqa"]), padded(3, LENGTH, "inside", seed=4)
+    valid[:, :20] = True
+    want, state = layer(X, valid=valid), layer.state()
+    got = [layer(X[:, :20], state=state), layer(X[:, 20:], state=state, valid=valid[:, 20:])]
+    assert_close(torch.cat(got, dim=1)[valid], want[valid])
+    assert state.nbytes > layer.state().nbytes
+
+
+@torch.no_grad()
+def test_a_window_that_is_too_small_is_the_window_of_the_memory():
+    """Whatever the pieces; and it says that it is not what the layer alone would give."""
+    layer = layer_of(BASE)
+    for memory, pattern in (
+        (Rolling(5), Window(5) & Causal()),
+        (Rolling(5, sinks=2), (Window(5) | Global(2)) & Causal()),
+    ):
+        near = Attention(replace(BASE, pattern=pattern), dtype=torch.float64)
+        near.load_state_dict(layer.state_dict())
+        for pieces in PIECES:
+            state = layer.state(memory)
+            assert not state.exact
+            assert_close(streamed(layer, X, pieces, state), near(X))
+
+
+@torch.no_grad()
+def test_a_coded_memory_is_near_and_says_so():
+    layer = layer_of(BASE)
+    want = layer(X)
+    for pieces in PIECES:
+        state = layer.state(Quantised(block=4, recent=4))
+        assert not state.exact
+        got = streamed(layer, X, pieces, state)
+        assert (got - want).norm() < 0.02 * want.norm()
+    assert (got != want).any()
+
+
+@torch.no_grad()
+def test_bytes_of_each_mechanism():
+    """Keys and values; x alone where both are x; x and V' where W_A mixes; sums of one size."""
+    wide = replace(BASE, d_model=64)
+    per_token = {
+        "standard": (wide, 128),
+        "gqa": (replace(wide, num_kv_heads=1), 32),
+        "efficient": (replace(wide, projections=Efficient()), 64),
+        "super": (replace(wide, projections=Efficient(), mixing=Alignment(200)), 128),
+        "optimised": (replace(wide, projections=Optimised()), 128),
+        "super-on-standard": (replace(wide, mixing=Alignment(200)), 192),
+    }
+    x = torch.zeros(1, 200, 64)
+    for name, (spec, numbers) in per_token.items():
+        layer = Attention(spec)
+        state = layer.state(Static(200))
+        layer(x, state=state)
+        extra = 1.25 + 64 / 200 if name == "super-on-standard" else 1.0  # its raw values grow
+        assert 4 * numbers * 200 <= state.nbytes <= extra * 4 * numbers * 200, name
+        assert spec.cost(200).state_numbers == numbers
+    layer = Attention(replace(wide, kernel=Favor(32)))
+    state = layer.state()
+    layer(x, state=state)
+    size = state.nbytes
+    layer(x, state=state)
+    assert state.nbytes == size
+
+
+@torch.no_grad()
+def test_reset_is_new():
+    for spec in (BASE, replace(BASE, kernel=Elu())):
+        layer = layer_of(spec)
+        state = layer.state()
+        layer(X, state=state)
+        state.reset()
+        assert_close(layer(X[:2, :9], state=state), layer(X[:2, :9]))
+
+
+def test_gradients_pass():
+    layer = layer_of(SPECS["rope-gqa"])
+    x = X.clone().requires_grad_()
+    (want,) = torch.autograd.grad(layer(x).square().sum(), x)
+    (got,) = torch.autograd.grad(streamed(layer, x, [30, 18], layer.state()).square().sum(), x)
+    assert_close(got, want)
+
+
+@torch.no_grad()
+def test_half_precision_keeps_sums_in_float32():
+    layer = layer_of(replace(BASE, kernel=Elu())).bfloat16()
+    state = layer.state()
+    layer(X.bfloat16(), state=state)
+    assert state.sums.sums.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("spec", "memory", "told"),
+    [
+        (replace(BASE, pattern=Full()), Dynamic(), "looks ahead, so no token is final"),
+        (replace(BASE, kernel=Elu()), Rolling(5), "keeps sums of one size"),
+        (replace(BASE, mixing=Alignment(9)), Rolling(5), "would forget what it needs"),
+        (BASE, 5, "is no memory"),
+    ],
+)
+def test_what_cannot_stream(spec, memory, told):
+    with pytest.raises(ConfigError, match=told):
+        Attention(spec).state(memory)
+
+
+def test_what_a_state_cannot_keep():
+    layer, x = Attention(BASE), torch.zeros(2, 3, D_MODEL)
+    state = layer.state()
+    layer(x, state=state)
+    with pytest.raises(ShapeError, match="3 rows for a state of 2"):
+        layer(torch.zeros(3, 1, D_MODEL), state=state)
+    with pytest.raises(ConfigError, match="segments beside state"):
+        layer(x, state=state, segments=torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(ConfigError, match="memory and mask beside state"):
+        layer(x, x, state=state, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
+    with pytest.raises(ConfigError, match="a layer of another spec"):
+        Attention(replace(BASE, num_heads=2))(x, state=state)
+    with pytest.raises(ShapeError, match="valid"):
+        layer(x, state=state, valid=torch.ones(2, 9, dtype=torch.bool))
+    with pytest.raises(ConfigError, match="give padding on the left alone"):
+        layer(x, state=layer.state(Rolling(4)), valid=torch.tensor([[True, False, True]] * 2))
+    assert state.length == 3
+
+
+def test_a_full_static_memory_leaves_everything_as_it_was():
+    layer = layer_of(replace(BASE, mixing=ToeplitzAlignment(3)))
+    state = layer.state(Static(10))
+    with torch.no_grad():
+        layer(X[:, :8], state=state)
+        with pytest.raises(ConfigError, match="3 more positions do not fit beside 8"):
+            layer(X[:, 8:11], state=state)
+        assert_close(layer(X[:, 8:10], state=state), layer(X[:, :10])[:, 8:])

@@ -1,0 +1,145 @@
+"""Language models in folders: there and back, and what hostile files say."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from suffice import checkpoint
+from suffice.errors import CheckpointError, ConfigError, ShapeError
+from suffice.models import LMConfig, configuration, folder
+from suffice.presets import PRESETS
+from suffice.text import Characters
+
+TOKENIZER = Characters("abcdefgh")
+NONCAUSAL = ("linformer",)
+
+
+def model(mechanism="efficient", **changes):
+    options = {"vocabulary_size": 8, "length": 16, **changes}
+    config, specs = configuration("nanogpt_char_cpu", mechanism, **options)
+    return config.build(specs).eval()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    folder.save(tmp_path, model(), TOKENIZER)
+    return tmp_path
+
+
+@pytest.mark.parametrize("mechanism", [name for name in PRESETS if name not in NONCAUSAL])
+def test_every_mechanism_comes_back(tmp_path, mechanism):
+    lm = model(mechanism)
+    folder.save(tmp_path / "run" / "a", lm, TOKENIZER, recipe="mine", training={"steps": 3})
+    again, tokenizer, facts = folder.load(tmp_path / "run" / "a")
+    assert (again.config, again.specs) == (lm.config, lm.specs)
+    assert facts == {"recipe": "mine", "training": {"steps": 3}}
+    assert tokenizer.encode("fade") == [5, 0, 3, 4]
+    tokens = torch.randint(8, (2, 16))
+    with torch.no_grad():
+        assert torch.equal(again(tokens), lm(tokens))
+    assert not again.training
+    names = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert set(os.listdir(tmp_path / "run" / "a")) == names
+
+
+def test_weights_keep_their_dtype_or_take_another(tmp_path):
+    folder.save(tmp_path, model().bfloat16(), TOKENIZER)
+    assert folder.load(tmp_path)[0].norm.weight.dtype == torch.bfloat16
+    assert folder.load(tmp_path, dtype=torch.float64)[0].norm.weight.dtype == torch.float64
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="'specs' is the folder's own entry"):
+        folder.save(tmp_path, model(), TOKENIZER, specs=[])
+    with pytest.raises(ShapeError, match="the tokenizer has 8 tokens and the model 7; give the"):
+        folder.save(tmp_path, model(vocabulary_size=7), TOKENIZER)
+    with pytest.raises(CheckpointError, match="facts are not JSON"):
+        folder.save(tmp_path, model(), TOKENIZER, loss=float("nan"))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match=r"cannot write .*file \(File exists\)"):
+        folder.save(tmp_path / "file", model(), TOKENIZER)
+
+
+def changed(path, **entries):
+    data = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(data | entries))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"holds no language model \(there is no config"):
+        folder.load(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("content", ["{", "\xff", "[" * 100_000])
+def test_a_config_that_is_not_json_is_refused(saved, content):
+    (saved / "config.json").write_bytes(content.encode("latin1"))
+    with pytest.raises(CheckpointError, match="cannot be loaded: config.json cannot be read"):
+        folder.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ({"specs": None}, 'is no JSON object with "model" and "specs"'),
+        ({"specs": [3]}, "is not that of a language model here"),
+        ({"specs": [{"d_model": "../x"}]}, "is not that of a language model here"),
+        ({"model": None}, "LMConfig is stored as a dictionary"),
+        ({"model": {"shell": "rm"}}, "unknown field of LMConfig 'shell'"),
+        ({"specs": []}, "do not fit each other"),
+    ],
+)
+def test_a_config_of_something_else_is_refused(saved, entries, told):
+    changed(saved, **entries)
+    with pytest.raises(CheckpointError, match=told):
+        folder.load(saved)
+
+
+def test_a_config_of_enormous_sizes_takes_no_memory(saved):
+    data = json.loads((saved / "config.json").read_text())
+    changed(saved, model=data["model"] | {"vocabulary_size": 1 << 40})
+    with pytest.raises(CheckpointError, match=r"does not fit: 'embedding.tokens.weight' has shape"):
+        folder.load(saved)
+    changed(saved, model=data["model"] | {"vocabulary_size": 1 << 62, "length": 1 << 62})
+    with pytest.raises(CheckpointError, match="do not fit each other"):
+        folder.load(saved)
+
+
+def test_weights_of_another_model_are_refused(saved):
+    weights = saved / "model.safetensors"
+    content, _ = checkpoint.load(weights)
+    save_file({**content, "../../evil": torch.ones(1)}, weights)
+    with pytest.raises(CheckpointError, match=r"'../../evil' is not expected"):
+        folder.load(saved)
+    save_file({n: t.half() if "norm" in n else t for n, t in content.items()}, weights)
+    with pytest.raises(CheckpointError, match="holds weights of 2 dtypes; give one of a model"):
+        folder.load(saved)
+    weights.write_bytes(pickle.dumps({"a": os.system}))
+    with pytest.raises(CheckpointError, match="is not a safetensors file, or is cut short"):
+        folder.load(saved)
+    weights.write_bytes(b"\x02" + b"\0" * 7 + b"{]")
+    with pytest.raises(CheckpointError, match="is not a readable safetensors file"):
+        folder.load(saved)
+    weights.unlink()
+    with pytest.raises(CheckpointError, match="does not exist; give a safetensors file"):
+        folder.load(saved)
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(saved):
+    Characters("abcdefghi").save(saved)
+    with pytest.raises(CheckpointError, match="has no tokenizer that fits: the tokenizer has 9"):
+        folder.load(saved)
+    (saved / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match="has no tokenizer that fits: .*does not exist"):
+        folder.load(saved)
+
+
+def test_sizes_may_exceed_the_tokenizer(tmp_path):
+    lm = model(vocabulary_size=64)
+    folder.save(tmp_path, lm, TOKENIZER)
+    assert isinstance(folder.load(tmp_path)[0].config, LMConfig)

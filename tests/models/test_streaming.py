@@ -1,0 +1,260 @@
+"""A language model that reads a text in pieces gives what it gives in one call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice import AttentionSpec, preset
+from suffice.errors import ConfigError, ShapeError, StateError
+from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.models import LMConfig
+from suffice.models.configurations import layers
+from suffice.patterns import Causal, Window
+from suffice.positions import Rope
+from suffice.presets import schedule, takes_length
+from suffice.testing import assert_close, drawn, padded
+from tests.acceptance.mechanisms import PRESET_KINDS
+
+D, HEADS, V, LENGTH = 64, 4, 61, 48
+PIECES = ([48], [1] * 48, [7, 13, 1, 1, 26], [3, 1, 20, 24], [47, 1])
+LENS = (11, 7, 3)
+GQA = AttentionSpec(d_model=D, num_heads=HEADS, num_kv_heads=2, pattern=Causal())
+ROPE = AttentionSpec(d_model=D, num_heads=HEADS, num_kv_heads=2, pattern=Causal(), position=Rope())
+MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
+
+
+def config(positions="none", **changes):
+    sizes = {"vocabulary_size": V, "length": LENGTH, "d_model": D, "depth": 3, "mlp_width": 96}
+    return LMConfig(**{**sizes, **changes}, positions=positions)
+
+
+def build(spec, positions="none"):
+    return drawn(config(positions).build(spec), seed=2).eval()
+
+
+STYLES = {"rope": (ROPE, "none"), "learned": (GQA, "learned"), "sinusoidal": (GQA, "sinusoidal")}
+styles = pytest.mark.parametrize("style", STYLES)
+
+
+def ids(batch=2, length=LENGTH):
+    return torch.randint(V, (batch, length), generator=torch.Generator().manual_seed(4))
+
+
+def streamed(lm, tokens, pieces, state, valid=None):
+    at, outs = 0, []
+    for piece in pieces:
+        here = slice(at, at + piece)
+        marks = None if valid is None else valid[:, here]
+        outs.append(lm(tokens[:, here], valid=marks, state=state))
+        at += piece
+        assert state.length == at
+    return torch.cat(outs, dim=1)
+
+
+@styles
+@pytest.mark.parametrize("pieces", PIECES, ids=str)
+@pytest.mark.parametrize("memory", [Dynamic(), Static(64)], ids=repr)
+@torch.no_grad()
+def test_any_pieces_are_one_call(style, pieces, memory):
+    lm, tokens = build(*STYLES[style]), ids()
+    want, state = lm(tokens), lm.state(memory)
+    assert state.exact
+    got = streamed(lm, tokens, pieces, state)
+    assert (got - want).abs().max() <= 1e-4
+    assert (got.argmax(dim=-1) == want.argmax(dim=-1)).all()
+    assert all(layer.length == LENGTH for layer in state.layers)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@torch.no_grad()
+def test_every_mechanism_streams(mechanism):
+    options = {"length": LENGTH} if takes_length(mechanism) else {}
+    specs = schedule(mechanism, D, HEADS, depth=3, causal=True, **options)
+    lm, tokens = build(specs, "learned").double(), ids()
+    want = lm(tokens)
+    for pieces in PIECES[1:3]:
+        assert_close(streamed(lm, tokens, pieces, lm.state()), want, n=D)
+
+
+@torch.no_grad()
+def test_layers_of_different_kinds_stream_together():
+    specs = layers("standard", config(), HEADS, position=Rope(), window=5, full_every=3)
+    specs[1] = preset("linear", D, HEADS, causal=True)
+    lm, tokens = build(specs).double(), ids()
+    valid = padded(2, LENGTH, "left", seed=3)
+    want = lm(tokens, valid=valid)
+    state = lm.state()
+    got = streamed(lm, tokens, PIECES[2], state, valid)
+    assert_close(got[valid], want[valid], n=D)
+
+
+@styles
+@pytest.mark.parametrize("side", ["left", "inside", "right"])
+@torch.no_grad()
+def test_padding_is_not_read_and_moves_no_position(style, side):
+    lm, tokens = build(*STYLES[style]).double(), ids(3)
+    valid = padded(3, LENGTH, side, seed=4)
+    want = lm(tokens, valid=valid)
+    for row in range(3):
+        alone = lm(tokens[row : row + 1, valid[row]])
+        assert_close(want[row, valid[row]], alone[0], n=D)
+    for pieces in PIECES:
+        got = streamed(lm, tokens.masked_fill(~valid, 5), pieces, lm.state(), valid)
+        assert_close(got[valid], want[valid], n=D)
+
+
+@styles
+@torch.no_grad()
+def test_left_padded_rows_go_on_as_they_do_alone(style):
+    """Prefill and six greedy tokens, at the level of logits."""
+    lm = build(*STYLES[style])
+    rows = [ids(1, length)[0] for length in LENS]
+    tokens = torch.zeros(3, 11, dtype=torch.long)
+    valid = torch.arange(11) >= 11 - torch.tensor(LENS)[:, None]
+    for row, text in enumerate(rows):
+        tokens[row, valid[row]] = text
+    state = lm.state()
+    steps = [lm(tokens, valid=valid, state=state)]
+    assert (steps[0][2, -3:] - lm(rows[2][None])[0]).abs().max() <= 1e-4
+    for _ in range(6):
+        steps.append(lm(steps[-1][:, -1:].argmax(dim=-1), state=state))
+    for row, text in enumerate(rows):
+        alone = lm.state()
+        logits = lm(text[None], state=alone)
+        for step in steps:
+            assert (step[row, -1] - logits[0, -1]).abs().max() <= 1e-4
+            best = logits[:, -1:].argmax(dim=-1)
+            assert step[row, -1].argmax() == best
+            logits = lm(best, state=alone)
+    one = lm.state()
+    got = lm(tokens[2:], valid=valid[2:], state=one)  # a batch of one padded row
+    assert (got[0, -3:] - steps[0][2, -3:]).abs().max() <= 1e-4
+
+
+@torch.no_grad()
+def test_layers_share_the_places_of_padded_rows():
+    lm, tokens = build(GQA, "learned").double(), ids(3)
+    valid = padded(3, LENGTH, "left", seed=4)
+    want, state = lm(tokens, valid=valid), lm.state()
+    single = state.layers[0]
+    lm(tokens[:, :30], valid=valid[:, :30], state=state)
+    assert all(layer.places is single.places for layer in state.layers)
+    assert state.nbytes == sum(layer.nbytes for layer in state.layers) - 2 * single.places.nbytes
+    rows = torch.tensor([2, 0])
+    state.select(rows)
+    state.drop_last(5)
+    assert all(layer.places is single.places for layer in state.layers)
+    got = lm(tokens[rows, 25:], valid=valid[rows, 25:], state=state)
+    assert_close(got[valid[rows, 25:]], want[rows, 25:][valid[rows, 25:]], n=D)
+
+
+@styles
+@pytest.mark.parametrize("marked", [False, True])
+@torch.no_grad()
+def test_rows_move_in_all_layers(style, marked):
+    lm, tokens = build(*STYLES[style]).double(), ids(3)
+    valid = padded(3, LENGTH, "left", seed=4) if marked else torch.ones(3, LENGTH, dtype=torch.bool)
+    want = lm(tokens, valid=valid)
+
+    def check(state, rows):
+        marks = valid[rows, 30:] if marked else None
+        got = lm(tokens[rows, 30:], valid=marks, state=state)
+        assert_close(got[valid[rows, 30:]], want[rows, 30:][valid[rows, 30:]], n=D)
+
+    for move, rows in (
+        (lambda state: state.select(torch.tensor([2, 0])), [2, 0]),
+        (lambda state: state.reorder(torch.tensor([1, 1, 0])), [1, 1, 0]),
+        (lambda state: state.repeat(2), [0, 0, 1, 1, 2, 2]),
+        (lambda state: state.repeat(1), [0, 1, 2]),
+    ):
+        state = lm.state()
+        lm(tokens[:, :30], valid=valid[:, :30] if marked else None, state=state)
+        move(state)
+        check(state, rows)
+
+
+@styles
+@torch.no_grad()
+def test_dropped_tokens_leave_no_trace(style):
+    lm, tokens = build(*STYLES[style]).double(), ids()
+    want, state = lm(tokens), lm.state()
+    lm(tokens[:, :20], state=state)
+    lm(tokens[:, 30:35], state=state)
+    assert state.can_drop(5)
+    state.drop_last(5)
+    assert state.length == 20
+    assert_close(lm(tokens[:, 20:], state=state), want[:, 20:], n=D)
+
+
+@torch.no_grad()
+def test_reset_is_new():
+    lm, tokens = build(ROPE).double(), ids()
+    state = lm.state()
+    lm(tokens, valid=padded(2, LENGTH, "left", seed=4), state=state)
+    state.reset()
+    assert state.length == 0
+    assert_close(lm(tokens[:1, :9], state=state), lm(tokens[:1, :9]), n=D)
+
+
+@torch.no_grad()
+def test_what_cannot_be_dropped_changes_no_layer():
+    specs = [GQA, preset("linear", D, HEADS, causal=True), GQA]
+    lm, tokens = build(specs).double(), ids()
+    want, state = lm(tokens), lm.state()
+    lm(tokens[:, :20], state=state)
+    assert not state.can_drop(1)
+    with pytest.raises(ConfigError, match=r"drop_last\(1\) of 20 positions in sums of features"):
+        state.drop_last(1)
+    assert_close(lm(tokens[:, 20:], state=state), want[:, 20:], n=D)
+
+
+@torch.no_grad()
+def test_what_a_state_refuses():
+    lm, tokens = build(GQA, "learned"), ids()
+    state = lm.state(Static(20))
+    for move in (
+        lambda: state.select(torch.tensor([0])),
+        lambda: state.reorder(torch.tensor([0])),
+        lambda: state.repeat(2),
+    ):
+        with pytest.raises(StateError, match="has read nothing, so there are no rows"):
+            move()
+    lm(tokens[:, :16], state=state)
+    with pytest.raises(ShapeError, match="3 rows to reorder 2; give as many"):
+        state.reorder(torch.tensor([0, 1, 1]))
+    for rows in (torch.tensor([0, 2]), torch.tensor([-1, 0]), torch.tensor([[0, 1]])):
+        with pytest.raises(ShapeError, match="of a state of 2; give a list of numbers of 0 to 1"):
+            state.select(rows)
+    with pytest.raises(ConfigError, match=r"repeat\(0\)"):
+        state.repeat(0)
+    with pytest.raises(ConfigError, match="5 more positions do not fit beside 16"):
+        lm(tokens[:, 16:21], state=state)
+    with pytest.raises(ShapeError, match="3 rows for a state of 2"):
+        lm(ids(3, 1), state=state)
+    assert_close(lm(tokens[:, 16:20], state=state), lm(tokens[:, :20])[:, 16:], n=D)
+    longer = lm.state()
+    lm(tokens[:, :40], state=longer)
+    with pytest.raises(ShapeError, match="rows of 50 tokens in a model that learned"):
+        lm(tokens[:, :10], state=longer)
+
+
+@torch.no_grad()
+def test_memories_that_lose_something_say_so():
+    lm, tokens = build(ROPE), ids()
+    near = build(AttentionSpec(**{**vars(ROPE), "pattern": Window(8) & Causal()}))
+    want, state = near(tokens), lm.state(Rolling(8))
+    assert not state.exact
+    assert (streamed(lm, tokens, PIECES[2], state) - want).abs().max() <= 1e-4
+    state = lm.state(Quantised(block=8, recent=8))
+    assert not state.exact
+    got, want = streamed(lm, tokens, PIECES[2], state), lm(tokens)
+    assert 1e-6 < (got.softmax(-1) - want.softmax(-1)).abs().max() < 0.1
+
+
+@torch.no_grad()
+def test_a_padded_window_is_refused_in_layers_that_roll():
+    """Also where the first layer keeps sums, whose memory minds no padding."""
+    lm = build([preset("linear", D, HEADS, causal=True), ROPE, ROPE])
+    with pytest.raises(ConfigError, match="give padding on the left alone"):
+        lm(ids(1, 3), valid=torch.tensor([[True, False, True]]), state=lm.state(Rolling(4)))

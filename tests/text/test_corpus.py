@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import sysconfig
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from suffice.errors import ConfigError, DataError
+from suffice.text import CORPORA, corpus
+from suffice.text.documents import held_out
+from suffice.text.samples import C4, OPENWEBTEXT
+from suffice.text.tinyshakespeare import FILE
+from suffice.text.wikitext2 import TEST, VALIDATION
+
+
+def put(root: Path, path: str, content: bytes) -> None:
+    at = root / path
+    at.parent.mkdir(parents=True, exist_ok=True)
+    at.write_bytes(lzma.compress(content) if path.endswith(".xz") else content)
+
+
+@pytest.fixture
+def mine(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with small files in the place of the real ones."""
+    root = tmp_path / "mine"
+    for module, name, file, content in (
+        ("tinyshakespeare", "FILE", FILE, b"To be, or not to be."),
+        ("samples", "OPENWEBTEXT", OPENWEBTEXT, pages("page")),
+        ("samples", "C4", C4, pages("site")),
+        ("wikitext2", "VALIDATION", VALIDATION, article("One") + article("Two")),
+        ("wikitext2", "TEST", TEST, article("Three")),
+    ):
+        put(root, file.path, content)
+        known = replace(file, sha256=hashlib.sha256(content).hexdigest())
+        monkeypatch.setattr(import_module(f"suffice.text.{module}"), name, known)
+    monkeypatch.setenv("SUFFICE_DATA", str(root))
+    return root
+
+
+def pages(word: str) -> bytes:
+    return "".join(json.dumps({"text": f"{word} {n}"}) + "\n" for n in range(50)).encode()
+
+
+def article(title: str) -> bytes:
+    return f" \n = {title} = \n \n text \n \n = = Part = = \n \n = x = \n more \n".encode()
+
+
+def test_the_names():
+    assert list(CORPORA) == [
+        "stdlib",
+        "tinyshakespeare",
+        "wikitext2",
+        "openwebtext_sample",
+        "c4_sample",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(CORPORA))
+def test_every_corpus_has_its_parts_and_can_be_read_again(mine: Path, name: str):
+    put(mine, "lm/wikitext2/wiki.train.txt", article("Four"))
+    found = corpus(name)
+    assert found.name == name
+    assert found.source
+    parts = [found.train, found.validation, *([found.test] if found.test else [])]
+    for part in parts:
+        texts = list(part)
+        assert all(texts)
+        assert texts == list(part)
+    if name != "wikitext2":
+        assert not set(found.train) & set(found.validation)
+
+
+def test_shakespeare_is_cut_at_nine_tenths(mine: Path):
+    found = corpus("tinyshakespeare")
+    assert list(found.train) == ["To be, or not to b"]
+    assert list(found.validation) == ["e."]
+
+
+@pytest.mark.parametrize(("name", "word"), [("openwebtext_sample", "page"), ("c4_sample", "site")])
+def test_a_sample_is_held_out_by_text(mine: Path, name: str, word: str):
+    found = corpus(name)
+    every = [f"{word} {number}" for number in range(50)]
+    assert list(found.train) == [text for text in every if not held_out(text)]
+    assert list(found.validation) == [text for text in every if held_out(text)]
+
+
+def test_the_articles_of_wikitext_are_its_documents(mine: Path):
+    found = corpus("wikitext2")
+    assert list(found.validation) == [
+        article("One").decode() + " \n",
+        article("Two").decode()[2:],
+    ]
+    assert "".join(found.test) == article("Three").decode()
+
+
+@pytest.mark.parametrize("name", ["wiki.train.txt", "wiki.train.txt.xz"])
+def test_the_training_part_of_wikitext_is_read_where_it_is(mine: Path, name: str):
+    train = corpus("wikitext2").train
+    with pytest.raises(DataError, match="wikitext2 has no training part on this machine; put it"):
+        list(train)
+    put(mine, f"lm/wikitext2/{name}", article("Four"))
+    assert list(train) == [article("Four").decode()]
+
+
+def test_an_altered_file_is_refused(mine: Path):
+    put(mine, FILE.path, b"To be, and not to be.")
+    with pytest.raises(DataError, match=r"input\.txt is truncated or altered"):
+        corpus("tinyshakespeare")
+
+
+@pytest.mark.parametrize("name", sorted(set(CORPORA) - {"stdlib"}))
+def test_an_absent_set_says_what_to_put_where(home: Path, name: str):
+    with pytest.raises(DataError, match=rf"lm/{name}/.* was found neither below SUFFICE_DATA"):
+        corpus(name)
+
+
+def test_the_console_is_handed_to_a_download(mine: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = []
+    monkeypatch.setitem(CORPORA, "far", lambda *, console: asked.append(console))
+    corpus("far", console="screen")
+    assert asked == ["screen"]
+
+
+def test_a_folder_of_the_users_own_has_a_name_too(mine: Path, home: Path):
+    put(mine, "lm/letters/a.txt", b"Dear friend, well met")
+    put(home, "lm/diary/a.txt", b"Today it rained a lot")
+    assert list(corpus("letters").validation) == ["met"]
+    assert list(corpus("diary").validation) == ["lot"]
+
+
+def test_a_name_comes_before_a_path(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    put(tmp_path, "c4_sample/a.txt", b"mine, and not theirs")
+    monkeypatch.chdir(tmp_path)
+    assert corpus("c4_sample").name == "c4_sample"
+    assert list(corpus(Path("c4_sample")).validation) == ["rs"]
+    assert list(corpus("./c4_sample").validation) == ["rs"]
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(home: Path):
+    with pytest.raises(
+        ConfigError, match=r"unknown corpus 'stdlip'; did you mean 'stdlib'\? Legal:"
+    ):
+        corpus("stdlip")
+
+
+@pytest.mark.parametrize("path", [Path("nowhere"), "no/where", "a.txt", "../x", "a" * 5000 + "/"])
+def test_an_absent_path_is_told(home: Path, path: str | Path):
+    with pytest.raises(
+        DataError, match=r"there is no corpus at .*; give an existing folder of text"
+    ):
+        corpus(path)
+
+
+def test_stdlib_is_the_running_pythons_library():
+    found = corpus("stdlib")
+    root = Path(sysconfig.get_path("stdlib"))
+    texts = [*found.train, *found.validation]
+    assert (root / "json" / "decoder.py").read_text(encoding="utf-8") in texts
+    assert "Python 3." in found.source
+    assert 0.05 < found.validation.count / (found.train.count + found.validation.count) < 0.2
+
+
+def test_stdlib_takes_neither_tests_nor_what_is_installed(monkeypatch, tmp_path: Path):
+    for name in (
+        "b.py",
+        "a/c.py",
+        "test/d.py",
+        "a/tests/e.py",
+        "site-packages/f.py",
+        "_sysconfigdata__x.py",
+        "note.txt",
+    ):
+        put(tmp_path, name, f"# {name}".encode())
+    held = "a/c.py" if held_out("a/c.py") else "b.py"
+    put(tmp_path, "again.py", (tmp_path / held).read_bytes())
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+    found = corpus("stdlib")
+    assert sorted([*found.train, *found.validation]) == ["# a/c.py", "# b.py"]
+
+
+@pytest.mark.parametrize("place", [".", "python.zip"])
+def test_a_python_without_sources_is_told(monkeypatch, tmp_path: Path, place: str):
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / place))
+    with pytest.raises(DataError, match="this Python has no sources of its standard library"):
+        corpus("stdlib")
+
+
+def test_the_real_sets_are_read(given: Path):
+    wikitext = corpus("wikitext2")
+    assert (len(list(wikitext.validation)), len(list(wikitext.test))) == (60, 60)
+    c4 = corpus("c4_sample")
+    assert len([*c4.train, *c4.validation]) == 1000

@@ -1,0 +1,132 @@
+"""The mean over the targets of the whole batch, however it is cut."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from suffice.data.dataset import NOT_ASKED
+from suffice.text import TokenFile
+from suffice.train.distributed import Processes
+from suffice.train.language import Batch, Windows, fit_lm
+from suffice.train.language.batch import shares
+from suffice.train.language.gradients import accumulate
+
+from .texts import LETTERS, files, settings, tiny
+
+CPU = torch.device("cpu")
+
+
+class Rows:
+    """The same rows at every step, with different numbers of targets."""
+
+    facts: dict[str, object] = {"name": "rows"}
+
+    def __init__(self, counts, vocabulary, *, seed=0, length=None):
+        generator = torch.Generator().manual_seed(seed)
+        length = length or max(counts)
+        self.counts = torch.tensor(counts)
+        self.tokens = torch.randint(vocabulary, (len(counts), length), generator=generator)
+        real = torch.arange(length) < self.counts[:, None]
+        follow = torch.randint(vocabulary, (len(counts), length), generator=generator)
+        self.targets = follow.masked_fill(~real, NOT_ASKED)
+        self.real = real
+
+    def rows(self, step, start, stop):
+        shown = slice(start, stop)
+        return Batch(self.tokens[shown], self.targets[shown], self.real[shown])
+
+
+class Head(nn.Module):
+    """A linear map of given features."""
+
+    def __init__(self, features, tokens):
+        super().__init__()
+        self.features, self.tokens = features, tokens
+        self.head = nn.Linear(features.shape[-1], 7)
+
+    def forward(self, tokens, valid=None):
+        same = (self.tokens[:, None] == tokens[None]).all(dim=-1)
+        return self.head(self.features[same.long().argmax(dim=0)])
+
+
+def test_two_micro_batches_of_2_and_30_tokens_are_one_of_32():
+    rows = Rows([2, 30], 7)
+    features = torch.randn(2, 30, 5, dtype=torch.float64)
+    model = Head(features, rows.tokens).double()
+    made = {"processes": Processes(), "dropouts": (), "device": CPU}
+    training = settings(batch_size=2, accumulate=2)
+    sums, asked = accumulate(model, rows, 0, training, **made)
+    found = model.head.weight.grad.clone()
+    wanted = F.cross_entropy(model.head(features).flatten(0, 1), rows.targets.flatten())
+    (gradient,) = torch.autograd.grad(wanted, model.head.weight)
+    assert asked == 32
+    assert (found - gradient).norm() < 1e-6 * gradient.norm()
+    assert sums.tolist() == pytest.approx([wanted.item() * 32, 32])
+    naive = [
+        torch.autograd.grad(
+            F.cross_entropy(model.head(features[n]), rows.targets[n]), model.head.weight
+        )[0]
+        for n in range(2)
+    ]
+    assert (sum(naive) / 2 - gradient).norm() > 0.1 * gradient.norm()
+
+
+def trained(rows, tmp_path, **changes):
+    model = tiny(dtype=torch.float64)
+    training = settings(steps=20, batch_size=8, evaluate_every=10, documents="joined", **changes)
+    run = fit_lm(model, rows, files(tmp_path)[1], training, seed=3)
+    return model, run
+
+
+@pytest.mark.parametrize("micro_batches", [2, 3, 8])
+def test_any_cut_of_the_batch_trains_alike(tmp_path, micro_batches):
+    rows = Rows([12, 1, 7, 3, 12, 5, 2, 9], 8)
+    whole, run = trained(rows, tmp_path)
+    cut, other = trained(rows, tmp_path, accumulate=micro_batches)
+    for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(cut.state_dict()[name], tensor, rtol=1e-5, atol=1e-8)
+    losses = [[(m.train_loss, m.validation_loss) for m in r.measured] for r in (run, other)]
+    for one, two in zip(*losses, strict=True):
+        assert two == pytest.approx(one, rel=1e-6)
+
+
+def test_a_batch_without_a_target_changes_nothing(tmp_path):
+    rows = Rows([0, 0, 0, 0, 0, 0, 0, 0], 8, length=12)
+    before = tiny(dtype=torch.float64).state_dict()
+    model, run = trained(rows, tmp_path)
+    assert all(torch.equal(before[n], t) for n, t in model.state_dict().items())
+    assert [one.train_loss for one in run.measured] == [0.0, 0.0]
+    assert run.measured[-1].tokens == 0
+
+
+def test_a_micro_batch_without_a_target_changes_no_other(tmp_path):
+    rows = Rows([0, 0, 0, 0, 5, 5, 5, 5], 8, length=12)
+    whole, _ = trained(rows, tmp_path)
+    cut, _ = trained(rows, tmp_path, accumulate=2)
+    for name, tensor in whole.state_dict().items():
+        assert torch.isfinite(tensor).all()
+        torch.testing.assert_close(cut.state_dict()[name], tensor, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(("size", "cut", "world"), [(8, 1, 1), (12, 5, 2), (7, 2, 3), (9, 3, 2)])
+def test_every_row_is_in_one_share(size, cut, world):
+    found = [shares(size, cut, Processes(rank, world)) for rank in range(world)]
+    rows = [row for micro in range(cut) for own in found for row in range(*own[micro][:2])]
+    assert rows == list(range(size))
+    for own in found:
+        for start, stop, first, total in own:
+            assert 0 <= first < first + stop - start <= total
+
+
+def test_separate_documents_do_not_see_or_predict_each_other(tmp_path):
+    file = TokenFile.write(tmp_path / "t.bin", ["abc", "de", "fgh"], LETTERS)
+    joined = Windows(file, 1, 7, 0).rows(0, 0, 1)
+    apart = Windows(file, 1, 7, 0, separate=True).rows(0, 0, 1)
+    assert joined.segments is None
+    assert joined.targets.tolist() == [[1, 2, 3, 4, 5, 6, 7]]
+    assert apart.targets.tolist() == [[1, 2, NOT_ASKED, 4, NOT_ASKED, 6, 7]]
+    assert apart.segments.tolist() == [[0, 0, 0, 1, 1, 2, 2]]
+    assert (joined.asked, apart.asked) == (7, 5)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+
+import pytest
+
+from suffice.errors import CheckpointError, ConfigError
+from suffice.train.language.log import Log
+
+
+def steps(path):
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def test_a_resumed_log_forgets_what_came_after_its_checkpoint(tmp_path):
+    path = tmp_path / "log.jsonl"
+    first = Log(path, None, step=0)
+    for step in (1, 2, 3):
+        first.write({"step": step, "loss": 0.5})
+    with path.open("a") as file:
+        file.write('{"step": 2, "los')
+    first.close()
+    again = Log(path, None, step=2)
+    again.write({"step": 3, "loss": 0.25})
+    assert steps(path) == [1, 2, 3]
+    assert json.loads(path.read_text().splitlines()[-1])["loss"] == 0.25
+    Log(path, None, step=0)
+    assert steps(path) == []
+    (tmp_path / "log.jsonl").unlink()
+    Log(path, None, step=5)
+    assert steps(path) == []
+
+
+def test_a_log_that_cannot_be_written_is_told(tmp_path):
+    path = tmp_path / "log.jsonl"
+    log = Log(path, None, step=0)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CheckpointError, match=r"cannot write the log .*log\.jsonl \(Is a directo"):
+        log.write({"step": 1})
+    Log(None, None, step=0).write({"step": 1})
+
+
+def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
+    told = []
+
+    class Writer:
+        def __init__(self, folder, purge_step):
+            told.append((folder, purge_step))
+
+        def add_scalar(self, name, value, step):
+            told.append((name, value, step))
+
+        def close(self):
+            told.append("closed")
+
+    board = ModuleType("torch.utils.tensorboard")
+    board.SummaryWriter = Writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    log = Log(None, tmp_path / "board", step=4)
+    log.write({"step": 7, "loss": 0.5, "seconds": 2.0})
+    log.close()
+    assert told == [
+        (str(tmp_path / "board"), 5),
+        ("loss", 0.5, 7),
+        ("seconds", 2.0, 7),
+        "closed",
+    ]
+
+
+def test_tensorboard_that_is_absent_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ConfigError, match=r"run pip install 'suffice\[tensorboard\]'"):
+        Log(None, tmp_path, step=0)

@@ -40,7 +40,7 @@ def searched(lm, prompt, new, beams, stop, power):
 @pytest.mark.parametrize("stop", [(), (3, 16), (1, 4, 7, 12, 20)])
 @pytest.mark.parametrize("power", [1.0, 0.0, 2.0])
 def test_the_search_is_its_definition(beams, stop, power):
-    lm = model()
+    lm = model(seed=3)  # whose best text may be found late
     with torch.no_grad():
         lm.head.weight *= 0.3
     got = generate(

@@ -198,6 +198,18 @@ def test_reset_is_new():
 
 
 @torch.no_grad()
+def test_padded_rows_may_move_where_a_token_was_taken_back():
+    lm, tokens = build(GQA, "learned").double(), ids(3)
+    valid = padded(3, LENGTH, "left", seed=4)
+    want, state, rows = lm(tokens, valid=valid), lm.state(), torch.tensor([2, 0, 1])
+    lm(tokens[:, :-1], valid=valid[:, :-1], state=state)
+    lm(tokens[:, -1:], state=state)
+    state.drop_last(1)
+    state.reorder(rows)
+    assert_close(lm(tokens[rows, -1:], state=state), want[rows, -1:], n=D)
+
+
+@torch.no_grad()
 def test_what_cannot_be_dropped_changes_no_layer():
     specs = [GQA, preset("linear", D, HEADS, causal=True), GQA]
     lm, tokens = build(specs).double(), ids()

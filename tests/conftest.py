@@ -70,6 +70,7 @@ def pytest_sessionfinish(session, exitstatus):
         return
     if (whole or WHOLE) and exitstatus == 0 and (told := unmatched()):
         report = config.pluginmanager.get_plugin("terminalreporter")
+        report.ensure_newline()
         report.write_line(f"{len(told)} raises that no test has matched: {' '.join(told)}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -160,3 +160,22 @@ def test_the_end_of_a_document_ends_the_text_and_is_not_shown(suffice, run, monk
     told = suffice("generate", "run", "--prompt", "to be", *words)
     assert (told.code, told.err) == (0, "")
     assert told.out == "to be" + tokenizer.decode(free[: free.index(end)]) + "\n"
+
+
+def test_what_generate_refuses_by_itself(run, tmp_path):
+    """Called as a function, so that the sentences are those of the errors."""
+    from suffice.cli.generate import generate as command
+
+    saved(tmp_path / "other", text="another alphabet")
+    given = {
+        "prompt": "to be", "max_new_tokens": 3, "temperature": 0.0, "top_k": None, "top_p": 1.0,
+        "min_p": 0.0, "seed": 0, "memory": "dynamic", "quantise_memory": None, "beams": 1,
+        "draft": None, "device": "cpu",
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="has another tokenizer than"):
+        command(tmp_path / "run", **{**given, "draft": tmp_path / "other"})
+    with pytest.raises(ConfigError, match=r"--top-k with --temperature 0, which draws nothing"):
+        command(tmp_path / "run", **{**given, "top_k": 5})
+    nothing = SimpleNamespace(begin=None, end=None, encode=lambda _: [])
+    with pytest.raises(ConfigError, match="--prompt is empty, and no token begins a text here"):
+        _ids(nothing, "")

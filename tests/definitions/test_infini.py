@@ -14,11 +14,16 @@ import pytest
 import torch
 
 from suffice import Attention, preset
+from suffice.errors import ConfigError
+from suffice.kernels import Elu
+from suffice.mixing import ToeplitzAlignment
 from suffice.past import Infini, NoPast
+from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.testing import assert_close, drawn, normal
 
 LENGTH, D_MODEL, NUM_HEADS = 11, 8, 4
+SPEC = preset("infini", D_MODEL, NUM_HEADS, segment=3)
 
 
 def phi(x):
@@ -119,3 +124,17 @@ def test_without_a_past_nothing_is_added():
     x = normal(2, LENGTH, D_MODEL, seed=1)
     assert_close(layer(x), plain(x))
     assert Infini(64).parameters(NUM_HEADS) == NUM_HEADS
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Infini(0), "give at least 1 position"),
+        (lambda: replace(SPEC, pattern=Causal()), "pattern=Causal.*: give And"),
+        (lambda: replace(SPEC, kernel=Elu()), "kernel=Elu.*: give Softmax"),
+        (lambda: replace(SPEC, mixing=ToeplitzAlignment(2)), "mixing=.*: give NoMixing"),
+    ],
+)
+def test_what_does_not_go_with_it(make, told):
+    with pytest.raises(ConfigError, match=told):
+        make()

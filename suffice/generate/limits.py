@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from suffice.errors import ConfigError
-from suffice.memory import Memory, Static
+from suffice.memory import Memory
 from suffice.models.lm import LM
 
 
@@ -24,11 +24,10 @@ def check_room(lm: LM, memory: Memory, *, prompt: int, longest: int, new: int) -
     """
     if not new:
         return
-    static = getattr(memory, "inner", memory)
-    if isinstance(static, Static) and prompt + new - 1 > static.length:
+    if memory.capacity is not None and prompt + new - 1 > memory.capacity:
         raise ConfigError(
             f"a prompt of {prompt} and {new} new tokens need {prompt + new - 1} positions of "
-            f"{memory!r}, which has {static.length}; give a longer one, or ask for fewer tokens."
+            f"{memory!r}, which has {memory.capacity}; give a longer one, or ask for fewer tokens."
         )
     if lm.config.positions == "learned" and longest + new - 1 > lm.config.length:
         raise ConfigError(

@@ -58,8 +58,8 @@ class SufficeCache(Cache):
 
     def get_max_length(self, layer_idx: int | None = None) -> int:  # noqa: ARG002
         """Return the tokens that fit; -1 = any number."""
-        inner = self.state.layers[0].memory
-        return getattr(getattr(inner, "inner", inner), "length", -1)
+        capacity = self.state.layers[0].memory.capacity
+        return -1 if capacity is None else capacity
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
         """Return how many positions a mask speaks of and which is first: all, from 0."""

@@ -16,29 +16,22 @@ from suffice.spec import AttentionSpec
 PIECE = 256  # positions mixed at once, so that a long piece costs no square
 
 
-def store_of(spec: AttentionSpec, memory: Memory) -> Store:
-    """Return the store of keys and values; a rolling one holds what the mixing reads, too."""
-    history = spec.mixing.history
-    if isinstance(memory, Rolling) and history is not None and history >= memory.window:
-        return Rolling(history + 1, memory.sinks, memory.spare).build()
-    return memory.build()
+def kept(spec: AttentionSpec, memory: Memory) -> Memory:
+    """Return the memory of keys and values, which holds what the mixing reads, too."""
+    return memory.widened((spec.mixing.history or 0) + 1)
 
 
 def history_of(spec: AttentionSpec, memory: Memory) -> Store:
     """Return the store of values as they were before the mixing."""
-    inner = getattr(memory, "inner", memory)
-    if isinstance(inner, Rolling):
-        return Rolling(spec.mixing.history + 1, spare=inner.spare).build()
-    return Dynamic().build()
+    if memory.window is None:
+        return Dynamic().build()
+    return Rolling(spec.mixing.history + 1, spare=memory.spare).build()
 
 
 def remembered(spec: AttentionSpec, memory: Memory) -> int | None:
     """Return how many earlier positions a memory may hold or read again; None = all."""
-    if memory.window is None:
-        return None
-    inner = getattr(memory, "inner", memory)
-    coded = getattr(memory, "block", 0) * 2 + getattr(memory, "recent", 0)
-    return max(memory.window, (spec.mixing.history or 0) + 1) + inner.spare + coded
+    memory = kept(spec, memory)
+    return None if memory.window is None else memory.window + memory.spare + memory.grain
 
 
 def mixed(

@@ -50,7 +50,7 @@ class Recalled:
         if valid is None and len(self.rows) == 1:
             return past.mixed(self.rows[0].read(past, *raw), local)
         if len(self.rows) != batch:
-            self._part(batch)
+            self._part(batch, local.device)
         out = local.clone()
         for number, row in enumerate(self.rows):
             real = slice(None) if valid is None else valid[number]
@@ -59,14 +59,13 @@ class Recalled:
             out[number, :, real] = past.mixed(told, local[number : number + 1, :, real])[0]
         return out
 
-    def _part(self, batch: int) -> None:
+    def _part(self, batch: int, device: torch.device) -> None:
         """Give each row what all had together."""
         (whole,) = self.rows
         self.rows = [Begun() for _ in range(batch)]
         for number, row in enumerate(self.rows):
             row.sums, row.open = whole.sums, whole.open
-            if row.sums is not None or row.open is not None:
-                row.select(torch.tensor([number], device=(row.sums or row.open[0]).device))
+            row.select(torch.tensor([number], device=device))
 
     def can_drop(self, places: Tensor | None, positions: int) -> bool:
         """Return whether the last positions can be taken back.
@@ -86,9 +85,10 @@ class Recalled:
 
     def _real(self, places: Tensor | None, positions: int) -> list[int]:
         """Return how many of the last positions were real in each row."""
-        if places is None or len(self.rows) == 1 < len(places):
+        if places is None:
             return [positions] * len(self.rows)
-        return (places[:, places.shape[1] - positions :] >= 0).sum(dim=1).tolist()
+        counts = (places[:, places.shape[1] - positions :] >= 0).sum(dim=1).tolist()
+        return counts[: len(self.rows)]  # rows that are together are alike
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch in this order."""

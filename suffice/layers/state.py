@@ -17,7 +17,7 @@ from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import FeatureMap
 from suffice.layers.arguments import check_memory
 from suffice.layers.given import PLAIN
-from suffice.layers.history import history_of, mixed, remembered, store_of
+from suffice.layers.history import history_of, kept, mixed, remembered
 from suffice.layers.next import Next, after, real
 from suffice.layers.recall import Recalled
 from suffice.memory import Held, Memory, Store
@@ -77,7 +77,7 @@ class LayerState:
         weighs, mixes = spec.kernel.weighs_pairs, spec.mixing.mixes
         unrotated = not (spec.projections.learns_keys or spec.position.rotates)
         self.keys_are_values = weighs and unrotated and not spec.projections.learns_values
-        self.store = store_of(spec, memory) if weighs else None
+        self.store = kept(spec, memory).build() if weighs else None
         self.recalled = Recalled()
         self.raw = history_of(spec, memory) if mixes and not self.keys_are_values else None
         window, reach = memory.window, spec.pattern.reach
@@ -97,8 +97,8 @@ class LayerState:
         """Bytes of everything that is kept, spare room included."""
         sums = () if self.sums is None else (self.sums.sums, *self.sums.mark)
         given = [x for x in (*sums, self.places) if x is not None]
-        kept = sum(x.numel() * x.element_size() for x in given)
-        return kept + self.recalled.nbytes + sum(store.nbytes for store in self._stores())
+        tensors = sum(x.numel() * x.element_size() for x in given)
+        return tensors + self.recalled.nbytes + sum(store.nbytes for store in self._stores())
 
     def _stores(self) -> list[Store]:
         return [store for store in (self.store, self.raw) if store is not None]
@@ -244,9 +244,9 @@ class LayerState:
             ConfigError: if they cannot be; nothing has changed then.
         """
         if not self.can_drop(positions):
-            kept = "sums of features" if self.sums is not None else repr(self.memory)
+            what = "sums of features" if self.sums is not None else repr(self.memory)
             raise ConfigError(
-                f"drop_last({positions}) of {self.length} positions in {kept} is not possible; ask "
+                f"drop_last({positions}) of {self.length} positions in {what} is not possible; ask "
                 "can_drop first, and keep a copy where drafts may be refused."
             )
         for store in self._stores():

@@ -42,8 +42,21 @@ class Memory(Axis, ABC, family="memory"):
     sinks: int = 0
     """Positions of the very beginning that are kept beside them."""
 
+    spare: int = 0
+    """Last positions that can be dropped beside the window."""
+
+    capacity: int | None = None
+    """Positions there is room for; None = any number."""
+
+    grain: int = 0
+    """Positions that may be held beyond the window, because they are kept in blocks."""
+
     rounds: bool = False
     """True if what comes back is not exactly what was given."""
+
+    def widened(self, window: int) -> Memory:  # noqa: ARG002 - without a window everything is kept
+        """Return the memory with a window of at least so many positions."""
+        return self
 
     @abstractmethod
     def build(self, unit: int = 1) -> Store:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -12,7 +12,6 @@ from suffice.axis import Axis
 from suffice.errors import ConfigError
 from suffice.memory.base import Held, Memory, Store, bytes_of
 from suffice.memory.dynamic import Dynamic
-from suffice.memory.static import Static
 
 BITS = (4, 8)
 
@@ -75,6 +74,25 @@ class Quantised(Memory):
         """Those of the inner memory."""
         return self.inner.sinks
 
+    @property
+    def spare(self) -> int:  # type: ignore[override]
+        """That of the inner memory."""
+        return self.inner.spare
+
+    @property
+    def capacity(self) -> int | None:  # type: ignore[override]
+        """That of the inner memory."""
+        return self.inner.capacity
+
+    @property
+    def grain(self) -> int:  # type: ignore[override]
+        """A block that is not coded yet, one that is half out of the window, and the latest."""
+        return 2 * self.block + self.recent
+
+    def widened(self, window: int) -> Quantised:
+        """Return it with the inner memory widened."""
+        return replace(self, inner=self.inner.widened(window))
+
     def build(self, unit: int = 1) -> Store:  # noqa: ARG002 - it is never inside another
         """Return an empty store."""
         return QuantisedStore(self)
@@ -96,17 +114,15 @@ class QuantisedStore(Store):
         self.memory = memory
         self.blocks = memory.inner.build(memory.block)
         self.tail: tuple[Tensor, ...] = ()
-        self.sizes: tuple[int, ...] = ()  # widths of the parts
 
     def append(self, *parts: Tensor) -> Held:
         """Keep positions; return what was kept decoded, and these as they are."""
-        inner, new = self.memory.inner, parts[0].shape[2]
-        if isinstance(inner, Static) and self.length + new > inner.length:
+        capacity, new = self.memory.capacity, parts[0].shape[2]
+        if capacity is not None and self.length + new > capacity:
             raise ConfigError(
-                f"{new} more positions do not fit beside {self.length} in {inner!r}; give a longer "
-                "one, or reset the state."
+                f"{new} more positions do not fit beside {self.length} in {self.memory.inner!r}; "
+                "give a longer one, or reset the state."
             )
-        self.sizes = tuple(part.shape[3] for part in parts)
         tail = self.tail or tuple(part[:, :, :0] for part in parts)
         self.tail = tuple(torch.cat(pair, dim=2) for pair in zip(tail, parts, strict=True))
         held = self._held()
@@ -118,18 +134,13 @@ class QuantisedStore(Store):
         if not self.blocks.length:
             return Held(self.tail, 0)
         block = self.memory.block
-        units = self.blocks.append(*self._nothing())
+        units = self.blocks.append(*self._coded(tuple(part[:, :, :0] for part in self.tail)))
         decoded = (
             self._decoded(*units.parts[2 * i : 2 * i + 2], part, i > 0)
             for i, part in enumerate(self.tail)
         )
         whole = tuple(torch.cat(pair, dim=2) for pair in zip(decoded, self.tail, strict=True))
         return Held(whole, units.first * block, units.sinks * block)
-
-    def _nothing(self) -> list[Tensor]:
-        """Return no block, as the blocks' store takes them."""
-        none = tuple(part[:, :, : self.memory.block][:, :, :0] for part in self.tail)
-        return self._coded(tuple(n.new_zeros(*n.shape[:2], 0, n.shape[3]) for n in none))
 
     def _code(self) -> None:
         """Move what is old enough from the tail into the blocks."""
@@ -143,9 +154,8 @@ class QuantisedStore(Store):
         """Return codes and ranges [B, G, blocks, *] of each part [B, G, n, W], n whole blocks."""
         coded = []
         for i, part in enumerate(parts):
-            x = part.float().unflatten(2, (-1, self.memory.block)) if part.shape[2] else None
-            if x is None:
-                x = part.float().unflatten(2, (0, self.memory.block))
+            blocks = part.shape[2] // self.memory.block
+            x = part.float().unflatten(2, (blocks, self.memory.block))
             grouped = self._grouped(x, i > 0)
             axis = -1 if i > 0 else -2
             low, high = grouped.amin(dim=axis, keepdim=True), grouped.amax(dim=axis, keepdim=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,6 +46,10 @@ class Rolling(Memory):
                 f"{self!r}: give a window of at least 1, the query's own position, and no negative "
                 "numbers."
             )
+
+    def widened(self, window: int) -> Rolling:
+        """Return it with the larger window."""
+        return replace(self, window=max(self.window, window))
 
     def build(self, unit: int = 1) -> Store:
         """Return an empty store."""

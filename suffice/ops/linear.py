@@ -55,8 +55,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if not WINS or torch.compiler.is_compiling() or x.numel() * len(weight) < MANY:
         return F.linear(x, weight, bias)
     outputs, inputs = weight.shape
-    if not torch.compiler.is_compiling() and x.numel() == inputs:
-        return F.linear(x, weight, bias)  # one row: no other library is faster
     learning = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (x, weight, bias)
     )

@@ -138,7 +138,8 @@ class InfiniMemory(nn.Module):
         v = v.to(phi.dtype)
         if self.delta and sums is not None:
             v = v - _divided(phi, sums)
-        new = torch.matmul(phi.transpose(-1, -2), F.pad(v, (0, 1), value=1.0))
+        with torch.autocast(k.device.type, enabled=False):  # it would round sums to half
+            new = torch.matmul(phi.transpose(-1, -2), F.pad(v, (0, 1), value=1.0))
         return new if sums is None else sums + new
 
 
@@ -151,6 +152,7 @@ def _divided(phi: Tensor, sums: Tensor) -> Tensor:
     batch, heads, length, width = phi.shape
     groups, columns = sums.shape[1], sums.shape[3]
     rows = phi.reshape(batch, groups, heads // groups * length, width)
-    found = torch.matmul(rows, sums).view(batch, heads, length, columns)
+    with torch.autocast(phi.device.type, enabled=False):
+        found = torch.matmul(rows, sums).view(batch, heads, length, columns)
     numbers = torch.finfo(found.dtype)
     return found[..., :-1] / found[..., -1:].clamp(min=numbers.tiny / numbers.eps)

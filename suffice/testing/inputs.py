@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from suffice.axis import Axis
 from suffice.errors import ConfigError, unknown
-from suffice.patterns import Pattern
+from suffice.past import Past
+from suffice.patterns import Block, Causal, Pattern
 from suffice.spec import AXES, AttentionSpec
 
 
@@ -96,7 +97,7 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
     Args:
         values: at most one of each family.
         **sizes: fields of AttentionSpec; d_model is 8 unless given, num_heads 2 or what the
-            pattern is made for.
+            pattern is made for; a past that is read in segments gets its pattern.
 
     Raises:
         ConfigError: for something that is no axis value, or two of one family.
@@ -116,6 +117,9 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
         axes[name] = value
     pattern = axes.get("pattern")
     heads = pattern.heads or 2 if isinstance(pattern, Pattern) else 2
+    past = axes.get("past")
+    if isinstance(past, Past) and past.segment is not None:
+        axes.setdefault("pattern", Block(past.segment) & Causal())
     return AttentionSpec(**{"d_model": 8, "num_heads": heads, **sizes, **axes})
 
 

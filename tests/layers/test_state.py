@@ -167,9 +167,10 @@ def test_a_padded_state_can_be_selected_and_dropped():
     assert_close(got[valid[rows, 26:]], want[rows, 26:][valid[rows, 26:]])
 
 
+@pytest.mark.parametrize("name", ["rope-gqa", "infini-rope"])
 @torch.no_grad()
-def test_padding_may_begin_later():
-    layer, valid = layer_of(SPECS["rope-gqa"]), padded(3, LENGTH, "inside", seed=4)
+def test_padding_may_begin_later(name):
+    layer, valid = layer_of(SPECS[name]), padded(3, LENGTH, "inside", seed=4)
     valid[:, :20] = True
     want, state = layer(X, valid=valid), layer.state()
     got = [layer(X[:, :20], state=state), layer(X[:, 20:], state=state, valid=valid[:, 20:])]
@@ -300,3 +301,26 @@ def test_a_full_static_memory_leaves_everything_as_it_was():
         with pytest.raises(ConfigError, match="3 more positions do not fit beside 8"):
             layer(X[:, 8:11], state=state)
         assert_close(layer(X[:, 8:10], state=state), layer(X[:, :10])[:, 8:])
+
+
+@torch.no_grad()
+def test_a_coded_window_holds_what_a_mixing_reads():
+    spec = replace(BASE, projections=Efficient(), pattern=Window(4) & Causal())
+    layer = layer_of(replace(spec, mixing=ToeplitzAlignment(9, init="glorot")))
+    want = layer(X)
+    for pieces in PIECES:
+        state = layer.state(Quantised(Rolling(4), block=2, recent=0))
+        assert (streamed(layer, X, pieces, state) - want).norm() < 0.02 * want.norm()
+
+
+@torch.no_grad()
+def test_a_compressed_past_stays_in_float32_under_autocast():
+    layer = drawn(Attention(preset("infini", D_MODEL, 4, segment=5)), seed=3)
+    state = layer.state()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        layer(X.float(), state=state)
+    exact = layer.state()
+    layer.double()(X, state=exact)
+    got, want = (one.recalled.rows[0].sums for one in (state, exact))
+    assert got.dtype == torch.float32
+    assert want.dtype == torch.float64

@@ -12,6 +12,7 @@ import pytest
 
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
+from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
 from suffice.projections import Projections
@@ -25,6 +26,7 @@ FAMILIES = {
     "mixing": Mixing,
     "kernels": Kernel,
     "positions": Position,
+    "past": Past,
 }
 
 

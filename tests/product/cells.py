@@ -14,6 +14,7 @@ from suffice.errors import ConfigError
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
 from suffice.ops import OPS, Problem
+from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
 from suffice.projections import Projections
@@ -30,7 +31,7 @@ def samples(family: type[Axis]) -> tuple[Axis, ...]:
 
 
 PATTERNS, PROJECTIONS, MIXINGS = samples(Pattern), samples(Projections), samples(Mixing)
-KERNELS, POSITIONS = samples(Kernel), samples(Position)
+KERNELS, POSITIONS, PASTS = samples(Kernel), samples(Position), samples(Past)
 KV_HEADS = (1, 2, 4)
 BIASES = (True, False)
 DATA = ("plain", "valid", "segments", "both")

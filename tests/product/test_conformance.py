@@ -8,7 +8,7 @@ from suffice import AttentionSpec
 from suffice.testing import conform, spec_around
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
 
-from .cells import KERNELS, MIXINGS, PATTERNS, POSITIONS, PROJECTIONS
+from .cells import KERNELS, MIXINGS, PASTS, PATTERNS, POSITIONS, PROJECTIONS
 
 
 @pytest.mark.parametrize("kind", PRESET_KINDS)
@@ -17,7 +17,9 @@ def test_preset(kind):
     conform(spec_of(name, causal=causal, d_model=8, num_heads=4, length=7), length=6)
 
 
-@pytest.mark.parametrize("value", PATTERNS + PROJECTIONS + MIXINGS + KERNELS + POSITIONS, ids=repr)
+@pytest.mark.parametrize(
+    "value", PATTERNS + PROJECTIONS + MIXINGS + KERNELS + POSITIONS + PASTS, ids=repr
+)
 @pytest.mark.parametrize("length", [2, 9])
 def test_axis_sample(value, length):
     conform(spec_around(value), length=length)

@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 Rule = Callable[["AttentionSpec"], "str | None"]
 
 
+AXES: dict[str, type[Axis]] = {
+    "pattern": Pattern,
+    "projections": Projections,
+    "mixing": Mixing,
+    "kernel": Kernel,
+    "position": Position,
+    "past": Past,
+}
+"""The fields of a spec that hold an axis value, and its family."""
+
 SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_memory")
 
 
 def axis_types(spec: AttentionSpec) -> str | None:
     """Each axis holds a value of its own family."""
-    families = {
-        "pattern": Pattern,
-        "projections": Projections,
-        "mixing": Mixing,
-        "kernel": Kernel,
-        "position": Position,
-        "past": Past,
-    }
-    for name, family in families.items():
+    for name, family in AXES.items():
         value = getattr(spec, name)
         if not isinstance(value, family):
             given = value.family if isinstance(value, Axis) else type(value).__name__

@@ -9,21 +9,12 @@ from typing import Any
 from suffice.cost import Cost, count
 from suffice.errors import ConfigError, unknown
 from suffice.kernels import Kernel, Softmax
-from suffice.legality import conflicts
+from suffice.legality import AXES, conflicts
 from suffice.mixing import Mixing, NoMixing
 from suffice.past import NoPast, Past
 from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition, Position
 from suffice.projections import Projections, Standard, Widths
-
-AXES: dict[str, type] = {
-    "pattern": Pattern,
-    "projections": Projections,
-    "mixing": Mixing,
-    "kernel": Kernel,
-    "position": Position,
-    "past": Past,
-}
 
 
 @dataclass(frozen=True, kw_only=True)

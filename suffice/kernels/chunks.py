@@ -8,7 +8,7 @@ Letters: T queries, S keys, F features, C positions of a chunk, E value width.
 
 from __future__ import annotations
 
-CHUNK = 64  # positions; measured by benchmarks/scan.py
+CHUNK = 64  # positions; judged by benchmarks/mechanisms.py --case linear
 ALIGNED = 8  # numbers; products with a whole number of such columns run faster
 
 

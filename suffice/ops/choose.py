@@ -1,6 +1,7 @@
 """Which op computes a problem: decided once, from its sizes, and explained.
 
-The crossovers were measured with benchmarks/crossover.py on a two-core AVX-512 CPU, fp32.
+Crossovers on a two-core AVX-512 CPU, fp32: of matmul and folded by benchmarks/crossover.py, of
+blocked judged by the sparse cases of benchmarks/mechanisms.py.
 """
 
 from __future__ import annotations

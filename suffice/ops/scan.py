@@ -27,7 +27,7 @@ from suffice.ops.replay import Data, Plan, Replay, Step, compose, forward
 from suffice.ops.where import Where
 from suffice.patterns import Causal, Full
 
-NUMBERS = 1 << 18  # features of a stretch: 1 MiB; measured by benchmarks/scan.py
+NUMBERS = 1 << 18  # features of a stretch: 1 MiB; judged by benchmarks/mechanisms.py --case linear
 CHUNKS = 32  # of a stretch at most
 
 

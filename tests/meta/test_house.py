@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -113,3 +114,12 @@ def test_the_project_names_no_machine():
         text = path.read_text()
         for word in ("/wo" + "rk/", "/tm" + "p/", "/ro" + "ot/"):
             assert word not in text, f"{path} holds {word}"
+
+
+def test_the_benchmarks_that_are_named_exist():
+    named = re.compile(r"benchmarks[/.]([a-z]+)")
+    texts = [path.read_text() for path in [*FILES, *ROOT.glob("*.md"), ROOT / "Makefile"]]
+    names = {name for text in texts for name in named.findall(text)} - {"py"}
+    absent = [name for name in names if not (ROOT / "benchmarks" / f"{name}.py").is_file()]
+    assert names
+    assert absent == []

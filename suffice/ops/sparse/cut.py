@@ -25,7 +25,8 @@ from suffice.patterns import And, Or, Pattern
 
 BLOCK = 64  # positions; the finest tile
 TALL = 3  # blocks of queries of a tall tile; the kernel works on 64 queries at a time from 192 on
-FORWARD, BACKWARD = 1.35, 1.75  # speed of tall tiles, relative: benchmarks/blocked.py
+# speed of tall tiles, relative; judged by benchmarks/mechanisms.py --case sparse
+FORWARD, BACKWARD = 1.35, 1.75
 DENSE_KEYS = 1024  # keys of one residue; below, nothing is cut out of it
 
 

@@ -33,6 +33,24 @@ class Held(NamedTuple):
     sinks: int = 0
 
 
+class Slot(NamedTuple):
+    """Room for one position, and what is held beside it.
+
+    Args:
+        parts: [B, G, room, W] each, in one piece; the caller writes the position at `at`.
+        at: of the position, in the room.
+        start: of the latest positions, which end with this one.
+        first: where the one at `start` stands, counted from the first ever.
+        sinks: [B, G, sinks, W] each, the very beginning where it is held apart; or nothing.
+    """
+
+    parts: tuple[Tensor, ...]
+    at: int
+    start: int
+    first: int
+    sinks: tuple[Tensor, ...] = ()
+
+
 class Memory(Axis, ABC, family="memory"):
     """Base of the memories."""
 
@@ -85,6 +103,15 @@ class Store(ABC):
         Raises:
             ConfigError: if there is no room; nothing has changed then.
         """
+
+    def claim(self) -> Slot:
+        """Keep one more position, which the caller writes, and say where.
+
+        Raises:
+            ConfigError: if there is no room, or nothing was appended before that would tell sizes;
+                nothing has changed then.
+        """
+        raise ConfigError(f"{type(self).__name__} gives out no room; append positions.")
 
     @abstractmethod
     def latest(self, positions: int) -> tuple[Tensor, ...]:
@@ -144,6 +171,18 @@ def bytes_of(tensors: tuple[Tensor, ...]) -> int:
 def fits(buffers: tuple[Tensor, ...], parts: tuple[Tensor, ...]) -> bool:
     """Return whether buffers are for as many rows as these."""
     return bool(buffers) and buffers[0].shape[0] == parts[0].shape[0]
+
+
+def check_begun(buffers: tuple[Tensor, ...]) -> None:
+    """Refuse to give out room of unknown sizes.
+
+    Raises:
+        ConfigError: if nothing was appended yet.
+    """
+    if not buffers:
+        raise ConfigError(
+            "nothing was appended yet, so the sizes of a position are unknown; append the first."
+        )
 
 
 def recorded(parts: tuple[Tensor, ...]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from suffice.memory.base import Held, Memory, Store, bytes_of, fits, recorded
+from suffice.memory.base import Held, Memory, Slot, Store, bytes_of, check_begun, fits, recorded
 
 LEAST = 64  # positions of room beside what is held
 SHARE = 4  # of what is held is the room beside it
@@ -53,6 +53,18 @@ class GrowingStore(Store):
                 buffer[:, :, self.length : end] = part
         self.length = end
         return Held(self._held(), 0)
+
+    def claim(self) -> Slot:
+        """Keep one more position, which the caller writes."""
+        check_begun(self.buffers)
+        self._check_room(1)
+        if self.length == self.room:
+            self._grow(self.buffers, self._room(self.length + 1))
+        self.length += 1
+        return Slot(self.buffers, at=self.length - 1, start=0, first=0)
+
+    def _check_room(self, positions: int) -> None:
+        """Refuse more positions than there can be room for."""
 
     def latest(self, positions: int) -> tuple[Tensor, ...]:
         """Return the last positions."""

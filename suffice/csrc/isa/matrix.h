@@ -1,0 +1,157 @@
+// y = W x + b for one row or a few: weights are read once.
+
+#pragma once
+
+#include "codes.h"
+#include "rows.h"
+
+namespace SUFFICE_ISA {
+
+constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
+
+// Rows of a batch as a matrix wants them: as they are, or coded.
+struct Inputs {
+  const float *x;
+  int64_t rows, columns;
+  Coded coded;       // of all rows; for matrices of codes
+  int64_t group = 0; // of the codes that are there; 0 = none
+};
+
+INLINE bool holds_codes(const Matrix &m) { return m.kind == INT8 || m.kind == INT4; }
+
+// Makes the inputs fit for a matrix; codes that fit already are kept.
+static void fit(Inputs &in, const Matrix &m) {
+  if (!holds_codes(m) || in.group == m.group) return;
+  int64_t groups = m.columns / m.group;
+  for (int64_t r = 0; r < in.rows; ++r)
+    encode(in.x + r * in.columns, m.columns, m.group,
+           {in.coded.codes + r * m.columns, in.coded.steps + r * groups,
+            in.coded.sums + r * groups});
+  in.group = m.group;
+}
+
+// Four weight rows against M inputs.
+template <class E, int M>
+INLINE void four_rows(const typename E::Element *w, int64_t columns, int have, const float *x,
+                      float *y, int64_t outputs, const float *bias) {
+  constexpr int R = 4;
+  Floats sums[R][M];
+  for (int r = 0; r < R; ++r)
+    for (int m = 0; m < M; ++m) sums[r][m] = all(0.0f);
+  const typename E::Element *rows[R];
+  for (int r = 0; r < R; ++r) rows[r] = w + (r < have ? r : 0) * columns;
+  int64_t at = 0;
+  for (; at + LANE <= columns; at += LANE) {
+    Floats in[M];
+    for (int m = 0; m < M; ++m) in[m] = read<Floats>(x + m * columns + at);
+    for (int r = 0; r < R; ++r) {
+      Floats weights = E::get(rows[r] + at);
+      for (int m = 0; m < M; ++m) sums[r][m] += weights * in[m];
+    }
+  }
+  if (at < columns) {
+    int64_t n = columns - at;
+    for (int r = 0; r < R; ++r) {
+      Floats weights = get_some<E>(rows[r] + at, n);
+      for (int m = 0; m < M; ++m) sums[r][m] += weights * get_some<Full>(x + m * columns + at, n);
+    }
+  }
+  for (int r = 0; r < have; ++r)
+    for (int m = 0; m < M; ++m)
+      y[m * outputs + r] = sum(sums[r][m]) + (bias ? bias[r] : 0.0f);
+}
+
+template <class E, int M>
+static void product_of_numbers(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
+                               float *y) {
+  typedef typename E::Element Element;
+  const float *x = in.x + row * in.columns;
+  for (int64_t r = span.begin; r < span.end; r += 4) {
+    int have = span.end - r < 4 ? (int)(span.end - r) : 4;
+    four_rows<E, M>((const Element *)matrix.data + r * matrix.columns, matrix.columns, have, x,
+                    y + row * matrix.rows + r, matrix.rows, matrix.bias ? matrix.bias + r : 0);
+  }
+}
+
+// Panels of codes against M coded inputs; numbers of one group are added as integers.
+template <class C, int M>
+static void product_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
+                             float *y) {
+  const int64_t columns = matrix.columns, group = matrix.group, groups = columns / group;
+  const int64_t pieces = group / C::COLUMNS, zero = matrix.kind == INT8 ? 128 : 8;
+  const int8_t *x = in.coded.codes + row * columns;
+  const float *steps = in.coded.steps + row * groups;
+  const int32_t *totals = in.coded.sums + row * groups;
+  for (int64_t begin = span.begin; begin < span.end; begin += PANEL) {
+    int64_t panel = begin / PANEL;
+    const uint8_t *codes = (const uint8_t *)matrix.data + panel * groups * pieces * PIECE;
+    const uint16_t *scales = matrix.scales + panel * groups * PANEL;
+    Floats out[M];
+    for (int m = 0; m < M; ++m) out[m] = all(0.0f);
+    for (int64_t g = 0; g < groups; ++g, codes += pieces * PIECE) {
+      Sums sums[M][2];
+      const int8_t *from = x + g * group;
+      int64_t p = 0;
+      for (; p + 2 <= pieces; p += 2, from += 2 * C::COLUMNS) {
+        C::add(&sums[0][0], 2, M, codes + p * PIECE, from, columns);
+        C::add(&sums[0][1], 2, M, codes + (p + 1) * PIECE, from + C::COLUMNS, columns);
+      }
+      if (p < pieces) C::add(&sums[0][0], 2, M, codes + p * PIECE, from, columns);
+      Floats scale = floats_of(read<Halves>(scales + g * PANEL));
+      for (int m = 0; m < M; ++m) {
+        Ints products = total(sums[m][0], sums[m][1]) - all((int32_t)zero * totals[m * groups + g]);
+        out[m] += __builtin_convertvector(products, Floats) * (scale * all(steps[m * groups + g]));
+      }
+    }
+    int64_t have = matrix.rows - begin < PANEL ? matrix.rows - begin : PANEL;
+    for (int m = 0; m < M; ++m) {
+      if (matrix.bias) out[m] += get(matrix.bias + begin, have);
+      put(y + (row + m) * matrix.rows + begin, out[m], have);
+    }
+  }
+}
+
+template <int M>
+static void product_of_rows(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
+                            float *y) {
+  switch (matrix.kind) {
+    case F32: return product_of_numbers<Full, M>(matrix, in, row, span, y);
+    case F16: return product_of_numbers<Half, M>(matrix, in, row, span, y);
+    case BF16: return product_of_numbers<Brain, M>(matrix, in, row, span, y);
+    case INT8: return product_of_codes<Codes8, M>(matrix, in, row, span, y);
+    default: return product_of_codes<Codes4, M>(matrix, in, row, span, y);
+  }
+}
+
+// Outputs [span) of every row of the inputs, which fit; y [rows, N].
+static void product(const Matrix &matrix, const Inputs &in, Range span, float *y) {
+  int64_t row = 0;
+  if (holds_codes(matrix))
+    for (; row + 8 <= in.rows; row += 8) product_of_rows<8>(matrix, in, row, span, y);
+  for (; row + 4 <= in.rows; row += 4) product_of_rows<4>(matrix, in, row, span, y);
+  for (; row + 2 <= in.rows; row += 2) product_of_rows<2>(matrix, in, row, span, y);
+  for (; row < in.rows; ++row) product_of_rows<1>(matrix, in, row, span, y);
+}
+
+// One row of the matrix as numbers: the features of a token.
+static void row_of(const Matrix &m, int64_t row, float *y) {
+  const int64_t columns = m.columns;
+  if (m.kind == F32 || m.kind == F16 || m.kind == BF16) {
+    const uint16_t *halves = (const uint16_t *)m.data + row * columns;
+    for (int64_t c = 0; c < columns; ++c)
+      y[c] = m.kind == F32   ? ((const float *)m.data)[row * columns + c]
+             : m.kind == F16 ? Half::one(halves + c)
+                             : Brain::one(halves + c);
+    return;
+  }
+  const int64_t wide = m.kind == INT8 ? 4 : 8, groups = columns / m.group, r = row % PANEL;
+  const uint8_t *codes = (const uint8_t *)m.data + row / PANEL * (columns / wide) * PIECE;
+  const uint16_t *scales = m.scales + row / PANEL * groups * PANEL + r;
+  for (int64_t c = 0; c < columns; ++c) {
+    uint8_t byte = codes[c / wide * PIECE + 4 * r + c % 4];
+    int code = m.kind == INT8 ? byte - 128 : (c % 8 < 4 ? byte & 15 : byte >> 4) - 8;
+    y[c] = (float)code * Half::one(scales + c / m.group * PANEL);
+  }
+}
+
+}  // namespace SUFFICE_ISA

@@ -1,0 +1,17 @@
+// What every set of instructions offers.
+
+#pragma once
+
+#include "../interface.h"
+
+namespace suffice {
+
+struct Kernels {
+  const char *name;
+  void (*multiply)(const Matrix *, const float *, int64_t, float *, int64_t);
+  int64_t (*step_room)(const Model *, int64_t, int64_t, int64_t);
+  void (*step)(const Model *, const Held *, const int64_t *, const int64_t *, const int64_t *,
+               int64_t, int64_t, float *, void *, int64_t);
+};
+
+}  // namespace suffice

@@ -1,0 +1,78 @@
+"""The structures of suffice/csrc/interface.h, field by field."""
+
+from __future__ import annotations
+
+import ctypes
+
+INT, FLOAT, HALF_INT, POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_int32, ctypes.c_void_p
+
+ABSENT, F32, F16, BF16, INT8, INT4 = -1, 0, 1, 2, 3, 4
+GELU, RELU, SWIGLU = 0, 1, 2
+STAY, HALVES, PAIRS = 0, 1, 2
+
+
+class Matrix(ctypes.Structure):
+    """A linear map."""
+
+    _fields_ = (
+        ("kind", INT),
+        ("rows", INT),
+        ("columns", INT),
+        ("group", INT),
+        ("data", POINTER),
+        ("scales", POINTER),
+        ("bias", POINTER),
+    )
+
+
+class Norm(ctypes.Structure):
+    """Weight and bias of a norm."""
+
+    _fields_ = (("weight", POINTER), ("bias", POINTER))
+
+
+class Layer(ctypes.Structure):
+    """Constants of a decoder layer."""
+
+    _fields_ = (
+        ("attention_norm", Norm),
+        ("mlp_norm", Norm),
+        *((name, Matrix) for name in ("q", "k", "v", "o", "gate", "up", "down")),
+        ("heads", INT),
+        ("kv_heads", INT),
+        ("head_dim", INT),
+        ("scale", FLOAT),
+        ("turn", HALF_INT),
+        ("turning", INT),
+        ("cosines", POINTER),
+        ("sines", POINTER),
+        ("slopes", POINTER),
+    )
+
+
+class Held(ctypes.Structure):
+    """What a layer holds of the past."""
+
+    _fields_ = (
+        ("kind", INT),
+        ("keys", POINTER),
+        ("values", POINTER),
+        *((name, INT) for name in ("row", "head", "at", "first", "sinks", "shift")),
+    )
+
+
+class Model(ctypes.Structure):
+    """A stack of layers between an embedding and a head."""
+
+    _fields_ = (
+        *((name, INT) for name in ("depth", "d_model", "width", "vocabulary")),
+        ("root_mean_square", INT),
+        ("activation", INT),
+        ("eps", FLOAT),
+        ("unused", HALF_INT),
+        ("layers", ctypes.POINTER(Layer)),
+        ("embedding", Matrix),
+        ("head", Matrix),
+        ("norm", Norm),
+        ("positions", POINTER),
+    )

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: compare test test-hf bench bench-layers bench-mechanisms docs format
+.PHONY: native compare test test-hf bench bench-layers bench-mechanisms docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -16,6 +16,12 @@ test: .venv/.ready
 test-hf: .venv/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check parameterized
 	$(BIN)/python -m tests.hf.upstream "$(TRANSFORMERS_SRC)" $(ARGS)
+
+# the kernels of the source tree, after a change of suffice/csrc
+native:
+	cmake -S . -B build/native -DCMAKE_BUILD_TYPE=Release
+	cmake --build build/native --parallel
+	cp build/native/_kernels.so suffice/native/
 
 bench: bench-layers bench-mechanisms
 

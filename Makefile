@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare test test-hf bench bench-layers bench-mechanisms docs format
+.PHONY: native compare test test-hf bench bench-layers bench-mechanisms bench-edge docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -31,6 +31,9 @@ bench-layers: .venv/.ready
 bench-mechanisms: .venv/.peers
 	$(BIN)/python -m benchmarks.mechanisms $(ARGS)
 
+bench-edge: .venv/.peers
+	$(BIN)/python -m benchmarks.edge $(ARGS)
+
 docs: .venv/.ready
 	$(BIN)/python -m docs.build
 
@@ -38,7 +41,7 @@ format: .venv/.ready
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml constraints.txt CMakeLists.txt $(shell find suffice/csrc -type f)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
 	touch $@

@@ -49,16 +49,40 @@ struct Layer {
   const float *slopes;  // [H] or null: minus slope * distance is added to a score
 };
 
-// What a layer holds of the past, for one call: keys and values [M, G, room, D].
+// Positions of one kind that follow each other in memory, [M, G, room, D] each.
+//
+// INT8 and INT4 come in blocks of positions. Keys have a least number and a step for each channel
+// of a block; values for each position and group of channels, or as the keys where they are keys.
+// A number is least + step * code; ranges of a block are all least numbers, then all steps. Two
+// 4-bit codes of neighbouring channels share a byte, the first in its low half.
+struct Span {
+  int64_t kind;
+  void *keys, *values;                            // the same where keys are values
+  const float *key_ranges, *value_ranges;
+  int64_t key_row, key_head, value_row, value_head;  // strides of a batch row and of a head
+  int64_t key_range_row, key_range_head, value_range_row, value_range_head;
+  int64_t first, end;                             // what is read of it
+  int64_t shift;                                  // position i is position i + shift of the text
+};
+
+// What a layer holds of the past: the beginning of the text, what is coded, what is not. The last
+// position of `near` is the new one.
 struct Held {
-  int64_t kind;         // F32, F16 or BF16
-  void *keys;
-  void *values;         // the same pointer where keys are values
-  int64_t row, head;    // strides: of a batch row, of a head; elements
-  int64_t at;           // where the new position is written
-  int64_t first;        // first position that is read, in the buffer
-  int64_t sinks;        // positions read at the start of the buffer, before those
-  int64_t shift;        // position i of the buffer is position i + shift of the text
+  Span sinks, coded, near;
+  int64_t block;   // positions coded together
+  int64_t group;   // channels of a value with one range; the last group is filled up
+};
+
+// Attention of one position in each row to what is held.
+struct Look {
+  const float *q;         // [M, H, D]
+  float *out;             // [M, H, D]
+  int64_t heads, kv_heads, head_dim;
+  float scale;
+  int32_t unused;
+  const float *slopes;    // [H] or null
+  const int64_t *places;  // [M] of the queries in their rows
+  const int64_t *padding; // [M] positions at the beginning of a row's text that are none
 };
 
 // A stack of layers between an embedding and a head.
@@ -83,6 +107,12 @@ EXPORTED int suffice_use_isa(const char *name);
 
 // y [M, N] = x [M, K] W^T + b.
 EXPORTED void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float *y, int64_t threads);
+
+// Attention of one position of each row, whose key and value are there; at most `longest` positions
+// are seen in each part of what is held.
+EXPORTED int64_t suffice_look_room(const Look *look, int64_t rows, int64_t longest);
+EXPORTED void suffice_look(const Look *look, const Held *held, int64_t rows, int64_t longest,
+                           void *room, int64_t threads);
 
 // The bytes a step needs to work in, with at most `longest` positions seen.
 EXPORTED int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads);

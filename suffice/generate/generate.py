@@ -83,7 +83,7 @@ def generate(
     """
     vocabulary = lm.config.vocabulary_size
     _check_numbers(vocabulary, max_new_tokens, stop, pad, chunk)
-    device = lm.embedding.tokens.weight.device
+    device = lm.device
     prompts = prompts_of(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=device)
     sizes = {"prompt": prompts.tokens.shape[1], "longest": max(prompts.lengths)}
     check_room(lm, memory, new=max_new_tokens, **sizes)

@@ -12,6 +12,7 @@ from suffice.layers.arguments import check_stream
 from suffice.layers.dropout import Dropout
 from suffice.layers.given import PLAIN, given
 from suffice.layers.next import Next
+from suffice.layers.packed import Packed
 from suffice.layers.recall import Raw, recall
 from suffice.layers.state import LayerState, Seen
 from suffice.memory import Dynamic, Memory
@@ -233,9 +234,12 @@ class Attention(nn.Module):
         given = {"plain": plain, "dropping": dropping, "device": device}
         problem = Problem.of(self.spec, length, self.spec.mixing.reads(keys), **given)
         widths = self.spec.widths
-        plain_floats = self.q_proj.weight.dtype is torch.float32 and device == "cpu"
-        large = fast(batch * length, widths.d_model, widths.q, learning=self.training)
-        by = "oneDNN" if plain_floats and large else "F.linear"
+        if isinstance(self.q_proj, Packed):
+            by = self.q_proj.kernel
+        else:
+            plain_floats = self.q_proj.weight.dtype is torch.float32 and device == "cpu"
+            large = fast(batch * length, widths.d_model, widths.q, learning=self.training)
+            by = "oneDNN" if plain_floats and large else "F.linear"
         return f"{explain(problem, self.impl)}\nlinear maps: {by}"
 
     def extra_repr(self) -> str:

@@ -20,7 +20,7 @@ from suffice.layers.given import PLAIN
 from suffice.layers.history import history_of, kept, mixed, remembered
 from suffice.layers.next import Next, after, real
 from suffice.layers.recall import Recalled
-from suffice.memory import Held, Memory, Slot, Store
+from suffice.memory import Claim, Held, Memory, Store
 from suffice.ops import running, scan
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
@@ -173,15 +173,15 @@ class LayerState:
         parts = held.parts
         return Seen(parts[0], parts[0] if self.tied else parts[1], where, pairwise)
 
-    def claim(self, new: Next) -> Slot:
+    def claim(self, new: Next) -> Claim:
         """Keep one more position, whose keys and values the caller writes, and say where.
 
         Raises:
             ConfigError: if the memory gives out no room; nothing has changed then.
         """
-        slot = self.store.claim()
+        claimed = self.store.claim()
         self._advance(new)
-        return slot
+        return claimed
 
     def sum_up(
         self,

@@ -33,22 +33,34 @@ class Held(NamedTuple):
     sinks: int = 0
 
 
-class Slot(NamedTuple):
-    """Room for one position, and what is held beside it.
+class Stretch(NamedTuple):
+    """Positions where they lie, for code that reads memory itself.
 
     Args:
-        parts: [B, G, room, W] each, in one piece; the caller writes the position at `at`.
-        at: of the position, in the room.
-        start: of the latest positions, which end with this one.
+        parts: [B, G, room, W] each, in one piece.
+        start: of what is held, in the room.
+        end: of it; the next position is written there.
         first: where the one at `start` stands, counted from the first ever.
-        sinks: [B, G, sinks, W] each, the very beginning where it is held apart; or nothing.
+        sinks: [B, G, n, W] each, the very beginning where it is held apart; or nothing.
     """
 
     parts: tuple[Tensor, ...]
-    at: int
     start: int
+    end: int
     first: int
     sinks: tuple[Tensor, ...] = ()
+
+
+class Claim(NamedTuple):
+    """Room for one position, and what is held beside it.
+
+    Args:
+        near: the latest positions as they are; the last one is the caller's to write.
+        coded: those before them that are coded, in blocks, if any are.
+    """
+
+    near: Stretch
+    coded: Stretch | None = None
 
 
 class Memory(Axis, ABC, family="memory"):
@@ -104,7 +116,7 @@ class Store(ABC):
             ConfigError: if there is no room; nothing has changed then.
         """
 
-    def claim(self) -> Slot:
+    def claim(self) -> Claim:
         """Keep one more position, which the caller writes, and say where.
 
         Raises:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from suffice.memory.base import Held, Memory, Slot, Store, bytes_of, check_begun, fits, recorded
+from suffice.memory.base import (
+    Claim,
+    Held,
+    Memory,
+    Store,
+    Stretch,
+    bytes_of,
+    check_begun,
+    fits,
+    recorded,
+)
 
 LEAST = 64  # positions of room beside what is held
 SHARE = 4  # of what is held is the room beside it
@@ -54,14 +64,18 @@ class GrowingStore(Store):
         self.length = end
         return Held(self._held(), 0)
 
-    def claim(self) -> Slot:
+    def claim(self) -> Claim:
         """Keep one more position, which the caller writes."""
         check_begun(self.buffers)
         self._check_room(1)
         if self.length == self.room:
             self._grow(self.buffers, self._room(self.length + 1))
         self.length += 1
-        return Slot(self.buffers, at=self.length - 1, start=0, first=0)
+        return Claim(self.stretch())
+
+    def stretch(self) -> Stretch:
+        """Return where everything lies."""
+        return Stretch(self.buffers, start=0, end=self.length, first=0)
 
     def _check_room(self, positions: int) -> None:
         """Refuse more positions than there can be room for."""

@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.memory.base import Held, Memory, Slot, Store, bytes_of, check_begun, fits, recorded
+from suffice.memory.base import (
+    Claim,
+    Held,
+    Memory,
+    Store,
+    Stretch,
+    bytes_of,
+    check_begun,
+    fits,
+    recorded,
+)
 
 SLACK = 64  # positions of room at least, so that the latest are moved rarely
 
@@ -106,20 +116,25 @@ class RollingStore(Store):
         self.length += new
         return held
 
-    def claim(self) -> Slot:
+    def claim(self) -> Claim:
         """Keep one more position, which the caller writes; the first sinks are appended."""
         check_begun(self.buffers)
         if self.length < self.first_kept:
             raise ConfigError(
                 f"{self.length} positions of {self.first_kept} sinks are there; append the others."
             )
-        past = min(self.kept, self.length - self.oldest)
-        first = self.length - past
         if self.end == self.buffers[0].shape[2]:
-            self._move(past)
-        at, self.end, self.length = self.end, self.end + 1, self.length + 1
-        sinks = tuple(sink[:, :, : min(self.first_kept, first)] for sink in self.sinks)
-        return Slot(self.buffers, at=at, start=at - past, first=first, sinks=sinks)
+            self._move(min(self.kept, self.length - self.oldest))
+        before = self.stretch()
+        self.end += 1
+        self.length += 1
+        return Claim(before._replace(end=self.end))
+
+    def stretch(self) -> Stretch:
+        """Return where the latest positions lie that the next one may see."""
+        past = min(self.kept, self.length - self.oldest)
+        at = {"start": self.end - past, "end": self.end, "first": self.length - past}
+        return Stretch(self.buffers, sinks=self.sinks, **at)
 
     def _short(self, parts: tuple[Tensor, ...], past: int, first: int) -> Held:
         """Append in the buffer."""

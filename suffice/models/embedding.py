@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ShapeError
+from suffice.layers.packed import Packed
 from suffice.layers.place import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal
+from suffice.ops.linear import linear
 from suffice.shapes import check, check_mask
 
 
@@ -122,6 +124,12 @@ class Embedding(nn.Module):
         if valid is None and segments is None:
             return x + table
         return x + F.embedding(count_real(valid, segments), table)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return how well features [..., M] fit the row of each token: [..., V]."""
+        if isinstance(self.tokens, Packed):
+            return self.tokens.product(features)
+        return linear(features, self.tokens.weight, None)
 
     def _table(self, length: int, x: Tensor) -> Tensor:
         """Return what positions 0..length - 1 add: [length, M]."""

@@ -5,17 +5,15 @@ Letters: B rows, V vocabulary.
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError
-from suffice.layers.state import LayerState
-from suffice.memory import Memory, Quantised
+from suffice.layers.packed import Packed
+from suffice.memory import Memory
 from suffice.models.lm import LM
 from suffice.models.state import ModelState
-from suffice.native import library, matrix
+from suffice.native import held, library, matrix
 from suffice.native import structures as of
 from suffice.patterns import Causal, Pattern, Window
 from suffice.patterns.combined import And
@@ -31,13 +29,11 @@ def why_not(lm: LM, memory: Memory) -> str:
     """Return why native code cannot step through this model, or "" if it can."""
     if not library.available():
         return library.why_not()
-    tensor = lm.embedding.tokens.weight
-    if tensor.device.type != "cpu":
-        return f"the model lies on {tensor.device}"
-    if isinstance(memory, Quantised):
-        return "a quantised memory is read by torch"
+    if lm.device.type != "cpu":
+        return f"the model lies on {lm.device}"
     for number, block in enumerate(lm.blocks):
-        reason = _why_not_layer(block.attention.spec)
+        spec = block.attention.spec
+        reason = _why_not_layer(spec) or held.why_not(memory, spec.head_width)
         if reason:
             return f"layer {number}: {reason}"
     return ""
@@ -95,12 +91,14 @@ class Fused:
         self.library = library.library()
         self.kept: list[Tensor] = []  # what structures point at
         self.depth = len(lm.blocks)
-        self.windows = [window_of(block.attention.spec.pattern) for block in lm.blocks]
         self.layers = (of.Layer * self.depth)(*map(self._layer, lm.blocks))
         self.model = self._model()
         self.held = (of.Held * self.depth)()
-        self.parts: list[tuple[Tensor, ...] | None] = [None] * self.depth
-        self.sinks: list[tuple[Tensor, ...] | None] = [None] * self.depth
+        specs = [block.attention.spec for block in lm.blocks]
+        self.holdings = [
+            held.Holding(one, memory, window_of(spec.pattern), spec.head_width)
+            for one, spec in zip(self.held, specs, strict=True)
+        ]
         self.turned = 0  # positions that tables of turns are for
         self.room = torch.empty(0, dtype=torch.uint8)
         self.sized: tuple[int, int, int] | None = None
@@ -111,9 +109,8 @@ class Fused:
         new = state.next(tokens[:, None])
         places = new.rows.positions.expand(rows, 1).to(torch.int64).contiguous()
         self._reach(int(places.max()) + 1)
-        longest = 0
-        for number, layer in enumerate(state.layers):
-            longest = max(longest, self._hold(number, layer, new))
+        pairs = zip(self.holdings, state.layers, strict=True)
+        longest = max(holding.take(layer.claim(new)) for holding, layer in pairs)
         padding = torch.zeros(rows, dtype=torch.int64)
         if new.places is not None:
             padding += state.length - 1 - places[:, 0]
@@ -133,24 +130,6 @@ class Fused:
             torch.get_num_threads(),
         )
         return logits
-
-    def _hold(self, number: int, layer: LayerState, new) -> int:  # noqa: ANN001
-        """Tell the kernels what a layer holds; return how many positions are read."""
-        slot, held = layer.claim(new), self.held[number]
-        if slot.parts is not self.parts[number]:
-            keys, values = slot.parts[0], slot.parts[-1]
-            held.kind = matrix.KINDS[keys.dtype]
-            held.keys, held.values = keys.data_ptr(), values.data_ptr()
-            held.row, held.head = keys.stride(0), keys.stride(1)
-            self.parts[number] = slot.parts
-        start, window = slot.start, self.windows[number]
-        if layer.memory.window is not None:
-            window = min(window or layer.memory.window, layer.memory.window)
-        if window is not None:
-            start = max(start, slot.at + 1 - window)
-        held.at, held.first, held.shift = slot.at, start, slot.first - slot.start
-        held.sinks = 0
-        return slot.at + 1 - start
 
     def _make_room(self, rows: int, longest: int) -> None:
         sizes = (rows, -(-longest // SPAN) * SPAN, torch.get_num_threads())
@@ -185,6 +164,9 @@ class Fused:
         return of.Norm(self._pointer(norm.weight), self._pointer(getattr(norm, "bias", None)))
 
     def _matrix(self, linear: nn.Module) -> of.Matrix:
+        if isinstance(linear, Packed):
+            self.kept += linear.buffers()
+            return linear.told()
         weight = getattr(linear, "weight", None)
         if weight is None:
             return of.Matrix(kind=of.ABSENT)
@@ -220,7 +202,7 @@ class Fused:
         config = lm.config
         positions = None
         if config.positions != "none":
-            positions = lm.embedding._table(config.length, lm.embedding.tokens.weight)
+            positions = lm.embedding._table(config.length, lm.norm.weight)
         embedding = self._matrix(lm.embedding.tokens)
         return of.Model(
             depth=self.depth,

@@ -23,7 +23,7 @@ from suffice.models.embedding import Embedding, check_rows
 from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
 from suffice.models.stack import check_causal, specs_of_blocks
 from suffice.models.state import ModelState
-from suffice.ops.linear import Linear, linear
+from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
 
 SIZES = ("vocabulary_size", "length", "d_model", "depth", "mlp_width")
@@ -230,8 +230,12 @@ class LM(nn.Module):
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the head's logits [..., V] of features [..., M], of some positions or of all."""
-        head = self.embedding.tokens if self.head is None else self.head
-        return linear(features, head.weight, None)
+        return self.embedding.logits(features) if self.head is None else self.head(features)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return self.norm.weight.device
 
     @torch.no_grad()
     def _start(self) -> None:

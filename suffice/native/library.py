@@ -18,6 +18,16 @@ FUNCTIONS = {
     "suffice_isas": (TEXT,),
     "suffice_use_isa": (ctypes.c_int, TEXT),
     "suffice_multiply": (None, ctypes.POINTER(of.Matrix), POINTER, INT, POINTER, INT),
+    "suffice_look_room": (INT, ctypes.POINTER(of.Look), INT, INT),
+    "suffice_look": (
+        None,
+        ctypes.POINTER(of.Look),
+        ctypes.POINTER(of.Held),
+        INT,
+        INT,
+        POINTER,
+        INT,
+    ),
     "suffice_step_room": (INT, ctypes.POINTER(of.Model), INT, INT, INT),
     "suffice_step": (
         None,
@@ -36,7 +46,10 @@ FUNCTIONS = {
 
 
 def _path() -> Path | None:
-    """Return where the library lies, beside this file or where it was installed."""
+    """Return where the library lies: beside this file, else where it was installed."""
+    beside = Path(__file__).with_name("_kernels.so")
+    if beside.exists():
+        return beside
     found = importlib.util.find_spec(NAME)
     return None if found is None or found.origin is None else Path(found.origin)
 

@@ -17,6 +17,7 @@ KINDS = {torch.float32: of.F32, torch.float16: of.F16, torch.bfloat16: of.BF16}
 PANEL = 16  # outputs whose codes lie together
 BITS = {8: of.INT8, 4: of.INT4}
 COLUMNS = {8: 4, 4: 8}  # inputs in a piece of 64 bytes
+WIDEST = 1 << 15  # inputs with one scale, whose products add up within 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +77,10 @@ def check_group(bits: int, inputs: int, group: int) -> None:
     """
     if bits not in BITS:
         raise ConfigError(f"bits={bits}: give 8 or 4.")
-    if group < 1 or group % COLUMNS[bits] or inputs % group:
+    if not 1 <= group <= WIDEST or group % COLUMNS[bits] or inputs % group:
         raise ConfigError(
             f"group={group} for {inputs} inputs in {bits} bits: give a multiple of "
-            f"{COLUMNS[bits]} that divides the inputs."
+            f"{COLUMNS[bits]} that divides the inputs, at most {WIDEST:,}."
         )
 
 
@@ -116,13 +117,35 @@ def in_panels(codes: Tensor, scales: Tensor, bits: int) -> Codes:
 
 def numbers_of(codes: Codes) -> Tensor:
     """Return the matrix of codes, float32 [N, K]."""
-    (outputs, inputs), bits = codes.shape, codes.bits
-    parts = codes.codes.view(*codes.codes.shape[:2], PANEL, 4)
+    return decoded(codes.codes, codes.scales, codes.bits, codes.shape[0])
+
+
+def decoded(codes: Tensor, scales: Tensor, bits: int, outputs: int) -> Tensor:
+    """Return the matrix, float32 [N, K], of the tensors of `Codes`."""
+    parts = codes.view(*codes.shape[:2], PANEL, 4)
     if bits == 4:  # noqa: PLR2004
         parts = torch.cat([parts & 15, parts >> 4], dim=-1)
-    whole = parts.transpose(1, 2).reshape(-1, inputs)[:outputs].float() - (1 << (bits - 1))
-    scales = codes.scales.transpose(1, 2).reshape(-1, codes.scales.shape[1])[:outputs].float()
-    return (whole.view(outputs, -1, codes.group) * scales[..., None]).view(outputs, inputs)
+    whole = parts.transpose(1, 2).flatten(2).flatten(0, 1)[:outputs].float() - (1 << (bits - 1))
+    each = scales.transpose(1, 2).flatten(0, 1)[:outputs].float()
+    return (whole.view(outputs, each.shape[1], -1) * each[..., None]).flatten(1)
+
+
+def decoded_rows(codes: Tensor, scales: Tensor, bits: int, rows: Tensor) -> Tensor:
+    """Return some rows of the matrix, float32 [..., K], of the tensors of `Codes`.
+
+    Args:
+        codes: of `Codes`.
+        scales: of `Codes`.
+        bits: of a code.
+        rows: int64 [...], which ones; legal ones.
+    """
+    panel, row = rows // PANEL, rows % PANEL
+    parts = codes.view(*codes.shape[:2], PANEL, 4)[panel, :, row]
+    if bits == 4:  # noqa: PLR2004
+        parts = torch.cat([parts & 15, parts >> 4], dim=-1)
+    each = scales[panel, :, row].float()
+    whole = parts.flatten(-2).float() - (1 << (bits - 1))
+    return (whole.unflatten(-1, (each.shape[-1], -1)) * each[..., None]).flatten(-2)
 
 
 def structure_of(weight: Tensor | Codes, bias: Tensor | None) -> of.Matrix:

@@ -50,14 +50,38 @@ class Layer(ctypes.Structure):
     )
 
 
+class Span(ctypes.Structure):
+    """Positions of one kind that follow each other in memory."""
+
+    _fields_ = (
+        ("kind", INT),
+        *((name, POINTER) for name in ("keys", "values", "key_ranges", "value_ranges")),
+        *((name, INT) for name in ("key_row", "key_head", "value_row", "value_head")),
+        *((name, INT) for name in ("key_range_row", "key_range_head")),
+        *((name, INT) for name in ("value_range_row", "value_range_head")),
+        *((name, INT) for name in ("first", "end", "shift")),
+    )
+
+
 class Held(ctypes.Structure):
     """What a layer holds of the past."""
 
     _fields_ = (
-        ("kind", INT),
-        ("keys", POINTER),
-        ("values", POINTER),
-        *((name, INT) for name in ("row", "head", "at", "first", "sinks", "shift")),
+        *((name, Span) for name in ("sinks", "coded", "near")),
+        *((name, INT) for name in ("block", "group")),
+    )
+
+
+class Look(ctypes.Structure):
+    """Attention of one position of each row to what is held."""
+
+    _fields_ = (
+        ("q", POINTER),
+        ("out", POINTER),
+        *((name, INT) for name in ("heads", "kv_heads", "head_dim")),
+        ("scale", FLOAT),
+        ("unused", HALF_INT),
+        *((name, POINTER) for name in ("slopes", "places", "padding")),
     )
 
 

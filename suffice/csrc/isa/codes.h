@@ -12,6 +12,7 @@ constexpr int PIECE = 64;  // bytes: 4 columns of 16 rows
 
 struct Sums {
   __m512i lanes = _mm512_setzero_si512();
+  INLINE Sums at(int32_t value) { return {_mm512_set1_epi32(value)}; }
 };
 
 // Adds to each row's sum its four codes times four numbers; `four` points at them.
@@ -57,6 +58,10 @@ INLINE Ints total(const Sums &a, const Sums &b) {
 struct Sums {
   __m256i lanes[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
                       _mm256_setzero_si256()};
+  INLINE Sums at(int32_t value) {
+    __m256i first = _mm256_set1_epi64x((uint32_t)value);
+    return {{first, first, first, first}};
+  }
 };
 
 INLINE void add_products(Sums &sums, const __m256i *wide, const int8_t *four) {
@@ -112,6 +117,11 @@ INLINE Ints total(const Sums &a, const Sums &b) { return total(a) + total(b); }
 
 struct Sums {
   int32_t lanes[LANES] = {};
+  INLINE Sums at(int32_t value) {
+    Sums sums;
+    for (int r = 0; r < LANES; ++r) sums.lanes[r] = value;
+    return sums;
+  }
 };
 
 struct Codes8 {

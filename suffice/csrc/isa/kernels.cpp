@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "../threads.h"
+#include "look.h"
 #include "step.h"
 
 #define TEXT_OF(name) #name
@@ -12,6 +13,8 @@
 
 namespace SUFFICE_ISA {
 namespace {
+
+constexpr int64_t SHARED = 8;  // from so many inputs on threads part the work of coding them
 
 struct Product {
   const Matrix &matrix;
@@ -24,10 +27,17 @@ struct Product {
 void multiply_worker(suffice::Team &team, int thread, void *context) {
   Product &p = *(Product *)context;
   const Matrix &m = p.matrix;
-  Inputs in{p.x, p.rows, m.columns, p.coded[thread]};
-  fit(in, m);
-  int64_t grain = (m.rows / (4 * team.threads) / PANEL + 1) * PANEL;
+  const bool shares = p.rows >= SHARED;
+  Inputs in{p.x, p.rows, m.columns, p.coded[shares ? 0 : thread]};
   Range range;
+  if (shares && holds_codes(m)) {
+    while (team.take(p.rows, SHARED, range)) fit(in, m, range);
+    team.meet();
+    in.group = m.group;
+  } else {
+    fit(in, m);
+  }
+  int64_t grain = (m.rows / (4 * team.threads) / PANEL + 1) * PANEL;
   while (team.take(m.rows, grain, range)) product(m, in, range, p.y);
 }
 
@@ -50,6 +60,15 @@ void multiply(const Matrix *matrix, const float *x, int64_t rows, float *y, int6
   free(memory);
 }
 
+int64_t look_room_of(const Look *look, int64_t rows, int64_t longest) {
+  return look_room(*look, rows, longest);
+}
+
+void look(const Look *look, const Held *held, int64_t rows, int64_t longest, void *scratch,
+          int64_t threads) {
+  run_look(*look, *held, rows, longest, scratch, threads);
+}
+
 int64_t room(const Model *model, int64_t rows, int64_t longest, int64_t threads) {
   return step_room(*model, rows, longest, threads);
 }
@@ -63,6 +82,6 @@ void step(const Model *model, const Held *held, const int64_t *tokens, const int
 }  // namespace
 
 extern const suffice::Kernels kernels;
-const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply, room, step};
+const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply, look_room_of, look, room, step};
 
 }  // namespace SUFFICE_ISA

@@ -8,6 +8,7 @@
 namespace SUFFICE_ISA {
 
 constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
+constexpr int TILE = 6;         // inputs whose sums with two panels fit in registers
 
 // Rows of a batch as a matrix wants them: as they are, or coded.
 struct Inputs {
@@ -19,14 +20,19 @@ struct Inputs {
 
 INLINE bool holds_codes(const Matrix &m) { return m.kind == INT8 || m.kind == INT4; }
 
-// Makes the inputs fit for a matrix; codes that fit already are kept.
-static void fit(Inputs &in, const Matrix &m) {
-  if (!holds_codes(m) || in.group == m.group) return;
+// Codes some of the inputs for a matrix.
+static void fit(const Inputs &in, const Matrix &m, Range rows) {
   int64_t groups = m.columns / m.group;
-  for (int64_t r = 0; r < in.rows; ++r)
+  for (int64_t r = rows.begin; r < rows.end; ++r)
     encode(in.x + r * in.columns, m.columns, m.group,
            {in.coded.codes + r * m.columns, in.coded.steps + r * groups,
             in.coded.sums + r * groups});
+}
+
+// Makes the inputs fit for a matrix; codes that fit already are kept.
+static void fit(Inputs &in, const Matrix &m) {
+  if (!holds_codes(m) || in.group == m.group) return;
+  fit(in, m, {0, in.rows});
   in.group = m.group;
 }
 
@@ -111,6 +117,45 @@ static void product_of_codes(const Matrix &matrix, const Inputs &in, int64_t row
   }
 }
 
+// ROWS inputs against PANELS panels from `begin` on, which are all there: a tile of sums stays in
+// registers, and what is read of codes and inputs is used for all of it.
+template <class C, int ROWS, int PANELS>
+static void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, int64_t begin,
+                          float *y) {
+  const int64_t columns = matrix.columns, group = matrix.group, groups = columns / group;
+  const int64_t pieces = group / C::COLUMNS, whole = groups * pieces * PIECE;
+  const int32_t zero = matrix.kind == INT8 ? 128 : 8;
+  const int64_t panel = begin / PANEL;
+  const uint8_t *codes = (const uint8_t *)matrix.data + panel * whole;
+  const uint16_t *scales = matrix.scales + panel * groups * PANEL;
+  const int8_t *x = in.coded.codes + row * columns;
+  const float *steps = in.coded.steps + row * groups;
+  const int32_t *totals = in.coded.sums + row * groups;
+  Floats out[ROWS][PANELS];
+  for (int m = 0; m < ROWS; ++m)
+    for (int p = 0; p < PANELS; ++p) out[m][p] = all(0.0f);
+  for (int64_t g = 0; g < groups; ++g) {
+    Sums sums[ROWS][PANELS];
+    for (int m = 0; m < ROWS; ++m)
+      for (int p = 0; p < PANELS; ++p) sums[m][p] = Sums::at(-zero * totals[m * groups + g]);
+    for (int64_t piece = 0; piece < pieces; ++piece, codes += PIECE, x += C::COLUMNS)
+      for (int p = 0; p < PANELS; ++p) C::add(&sums[0][p], PANELS, ROWS, codes + p * whole, x, columns);
+    for (int p = 0; p < PANELS; ++p) {
+      Floats scale = floats_of(read<Halves>(scales + (p * groups + g) * PANEL));
+      for (int m = 0; m < ROWS; ++m)
+        out[m][p] += __builtin_convertvector(total(sums[m][p]), Floats) *
+                     (scale * all(steps[m * groups + g]));
+    }
+  }
+  for (int p = 0; p < PANELS; ++p) {
+    int64_t at = begin + p * PANEL, have = matrix.rows - at < PANEL ? matrix.rows - at : PANEL;
+    for (int m = 0; m < ROWS; ++m) {
+      if (matrix.bias) out[m][p] += get(matrix.bias + at, have);
+      put(y + (row + m) * matrix.rows + at, out[m][p], have);
+    }
+  }
+}
+
 template <int M>
 static void product_of_rows(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
                             float *y) {
@@ -123,11 +168,24 @@ static void product_of_rows(const Matrix &matrix, const Inputs &in, int64_t row,
   }
 }
 
+// Many inputs against codes: two panels, as many as stay in the nearest cache, meet all inputs
+// before the next two are read. Returns how many inputs are done.
+template <class C>
+static int64_t tiles(const Matrix &matrix, const Inputs &in, Range span, float *y) {
+  const int64_t most = in.rows / TILE * TILE;
+  for (int64_t begin = span.begin; begin < span.end; begin += 2 * PANEL)
+    for (int64_t row = 0; row < most; row += TILE) {
+      if (begin + PANEL < span.end) tile_of_codes<C, TILE, 2>(matrix, in, row, begin, y);
+      else tile_of_codes<C, TILE, 1>(matrix, in, row, begin, y);
+    }
+  return most;
+}
+
 // Outputs [span) of every row of the inputs, which fit; y [rows, N].
 static void product(const Matrix &matrix, const Inputs &in, Range span, float *y) {
   int64_t row = 0;
-  if (holds_codes(matrix))
-    for (; row + 8 <= in.rows; row += 8) product_of_rows<8>(matrix, in, row, span, y);
+  if (matrix.kind == INT8) row = tiles<Codes8>(matrix, in, span, y);
+  if (matrix.kind == INT4) row = tiles<Codes4>(matrix, in, span, y);
   for (; row + 4 <= in.rows; row += 4) product_of_rows<4>(matrix, in, row, span, y);
   for (; row + 2 <= in.rows; row += 2) product_of_rows<2>(matrix, in, row, span, y);
   for (; row < in.rows; ++row) product_of_rows<1>(matrix, in, row, span, y);

@@ -87,14 +87,21 @@ struct Coded {
 
 static void encode(const float *x, int64_t width, int64_t group, Coded coded) {
   for (int64_t g = 0; g * group < width; ++g, x += group) {
-    Floats most = all(0.0f);
+    Floats most = all(0.0f), odd = all(0.0f);
     stretches(group, [&](int64_t at, int64_t n) {
       Floats v = get(x + at, n);
       most = larger(most, larger(v, -v));
+      odd += v - v;
     });
-    float top = largest(most), by = top > 0.0f ? 127.0f / top : 0.0f;
+    float top = largest(most), by = top > 0.0f ? 127.0f / top : 0.0f, wrong = sum(odd);
     int32_t total = 0;
     int8_t *codes = coded.codes + g * group;
+    coded.sums[g] = 0;
+    if (wrong != wrong) {  // what is no number, or has no end, has no code: the step tells of it
+      for (int64_t i = 0; i < group; ++i) codes[i] = 0;
+      coded.steps[g] = wrong;
+      continue;
+    }
     for (int64_t i = 0; i < group; ++i) {
       int32_t code = (int32_t)(x[i] * by + (x[i] < 0.0f ? -0.5f : 0.5f));
       codes[i] = (int8_t)code;

@@ -43,7 +43,7 @@ static Sizes sizes_of(const Model &model, int64_t rows, int64_t longest) {
     s.head_dim = layer.head_dim > s.head_dim ? layer.head_dim : s.head_dim;
   }
   if (s.queries > s.widest) s.widest = s.queries;
-  s.pieces = longest / SPLIT + 3;
+  s.pieces = most_pieces(longest);
   return s;
 }
 
@@ -188,24 +188,15 @@ struct Worker {
     for (int64_t c = n; c < layer.head_dim; ++c) to[c] = from[c];
   }
 
-  static void store(const Held &held, void *buffer, int64_t at, const float *from, int64_t width) {
+  static void store(const Span &span, void *buffer, int64_t at, const float *from, int64_t width) {
     for (int64_t c = 0; c < width; ++c) {
-      if (held.kind == F32) ((float *)buffer)[at + c] = from[c];
-      else if (held.kind == F16) Half::put((uint16_t *)buffer + at + c, from[c]);
+      if (span.kind == F32) ((float *)buffer)[at + c] = from[c];
+      else if (span.kind == F16) Half::put((uint16_t *)buffer + at + c, from[c]);
       else Brain::put((uint16_t *)buffer + at + c, from[c]);
     }
   }
 
-  static const void *at(const Held &held, const void *buffer, int64_t element) {
-    return (const char *)buffer + element * (held.kind == F32 ? 4 : 2);
-  }
-
-  static int64_t pieces_of(const Held &held) {
-    int64_t near = held.at + 1 - held.first;
-    return (near + SPLIT - 1) / SPLIT + (held.sinks > 0);
-  }
-
-  // Attention of each head and stretch of keys; the new key is written where it is read.
+  // Attention of each head to each piece of what is held; the new key is written where it is read.
   void attend_heads(const Layer &layer, const Held &held) {
     const int64_t groups = layer.kv_heads, pieces = pieces_of(held);
     share(sizes.rows * groups * pieces, 1, [&](Range span) {
@@ -216,44 +207,36 @@ struct Worker {
 
   void attend_piece(const Layer &layer, const Held &held, int64_t row, int64_t group,
                     int64_t piece, int64_t pieces) {
-    const int64_t width = layer.head_dim, queries = layer.heads / layer.kv_heads;
-    const int64_t base = row * held.row + group * held.head, place = step.places[row];
-    if (piece == pieces - 1) {
-      float turned[WIDEST];
-      turn(layer, place, columns[1] + row * strides[1] + group * width, turned);
-      store(held, held.keys, base + held.at * width, turned, width);
-      if (held.values != held.keys)
-        store(held, held.values, base + held.at * width,
-              columns[2] + row * strides[2] + group * width, width);
-    }
-    Seen *seen = shared.seen + (row * layer.heads + group * queries) * sizes.pieces + piece;
+    const int64_t width = layer.head_dim, count = layer.heads / layer.kv_heads;
+    const int64_t first = row * layer.heads + group * count, place = step.places[row];
+    if (piece == pieces - 1) keep(layer, held.near, row, group);
     Seen local[MOST_QUERIES];
     float *q = own.turned;
-    for (int64_t r = 0; r < queries; ++r) {
-      int64_t head = group * queries + r;
-      turn(layer, place, shared.q + (row * layer.heads + head) * width, q + r * width);
+    for (int64_t r = 0; r < count; ++r) {
+      turn(layer, place, shared.q + (first + r) * width, q + r * width);
       for (int64_t c = 0; c < width; ++c) q[r * width + c] *= layer.scale;
-      int64_t slot = (row * layer.heads + head) * sizes.pieces + piece;
-      local[r] = {-__builtin_inff(), 0.0f, shared.values + slot * width};
-      for (int64_t c = 0; c < width; ++c) local[r].values[c] = 0.0f;
+      local[r] = empty(first + r, piece, width);
     }
-    attend(held.kind, queries, q, layer.slopes ? layer.slopes + group * queries : nullptr, place,
-           width, stretch_of(held, row, base, width, piece), local);
-    for (int64_t r = 0; r < queries; ++r) seen[r * sizes.pieces] = local[r];
+    const float *slopes = layer.slopes ? layer.slopes + group * count : nullptr;
+    see_piece({q, count, width, slopes, place}, held, row, group, step.padding[row], piece, local);
+    for (int64_t r = 0; r < count; ++r) shared.seen[(first + r) * sizes.pieces + piece] = local[r];
   }
 
-  Stretch stretch_of(const Held &held, int64_t row, int64_t base, int64_t width,
-                     int64_t piece) const {
-    int64_t begun = held.sinks > 0, padding = step.padding[row];
-    if (begun && piece == 0)
-      return {at(held, held.keys, base), at(held, held.values, base), held.sinks, 0};
-    int64_t from = held.first + (piece - begun) * SPLIT, end = held.at + 1;
-    if (end - from > SPLIT) end = from + SPLIT;
-    int64_t real = padding - held.shift;
-    if (from < real) from = real < end ? real : end;
-    base += from * width;
-    return {at(held, held.keys, base), at(held, held.values, base), end - from,
-            from + held.shift - padding};
+  // What a query has seen before it saw anything.
+  Seen empty(int64_t head, int64_t piece, int64_t width) const {
+    Seen seen{-__builtin_inff(), 0.0f, shared.values + (head * sizes.pieces + piece) * width};
+    for (int64_t c = 0; c < width; ++c) seen.values[c] = 0.0f;
+    return seen;
+  }
+
+  void keep(const Layer &layer, const Span &near, int64_t row, int64_t group) const {
+    const int64_t width = layer.head_dim, at = (near.end - 1) * width;
+    float turned[WIDEST];
+    turn(layer, step.places[row], columns[1] + row * strides[1] + group * width, turned);
+    store(near, near.keys, row * near.key_row + group * near.key_head + at, turned, width);
+    if (near.values != near.keys)
+      store(near, near.values, row * near.value_row + group * near.value_head + at,
+            columns[2] + row * strides[2] + group * width, width);
   }
 
   // x += W y of a matrix that ends a branch.
@@ -273,7 +256,7 @@ struct Worker {
     const int64_t width = layer.head_dim, all_heads = layer.heads * width;
     const int64_t pieces = pieces_of(held);
     for (int64_t h = 0; h < sizes.rows * layer.heads; ++h)
-      merge(shared.seen + h * sizes.pieces, pieces, 1, width, own.normed + h * width);
+      merge(shared.seen + h * sizes.pieces, pieces, width, own.normed + h * width);
     add(layer.o, {own.normed, sizes.rows, all_heads, own.coded});
   }
 

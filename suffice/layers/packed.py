@@ -107,9 +107,10 @@ class Packed(nn.Module):
             raise ShapeError(f"x has {x.shape[-1]} features; this map reads {self.inputs}.")
         if torch.compiler.is_compiling() or op.learns(x):
             return self._by_torch(x)
-        told = self.told()
-        if told is not None and op.plain(x) and op.few(x, self.scheme.bits):
-            return multiply(told, x)
+        if op.plain(x) and op.few(x, self.scheme.bits):
+            told = self.told()
+            if told is not None:
+                return multiply(told, x)
         return self._by_torch(x)
 
     def rows(self, ids: Tensor) -> Tensor:

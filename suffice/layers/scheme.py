@@ -84,9 +84,7 @@ class Scheme:
             ConfigError: for anything else.
         """
         if not isinstance(data, dict) or not {"bits"} <= data.keys() <= {"bits", "group"}:
-            raise ConfigError(
-                f'{data!r:.80} is no scheme; give such as {{"bits": 8, "group": 32}}.'
-            )
+            raise ConfigError(f'{data!r:.80} is no scheme; write it as {{"bits": 8, "group": 32}}.')
         return cls(**data)
 
     def __str__(self) -> str:

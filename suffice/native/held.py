@@ -12,7 +12,6 @@ from suffice.memory import Claim, Memory, Quantised, Stretch
 from suffice.native import structures as of
 from suffice.native.matrix import BITS, KINDS
 
-LONGEST = 1024  # positions coded together, of suffice/csrc
 
 
 def why_not(memory: Memory, width: int) -> str:
@@ -22,8 +21,6 @@ def why_not(memory: Memory, width: int) -> str:
     odd = width % 2 or min(memory.group, width) % 2
     if memory.bits == 4 and odd:  # noqa: PLR2004
         return f"two 4-bit codes share a byte, which heads of {width} features would cut"
-    if memory.block > LONGEST:
-        return f"blocks of {memory.block} positions are longer than {LONGEST}"
     if memory.sinks > memory.block:
         return f"{memory.sinks} sinks are more than a block of {memory.block}"
     return ""

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from suffice.errors import ShapeError
 from suffice.native import structures as of
 from suffice.native.library import available
 from suffice.native.matrix import Codes, decoded, structure_of
@@ -95,7 +96,10 @@ def _packed_linear(
     x: Tensor, numbers: Tensor, scales: Tensor | None, bias: Tensor | None, bits: int, outputs: int
 ) -> Tensor:
     if plain(x) and fits(numbers, bias) and few(x, bits):
-        return multiply(told(numbers, scales, bias, bits, outputs), x)
+        matrix = told(numbers, scales, bias, bits, outputs)
+        if x.shape[-1] != matrix.columns:
+            raise ShapeError(f"x has {x.shape[-1]} features; this matrix reads {matrix.columns}.")
+        return multiply(matrix, x)
     return by_torch(x, numbers, scales, bias, bits, outputs)
 
 

@@ -9,7 +9,7 @@ namespace SUFFICE_ISA {
 constexpr int64_t BLOCK = 64;      // keys whose scores are kept at once
 constexpr int64_t SPLIT = 512;     // keys of one piece of work, about
 constexpr int64_t WIDEST = 512;    // features of a head
-constexpr int64_t LONGEST = 1024;  // positions coded together
+constexpr int64_t MOST_QUERIES = 128;  // heads that share keys
 constexpr int64_t MOST_AT_ONCE = 8;  // queries of one piece of work
 
 // What a query has seen so far: the largest score, the sum of weights, weighted values.
@@ -26,24 +26,46 @@ struct Queries {
   int64_t place;
 };
 
-// Scores of R queries against a block of keys.
-template <class E, int R>
-INLINE void score(const float *q, int64_t width, const typename E::Element *keys, int64_t count,
-                  float (*scores)[BLOCK]) {
-  for (int64_t j = 0; j < count; ++j, keys += width) {
-    Floats sums[R];
-    for (int r = 0; r < R; ++r) sums[r] = all(0.0f);
-    int64_t at = 0;
-    for (; at + LANE <= width; at += LANE) {
-      Floats key = E::get(keys + at);
-      for (int r = 0; r < R; ++r) sums[r] += key * read<Floats>(q + r * width + at);
-    }
-    if (at < width) {
-      Floats key = get_some<E>(keys + at, width - at);
-      for (int r = 0; r < R; ++r) sums[r] += key * get_some<Full>(q + r * width + at, width - at);
-    }
-    for (int r = 0; r < R; ++r) scores[r][j] = sum(sums[r]);
+// Products of a query with sixteen keys; N stretches of 16 features.
+template <class E, int N>
+INLINE Floats score_sixteen(const float *q, const typename E::Element *keys, int64_t width) {
+  Floats part[LANES], query[N];
+  for (int n = 0; n < N; ++n) query[n] = read<Floats>(q + n * LANE);
+  for (int j = 0; j < LANES; ++j) {
+    part[j] = query[0] * E::get(keys + j * width);
+    for (int n = 1; n < N; ++n) part[j] += query[n] * E::get(keys + j * width + n * LANE);
   }
+  return sums(part);
+}
+
+// The same with one key, of any width.
+template <class E>
+INLINE float score_one(const float *q, const typename E::Element *key, int64_t width) {
+  Floats part = all(0.0f);
+  int64_t at = 0;
+  for (; at + LANE <= width; at += LANE) part += E::get(key + at) * read<Floats>(q + at);
+  if (at < width) part += get_some<E>(key + at, width - at) * get_some<Full>(q + at, width - at);
+  return sum(part);
+}
+
+// Products of a query with a block of keys.
+template <class E>
+INLINE void score(const float *q, int64_t width, const typename E::Element *keys, int64_t count,
+                  float *scores) {
+  int64_t j = 0;
+  if (width == 2 * LANE)
+    for (; j + LANE <= count; j += LANE)
+      write(scores + j, score_sixteen<E, 2>(q, keys + j * width, width));
+  else if (width == 3 * LANE)
+    for (; j + LANE <= count; j += LANE)
+      write(scores + j, score_sixteen<E, 3>(q, keys + j * width, width));
+  else if (width == 4 * LANE)
+    for (; j + LANE <= count; j += LANE)
+      write(scores + j, score_sixteen<E, 4>(q, keys + j * width, width));
+  else if (width == 8 * LANE)
+    for (; j + LANE <= count; j += LANE)
+      write(scores + j, score_sixteen<E, 8>(q, keys + j * width, width));
+  for (; j < count; ++j) scores[j] = score_one<E>(q, keys + j * width, width);
 }
 
 // Adds weighted values of a block, C stretches of 16 features at a time.
@@ -101,107 +123,138 @@ INLINE void lean(float *scores, int64_t count, float slope, int64_t distance) {
   for (int64_t j = 0; j < count; ++j) scores[j] -= slope * (float)(distance - j);
 }
 
-template <class E, int R>
-static void see_numbers(const Queries &queries, int64_t r, const Span &span, int64_t row,
-                        int64_t head, Range range, Seen *seen) {
+// Adds values of a block, weighted, to what some queries have seen.
+template <class E>
+INLINE void add_to(Seen *seen, int64_t queries, const float (*weights)[BLOCK],
+                   const typename E::Element *values, int64_t width, int64_t count) {
+  int64_t r = 0;
+  for (; r + 4 <= queries; r += 4)
+    add_all_values<E, 4>(weights + r, values, width, count, seen + r);
+  for (; r + 2 <= queries; r += 2)
+    add_all_values<E, 2>(weights + r, values, width, count, seen + r);
+  for (; r < queries; ++r) add_all_values<E, 1>(weights + r, values, width, count, seen + r);
+}
+
+template <class E>
+static void see_numbers(const Queries &queries, const Span &span, int64_t row, int64_t head,
+                        Range range, Seen *seen) {
   typedef typename E::Element Element;
   const int64_t width = queries.width;
   const Element *keys = (const Element *)span.keys + row * span.key_row + head * span.key_head;
   const Element *values =
       (const Element *)span.values + row * span.value_row + head * span.value_head;
+  float scores[MOST_AT_ONCE][BLOCK];
   for (int64_t begin = range.begin; begin < range.end; begin += BLOCK) {
     int64_t count = range.end - begin < BLOCK ? range.end - begin : BLOCK;
-    float scores[R][BLOCK];
-    score<E, R>(queries.q + r * width, width, keys + begin * width, count, scores);
-    for (int i = 0; i < R; ++i) {
-      if (queries.slopes) lean(scores[i], count, queries.slopes[r + i], queries.place - begin);
-      weigh(scores[i], count, width, seen[r + i]);
+    for (int64_t r = 0; r < queries.count; ++r) {
+      score<E>(queries.q + r * width, width, keys + begin * width, count, scores[r]);
+      if (queries.slopes) lean(scores[r], count, queries.slopes[r], queries.place - begin);
+      weigh(scores[r], count, width, seen[r]);
     }
-    add_all_values<E, R>(scores, values + begin * width, width, count, seen + r);
+    add_to<E>(seen, queries.count, scores, values + begin * width, width, count);
   }
 }
 
-// Coded positions, a block after the other. Steps and least numbers of keys go into the query,
-// those of values into the weights, so that only codes are read for each position.
+// What codes of a block are worth.
+struct Ranges {
+  const float *least, *step;
+};
+
+// Values that are keys: of sums of codes, with the ranges of channels.
+INLINE void add_tied(Seen *seen, int64_t queries, const float (*weights)[BLOCK],
+                     const float *numbers, int64_t width, int64_t count, Ranges ranges) {
+  for (int64_t r = 0; r < queries; ++r) {
+    float total = 0.0f, codes[WIDEST] = {};
+    for (int64_t j = 0; j < count; ++j) total += weights[r][j];
+    Seen sum{0.0f, 0.0f, codes};
+    add_all_values<Full, 1>(weights + r, numbers, width, count, &sum);
+    for (int64_t c = 0; c < width; ++c)
+      seen[r].values[c] += total * ranges.least[c] + ranges.step[c] * codes[c];
+  }
+}
+
+// Coded positions, some at a time. Steps and least numbers of keys go into the queries, those of
+// values into the weights, so that codes are only made numbers, once for all queries.
 template <class C>
-static void see_codes(const Queries &queries, int64_t r, const Span &span, const Held &held,
-                      int64_t row, int64_t head, Range range, Seen &seen) {
+static void see_codes(const Queries &queries, const Span &span, const Held &held, int64_t row,
+                      int64_t head, Range range, Seen *seen) {
   const int64_t width = queries.width, block = held.block, bytes = C::bytes(width);
   const bool tied = span.keys == span.values;
   const int64_t group = tied ? width : held.group, groups = (width + group - 1) / group;
   const int64_t filled = C::bytes(groups * group);  // of a value
-  const float *q = queries.q + r * width;
-  float stepped[WIDEST + LANES], scores[LONGEST + LANES], by[LONGEST + LANES];
-  for (int64_t unit = range.begin / block; unit * block < range.end; ++unit) {
-    const uint8_t *keys = (const uint8_t *)span.keys + row * span.key_row +
-                          head * span.key_head + unit * block * bytes;
-    const float *least = span.key_ranges + row * span.key_range_row +
-                         head * span.key_range_head + unit * 2 * width;
-    const float *steps = least + width;
-    float base = 0.0f;
-    for (int64_t c = 0; c < width; ++c) {
-      base += q[c] * least[c];
-      stepped[c] = q[c] * steps[c];
+  const uint8_t *keys = (const uint8_t *)span.keys + row * span.key_row + head * span.key_head;
+  const uint8_t *values =
+      (const uint8_t *)span.values + row * span.value_row + head * span.value_head;
+  const float *key_ranges = span.key_ranges + row * span.key_range_row + head * span.key_range_head;
+  const float *value_ranges =
+      span.value_ranges + row * span.value_range_row + head * span.value_range_head;
+  float stepped[MOST_AT_ONCE * WIDEST], base[MOST_AT_ONCE];
+  float scores[MOST_AT_ONCE][BLOCK], by[MOST_AT_ONCE][BLOCK], numbers[BLOCK * WIDEST];
+  int64_t unit = -1;
+  for (int64_t begin = range.begin, count; begin < range.end; begin += count) {
+    int64_t end = (begin / block + 1) * block;
+    end = end < range.end ? end : range.end;
+    count = end - begin < BLOCK ? end - begin : BLOCK;
+    const float *least = key_ranges + begin / block * 2 * width, *step = least + width;
+    if (begin / block != unit) {
+      unit = begin / block;
+      for (int64_t r = 0; r < queries.count; ++r) {
+        const float *q = queries.q + r * width;
+        base[r] = 0.0f;
+        for (int64_t c = 0; c < width; ++c) {
+          base[r] += q[c] * least[c];
+          stepped[r * width + c] = q[c] * step[c];
+        }
+      }
     }
-    int64_t from = unit * block < range.begin ? range.begin - unit * block : 0;
-    int64_t to = (unit + 1) * block > range.end ? range.end - unit * block : block;
-    for (int64_t j = from; j < to; ++j)
-      scores[j - from] = base + product_with<C>(stepped, keys + j * bytes, width);
-    const int64_t count = to - from;
-    if (queries.slopes)
-      lean(scores, count, queries.slopes[r], queries.place - (unit * block + from));
-    weigh(scores, count, width, seen);
+    decode<C>(keys + begin * bytes, bytes, count, width, numbers);
+    for (int64_t r = 0; r < queries.count; ++r) {
+      score<Full>(stepped + r * width, width, numbers, count, scores[r]);
+      for (int64_t j = 0; j < count; ++j) scores[r][j] += base[r];
+      if (queries.slopes) lean(scores[r], count, queries.slopes[r], queries.place - begin);
+      weigh(scores[r], count, width, seen[r]);
+    }
     if (tied) {
-      float total = 0.0f, sums[WIDEST + LANES] = {};
-      for (int64_t j = 0; j < count; ++j) total += scores[j];
-      add_with<C>(sums, scores, keys + from * bytes, bytes, count, width);
-      for (int64_t c = 0; c < width; ++c)
-        seen.values[c] += total * least[c] + steps[c] * sums[c];
+      add_tied(seen, queries.count, scores, numbers, width, count, {least, step});
       continue;
     }
-    const uint8_t *values = (const uint8_t *)span.values + row * span.value_row +
-                            head * span.value_head + (unit * block + from) * filled;
-    const float *lows = span.value_ranges + row * span.value_range_row +
-                        head * span.value_range_head + unit * 2 * block * groups;
-    const float *highs = lows + block * groups;
+    const int64_t in_block = begin - unit * block;
+    const float *low = value_ranges + unit * 2 * block * groups + in_block * groups;
+    const float *high = low + block * groups;
     for (int64_t g = 0; g < groups; ++g) {
       int64_t at = g * group, wide = width - at < group ? width - at : group;
-      float total = 0.0f;
+      float lows[BLOCK] = {}, highs[BLOCK] = {};
       for (int64_t j = 0; j < count; ++j) {
-        total += scores[j] * lows[(from + j) * groups + g];
-        by[j] = scores[j] * highs[(from + j) * groups + g];
+        lows[j] = low[j * groups + g];
+        highs[j] = high[j * groups + g];
       }
-      add_with<C>(seen.values + at, by, values + C::bytes(at), filled, count, wide);
-      for (int64_t c = 0; c < wide; ++c) seen.values[at + c] += total;
+      Seen these[MOST_AT_ONCE];
+      for (int64_t r = 0; r < queries.count; ++r) {
+        Floats total = all(0.0f);
+        for (int64_t j = 0; j < count; j += LANE) {
+          Floats weights = read<Floats>(scores[r] + j);
+          total += weights * read<Floats>(lows + j);
+          write(by[r] + j, weights * read<Floats>(highs + j));
+        }
+        float base_of_values = sum(total);
+        these[r] = {0.0f, 0.0f, seen[r].values + at};
+        for (int64_t c = 0; c < wide; ++c) these[r].values[c] += base_of_values;
+      }
+      decode<C>(values + begin * filled + C::bytes(at), filled, count, wide, numbers);
+      add_to<Full>(these, queries.count, by, numbers, wide, count);
     }
   }
-}
-
-template <class E>
-static void see_numbers_of(const Queries &queries, const Span &span, int64_t row, int64_t head,
-                           Range range, Seen *seen) {
-  int64_t r = 0;
-  for (; r + 4 <= queries.count; r += 4)
-    see_numbers<E, 4>(queries, r, span, row, head, range, seen);
-  for (; r + 2 <= queries.count; r += 2)
-    see_numbers<E, 2>(queries, r, span, row, head, range, seen);
-  for (; r < queries.count; ++r) see_numbers<E, 1>(queries, r, span, row, head, range, seen);
 }
 
 // Lets queries see a range of a span; biases count from `queries.place`, in places of the span.
 static void see(const Queries &queries, const Span &span, const Held &held, int64_t row,
                 int64_t head, Range range, Seen *seen) {
   switch (span.kind) {
-    case F32: return see_numbers_of<Full>(queries, span, row, head, range, seen);
-    case F16: return see_numbers_of<Half>(queries, span, row, head, range, seen);
-    case BF16: return see_numbers_of<Brain>(queries, span, row, head, range, seen);
-    case INT8:
-      for (int64_t r = 0; r < queries.count; ++r)
-        see_codes<Byte>(queries, r, span, held, row, head, range, seen[r]);
-      return;
-    default:
-      for (int64_t r = 0; r < queries.count; ++r)
-        see_codes<Nibble>(queries, r, span, held, row, head, range, seen[r]);
+    case F32: return see_numbers<Full>(queries, span, row, head, range, seen);
+    case F16: return see_numbers<Half>(queries, span, row, head, range, seen);
+    case BF16: return see_numbers<Brain>(queries, span, row, head, range, seen);
+    case INT8: return see_codes<Byte>(queries, span, held, row, head, range, seen);
+    default: return see_codes<Nibble>(queries, span, held, row, head, range, seen);
   }
 }
 
@@ -238,7 +291,14 @@ static void see_piece(Queries queries, const Held &held, int64_t row, int64_t he
     Range range = {start > first ? start : first,
                    start + piece < span->end ? start + piece : span->end};
     queries.place -= span->shift - padding;
-    if (range.begin < range.end) see(queries, *span, held, row, head, range, seen);
+    if (range.begin >= range.end) return;
+    for (int64_t r = 0; r < queries.count; r += MOST_AT_ONCE) {
+      Queries few = queries;
+      few.q += r * few.width;
+      few.count = few.count - r < MOST_AT_ONCE ? few.count - r : MOST_AT_ONCE;
+      if (few.slopes) few.slopes += r;
+      see(few, *span, held, row, head, range, seen + r);
+    }
     return;
   }
 }

@@ -29,23 +29,19 @@ static void look_worker(suffice::Team &team, int, void *context) {
     for (int64_t i = span.begin; i < span.end; ++i) {
       int64_t row = i / (groups * pieces), group = i / pieces % groups, piece = i % pieces;
       int64_t first = row * look.heads + group * count;
-      for (int64_t r = 0; r < count; r += MOST_AT_ONCE) {
-        int64_t few = count - r < MOST_AT_ONCE ? count - r : MOST_AT_ONCE;
-        float q[MOST_AT_ONCE * WIDEST];
-        Seen local[MOST_AT_ONCE];
-        for (int64_t n = 0; n < few; ++n) {
-          int64_t slot = (first + r + n) * work.most + piece;
-          local[n] = {-__builtin_inff(), 0.0f, work.values + slot * width};
-          for (int64_t c = 0; c < width; ++c) {
-            q[n * width + c] = look.q[(first + r + n) * width + c] * look.scale;
-            local[n].values[c] = 0.0f;
-          }
+      float q[MOST_QUERIES * WIDEST];
+      Seen local[MOST_QUERIES];
+      for (int64_t r = 0; r < count; ++r) {
+        local[r] = {-__builtin_inff(), 0.0f, work.values + ((first + r) * work.most + piece) * width};
+        for (int64_t c = 0; c < width; ++c) {
+          q[r * width + c] = look.q[(first + r) * width + c] * look.scale;
+          local[r].values[c] = 0.0f;
         }
-        const float *slopes = look.slopes ? look.slopes + group * count + r : nullptr;
-        see_piece({q, few, width, slopes, look.places[row]}, work.held, row, group,
-                  look.padding[row], piece, local);
-        for (int64_t n = 0; n < few; ++n) work.seen[(first + r + n) * work.most + piece] = local[n];
       }
+      const float *slopes = look.slopes ? look.slopes + group * count : nullptr;
+      see_piece({q, count, width, slopes, look.places[row]}, work.held, row, group,
+                look.padding[row], piece, local);
+      for (int64_t r = 0; r < count; ++r) work.seen[(first + r) * work.most + piece] = local[r];
     }
   team.meet();
   while (team.take(work.rows * look.heads, 1, span))

@@ -57,6 +57,33 @@ INLINE float sum(Floats v) {
 #endif
 }
 
+// The sums of sixteen vectors, in their order.
+INLINE Floats sums(const Floats *v) {
+  Floats eights[8], fours[4], twos[2];
+  for (int i = 0; i < 8; ++i) {
+    Floats a = v[2 * i], b = v[2 * i + 1];
+    eights[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29,
+                                        30, 31);
+  }
+  for (int i = 0; i < 4; ++i) {
+    Floats a = eights[2 * i], b = eights[2 * i + 1];
+    fours[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+               __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30,
+                                       31);
+  }
+  for (int i = 0; i < 2; ++i) {
+    Floats a = fours[2 * i], b = fours[2 * i + 1];
+    twos[i] = __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
+              __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30,
+                                      31);
+  }
+  return __builtin_shufflevector(twos[0], twos[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26,
+                                 28, 30) +
+         __builtin_shufflevector(twos[0], twos[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27,
+                                 29, 31);
+}
+
 INLINE float largest(Floats v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps((__m512)v);
@@ -64,6 +91,14 @@ INLINE float largest(Floats v) {
   float most = v[0];
   for (int i = 1; i < LANES; ++i) most = v[i] > most ? v[i] : most;
   return most;
+#endif
+}
+
+INLINE Floats floats_of(Bytes b) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32((__m128i)b));
+#else
+  return __builtin_convertvector(__builtin_convertvector(b, Ints), Floats);
 #endif
 }
 

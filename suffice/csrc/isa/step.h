@@ -11,8 +11,6 @@
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t MOST_QUERIES = 128;  // heads that share keys
-
 // Scratch memory, cut from one piece.
 struct Room {
   char *next;

@@ -54,10 +54,9 @@ def check_lives(path: Path, bits: int) -> None:
     done = subprocess.run(given, capture_output=True, check=False)
     if done.returncode < 0:
         raise StateError(
-            f"llama.cpp dies of weights of {bits} bits here (signal {-done.returncode}). Where the "
-            "processor has AMX, GCC 12 breaks its code for it: reinstall llama-cpp-python with "
-            "CMAKE_ARGS='-DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8', or with "
-            "another compiler."
+            f"llama.cpp dies of weights of {bits} bits here (signal {-done.returncode}). Its code "
+            "for AMX is known to, where the processor has it: reinstall llama-cpp-python with "
+            "CMAKE_ARGS='-DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8'."
         )
 
 

@@ -18,15 +18,15 @@ from suffice.generate.prompts import Prompts, prompts_of
 from suffice.generate.read import piece_of
 from suffice.generate.rows import OnToken, Rows
 from suffice.generate.sampling import Greedy, Sampling
+from suffice.generate.writer import Writer
 from suffice.memory import Dynamic, Memory
-from suffice.models.lm import LM
 from suffice.models.state import ModelState
 
 GREEDY, EVERYTHING = Greedy(), Dynamic()
 
 
 def generate(
-    lm: LM,
+    lm: Writer,
     tokens: Tensor | Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
@@ -38,7 +38,7 @@ def generate(
     memory: Memory = EVERYTHING,
     valid: Tensor | None = None,
     chunk: int | None = None,
-    draft: LM | None = None,
+    draft: Writer | None = None,
     drafts: int = 4,
     on_token: OnToken | None = None,
     keep_state: bool = False,
@@ -64,7 +64,8 @@ def generate(
         draft: a smaller model of the same vocabulary that proposes tokens; what is written stays
             distributed as without it, and greedily the same. Rows are written one after another.
         drafts: tokens it proposes at once.
-        on_token: called with the token of each row as it is written, None for rows that ended.
+        on_token: called with the token of each row as it is written, None for rows that ended;
+            with a draft, row after row. A search knows its tokens at its end and takes none.
         keep_state: whether the result holds the state of the model.
 
     Raises:
@@ -83,8 +84,7 @@ def generate(
     """
     vocabulary = lm.config.vocabulary_size
     _check_numbers(vocabulary, max_new_tokens, stop, pad, chunk)
-    device = lm.embedding.tokens.weight.device
-    prompts = prompts_of(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=device)
+    prompts = prompts_of(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=lm.device)
     sizes = {"prompt": prompts.tokens.shape[1], "longest": max(prompts.lengths)}
     check_room(lm, memory, new=max_new_tokens, **sizes)
     beam_search.check(beams, sampling, length_penalty, draft, on_token, keep_state)
@@ -97,12 +97,12 @@ def generate(
         max_new_tokens,
         stop=tuple(stop),
         pad=pad,
-        device=device,
+        device=lm.device,
         on_token=on_token,
     )
     scores, piece = None, piece_of(memory, chunk)
     if max_new_tokens:
-        with _quiet(keep_state), _Still(lm, draft):
+        with _quiet(keep_state), Still(lm, draft):
             if beams > 1:
                 scores = beam_search.search(lm, prompts, state, rows, beams, length_penalty, piece)
             elif draft is not None:
@@ -145,15 +145,15 @@ def _quiet(keep_state: bool) -> AbstractContextManager[object]:
     return torch.no_grad() if keep_state else torch.inference_mode()
 
 
-class _Still:
+class Still:
     """Models whose dropout is off for a while."""
 
-    def __init__(self, *models: LM | None) -> None:
+    def __init__(self, *models: Writer | None) -> None:
         self.models = [model for model in models if model is not None and model.training]
 
     def __enter__(self) -> None:
         for model in self.models:
-            model.eval()
+            model.train(False)
 
     def __exit__(self, *_: object) -> None:
         for model in self.models:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ShapeError
 from suffice.layers.place import positions as count_real
-from suffice.layers.sinusoidal import sinusoidal
+from suffice.layers.sinusoidal import sinusoidal, sinusoidal_at
 from suffice.shapes import check, check_mask
 
 
@@ -105,6 +105,8 @@ class Embedding(nn.Module):
         Raises:
             ShapeError: if the rows are longer than the learned positions.
         """
+        if places is not None and torch.compiler.is_compiling():
+            return x if self.adds == "none" else x + self._at(places, x)
         length = x.shape[1]
         if places is not None and places.numel():
             length = int(places.max()) + 1 if self.adds != "none" else 0
@@ -122,6 +124,12 @@ class Embedding(nn.Module):
         if valid is None and segments is None:
             return x + table
         return x + F.embedding(count_real(valid, segments), table)
+
+    def _at(self, places: Tensor, x: Tensor) -> Tensor:
+        """Return what places that cannot be looked at add; too high ones fail in the table."""
+        if self.positions is not None:
+            return self.positions(places)
+        return sinusoidal_at(places, x.shape[-1], dtype=x.dtype)
 
     def _table(self, length: int, x: Tensor) -> Tensor:
         """Return what positions 0..length - 1 add: [length, M]."""

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from suffice.errors import CheckpointError, ConfigError
 from suffice.files import replacing
+from suffice.native import library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -170,5 +171,9 @@ def _print(report: Report, out: Path) -> None:
         )
     if report.speed is not None:
         told.append(f"decode: {report.speed.told}, {report.speed.threads} threads")
+    if not library.available():
+        told.append(
+            f"no native kernels: {library.why_not()}; torch unpacks every matrix at each call"
+        )
     told.append(f"model: {out}")
     console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)

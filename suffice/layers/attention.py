@@ -182,7 +182,7 @@ class Attention(nn.Module):
             problem = replace(self._problem(queries, keys, *given), pattern=state.pattern)
             return problem, choose(problem, self.impl)
 
-        return new.once((state.kind, self.impl, keys, where is PLAIN, seen.pairwise), plan)
+        return new.once((state.kind, self.impl, where is PLAIN, seen.pairwise), plan, keys)
 
     def _problem(
         self, queries: int, keys: int, where: Where, pairwise: bool, device: str, dropping: bool

@@ -103,7 +103,8 @@ class Store(ABC):
     `length` is how many positions were appended and not dropped again.
     """
 
-    length: int = 0
+    def __init__(self) -> None:
+        self.length = 0
 
     @abstractmethod
     def append(self, *parts: Tensor) -> Held:

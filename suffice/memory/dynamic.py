@@ -45,6 +45,7 @@ class GrowingStore(Store):
     """
 
     def __init__(self, least: int) -> None:
+        super().__init__()
         self.least = least
         self.buffers: tuple[Tensor, ...] = ()
         self.room = 0  # positions that may be written in place

@@ -111,6 +111,7 @@ class QuantisedStore(Store):
     """
 
     def __init__(self, memory: Quantised) -> None:
+        super().__init__()
         self.memory = memory
         self.blocks = memory.inner.build(memory.block)
         self.tail = GrowingStore(memory.block)

@@ -87,6 +87,7 @@ class RollingStore(Store):
     """
 
     def __init__(self, window: int, sinks: int, spare: int) -> None:
+        super().__init__()
         self.window, self.first_kept, self.spare = window, sinks, spare
         self.kept = window - 1 + spare  # of the past, as the next ones are appended
         self.buffers: tuple[Tensor, ...] = ()

@@ -80,7 +80,7 @@ class ValueMap(nn.Module, ABC):
             q: int [B or 1, T], the positions of v.
             k: int [B or 1, P + T], those of past and v.
         """
-        if q.numel():
+        if q.numel() and not torch.compiler.is_compiling():  # there entries refuses
             self.check(int(q.max()) + 1)
         weight = self.entries(q[:, :, None], k[:, None, :])
         x = torch.cat([past, v], dim=2)

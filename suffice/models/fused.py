@@ -1,4 +1,4 @@
-"""A decoder's step of one token as one call of native code.
+"""A decoder whose step of one token is one call of native code.
 
 Letters: B rows, V vocabulary.
 """
@@ -11,100 +11,88 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError
 from suffice.layers.packed import Packed
 from suffice.memory import Memory
+from suffice.models.fusable import why_not, window_of
 from suffice.models.lm import LM
 from suffice.models.state import ModelState
 from suffice.native import held, library, matrix
 from suffice.native import structures as of
-from suffice.patterns import Causal, Pattern, Window
-from suffice.patterns.combined import And
-from suffice.positions import Rope
 
 ACTIVATIONS = {"gelu": of.GELU, "relu": of.RELU, "swiglu": of.SWIGLU}
 TURNS = {"half": of.HALVES, "interleaved": of.PAIRS}
-WIDEST, MOST_QUERIES = 512, 128  # of suffice/csrc: features of a head, heads that share keys
 SPAN = 1024  # positions for which room to work in is made at once
-
-
-def why_not(lm: LM, memory: Memory) -> str:
-    """Return why native code cannot step through this model, or "" if it can."""
-    if not library.available():
-        return library.why_not()
-    if lm.device.type != "cpu":
-        return f"the model lies on {lm.device}"
-    for number, block in enumerate(lm.blocks):
-        spec = block.attention.spec
-        reason = _why_not_layer(spec) or held.why_not(memory, spec.head_width)
-        if reason:
-            return f"layer {number}: {reason}"
-    return ""
-
-
-def _why_not_layer(spec) -> str:  # noqa: ANN001
-    if not spec.kernel.weighs_pairs:
-        return f"{type(spec.kernel).__name__} keeps sums of features"
-    if spec.mixing.mixes:
-        return f"{type(spec.mixing).__name__} mixes values"
-    if spec.past.reads:
-        return f"{type(spec.past).__name__} compresses the past"
-    if spec.position.biases is False and spec.position.rotates and type(spec.position) is not Rope:
-        return f"{type(spec.position).__name__} turns in its own way"
-    if spec.head_width > WIDEST or spec.num_heads // spec.kv_heads > MOST_QUERIES:
-        return f"heads of {spec.head_width} features, {spec.num_heads // spec.kv_heads} on one key"
-    try:
-        window_of(spec.pattern)
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
-def window_of(pattern: Pattern) -> int | None:
-    """Return how many last positions a query sees; None = all.
-
-    Raises:
-        ConfigError: for a pattern of another form.
-    """
-    if isinstance(pattern, Causal):
-        return None
-    if isinstance(pattern, And) and all(isinstance(p, (Causal, Window)) for p in pattern.parts):
-        return min(p.size for p in pattern.parts if isinstance(p, Window))
-    raise ConfigError(f"{pattern!r} is neither causal nor a causal window")
 
 
 class Fused:
     """An LM whose steps of one token for each row run in one native call.
 
-    It reads the model's own weights, which must stay where they are, and the same states as the
-    model. Arithmetic is float32 whatever the weights are stored in.
+    Everything else is the model's. It reads the model's own weights, which must stay where they
+    are meanwhile, and its states. Arithmetic is float32 whatever the weights are stored in.
 
     Args:
         lm: the model.
+        memory: of the states it steps with.
 
     Raises:
         ConfigError: if native code cannot; see `why_not`.
+
+    Example:
+        >>> from suffice import preset
+        >>> from suffice.memory import Dynamic
+        >>> from suffice.models import LMConfig, fusable
+        >>> sizes = dict(vocabulary_size=9, length=16, d_model=8, depth=1, mlp_width=8)
+        >>> lm = LMConfig(**sizes).build(preset("efficient", 8, 2, causal=True)).eval()
+        >>> fast = lm if fusable.why_not(lm, Dynamic()) else Fused(lm, Dynamic())
+        >>> with torch.inference_mode():
+        ...     state, one = lm.state(), torch.tensor([3])
+        ...     logits = fast.step(one, state), fast.step(one, state)
+        >>> (logits[1].shape, state.length)
+        (torch.Size([1, 9]), 2)
     """
 
     def __init__(self, lm: LM, memory: Memory) -> None:
         reason = why_not(lm, memory)
         if reason:
             raise ConfigError(f"no native step: {reason}.")
-        self.lm = lm
+        self.lm, self.config, self.specs, self.device = lm, lm.config, lm.specs, lm.device
+        self.state, self.features, self.logits = lm.state, lm.features, lm.logits
+        self.train = lm.train
         self.library = library.library()
         self.kept: list[Tensor] = []  # what structures point at
         self.depth = len(lm.blocks)
         self.layers = (of.Layer * self.depth)(*map(self._layer, lm.blocks))
         self.model = self._model()
         self.held = (of.Held * self.depth)()
-        specs = [block.attention.spec for block in lm.blocks]
         self.holdings = [
             held.Holding(one, memory, window_of(spec.pattern), spec.head_width)
-            for one, spec in zip(self.held, specs, strict=True)
+            for one, spec in zip(self.held, lm.specs, strict=True)
         ]
-        self.turned = 0  # positions that tables of turns are for
+        self.least = max(memory.sinks, 1)  # positions that are read before the first step
+        self.reached = 0  # positions that tables are for
         self.room = torch.empty(0, dtype=torch.uint8)
         self.sized: tuple[int, int, int] | None = None
 
-    def __call__(self, tokens: Tensor, state: ModelState) -> Tensor:
-        """Return logits [B, V] behind one more token [B] of each row; the state is moved on."""
+    @property
+    def training(self) -> bool:
+        """Whether dropout is on, which native steps leave out."""
+        return self.lm.training
+
+    def step(self, tokens: Tensor, state: ModelState) -> Tensor:
+        """Return the logits [B, V] behind one more token [B] of each row.
+
+        The first tokens of a text, from which sizes are known and which sinks keep, are read by
+        the model itself.
+
+        Raises:
+            ConfigError: if the model is training, or gradients are wanted.
+            ShapeError: for another number of rows than before, or beyond learned positions.
+        """
+        if state.length < self.least:
+            return self.lm.step(tokens, state)
+        if self.training or torch.is_grad_enabled():
+            raise ConfigError(
+                "native steps have no dropout and no gradients; call eval(), and step under "
+                "torch.inference_mode() or torch.no_grad()."
+            )
         rows = len(tokens)
         new = state.next(tokens[:, None])
         places = new.rows.positions.expand(rows, 1).to(torch.int64).contiguous()
@@ -115,7 +103,7 @@ class Fused:
         if new.places is not None:
             padding += state.length - 1 - places[:, 0]
         self._make_room(rows, longest)
-        logits = torch.empty(rows, self.lm.config.vocabulary_size)
+        logits = torch.empty(rows, self.config.vocabulary_size)
         tokens = tokens.to(torch.int64).contiguous()
         self.library.suffice_step(
             self.model,
@@ -138,18 +126,21 @@ class Fused:
             self.room, self.sized = torch.empty(need, dtype=torch.uint8), sizes
 
     def _reach(self, positions: int) -> None:
-        """Make tables of turns long enough."""
-        if positions <= self.turned:
+        """Make tables of turns and of what positions add long enough."""
+        if positions <= self.reached:
             return
-        self.turned = max(1 << (positions - 1).bit_length(), SPAN)
-        for block, layer in zip(self.lm.blocks, self.layers, strict=True):
-            spec = block.attention.spec
-            if not spec.position.rotates:
-                continue
-            at = torch.arange(self.turned)
-            tables = spec.position.turns(at, spec.head_width, torch.float32)
-            cosines, sines = (self._number(table.flatten(0, -3)) for table in tables)
-            layer.cosines, layer.sines = cosines.data_ptr(), sines.data_ptr()
+        self.lm.embedding.check_reach(positions)
+        self.reached = max(1 << (positions - 1).bit_length(), SPAN)
+        at = torch.arange(self.reached)
+        for spec, layer in zip(self.specs, self.layers, strict=True):
+            if spec.position.rotates:
+                turns = spec.position.turns(at, spec.head_width, torch.float32)
+                layer.cosines, layer.sines = (self._pointer(t.flatten(0, -3)) for t in turns)
+        if self.config.positions == "learned":
+            self.reached = self.config.length
+        if self.config.positions != "none":
+            table = self.lm.embedding.table(self.reached, self.lm.norm.weight)
+            self.model.positions = self._pointer(table)
 
     def _number(self, tensor: Tensor) -> Tensor:
         """Return a tensor in float32 in one piece, kept as long as this."""
@@ -200,9 +191,6 @@ class Fused:
     def _model(self) -> of.Model:
         lm = self.lm
         config = lm.config
-        positions = None
-        if config.positions != "none":
-            positions = lm.embedding._table(config.length, lm.norm.weight)
         embedding = self._matrix(lm.embedding.tokens)
         return of.Model(
             depth=self.depth,
@@ -216,5 +204,4 @@ class Fused:
             embedding=embedding,
             head=embedding if lm.head is None else self._matrix(lm.head),
             norm=self._norm(lm.norm),
-            positions=self._pointer(positions),
         )

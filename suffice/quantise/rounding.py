@@ -56,9 +56,11 @@ def best_scales(parts: Tensor, bits: int, importance: Tensor | None = None) -> T
     levels = 1 << (bits - 1)
     at = parts.abs().argmax(dim=-1, keepdim=True)
     widest = parts.gather(-1, at)[..., 0]
-    tried = [widest / (levels - 1) * share for share in SHARES[bits]]
-    if bits == 4:  # noqa: PLR2004
-        tried += [widest / -levels * share for share in SHARES[bits]]
+    shares = SHARES[bits]
+    if bits == 8:  # noqa: PLR2004
+        tried = [widest.abs() / (levels - 1) * share for share in shares]
+    else:
+        tried = [widest / end * share for end in (levels - 1, -levels) for share in shares]
     best = least = None
     for scale in tried:
         scale = scale.half()

@@ -16,7 +16,7 @@ from suffice.native import library
 from suffice.native.matrix import Codes
 from suffice.ops import packed as op
 from suffice.testing import assert_close
-from tests.native.codings import coded_inputs, drawn_codes, isa, needs_kernels
+from tests.native.codings import coded_inputs, drawn_codes, drawn_inputs, isa, needs_kernels
 
 __all__ = ["isa"]
 
@@ -48,7 +48,7 @@ def no_kernels(monkeypatch):
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (2, 3, 64), (2, 40, 64)])
 def test_native_products(isa, bits, shape):
     for bias in (True, False):
-        module, x = made(bits, bias=bias), torch.randn(shape)
+        module, x = made(bits, bias=bias), drawn_inputs(*shape, group=32)
         seen = x if bits == 16 else coded_inputs(x, 32)
         assert_close(module(x), by_hand(module, seen), n=64)
         assert module.kernel == isa

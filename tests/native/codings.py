@@ -43,3 +43,10 @@ def coded_inputs(x, group):
     by = torch.where(top > 0, 127.0 / top, 0.0)
     codes = (parts * by + torch.where(parts < 0, -0.5, 0.5)).trunc()
     return (codes.double() * (top / 127.0).double()).flatten(-2)
+
+
+def drawn_inputs(*shape, group):
+    """Return inputs none of which lies half-way between two codes, where any rounding decides."""
+    x = torch.randint(-126, 127, shape) + torch.empty(shape).uniform_(-0.4, 0.4)
+    x.unflatten(-1, (-1, group))[..., 0] = 127.0
+    return x / 64

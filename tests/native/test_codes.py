@@ -19,7 +19,14 @@ from suffice.native.matrix import (
 )
 from suffice.native.multiply import multiply
 from suffice.testing import assert_close
-from tests.native.codings import coded_inputs, drawn_codes, isa, needs_kernels, plain_numbers
+from tests.native.codings import (
+    coded_inputs,
+    drawn_codes,
+    drawn_inputs,
+    isa,
+    needs_kernels,
+    plain_numbers,
+)
 
 __all__ = ["isa"]
 
@@ -56,8 +63,9 @@ def test_products_of_any_bytes_and_sizes(isa, seed):
     bias = torch.randn(outputs) if seed % 2 else None
     told = structure_of(packed, bias)
     for rows in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 27):
-        whole = torch.randn(rows * inputs + 1)
+        whole = torch.zeros(rows * inputs + 1)
         x = whole[1:].view(rows, inputs)  # four bytes off any larger boundary
+        x.copy_(drawn_inputs(rows, inputs, group=group))
         want = coded_inputs(x, group) @ weight.t()
         want = want if bias is None else want + bias
         assert_close(multiply(told, x), want, n=inputs)
@@ -66,7 +74,7 @@ def test_products_of_any_bytes_and_sizes(isa, seed):
 @needs_kernels
 def test_threads_share_rows_and_inputs(isa):
     packed, codes, scales = drawn_codes(130, 64, 4, 32)
-    x = torch.randn(41, 64)
+    x = drawn_inputs(41, 64, group=32)
     before, got = torch.get_num_threads(), []
     try:
         for threads in (1, 3):

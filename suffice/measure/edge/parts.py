@@ -1,8 +1,9 @@
 """Where the time of a token goes: each part of the native step, measured.
 
 The products of a part are done alone, in the order of the layers, so that the matrices come from
-where they lie during a step. Attention is what a step behind a text takes more than a step behind
-one token. What then is left of a step, and of a token of `generate`, has rows of its own.
+where they lie during a step; what a call takes that multiplies next to nothing is taken off.
+Attention is what a step behind a text takes more than a step behind one token. What then is left of
+a step, and of a token of `generate`, has rows of its own; where both are near 0 they may be below.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from suffice.memory import Dynamic, Memory
 from suffice.models import LM
 from suffice.models.fused import Fused
 from suffice.native import structures as of
+from suffice.native.matrix import structure_of
 
 MAPS = {
     "queries, keys, values": ("q", "k", "v"),
@@ -27,6 +29,7 @@ MAPS = {
     "MLP": ("gate", "up", "down"),
 }
 ROUNDS = 15
+LEAST = 16  # rows and columns of a product that takes next to nothing
 NUMBERS = {of.F32: 32, of.F16: 16, of.BF16: 16, of.INT8: 8, of.INT4: 4}
 
 
@@ -57,10 +60,12 @@ def parts(lm: LM, prompt: Tensor, token_seconds: float) -> list[Part]:
     """
     memory = Dynamic()
     far, near = (_Behind(lm, memory, ids) for ids in (prompt, prompt[:1]))
+    alone = _Products(far.fused)
     for _ in range(ROUNDS):
         far.step()
         near.step()
-    products = _products(far.fused)
+        alone.multiply()
+    products = alone.parts()
     step = far.median()
     attention = step - near.median()
     length = len(prompt)
@@ -98,29 +103,45 @@ class _Behind:
         return statistics.median(self.seconds)
 
 
-def _products(fused: Fused) -> list[Part]:
-    """Measure the products of a step, one after another."""
-    matrices = list(_matrices(fused))
-    widest = max(max(matrix.rows, matrix.columns) for _, matrix in matrices)
-    x, y = torch.randn(widest), torch.empty(widest)
-    multiply, threads = fused.library.suffice_multiply, torch.get_num_threads()
-    taken: dict[str, list[float]] = {name: [] for name, _ in matrices}
-    for _ in range(ROUNDS + 1):
-        for seconds in taken.values():
+class _Products:
+    """The products of a step, one after another."""
+
+    def __init__(self, fused: Fused) -> None:
+        self.call, self.threads = fused.library.suffice_multiply, torch.get_num_threads()
+        self.matrices = list(_matrices(fused))
+        widest = max(max(matrix.rows, matrix.columns) for _, matrix in self.matrices)
+        self.x, self.y = torch.randn(widest), torch.empty(widest)
+        self.seconds: dict[str, list[float]] = {name: [] for name, _ in self.matrices}
+        self.least = torch.zeros(LEAST, LEAST)
+        self.empty: list[float] = []
+
+    def multiply(self) -> None:
+        empty = structure_of(self.least, None)
+        self._time(empty)  # wakes the threads
+        for seconds in self.seconds.values():
             seconds.append(0.0)
-        for name, matrix in matrices:
-            start = perf_counter()
-            multiply(matrix, x.data_ptr(), 1, y.data_ptr(), threads)
-            taken[name][-1] += perf_counter() - start
-    return [
-        Part(
-            name=name,
-            nbytes=sum(_bytes(matrix) for part, matrix in matrices if part == name),
-            flops=sum(2 * m.rows * m.columns for part, m in matrices if part == name),
-            seconds=statistics.median(seconds[1:]),  # the first one wakes threads
-        )
-        for name, seconds in taken.items()
-    ]
+        for name, matrix in self.matrices:
+            self.empty.append(self._time(empty))
+            self.seconds[name][-1] += self._time(matrix)
+
+    def _time(self, matrix: of.Matrix) -> float:
+        start = perf_counter()
+        self.call(matrix, self.x.data_ptr(), 1, self.y.data_ptr(), self.threads)
+        return perf_counter() - start
+
+    def parts(self) -> list[Part]:
+        empty, found = statistics.median(self.empty), []
+        for name, seconds in self.seconds.items():
+            own = [matrix for part, matrix in self.matrices if part == name]
+            found.append(
+                Part(
+                    name=name,
+                    nbytes=sum(map(_bytes, own)),
+                    flops=sum(2 * matrix.rows * matrix.columns for matrix in own),
+                    seconds=statistics.median(seconds) - len(own) * empty,
+                )
+            )
+        return found
 
 
 def _matrices(fused: Fused) -> Iterator[tuple[str, of.Matrix]]:

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare test test-hf bench bench-layers bench-mechanisms bench-edge docs format
+.PHONY: native compare test test-sanitized test-hf bench bench-layers bench-mechanisms bench-edge docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -22,6 +22,17 @@ native:
 	cmake -S . -B build/native -DCMAKE_BUILD_TYPE=Release
 	cmake --build build/native --parallel
 	cp build/native/_kernels.so suffice/native/
+
+# the tests of native code on kernels that check addresses and undefined behaviour; what torch and
+# Python keep to the end is no leak of ours
+NATIVE_TESTS := tests/native tests/models/test_fused.py tests/quantise
+test-sanitized: .venv/.ready
+	cmake -S . -B build/sanitized -DSUFFICE_SANITIZE=ON
+	cmake --build build/sanitized --parallel
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	SUFFICE_KERNELS=$(CURDIR)/build/sanitized/_kernels.so \
+	$(BIN)/python -m pytest $(NATIVE_TESTS) $(ARGS)
 
 bench: bench-layers bench-mechanisms
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -26,9 +26,10 @@ from suffice.measure.edge.ours import Ours
 from suffice.measure.edge.peers import named, peer
 from suffice.measure.edge.run import Side
 from suffice.measure.edge.session import check_alike, gain, session
-from suffice.measure.edge.shapes import in_bits, prompt_of, shaped
+from suffice.measure.edge.shapes import SHAPES, drawn, in_bits, prompt_of, shaped
 from suffice.memory import Dynamic
-from suffice.models import LM
+from suffice.models import LM, configuration
+from suffice.positions import NoPosition
 
 # (shape, bits of ours, peer, bits of the peer): how much faster we must be
 DECODE = {
@@ -158,12 +159,19 @@ def bound(asked: Asked) -> Rows:
         print_bench(WIDE, told, shape, bits, "dynamic")
 
 
+def unturned(shape: str) -> LM:
+    """Return Efficient Attention with positions at the tokens, whose keys are its values."""
+    config, specs = configuration(SHAPES[shape], "efficient")
+    config = replace(config, positions="sinusoidal")
+    return drawn(config.build([replace(spec, position=NoPosition()) for spec in specs]))
+
+
 def mechanism(asked: Asked) -> Rows:
     """Efficient against Standard attention of the same sizes, in 8 bits: speed and state."""
     shape, bits, new = "110m", 8, NEW // asked.shrink
     if not asked.wants(shape, bits):
         return
-    ours = Ours(in_bits(shaped(shape, "efficient"), bits), name="efficient")
+    ours = Ours(in_bits(unturned(shape), bits), name="efficient")
     other = Ours(in_bits(shaped(shape), bits), name="standard")
     ids = prompt_of(ours.lm, PROMPT)
     runs = session([ours, other], ids, new, asked.rounds)
@@ -176,7 +184,7 @@ def mechanism(asked: Asked) -> Rows:
         value=f"{found:.2f}x",
         reach=f"{MECHANISM:g}x",
     )
-    own, theirs = (side.state_bytes(ids, new) for side in (ours, other))
+    own, theirs = (side.kept(ids, new).state.nbytes for side in (ours, other))
     row = Outcome(case=f"state {shape}", op="efficient", peer="our standard")
     yield row.told(
         asked.judge(own <= STATE * theirs),

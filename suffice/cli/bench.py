@@ -65,6 +65,8 @@ def bench(
         console = Console(highlight=False)
         sizes = {"prompt": prompt, "new": tokens, "rounds": rounds}
         told = measure(lm, kept, **sizes, before=found)
+        if quantise_memory is not None:
+            memory = f"{memory} in {quantise_memory} bits"
         print_bench(console, told, shape or str(checkpoint), bits, memory)
         runs = {}
         if names:

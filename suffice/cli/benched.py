@@ -24,9 +24,7 @@ def print_bench(console: Console, told: Bench, name: str, bits: int | None, memo
     console.print(f"{name}: {told.parameters:,} parameters, {kind}, memory {memory}", style="bold")
     for label, value in _facts(told).items():
         write(console, value, first=f"  {label:<12}", rest=" " * 14)
-    if told.no_step:
-        write(console, f"No native step, so no parts: {told.no_step}.", first="  ", rest="  ")
-    else:
+    if told.parts:
         console.print(_parts(told))
 
 
@@ -41,6 +39,7 @@ def _facts(told: Bench) -> dict[str, str]:
         f"median of {told.rounds}",
         "a token": f"p50 {p50}, p90 {p90}, p99 {p99}",
         "bound": f"{bound}{_size(told.read_bytes)} a token, at {told.bandwidth / GIGA:.1f} GB/s",
+        "a step": told.steps,
         "weights": _size(told.weight_bytes),
         "state": f"{_size(told.state_bytes)} behind the last token",
         "peak memory": f"{peak} more than before the model was made",

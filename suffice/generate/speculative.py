@@ -38,9 +38,10 @@ def check(lm: Writer, draft: Writer, drafts: int, memory: Memory, keep_state: bo
             "vocabulary."
         )
     for spec in (*lm.specs, *draft.specs):
-        if not spec.kernel.weighs_pairs:
+        sums = spec.past if spec.past.reads else spec.kernel
+        if spec.past.reads or not spec.kernel.weighs_pairs:
             raise ConfigError(
-                f"{type(spec.kernel).__name__} keeps sums, which no token can be taken out of, so "
+                f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
                 "drafts cannot be refused; leave draft out."
             )
     if memory.rounds:

@@ -12,14 +12,13 @@ from suffice.layers.arguments import check_stream
 from suffice.layers.dropout import Dropout
 from suffice.layers.given import PLAIN, given
 from suffice.layers.next import Next
-from suffice.layers.packed import Packed
 from suffice.layers.recall import Raw, recall
 from suffice.layers.state import LayerState, Seen
 from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
 from suffice.ops import poison, reference
 from suffice.ops.choose import choose, explain
-from suffice.ops.linear import Linear, fast
+from suffice.ops.linear import Linear, multiplier
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
@@ -233,13 +232,7 @@ class Attention(nn.Module):
         dropping = self.training and self.spec.dropout > 0.0
         given = {"plain": plain, "dropping": dropping, "device": device}
         problem = Problem.of(self.spec, length, self.spec.mixing.reads(keys), **given)
-        widths = self.spec.widths
-        if isinstance(self.q_proj, Packed):
-            by = self.q_proj.kernel
-        else:
-            plain_floats = self.q_proj.weight.dtype is torch.float32 and device == "cpu"
-            large = fast(batch * length, widths.d_model, widths.q, learning=self.training)
-            by = "oneDNN" if plain_floats and large else "F.linear"
+        by = multiplier(self.q_proj, batch * length, device=device, learning=self.training)
         return f"{explain(problem, self.impl)}\nlinear maps: {by}"
 
     def extra_repr(self) -> str:

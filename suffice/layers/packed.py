@@ -122,7 +122,7 @@ class Packed(nn.Module):
         Raises:
             IndexError: torch's, for an id that is no row.
         """
-        numbers, scales = self._parts()
+        numbers, scales = self.parts()
         if scales is None:
             return F.embedding(ids, numbers).float()
         places = torch.arange(self.outputs, device=ids.device)[:, None]
@@ -131,7 +131,7 @@ class Packed(nn.Module):
 
     def numbers(self) -> Tensor:
         """Return the matrix, float32 [N, K]."""
-        return op.unpacked(*self._parts(), self.scheme.bits, self.outputs)
+        return op.unpacked(*self.parts(), self.scheme.bits, self.outputs)
 
     def told(self) -> of.Matrix | None:
         """Return what the kernels are told of the matrix, None where they cannot read it.
@@ -178,13 +178,13 @@ class Packed(nn.Module):
         """Show sizes and scheme in the printed module."""
         return f"{self.inputs} -> {self.outputs}, {self.scheme}, bias={self.bias is not None}"
 
-    def _parts(self) -> tuple[Tensor, Tensor | None]:
+    def parts(self) -> tuple[Tensor, Tensor | None]:
         """Return the numbers, and the scales where there are some."""
         return (self.weight, None) if self.scheme.group is None else (self.codes, self.scales)
 
     def _by_torch(self, x: Tensor) -> Tensor:
         """Return the product by operators of torch: one of ours where a graph is recorded."""
-        given = (x, *self._parts(), self.bias, self.scheme.bits, self.outputs)
+        given = (x, *self.parts(), self.bias, self.scheme.bits, self.outputs)
         if torch.compiler.is_compiling() and not op.learns(x):
             return torch.ops.suffice.packed_linear(*given)
         return op.by_torch(*given)

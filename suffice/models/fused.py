@@ -16,6 +16,7 @@ from suffice.models.lm import LM
 from suffice.models.state import ModelState
 from suffice.native import held, library, matrix
 from suffice.native import structures as of
+from suffice.ops.packed import told
 
 ACTIVATIONS = {"gelu": of.GELU, "relu": of.RELU, "swiglu": of.SWIGLU}
 TURNS = {"half": of.HALVES, "interleaved": of.PAIRS}
@@ -156,8 +157,10 @@ class Fused:
 
     def _matrix(self, linear: nn.Module) -> of.Matrix:
         if isinstance(linear, Packed):
+            numbers, scales = linear.parts()
             self.kept += linear.buffers()
-            return linear.told()
+            bias = None if linear.bias is None else self._number(linear.bias)
+            return told(numbers, scales, bias, linear.scheme.bits, linear.outputs)
         weight = getattr(linear, "weight", None)
         if weight is None:
             return of.Matrix(kind=of.ABSENT)

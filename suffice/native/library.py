@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from suffice.errors import ConfigError
 from suffice.native import structures as of
 
 NAME = "suffice.native._kernels"
+OTHER = "SUFFICE_KERNELS"  # for tests: the file of another build, such as a sanitized one
 INT, POINTER, TEXT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
 # results and arguments, as suffice/csrc/interface.h has them
 FUNCTIONS = {
@@ -46,7 +48,10 @@ FUNCTIONS = {
 
 
 def _path() -> Path | None:
-    """Return where the library lies: beside this file, else where it was installed."""
+    """Return where the library lies: as told, beside this file, or where it was installed."""
+    told = os.environ.get(OTHER)
+    if told:
+        return Path(told)
     beside = Path(__file__).with_name("_kernels.so")
     if beside.exists():
         return beside

@@ -58,7 +58,8 @@ def test_another_mechanism_and_a_rounded_memory(suffice):
     words = ("--mechanism", "efficient", "--quantise-memory", 8)
     told = suffice("bench", "--shape", "110m", *SHORT, *words)
     assert (told.code, told.err) == (0, "")
-    assert "No native step, so no parts: " in told.out or "part of a token" in told.out
+    assert "memory dynamic in 8 bits" in told.out
+    assert ("part of a token" in told.out) == ("a step native" in " ".join(told.out.split()))
 
 
 def test_a_peer_in_the_same_rounds(suffice, tmp_path):
@@ -136,7 +137,7 @@ def test_what_is_unknown_is_told():
 
     told = bench(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)
     out = StringIO()
-    told = replace(told, peak_bytes=None, no_step="not today")
+    told = replace(told, peak_bytes=None, parts=())
     print_bench(Console(file=out, width=80), told, "x", None, "dynamic")
     assert "peak memory unknown here more than" in " ".join(out.getvalue().split())
-    assert "No native step, so no parts: not today." in out.getvalue()
+    assert "part of a token" not in out.getvalue()

@@ -99,7 +99,7 @@ def test_compiled_and_exported(bits):
     assert_close(exported.module()(x), want, "exact")
     torch.library.opcheck(
         torch.ops.suffice.packed_linear.default,
-        (x, *module._parts(), module.bias, bits, 21),
+        (x, *module.parts(), module.bias, bits, 21),
         test_utils=("test_schema", "test_faketensor"),
     )
 
@@ -113,7 +113,7 @@ def test_gradients_through_a_compiled_module(bits):
 
 def test_the_operator_without_kernels(no_kernels):
     module, x = made(8), torch.randn(3, 64)
-    got = torch.ops.suffice.packed_linear(x, *module._parts(), module.bias, 8, 21)
+    got = torch.ops.suffice.packed_linear(x, *module.parts(), module.bias, 8, 21)
     assert_close(got, by_hand(module, x), n=64)
 
 

@@ -84,7 +84,7 @@ def test_a_native_step_gives_what_the_modules_give(bits, tied):
         one, other = lm.state(), lm.state()
         for state in (one, other):
             lm(tokens[:, :8], state=state)
-        got = Fused(lm, Dynamic())(tokens[:, 8], other)
+        got = Fused(lm, Dynamic()).step(tokens[:, 8], other)
         want = lm(tokens[:, 8:], state=one)[:, 0]
     gap = (got - want).abs().max() / want.abs().max()
     assert gap < (1e-5 if bits == 16 else 1e-2)  # codes of inputs may fall to either side

@@ -10,6 +10,7 @@ constexpr int64_t BLOCK = 64;      // keys whose scores are kept at once
 constexpr int64_t SPLIT = 512;     // keys of one piece of work, about
 constexpr int64_t WIDEST = 512;    // features of a head
 constexpr int64_t MOST_QUERIES = 128;  // heads that share keys
+constexpr int64_t FEW_QUERIES = 3;
 constexpr int64_t MOST_AT_ONCE = 8;  // queries of one piece of work
 
 // What a query has seen so far: the largest score, the sum of weights, weighted values.
@@ -190,6 +191,11 @@ static void see_codes(const Queries &queries, const Span &span, const Held &held
       span.value_ranges + row * span.value_range_row + head * span.value_range_head;
   float stepped[MOST_AT_ONCE * WIDEST], base[MOST_AT_ONCE];
   float scores[MOST_AT_ONCE][BLOCK], by[MOST_AT_ONCE][BLOCK], numbers[BLOCK * WIDEST];
+  // products of whole numbers, where codes are made fit for them once for several queries
+  const bool in_pieces = width % 4 == 0 && queries.count >= FEW_QUERIES;
+  int8_t codes[2 * MOST_AT_ONCE * WIDEST];
+  uint8_t pieces[LANES * WIDEST], expanded[BLOCK * WIDEST];
+  Fine fine[MOST_AT_ONCE];
   int64_t unit = -1;
   for (int64_t begin = range.begin, count; begin < range.end; begin += count) {
     int64_t end = (begin / block + 1) * block;
@@ -200,16 +206,28 @@ static void see_codes(const Queries &queries, const Span &span, const Held &held
       unit = begin / block;
       for (int64_t r = 0; r < queries.count; ++r) {
         const float *q = queries.q + r * width;
-        base[r] = 0.0f;
-        for (int64_t c = 0; c < width; ++c) {
-          base[r] += q[c] * least[c];
-          stepped[r * width + c] = q[c] * step[c];
-        }
+        Floats total = all(0.0f);
+        stretches(width, [&](int64_t at, int64_t n) {
+          Floats query = get(q + at, n);
+          total += query * get(least + at, n);
+          put(stepped + r * width + at, query * get(step + at, n), n);
+        });
+        base[r] = sum(total);
+        fine[r].codes = codes + 2 * r * width;
+        if (in_pieces) encode_finely(stepped + r * width, width, fine[r]);
       }
     }
-    decode<C>(keys + begin * bytes, bytes, count, width, numbers);
+    if (in_pieces) {
+      const uint8_t *rows = C::as_bytes(keys + begin * bytes, count, width, expanded);
+      for (int64_t j = 0; j < count; j += LANES) {
+        into_pieces(rows + j * width, count - j, width, pieces);
+        for (int64_t r = 0; r < queries.count; ++r)
+          write(scores[r] + j, score_pieces(fine[r], pieces, width));
+      }
+    }
+    if (!in_pieces || tied) decode<C>(keys + begin * bytes, bytes, count, width, numbers);
     for (int64_t r = 0; r < queries.count; ++r) {
-      score<Full>(stepped + r * width, width, numbers, count, scores[r]);
+      if (!in_pieces) score<Full>(stepped + r * width, width, numbers, count, scores[r]);
       for (int64_t j = 0; j < count; ++j) scores[r][j] += base[r];
       if (queries.slopes) lean(scores[r], count, queries.slopes[r], queries.place - begin);
       weigh(scores[r], count, width, seen[r]);

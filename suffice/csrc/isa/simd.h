@@ -176,23 +176,35 @@ INLINE Floats get_some(const typename E::Element *p, int64_t n) {
   return E::get(few);
 }
 
-// e^x to 2 units in the last place; 0 below the least normal number.
-INLINE Floats exp(Floats given) {
-  Floats x = given;
-  const Floats least = all(-87.33654f), most = all(88.72283f);
-  Ints alive = x > least;
-  x = x > least ? x : least;
-  x = x < most ? x : most;
-  const Floats shift = all(0x1.8p23f);
-  Floats n = (x * all(1.442695041f) + shift) - shift;
-  Floats r = x - n * all(0.693359375f) + n * all(2.12194440e-4f);
+INLINE Floats exp_polynomial(Floats r) {  // of |r| <= log(2) / 2
   Floats p = all(1.9875691500e-4f);
   p = p * r + all(1.3981999507e-3f);
   p = p * r + all(8.3334519073e-3f);
   p = p * r + all(4.1665795894e-2f);
   p = p * r + all(1.6666665459e-1f);
   p = p * r + all(5.0000001201e-1f);
-  p = p * (r * r) + r + all(1.0f);
+  return p * (r * r) + r + all(1.0f);
+}
+
+// e^x to 2 units in the last place; below the least normal number 0, or what there is.
+INLINE Floats exp(Floats x) {
+#if defined(__AVX512F__)
+  const Floats low = all(-104.0f), high = all(89.0f);
+  // the second operand is given back where one is no number
+  Floats held = (Floats)_mm512_max_ps((__m512)low, (__m512)x);
+  held = (Floats)_mm512_min_ps((__m512)high, (__m512)held);
+  Floats n = (Floats)_mm512_roundscale_ps((__m512)(held * all(1.442695041f)),
+                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  Floats r = held - n * all(0.693359375f) + n * all(2.12194440e-4f);
+  return (Floats)_mm512_scalef_ps((__m512)exp_polynomial(r), (__m512)n);
+#else
+  const Floats least = all(-87.33654f), most = all(88.72283f);
+  Ints alive = x > least;
+  Floats held = x > least ? x : least;
+  held = held < most ? held : all(89.0f);
+  const Floats shift = all(0x1.8p23f);
+  Floats n = (held * all(1.442695041f) + shift) - shift;
+  Floats p = exp_polynomial(held - n * all(0.693359375f) + n * all(2.12194440e-4f));
   Ints half = __builtin_convertvector(n, Ints) >> 1;  // two factors: 2^128 is no number
   Ints rest = __builtin_convertvector(n, Ints) - half;
   half = (half + 127) << 23;
@@ -205,7 +217,8 @@ INLINE Floats exp(Floats given) {
   __builtin_memcpy(&bits, &p, sizeof bits);
   bits &= alive;
   __builtin_memcpy(&p, &bits, sizeof p);
-  return given == given ? p : given;
+  return x == x ? p : x;
+#endif
 }
 
 }  // namespace SUFFICE_ISA

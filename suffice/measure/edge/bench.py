@@ -14,7 +14,7 @@ from suffice.measure.edge.resident import forget_peak, resident
 from suffice.measure.edge.run import Run
 from suffice.measure.edge.shapes import prompt_of, read_bytes, weight_bytes
 from suffice.memory import Memory
-from suffice.models import LM, fused
+from suffice.models import LM
 
 WARM = 8  # tokens written before anything is timed
 
@@ -42,7 +42,7 @@ class Bench:
         bandwidth: bytes a second that this machine reads from a buffer of as many bytes.
         bound: tokens a second at which that would be all that takes time.
         share: of the bound that was reached, the median of each round's own.
-        no_step: why there is no native step, "" if there is.
+        steps: how a token went through the model: "native (avx512)", or "torch" and why.
         parts: of a token behind the prompt, in a native step; none without one.
     """
 
@@ -63,7 +63,7 @@ class Bench:
     bandwidth: float
     bound: float
     share: float
-    no_step: str
+    steps: str
     parts: tuple[Part, ...]
 
 
@@ -87,7 +87,7 @@ def bench(
     ids, side = prompt_of(lm, prompt), Ours(lm, memory)
     forget_peak()
     side.write(ids, min(new, WARM))
-    state_bytes = side.state_bytes(ids, new)
+    written = side.kept(ids, new)
     peak = resident("peak")
     read = sum(read_bytes(lm, memory, prompt + new // 2))
     reading = Reading(read)
@@ -97,7 +97,6 @@ def bench(
         runs.append(side.write(ids, new))
     p50, p90, p99 = percentiles(runs)
     whole = lm.config.build(lm.specs, device="meta")  # packed weights are no parameters
-    no_step = fused.why_not(lm, memory)
     bounds = [speed / read for speed in speeds]
     return Bench(
         parameters=sum(p.numel() for p in whole.parameters()),
@@ -111,14 +110,14 @@ def bench(
         latency_p90=p90,
         latency_p99=p99,
         weight_bytes=weight_bytes(lm),
-        state_bytes=state_bytes,
+        state_bytes=written.state.nbytes,
         peak_bytes=None if None in (before, peak) else peak - before,
         read_bytes=read,
         bandwidth=statistics.median(speeds),
         bound=statistics.median(bounds),
         share=statistics.median(r.decode / b for r, b in zip(runs, bounds, strict=True)),
-        no_step=no_step,
-        parts=() if no_step else tuple(parts(lm, ids, p50)),
+        steps=written.steps,
+        parts=tuple(parts(lm, memory, ids, p50)) if written.steps.startswith("native") else (),
     )
 
 

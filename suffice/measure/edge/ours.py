@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from suffice.generate import generate
+from suffice.generate import Generated, generate
 from suffice.measure.edge.run import Run, Side, run_of
 from suffice.memory import Dynamic, Memory
 from suffice.models import LM
@@ -46,7 +46,7 @@ class Ours(Side):
             found += [self.lm(token.view(1, 1), state=state)[0, -1] for token in following]
         return torch.stack(found)
 
-    def state_bytes(self, prompt: Tensor, new: int) -> int:
-        """Return the bytes that are kept behind a prompt and new tokens, spare room included."""
+    def kept(self, prompt: Tensor, new: int) -> Generated:
+        """Return what is written behind a prompt, with the state that is left."""
         options = {"max_new_tokens": new, "memory": self.memory, "keep_state": True}
-        return generate(self.lm, prompt[None], **options).state.nbytes
+        return generate(self.lm, prompt[None], **options)

@@ -16,8 +16,8 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from suffice.measure.edge.shapes import read_bytes
-from suffice.memory import Dynamic, Memory
+from suffice.measure.edge.shapes import read_bytes, seen
+from suffice.memory import Memory
 from suffice.models import LM
 from suffice.models.fused import Fused
 from suffice.native import structures as of
@@ -50,15 +50,15 @@ class Part:
     seconds: float
 
 
-def parts(lm: LM, prompt: Tensor, token_seconds: float) -> list[Part]:
+def parts(lm: LM, memory: Memory, prompt: Tensor, token_seconds: float) -> list[Part]:
     """Measure the parts of the token behind a prompt.
 
     Args:
         lm: the model, which native code can step through.
+        memory: what is kept of the text.
         prompt: ids [T].
         token_seconds: of one token of `generate`.
     """
-    memory = Dynamic()
     far, near = (_Behind(lm, memory, ids) for ids in (prompt, prompt[:1]))
     alone = _Products(far.fused)
     for _ in range(ROUNDS):
@@ -69,7 +69,7 @@ def parts(lm: LM, prompt: Tensor, token_seconds: float) -> list[Part]:
     step = far.median()
     attention = step - near.median()
     length = len(prompt)
-    flops = sum(4 * s.num_heads * s.head_width * length for s in lm.specs)
+    flops = sum(4 * s.num_heads * s.head_width * seen(s, memory, length) for s in lm.specs)
     nbytes = read_bytes(lm, memory, length)[1]
     products.insert(1, Part(name="attention", nbytes=nbytes, flops=flops, seconds=attention))
     rest = step - sum(part.seconds for part in products)
@@ -95,9 +95,10 @@ class _Behind:
     def step(self) -> None:
         start = perf_counter()
         with torch.inference_mode():
-            self.fused(self.token, self.state)
+            self.fused.step(self.token, self.state)
         self.seconds.append(perf_counter() - start)
-        self.state.drop_last(1)
+        if self.state.can_drop(1):
+            self.state.drop_last(1)
 
     def median(self) -> float:
         return statistics.median(self.seconds)

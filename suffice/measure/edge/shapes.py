@@ -8,6 +8,7 @@ from torch import Tensor
 from suffice.errors import ConfigError, unknown
 from suffice.memory import Memory, Quantised
 from suffice.models import LM, configuration
+from suffice.spec import AttentionSpec
 
 SHAPES = {"15m": "llama_15m", "110m": "llama_110m"}
 BITS = (32, 16, 8, 4)
@@ -80,13 +81,15 @@ def read_bytes(lm: LM, memory: Memory, positions: int) -> tuple[int, int]:
     return weights, sum(_state(spec, memory, positions) for spec in lm.specs)
 
 
-def _state(spec, memory: Memory, positions: int) -> int:  # noqa: ANN001
-    cost = spec.cost(positions)
+def seen(spec: AttentionSpec, memory: Memory, positions: int) -> int:
+    """Return how many positions a query of a layer reads behind so many."""
     kept, reach = memory.window, spec.pattern.reach
-    seen = [positions]
-    if kept is not None:
-        seen.append(kept + memory.sinks)
-    if reach is not None:
-        seen.append(reach)
+    bounds = [None if kept is None else kept + memory.sinks, reach]
+    return min([positions, *(bound for bound in bounds if bound is not None)])
+
+
+def _state(spec: AttentionSpec, memory: Memory, positions: int) -> int:
+    cost = spec.cost(positions)
     bits = memory.bits if isinstance(memory, Quantised) else 32
-    return cost.state_numbers * min(seen) * bits // 8 + 4 * cost.state_fixed
+    read = cost.state_numbers * seen(spec, memory, positions)
+    return read * bits // 8 + 4 * cost.state_fixed

@@ -12,7 +12,6 @@ from suffice.measure.edge.parts import parts
 from suffice.measure.edge.resident import forget_peak, resident
 from suffice.measure.edge.session import check_alike
 from suffice.memory import Dynamic, Quantised, Rolling
-from suffice.models import fused
 from suffice.native import library
 from tests.measure.edge import tiny
 
@@ -30,22 +29,23 @@ def test_every_figure_of_a_model():
     assert told.state_bytes >= 2 * 2 * 64 * 11 * 4
     assert min(told.prefill, told.decode, told.bandwidth, told.share) > 0.0
     assert told.bound == pytest.approx(told.bandwidth / told.read_bytes, rel=0.5)
-    assert (told.no_step == "") == bool(told.parts)
+    assert told.steps.startswith("native") == bool(told.parts)
     assert bench(lm, Dynamic(), prompt=8, new=4, rounds=1, before=0).peak_bytes > 1 << 20
 
 
-def test_a_model_that_native_code_cannot_step_through_has_no_parts(monkeypatch):
-    monkeypatch.setattr(fused, "why_not", lambda lm, memory: "not today")
-    told = bench(tiny.llama(), Dynamic(), prompt=8, new=2, rounds=1)
-    assert (told.no_step, told.parts) == ("not today", ())
+def test_a_model_that_native_code_cannot_step_through_has_no_parts():
+    told = bench(tiny.llama("performer"), Dynamic(), prompt=8, new=2, rounds=1)
+    assert told.steps.startswith("torch")
+    assert told.parts == ()
 
 
 @native
 @pytest.mark.parametrize("mechanism", ["standard", "efficient"])
 def test_parts_make_up_a_token(mechanism):
     lm = tiny.llama(mechanism, tied=False)
+    memory = {"standard": Dynamic(), "efficient": Rolling(8)}[mechanism]
     ids = shapes.prompt_of(lm, 16)
-    found = {part.name: part for part in parts(lm, ids, 1.0)}
+    found = {part.name: part for part in parts(lm, memory, ids, 1.0)}
     assert list(found) == [
         "queries, keys, values", "attention", "output map", "MLP", "head",
         "embedding, norms, turns", "around the step",
@@ -56,8 +56,8 @@ def test_parts_make_up_a_token(mechanism):
     assert found["queries, keys, values"].nbytes == 4 * 2 * maps * 64 * 64
     assert found["MLP"].nbytes == 4 * 2 * 3 * 64 * 96
     assert found["head"].nbytes == 4 * 61 * 64
-    assert found["attention"].flops == 2 * 4 * 64 * 16
-    weights, state = shapes.read_bytes(lm, Dynamic(), 16)
+    assert found["attention"].flops == 2 * 4 * 64 * {"standard": 16, "efficient": 8}[mechanism]
+    weights, state = shapes.read_bytes(lm, memory, 16)
     assert found["attention"].nbytes == state
     products = ("queries, keys, values", "output map", "MLP", "head")
     norms = 4 * 64 * 5

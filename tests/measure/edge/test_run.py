@@ -58,5 +58,5 @@ def test_logits_are_those_of_the_whole_text():
 
 def test_the_state_is_what_the_memory_keeps():
     lm, ids = tiny.llama(), torch.arange(30)
-    assert Ours(lm).state_bytes(ids, 10) >= 2 * 2 * 64 * 39 * 4
-    assert Ours(lm, Static(39)).state_bytes(ids, 10) == 2 * 2 * 64 * 39 * 4
+    assert Ours(lm).kept(ids, 10).state.nbytes >= 2 * 2 * 64 * 39 * 4
+    assert Ours(lm, Static(39)).kept(ids, 10).state.nbytes == 2 * 2 * 64 * 39 * 4

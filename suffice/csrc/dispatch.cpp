@@ -79,10 +79,10 @@ int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int
   return used->step_room(model, rows, longest, bounded(threads));
 }
 
-void suffice_step(const Model *model, const Held *held, const int64_t *tokens,
+void suffice_step(const Model *model, const Held *held, const Mix *mixes, const int64_t *tokens,
                   const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
                   float *logits, void *room, int64_t threads) {
-  used->step(model, held, tokens, places, padding, rows, longest, logits, room, bounded(threads));
+  used->step(model, held, mixes, tokens, places, padding, rows, longest, logits, room, bounded(threads));
 }
 
 }  // extern "C"

@@ -73,6 +73,19 @@ struct Held {
   int64_t group;   // channels of a value with one range; the last group is filled up
 };
 
+// Values along the text, mixed before attention reads them: weights of the latest positions, the
+// own one last, times the values as they were.
+struct Mix {
+  const float *weights;    // [maps, ...]; null = no mixing
+  const float *bias;       // [maps, ...] or null
+  int64_t map, bias_map;   // strides of a map; 0 = one for all heads
+  const int64_t *first;    // [M] of the weights that each row reads, in a map
+  const int64_t *count;    // [M] how many
+  const int64_t *offset;   // [M] of the number that is added
+  void *raw;               // [M, G, room, D] of the kind of the keys; these, where they are values
+  int64_t row, head, at;   // strides, and where the new position is written
+};
+
 // Attention of one position in each row to what is held.
 struct Look {
   const float *q;         // [M, H, D]
@@ -117,10 +130,11 @@ EXPORTED void suffice_look(const Look *look, const Held *held, int64_t rows, int
 // The bytes a step needs to work in, with at most `longest` positions seen.
 EXPORTED int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads);
 
-// One token of each row through the model: logits [M, V]. The first `padding` positions of a row's
+// One token of each row through the model: logits [M, V]. `mixes` are those of the layers. The first `padding` positions of a row's
 // text are not seen, and its token stands at `places`.
-EXPORTED void suffice_step(const Model *model, const Held *held, const int64_t *tokens,
-                  const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
-                  float *logits, void *room, int64_t threads);
+EXPORTED void suffice_step(const Model *model, const Held *held, const Mix *mixes,
+                           const int64_t *tokens, const int64_t *places, const int64_t *padding,
+                           int64_t rows, int64_t longest, float *logits, void *room,
+                           int64_t threads);
 
 }  // extern "C"

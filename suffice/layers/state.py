@@ -188,6 +188,9 @@ class LayerState:
             ConfigError: if the memory gives out no room; nothing has changed then.
         """
         claimed = self.store.claim()
+        if self.spec.mixing.mixes:
+            raw = claimed.near if self.raw is None else self.raw.claim().near
+            claimed = claimed._replace(raw=raw)
         self._advance(new)
         return claimed
 

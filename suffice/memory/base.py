@@ -57,10 +57,12 @@ class Claim(NamedTuple):
     Args:
         near: the latest positions as they are; the last one is the caller's to write.
         coded: those before them that are coded, in blocks, if any are.
+        raw: values before a mixing, which the caller writes, too; the keys, where keys are those.
     """
 
     near: Stretch
     coded: Stretch | None = None
+    raw: Stretch | None = None
 
 
 class Memory(Axis, ABC, family="memory"):

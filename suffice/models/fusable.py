@@ -10,6 +10,7 @@ from suffice.errors import ConfigError
 from suffice.layers.packed import Packed
 from suffice.layers.rms_norm import RMSNorm
 from suffice.memory import Memory
+from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM
 from suffice.native import held, library
 from suffice.native.matrix import KINDS
@@ -42,17 +43,19 @@ def why_not(lm: object, memory: Memory) -> str:
     reasons = (
         f"layer {number}: {reason}"
         for number, spec in enumerate(lm.specs)
-        if (reason := _why_not_layer(spec) or held.why_not(memory, spec.head_width))
+        if (reason := _why_not_layer(spec, memory) or held.why_not(memory, spec.head_width))
     )
     return next(reasons, "") or next(_strangers(lm), "")
 
 
-def _why_not_layer(spec: AttentionSpec) -> str:
+def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
     """Return what of a composition native code does not know, or ""."""
     if not spec.kernel.weighs_pairs:
         return f"{type(spec.kernel).__name__} keeps sums of features"
-    if spec.mixing.mixes:
-        return f"{type(spec.mixing).__name__} mixes values"
+    if spec.mixing.mixes and not spec.mixing.keeps_keys:
+        return f"{type(spec.mixing).__name__} sums keys"
+    if spec.mixing.mixes and memory.rounds:
+        return f"{type(spec.mixing).__name__} reads values that {type(memory).__name__} rounds"
     if spec.past.reads:
         return f"{type(spec.past).__name__} compresses the past"
     if type(spec.position) not in POSITIONS:
@@ -73,7 +76,7 @@ def _strangers(lm: LM) -> Iterator[str]:
         if module._forward_hooks or module._forward_pre_hooks:
             yield f"{name} has hooks, which would not be called"
         leaf = next(module.parameters(recurse=False), None)
-        if leaf is None:
+        if leaf is None or isinstance(module, ValueMap):
             continue
         if type(module) not in (*MAPS, *NORMS):
             yield f"{name} is a {type(module).__name__}, not a plain map or norm"

@@ -10,12 +10,15 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError
 from suffice.layers.packed import Packed
+from suffice.layers.next import Next
 from suffice.memory import Memory
+from suffice.mixing.value_map import ValueMap
 from suffice.models.fusable import why_not, window_of
 from suffice.models.lm import LM
 from suffice.models.state import ModelState
 from suffice.native import held, library, matrix
 from suffice.native import structures as of
+from suffice.native.mixed import Mixing
 from suffice.ops.packed import told
 
 ACTIVATIONS = {"gelu": of.GELU, "relu": of.RELU, "swiglu": of.SWIGLU}
@@ -67,6 +70,11 @@ class Fused:
             held.Holding(one, memory, window_of(spec.pattern), spec.head_width)
             for one, spec in zip(self.held, lm.specs, strict=True)
         ]
+        self.mixes = (of.Mix * self.depth)()
+        self.mixings = [
+            self._mixing(mix, block.attention.mixing) if spec.mixing.mixes else None
+            for mix, block, spec in zip(self.mixes, lm.blocks, lm.specs, strict=True)
+        ]
         self.least = max(memory.sinks, 1)  # positions that are read before the first step
         self.reached = 0  # positions that tables are for
         self.room = torch.empty(0, dtype=torch.uint8)
@@ -98,8 +106,7 @@ class Fused:
         new = state.next(tokens[:, None])
         places = new.rows.positions.expand(rows, 1).to(torch.int64).contiguous()
         self._reach(int(places.max()) + 1)
-        pairs = zip(self.holdings, state.layers, strict=True)
-        longest = max(holding.take(layer.claim(new)) for holding, layer in pairs)
+        longest = self._take(state, new, places)
         padding = torch.zeros(rows, dtype=torch.int64)
         if new.places is not None:
             padding += state.length - 1 - places[:, 0]
@@ -109,6 +116,7 @@ class Fused:
         self.library.suffice_step(
             self.model,
             self.held,
+            self.mixes,
             tokens.data_ptr(),
             places.data_ptr(),
             padding.data_ptr(),
@@ -119,6 +127,20 @@ class Fused:
             torch.get_num_threads(),
         )
         return logits
+
+    def _take(self, state: ModelState, new: Next, places: Tensor) -> int:
+        """Tell what layers hold; return the most positions that are read of one span."""
+        longest = 0
+        for layer, holding, mixing in zip(state.layers, self.holdings, self.mixings, strict=True):
+            claim = layer.claim(new)
+            longest = max(longest, holding.take(claim))
+            if mixing is not None:
+                mixing.take(claim.raw, places[:, 0].tolist())
+        return longest
+
+    def _mixing(self, mix: of.Mix, mixing: ValueMap) -> Mixing:
+        bias = None if mixing.bias is None else self._number(mixing.bias)
+        return Mixing(mix, mixing, self._number(mixing.weight), bias)
 
     def _make_room(self, rows: int, longest: int) -> None:
         sizes = (rows, -(-longest // SPAN) * SPAN, torch.get_num_threads())

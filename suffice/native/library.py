@@ -35,6 +35,7 @@ FUNCTIONS = {
         None,
         ctypes.POINTER(of.Model),
         ctypes.POINTER(of.Held),
+        ctypes.POINTER(of.Mix),
         POINTER,
         POINTER,
         POINTER,

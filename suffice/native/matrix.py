@@ -139,7 +139,7 @@ def decoded_rows(codes: Tensor, scales: Tensor, bits: int, rows: Tensor) -> Tens
         bits: of a code.
         rows: int64 [...], which ones; legal ones.
     """
-    panel, row = rows // PANEL, rows % (PANEL - 1)
+    panel, row = rows // PANEL, rows % PANEL
     parts = codes.view(*codes.shape[:2], PANEL, 4)[panel, :, row]
     if bits == 4:  # noqa: PLR2004
         parts = torch.cat([parts & 15, parts >> 4], dim=-1)

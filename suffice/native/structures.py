@@ -72,6 +72,18 @@ class Held(ctypes.Structure):
     )
 
 
+class Mix(ctypes.Structure):
+    """The mixing of a layer's values, for one call."""
+
+    _fields_ = (
+        ("weights", POINTER),
+        ("bias", POINTER),
+        *((name, INT) for name in ("map", "bias_map")),
+        *((name, POINTER) for name in ("first", "count", "offset", "raw")),
+        *((name, INT) for name in ("row", "head", "at")),
+    )
+
+
 class Look(ctypes.Structure):
     """Attention of one position of each row to what is held."""
 

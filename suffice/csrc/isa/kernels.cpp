@@ -73,10 +73,10 @@ int64_t room(const Model *model, int64_t rows, int64_t longest, int64_t threads)
   return step_room(*model, rows, longest, threads);
 }
 
-void step(const Model *model, const Held *held, const int64_t *tokens, const int64_t *places,
-          const int64_t *padding, int64_t rows, int64_t longest, float *logits, void *scratch,
+void step(const Model *model, const Held *held, const Mix *mixes, const int64_t *tokens,
+          const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest, float *logits, void *scratch,
           int64_t threads) {
-  run_step(*model, held, tokens, places, padding, rows, longest, logits, scratch, threads);
+  run_step(*model, held, mixes, tokens, places, padding, rows, longest, logits, scratch, threads);
 }
 
 }  // namespace

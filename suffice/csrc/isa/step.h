@@ -92,6 +92,7 @@ static int64_t step_room(const Model &model, int64_t rows, int64_t longest, int6
 struct Step {
   const Model &model;
   const Held *held;
+  const Mix *mixes;
   const int64_t *tokens, *places, *padding;
   Sizes sizes;
   Shared shared;
@@ -195,19 +196,20 @@ struct Worker {
   }
 
   // Attention of each head to each piece of what is held; the new key is written where it is read.
-  void attend_heads(const Layer &layer, const Held &held) {
+  void attend_heads(const Layer &layer, const Held &held, const Mix &mix) {
     const int64_t groups = layer.kv_heads, pieces = pieces_of(held);
     share(sizes.rows * groups * pieces, 1, [&](Range span) {
       for (int64_t i = span.begin; i < span.end; ++i)
-        attend_piece(layer, held, i / (groups * pieces), i / pieces % groups, i % pieces, pieces);
+        attend_piece(layer, held, mix, i / (groups * pieces), i / pieces % groups, i % pieces,
+                     pieces);
     });
   }
 
-  void attend_piece(const Layer &layer, const Held &held, int64_t row, int64_t group,
-                    int64_t piece, int64_t pieces) {
+  void attend_piece(const Layer &layer, const Held &held, const Mix &mix, int64_t row,
+                    int64_t group, int64_t piece, int64_t pieces) {
     const int64_t width = layer.head_dim, count = layer.heads / layer.kv_heads;
     const int64_t first = row * layer.heads + group * count, place = step.places[row];
-    if (piece == pieces - 1) keep(layer, held.near, row, group);
+    if (piece == pieces - 1) keep(layer, held.near, mix, row, group);
     Seen local[MOST_QUERIES];
     float *q = own.turned;
     for (int64_t r = 0; r < count; ++r) {
@@ -227,14 +229,33 @@ struct Worker {
     return seen;
   }
 
-  void keep(const Layer &layer, const Span &near, int64_t row, int64_t group) const {
+  void keep(const Layer &layer, const Span &near, const Mix &mix, int64_t row,
+            int64_t group) const {
     const int64_t width = layer.head_dim, at = (near.end - 1) * width;
     float turned[WIDEST];
     turn(layer, step.places[row], columns[1] + row * strides[1] + group * width, turned);
     store(near, near.keys, row * near.key_row + group * near.key_head + at, turned, width);
-    if (near.values != near.keys)
-      store(near, near.values, row * near.value_row + group * near.value_head + at,
-            columns[2] + row * strides[2] + group * width, width);
+    if (near.values == near.keys) return;
+    const float *value = columns[2] + row * strides[2] + group * width;
+    if (mix.weights) value = mixed(mix, near, row, group, value, width, turned);
+    store(near, near.values, row * near.value_row + group * near.value_head + at, value, width);
+  }
+
+  // Keeps a value as it is, and returns what the mixing makes of it and those before it.
+  static float *mixed(const Mix &mix, const Span &near, int64_t row, int64_t group,
+                      const float *value, int64_t width, float *out) {
+    const int64_t base = row * mix.row + group * mix.head, count = mix.count[row];
+    if (mix.raw != near.keys) store(near, mix.raw, base + mix.at * width, value, width);
+    const float *weights = mix.weights + group * mix.map + mix.first[row];
+    const float bias = mix.bias ? mix.bias[group * mix.bias_map + mix.offset[row]] : 0.0f;
+    for (int64_t c = 0; c < width; ++c) out[c] = bias;
+    int64_t from = base + (mix.at + 1 - count) * width;
+    for (int64_t j = 0; j < count; ++j, from += width)
+      for (int64_t c = 0; c < width; ++c)
+        out[c] += weights[j] * (near.kind == F32   ? ((const float *)mix.raw)[from + c]
+                                : near.kind == F16 ? Half::one((const uint16_t *)mix.raw + from + c)
+                                                   : Brain::one((const uint16_t *)mix.raw + from + c));
+    return out;
   }
 
   // x += W y of a matrix that ends a branch.
@@ -296,8 +317,9 @@ struct Worker {
     for (int64_t i = 0; i < model.depth; ++i) {
       const Layer &layer = model.layers[i];
       const Held &held = step.held[i];
+      const Mix &mix = step.mixes[i];
       project(layer);
-      attend_heads(layer, held);
+      attend_heads(layer, held, mix);
       project_out(layer, held);
       feed_forward(layer);
     }
@@ -316,12 +338,12 @@ static void step_worker(suffice::Team &team, int thread, void *context) {
   worker.run();
 }
 
-static void run_step(const Model &model, const Held *held, const int64_t *tokens,
-                     const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
+static void run_step(const Model &model, const Held *held, const Mix *mixes,
+                     const int64_t *tokens, const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
                      float *logits, void *scratch, int64_t threads) {
   Sizes sizes = sizes_of(model, rows, longest);
   Room room{(char *)(((uintptr_t)scratch + 63) / 64 * 64), 0};
-  Step step{model, held, tokens, places, padding, sizes, shared_of(room, sizes), {}, logits};
+  Step step{model, held, mixes, tokens, places, padding, sizes, shared_of(room, sizes), {}, logits};
   for (int64_t t = 0; t < threads; ++t) step.own[t] = own_of(room, sizes);
   suffice::together((int)threads, step_worker, &step);
 }

@@ -12,8 +12,8 @@ struct Kernels {
   int64_t (*look_room)(const Look *, int64_t, int64_t);
   void (*look)(const Look *, const Held *, int64_t, int64_t, void *, int64_t);
   int64_t (*step_room)(const Model *, int64_t, int64_t, int64_t);
-  void (*step)(const Model *, const Held *, const int64_t *, const int64_t *, const int64_t *,
-               int64_t, int64_t, float *, void *, int64_t);
+  void (*step)(const Model *, const Held *, const Mix *, const int64_t *, const int64_t *,
+               const int64_t *, int64_t, int64_t, float *, void *, int64_t);
 };
 
 }  // namespace suffice

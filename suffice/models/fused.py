@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError
-from suffice.layers.packed import Packed
 from suffice.layers.next import Next
+from suffice.layers.packed import Packed
 from suffice.memory import Memory
 from suffice.mixing.value_map import ValueMap
 from suffice.models.fusable import why_not, window_of

@@ -13,7 +13,6 @@ from suffice.native import structures as of
 from suffice.native.matrix import BITS, KINDS
 
 
-
 def why_not(memory: Memory, width: int) -> str:
     """Return why the kernels cannot read what a memory keeps of heads of a width, or ""."""
     if not isinstance(memory, Quantised):

@@ -23,9 +23,7 @@ class Mixing:
         bias: likewise, or None.
     """
 
-    def __init__(
-        self, mix: of.Mix, mixing: ValueMap, weight: Tensor, bias: Tensor | None
-    ) -> None:
+    def __init__(self, mix: of.Mix, mixing: ValueMap, weight: Tensor, bias: Tensor | None) -> None:
         self.mix, self.mixing = mix, mixing
         mix.weights = weight.data_ptr()
         mix.map = weight[0].numel() if len(weight) > 1 else 0

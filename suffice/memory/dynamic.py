@@ -60,8 +60,9 @@ class GrowingStore(Store):
         else:
             if end > self.room or not fits(self.buffers, parts):
                 self._grow(parts, self._room(end))
-            for buffer, part in zip(self.buffers, parts, strict=True):
-                buffer[:, :, self.length : end] = part
+            else:
+                for buffer, part in zip(self.buffers, parts, strict=True):
+                    buffer[:, :, self.length : end] = part
         self.length = end
         return Held(self._held(), 0)
 
@@ -70,7 +71,7 @@ class GrowingStore(Store):
         check_begun(self.buffers)
         self._check_room(1)
         if self.length == self.room:
-            self._grow(self.buffers, self._room(self.length + 1))
+            self._grow(tuple(b[:, :, :0] for b in self.buffers), self._room(self.length + 1))
         self.length += 1
         return Claim(self.stretch())
 
@@ -93,10 +94,17 @@ class GrowingStore(Store):
         return end + max(self.least, end // SHARE)
 
     def _grow(self, parts: tuple[Tensor, ...], room: int) -> None:
-        held, self.room = self._held() if self.length else (), room
-        self.buffers = tuple(p.new_empty(*p.shape[:2], room, p.shape[3]) for p in parts)
-        for buffer, old in zip(self.buffers, held, strict=False):
-            buffer[:, :, : self.length] = old
+        """Put what is held and new positions into larger buffers.
+
+        They are joined, not written one by one: a compiler must see no writing into what it makes.
+        """
+        held = self._held() if self.length else tuple(part[:, :, :0] for part in parts)
+        spare = room - self.length - parts[0].shape[2]
+        self.buffers = tuple(
+            torch.cat([old, part, part.new_zeros(*part.shape[:2], spare, part.shape[3])], dim=2)
+            for old, part in zip(held, parts, strict=True)
+        )
+        self.room = room
 
     def _drop(self, positions: int) -> None:
         """Leave the last ones to be written over."""

@@ -106,3 +106,16 @@ def test_an_op_that_refuses_everything_is_summed_up():
     assert summary([right, replace(right, error=0.5)]) == (
         "error 5.0e-01, rounding is below 1e+00, 2 cases"
     )
+
+
+def test_the_native_kernels_are_told(monkeypatch):
+    from suffice.native import library
+
+    if library.available():
+        used, present = facts()["native kernels"].split(", of ")
+        assert used == library.instructions()
+        assert present.replace(",", "") == library.library().suffice_isas().decode()
+        assert present.endswith("portable")
+    monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
+    told = facts()["native kernels"]
+    assert told == "none: they were not built; everything runs through torch"

@@ -99,5 +99,5 @@ def window_of(pattern: Pattern) -> int | None:
     if isinstance(pattern, Causal):
         return None
     if isinstance(pattern, And) and all(isinstance(p, (Causal, Window)) for p in pattern.parts):
-        return min(p.size for p in pattern.parts if isinstance(p, Window))
+        return min((p.size for p in pattern.parts if isinstance(p, Window)), default=None)
     raise ConfigError(f"{pattern!r} is neither causal nor a causal window")

@@ -5,6 +5,8 @@ Letters: B rows, V vocabulary.
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 from torch import Tensor, nn
 
@@ -75,6 +77,8 @@ class Fused:
             self._mixing(mix, block.attention.mixing) if spec.mixing.mixes else None
             for mix, block, spec in zip(self.mixes, lm.blocks, lm.specs, strict=True)
         ]
+        self.memory = memory
+        self.met: weakref.ref[ModelState] | None = None  # the state that was stepped last
         self.least = max(memory.sinks, 1)  # positions that are read before the first step
         self.reached = 0  # positions that tables are for
         self.room = torch.empty(0, dtype=torch.uint8)
@@ -92,7 +96,8 @@ class Fused:
         the model itself.
 
         Raises:
-            ConfigError: if the model is training, or gradients are wanted.
+            ConfigError: if the model is training, gradients are wanted, an id is no token, the
+                state is of another model or memory, or padding stands behind a real token.
             ShapeError: for another number of rows than before, or beyond learned positions.
         """
         if state.length < self.least:
@@ -102,8 +107,10 @@ class Fused:
                 "native steps have no dropout and no gradients; call eval(), and step under "
                 "torch.inference_mode() or torch.no_grad()."
             )
+        self._check(tokens, state)
         rows = len(tokens)
         new = state.next(tokens[:, None])
+        _check_padding(new)
         places = new.rows.positions.expand(rows, 1).to(torch.int64).contiguous()
         self._reach(int(places.max()) + 1)
         longest = self._take(state, new, places)
@@ -127,6 +134,24 @@ class Fused:
             torch.get_num_threads(),
         )
         return logits
+
+    def _check(self, tokens: Tensor, state: ModelState) -> None:
+        """Refuse what native code would read beyond: ids, and states of other sizes."""
+        low, high = map(int, tokens.aminmax())
+        if low < 0 or high >= self.config.vocabulary_size:
+            raise ConfigError(
+                f"tokens hold id {low if low < 0 else high}; give ids of 0 to "
+                f"{self.config.vocabulary_size - 1}."
+            )
+        if self.met is not None and self.met() is state:
+            return
+        theirs = [(layer.spec, layer.memory) for layer in state.layers]
+        if theirs != [(spec, self.memory) for spec in self.specs]:
+            raise ConfigError(
+                f"a state with {theirs[0][1]!r} of {len(theirs)} layers of some model is stepped "
+                f"with {self.memory!r}; make it by state({self.memory!r}) of the same model."
+            )
+        self.met = weakref.ref(state)
 
     def _take(self, state: ModelState, new: Next, places: Tensor) -> int:
         """Tell what layers hold; return the most positions that are read of one span."""
@@ -229,4 +254,18 @@ class Fused:
             embedding=embedding,
             head=embedding if lm.head is None else self._matrix(lm.head),
             norm=self._norm(lm.norm),
+        )
+
+
+def _check_padding(new: Next) -> None:
+    """Refuse padding that native code would not know of: it counts what stands before a row.
+
+    Raises:
+        ConfigError: saying where padding may stand.
+    """
+    held = new.before
+    if held is not None and bool((held[:, 1:] < held[:, :-1]).any()):
+        raise ConfigError(
+            "padding stands behind a real token of a row: native steps know it at the beginning "
+            "alone; pad on the left, or step with the model itself."
         )

@@ -42,6 +42,7 @@ class Holding:
         # without a limit of the memory, or with one beyond the pattern's, sinks are not needed
         needed = memory.window is not None and (window is None or window > memory.window)
         self.sinks = memory.sinks if needed else 0
+        self.reach = window
         self.told: dict[str, tuple] = {}
         self.block = 1
         if isinstance(memory, Quantised):
@@ -64,6 +65,8 @@ class Holding:
             longest = max(longest, self._take_coded(blocks, oldest))
         if self.sinks and oldest:
             held.sinks.end = min(self.sinks, oldest)
+            if self.reach is not None:  # sinks are no more than what the pattern lets be seen
+                held.sinks.first = min(max(after - self.reach, 0), held.sinks.end)
             self._tell_sinks(near, blocks)
             longest = max(longest, held.sinks.end)
         return longest

@@ -54,8 +54,8 @@ def composition(seed):
     name = pick.choice(NAMES)
     added, position = pick.choice(POSITIONS)
     odd = d_model // heads % 2
-    if odd and position == Rope():
-        position = Rope(features=2)
+    if odd and position.rotates:
+        position = replace(position, features=2)
     options = {"window": pick.choice((1, 4, 9))} if name in WINDOWED else {}
     if name == "gqa":
         options["num_kv_heads"] = pick.choice([n for n in (1, 2) if heads % n == 0])

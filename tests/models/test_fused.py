@@ -30,9 +30,9 @@ from tests.models.fused_cases import (
     drawn_tokens,
     exactly,
 )
-from tests.native.codings import isa, needs_kernels
+from tests.native.codings import ISAS, isa, needs_kernels, some_isa
 
-__all__ = ["isa"]
+__all__ = ["isa", "some_isa"]
 
 pytestmark = needs_kernels
 DRAWS = 70
@@ -61,7 +61,7 @@ def test_the_draws_meet_every_value():
 
 
 @pytest.mark.parametrize("seed", range(DRAWS))
-def test_every_composition(isa, seed):
+def test_every_composition(some_isa, seed):
     spec, sizes = composition(seed)
     lm = built(spec, **sizes)
     close(both(lm, Dynamic(), drawn_tokens(1, 25), 1 + seed % 18), lm)
@@ -71,26 +71,26 @@ def test_every_composition(isa, seed):
 
 @pytest.mark.parametrize("memory", EXACT, ids=repr)
 @pytest.mark.parametrize("name", ["standard", "efficient", "gqa", "mistral"])
-def test_every_memory(isa, name, memory):
+def test_every_memory(some_isa, name, memory):
     options = {"window": 6} if name == "mistral" else {}
     lm = built(preset(name, 72, 4, causal=True, **options), positions="none")
-    for begin in (1, 3, 9, 20):  # some shorter than the sinks
-        close(both(lm, memory, drawn_tokens(1, begin + 30), begin), lm)
-    close(both(lm, memory, drawn_tokens(3, 25), 5), lm)
+    for begin in (1, 3, 18):  # some shorter than the sinks
+        close(both(lm, memory, drawn_tokens(1, begin + 20), begin), lm)
+    close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
     if not memory.sinks:
-        close(both(lm, memory, drawn_tokens(3, 30), 6, valid=LEFT), lm)
+        close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
 
 
 @pytest.mark.parametrize("memory", CODED, ids=repr)
 @pytest.mark.parametrize("name", ["standard", "efficient", "gqa", "mistral"])
-def test_every_coded_memory(isa, name, memory):
+def test_every_coded_memory(some_isa, name, memory):
     options = {"window": 6} if name == "mistral" else {}
     lm = built(preset(name, 72, 4, causal=True, **options), positions="none")
-    for begin in (2, 9, 20):
-        close(coded_both(lm, memory, drawn_tokens(1, begin + 30), begin), lm)
-    close(coded_both(lm, memory, drawn_tokens(3, 25), 5), lm)
+    for begin in (2, 18):
+        close(coded_both(lm, memory, drawn_tokens(1, begin + 20), begin), lm)
+    close(coded_both(lm, memory, drawn_tokens(3, 15), 5), lm)
     if not memory.sinks:
-        close(coded_both(lm, memory, drawn_tokens(3, 20), 6, valid=LEFT), lm)
+        close(coded_both(lm, memory, drawn_tokens(3, 15), 6, valid=LEFT), lm)
 
 
 @pytest.mark.parametrize("width", [32, 64, 14])
@@ -277,10 +277,15 @@ def test_one_stepper_serves_several_states_in_turn():
                 close((fused.step(token, one), oracle.step(token, other)), lm)
 
 
-def test_padding_inside_rows_is_not_seen():
+@pytest.mark.parametrize("row", [[1, 1, 0, 1, 0, 1], [1, 1, 1, 0, 0, 0]])
+def test_padding_behind_real_tokens_is_refused(row):
     lm = built(preset("standard", 24, 4, causal=True))
-    valid = torch.tensor([[1, 1, 0, 1, 0, 0], [1] * 6, [0, 1, 0, 0, 1, 1]]).bool()
-    close(both(lm, Dynamic(), drawn_tokens(3, 12), 6, valid=valid), lm)
+    valid = torch.tensor([[1] * 6, row]).bool()
+    with torch.no_grad():
+        state = begun(lm, Dynamic(), drawn_tokens(2, 6), valid)
+        with pytest.raises(ConfigError, match="padding stands behind a real token .* at the begin"):
+            Fused(lm, Dynamic()).step(torch.tensor([3, 4]), state)
+    assert state.length == 6
 
 
 def test_the_first_token_is_read_by_the_model(monkeypatch):
@@ -331,6 +336,15 @@ def test_a_state_of_another_memory_is_refused(other):
     assert state.length == 3
 
 
+def test_a_state_of_another_model_is_refused():
+    lm = built(preset("standard", 24, 4, causal=True))
+    for other in (preset("gqa", 24, 4, causal=True), preset("standard", 48, 4, causal=True)):
+        with torch.no_grad():
+            state = begun(built(other), Dynamic(), drawn_tokens(1, 3))
+            with pytest.raises(ConfigError, match="of 2 layers of some model .* the same model"):
+                Fused(lm, Dynamic()).step(torch.tensor([3]), state)
+
+
 def test_training_and_gradients_are_refused():
     lm = built(preset("standard", 24, 4, causal=True), dropout=0.5)
     fused, one = Fused(lm, Dynamic()), torch.tensor([3])
@@ -379,7 +393,45 @@ def test_models_that_native_code_cannot_step_are_refused():
         Fused(1.0, Dynamic())
 
 
+def test_every_set_of_instructions_is_here():
+    assert ISAS[-1] == "portable"
+
+
 def test_every_preset_named_here_steps():
     for name in NAMES:
         options = {"window": 4} if name in ("mistral", "sliding_window") else {}
         assert Fused(built(preset(name, 24, 4, causal=True, **options)), Dynamic()).depth == 2
+
+
+MIXES = (
+    ("toeplitz_super", {"width": 4}),
+    ("toeplitz_super", {"width": 1}),
+    ("super_attention", {"length": 64}),
+)
+
+
+@pytest.mark.parametrize(("name", "options"), MIXES, ids=str)
+@pytest.mark.parametrize("memory", [EXACT[0], EXACT[1], EXACT[2]], ids=repr)
+def test_mixed_values(some_isa, name, options, memory):
+    if name == "super_attention" and memory.window is not None:
+        with pytest.raises(ConfigError):
+            built(preset(name, 24, 4, causal=True, **options)).state(memory)
+        return
+    lm = built(preset(name, 24, 4, causal=True, **options))
+    for begin in (1, 3, 18):
+        close(both(lm, memory, drawn_tokens(1, begin + 20), begin), lm)
+    close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
+    close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
+
+
+def test_texts_beyond_what_a_mixing_reaches_are_refused():
+    spec = preset("super_attention", 24, 4, causal=True, length=8)
+    lm = built(spec, positions="none", length=8)
+    tokens = drawn_tokens(1, 9)
+    close(both(lm, Dynamic(), tokens[:, :8], 5), lm)
+    with torch.no_grad():
+        state, fused = begun(lm, Dynamic(), tokens[:, :7]), Fused(lm, Dynamic())
+        fused.step(tokens[:, 7], state)
+        with pytest.raises(ShapeError, match="8"):
+            fused.step(tokens[:, 8], state)
+    assert state.length == 8

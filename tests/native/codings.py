@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
 import torch
 
@@ -19,6 +21,17 @@ def isa(request):
     used = kernels.suffice_isa()
     assert kernels.suffice_use_isa(request.param.encode()) == 0
     yield request.param
+    kernels.suffice_use_isa(used)
+
+
+@pytest.fixture
+def some_isa(request):
+    """One set of instructions, another one for each test: many tests meet all of them."""
+    kernels = library.library()
+    used = kernels.suffice_isa()
+    name = ISAS[crc32(request.node.name.encode()) % len(ISAS)]
+    assert kernels.suffice_use_isa(name.encode()) == 0
+    yield name
     kernels.suffice_use_isa(used)
 
 

@@ -7,6 +7,7 @@
 
 namespace SUFFICE_ISA {
 
+constexpr int64_t AHEAD = 2048;  // bytes that are asked for before they are read
 constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
 constexpr int TILE = 6;         // inputs whose sums with two panels fit in registers
 
@@ -67,11 +68,37 @@ INLINE void four_rows(const typename E::Element *w, int64_t columns, int have, c
       y[m * outputs + r] = sum(sums[r][m]) + (bias ? bias[r] : 0.0f);
 }
 
+// One weight row against one input: memory is read in one stream, which is what counts here.
+template <class E>
+INLINE float one_row(const typename E::Element *w, int64_t columns, const float *x) {
+  constexpr int N = 4;
+  Floats sums[N];
+  for (int n = 0; n < N; ++n) sums[n] = all(0.0f);
+  int64_t at = 0;
+  for (; at + N * LANE <= columns; at += N * LANE) {
+    __builtin_prefetch(w + at + AHEAD / sizeof(*w));
+    if (sizeof(*w) == 4) __builtin_prefetch(w + at + AHEAD / sizeof(*w) + 2 * LANE);
+    for (int n = 0; n < N; ++n)
+      sums[n] += E::get(w + at + n * LANE) * read<Floats>(x + at + n * LANE);
+  }
+  for (; at + LANE <= columns; at += LANE) sums[0] += E::get(w + at) * read<Floats>(x + at);
+  if (at < columns)
+    sums[1] += get_some<E>(w + at, columns - at) * get_some<Full>(x + at, columns - at);
+  return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
 template <class E, int M>
 static void product_of_numbers(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
                                float *y) {
   typedef typename E::Element Element;
   const float *x = in.x + row * in.columns;
+  if (M == 1) {
+    const Element *w = (const Element *)matrix.data;
+    for (int64_t r = span.begin; r < span.end; ++r)
+      y[row * matrix.rows + r] = one_row<E>(w + r * matrix.columns, matrix.columns, x) +
+                                 (matrix.bias ? matrix.bias[r] : 0.0f);
+    return;
+  }
   for (int64_t r = span.begin; r < span.end; r += 4) {
     int have = span.end - r < 4 ? (int)(span.end - r) : 4;
     four_rows<E, M>((const Element *)matrix.data + r * matrix.columns, matrix.columns, have, x,

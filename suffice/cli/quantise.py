@@ -71,8 +71,8 @@ def quantise(
     _check_out(checkpoint, out)
     lm, tokenizer, facts = folder.load(checkpoint)
     lm.float()
-    with show(Console(stderr=True), quiet=quiet) as progress:
-        texts = _texts(lm, tokenizer, calibration, facts, checkpoint)
+    texts = _texts(lm, tokenizer, calibration, facts, checkpoint)
+    with show(Console(stderr=True), cells=1 + len(texts), quiet=quiet) as progress:
         before = tokens_per_second(lm)
         step = _steps(progress)
         report = pack(lm, bits, group, **texts, skip=tuple(skip or ()), step=step)

@@ -47,11 +47,12 @@ def products(number, times=20):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 17, 256, 1000])
 def test_any_number_of_threads_works(threads, count):
-    want = multiply(structure_of(torch.eye(300), None), torch.arange(300.0))
+    weight, x = torch.randn(300, 40), torch.randn(2, 40)
+    threads(1)
+    want = multiply(structure_of(weight, None), x)
     threads(count)
     assert products(count, times=4)
-    got = multiply(structure_of(torch.eye(300), None), torch.arange(300.0))
-    assert_close(got, want, "exact")
+    assert_close(multiply(structure_of(weight, None), x), want, "exact")
 
 
 def test_several_threads_of_python_call_at_once(threads):
@@ -147,9 +148,9 @@ def test_long_texts_keep_no_memory():
 
     with torch.inference_mode():
         fused = Fused(lm, Rolling(16))
-        for number in range(11_000):
+        for number in range(10_000):
             if number == 1_000:
                 before = present()
             tokens = fused.step(tokens, state).argmax(dim=1)
-    assert state.length == 11_000
+    assert state.length == 10_000
     assert present() - before <= 2 * 2**20

@@ -32,7 +32,7 @@ test-sanitized: .venv/.ready
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	SUFFICE_KERNELS=$(CURDIR)/build/sanitized/_kernels.so \
-	$(BIN)/python -m pytest $(NATIVE_TESTS) $(ARGS)
+	$(BIN)/python -m pytest --capture=sys $(NATIVE_TESTS) $(ARGS)
 
 bench: bench-layers bench-mechanisms
 

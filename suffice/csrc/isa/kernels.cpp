@@ -6,6 +6,8 @@
 
 #include "../threads.h"
 #include "step.h"
+#include "whole.h"
+#include "whole_back.h"
 
 #define TEXT_OF(name) #name
 #define TEXT(name) TEXT_OF(name)
@@ -63,6 +65,7 @@ void step(const Model *model, const Held *held, const int64_t *tokens, const int
 }  // namespace
 
 extern const suffice::Kernels kernels;
-const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply, room, step};
+const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply,     room, step,
+                                  attend_whole,      attend_back};
 
 }  // namespace SUFFICE_ISA

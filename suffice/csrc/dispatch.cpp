@@ -85,4 +85,15 @@ void suffice_step(const Model *model, const Held *held, const Mix *mixes, const 
   used->step(model, held, mixes, tokens, places, padding, rows, longest, logits, room, bounded(threads));
 }
 
+int suffice_attend(const Whole *whole, const float *q, const float *k, const float *v, float *out,
+                   float *logs, int64_t threads) {
+  return used->attend(whole, q, k, v, out, logs, bounded(threads));
+}
+
+void suffice_attend_back(const Whole *whole, const float *q, const float *k, const float *v,
+                         const float *out, const float *logs, const float *slope, float *of_q,
+                         float *of_k, float *of_v, int64_t threads) {
+  used->attend_back(whole, q, k, v, out, logs, slope, of_q, of_k, of_v, bounded(threads));
+}
+
 }  // extern "C"

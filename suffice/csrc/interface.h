@@ -112,6 +112,28 @@ struct Model {
   const float *positions;  // [length, d_model] or null, added to the embedded token
 };
 
+// Where something [B, heads, positions, width] lies; features follow each other.
+struct Strides {
+  int64_t batch, head, row;
+};
+
+// Attention of whole sequences: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E].
+//
+// Query i sees the keys i + low to i + high; or, with lists, those listed for its block of 32
+// queries, each with a bit for every query of the block that sees it.
+struct Whole {
+  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
+  float scale;
+  int32_t unused;
+  Strides q, k, v, out;     // out: of the outputs [B, H, T, E]
+  Strides slope, of_q, of_k, of_v;  // of the gradients
+  int64_t low, high;
+  const int64_t *starts;    // [lists, blocks + 1] into what follows, or null
+  const int32_t *listed;    // keys, in any order
+  const uint32_t *seen_by;  // bits of the queries
+  const int64_t *list_of;   // [H]
+};
+
 // The instructions in use: "avx512", "avx2" or "portable"; those this processor has, with spaces
 // between; and a choice among them, 0 = done.
 EXPORTED const char *suffice_isa(void);
@@ -136,5 +158,17 @@ EXPORTED void suffice_step(const Model *model, const Held *held, const Mix *mixe
                            const int64_t *tokens, const int64_t *places, const int64_t *padding,
                            int64_t rows, int64_t longest, float *logits, void *room,
                            int64_t threads);
+
+// Softmax attention: the outputs, and [B, H, T] logarithms of the rows' total weights where `logs`
+// is not null. A query that sees no key has output 0 and logarithm -inf. Returns 1 if a score or an
+// output is no finite number: then what is hidden may have been read.
+EXPORTED int suffice_attend(const Whole *whole, const float *q, const float *k, const float *v,
+                            float *out, float *logs, int64_t threads);
+
+// The gradients of q, k and v, from that of the outputs.
+EXPORTED void suffice_attend_back(const Whole *whole, const float *q, const float *k,
+                                  const float *v, const float *out, const float *logs,
+                                  const float *slope, float *of_q, float *of_k, float *of_v,
+                                  int64_t threads);
 
 }  // extern "C"

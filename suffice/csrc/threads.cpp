@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -39,12 +40,16 @@ class Pool {
     Team team(busy.owns_lock() ? threads : 1);  // a call beside another works alone
     if (team.threads > 1) hand_out(team, job, context);
     job(team, 0, context);
+    if (team.threads > 1) call_off(team);
     if (team.threads > 1) wait_awake([&] { return left.load(std::memory_order_acquire) == 0; });
   }
 
  private:
+  enum State { IDLE, ASKED, WORKING };
+
   struct Worker {
     std::atomic<int64_t> call{0};
+    std::atomic<int> state{IDLE};
     Team *team;
     Job job;
     void *context;
@@ -60,21 +65,36 @@ class Pool {
       worker.team = &team;
       worker.job = job;
       worker.context = context;
+      worker.state.store(ASKED, std::memory_order_release);
       worker.call.fetch_add(1, std::memory_order_release);
       if (starts) std::thread([this, &worker, number] { serve(worker, number); }).detach();
     }
     woken.notify_all();
   }
 
+  // Nothing is left to do: who has not woken up yet is not waited for.
+  void call_off(const Team &team) {
+    for (int number = 1; number < team.threads; ++number) {
+      int asked = ASKED;
+      if (workers[number]->state.compare_exchange_strong(asked, IDLE, std::memory_order_acq_rel))
+        left.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
   void serve(Worker &worker, int number) {
-    for (int64_t seen = 0;; ++seen) {
+    for (int64_t seen = 0;;) {
       for (int spin = 0; spin < SPINS && worker.call.load(std::memory_order_acquire) == seen; ++spin)
         SUFFICE_PAUSE;
       if (worker.call.load(std::memory_order_acquire) == seen) {
         std::unique_lock<std::mutex> guard(lock);
         woken.wait(guard, [&] { return worker.call.load(std::memory_order_acquire) != seen; });
       }
+      seen = worker.call.load(std::memory_order_acquire);
+      int asked = ASKED;
+      if (!worker.state.compare_exchange_strong(asked, WORKING, std::memory_order_acq_rel))
+        continue;
       worker.job(*worker.team, number, worker.context);
+      worker.state.store(IDLE, std::memory_order_release);
       left.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -92,7 +112,23 @@ void make() { pool = new Pool; }  // never destroyed: its threads may outlive th
 
 void forked() { pool = new Pool; }  // the threads of the parent are not here
 
+struct Room {
+  void *memory = nullptr;
+  int64_t bytes = 0;
+  ~Room() { free(memory); }
+};
+
 }  // namespace
+
+void *room_of_thread(int64_t bytes) {
+  thread_local Room room;
+  if (room.bytes < bytes) {
+    free(room.memory);
+    room.bytes = (bytes + 4095) / 4096 * 4096;
+    room.memory = aligned_alloc(64, room.bytes);
+  }
+  return room.memory;
+}
 
 void Team::meet() {
   if (threads == 1) {

@@ -43,4 +43,8 @@ using Job = void (*)(Team &team, int thread, void *context);
 // Runs a job on so many threads, the caller's among them, and returns when all are through.
 void together(int threads, Job job, void *context);
 
+// At least so many bytes at a multiple of 64, the calling thread's own; what they hold is lost at the
+// next call. They are kept, so that no call waits for fresh pages.
+void *room_of_thread(int64_t bytes);
+
 }  // namespace suffice

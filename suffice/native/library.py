@@ -45,6 +45,8 @@ FUNCTIONS = {
         POINTER,
         INT,
     ),
+    "suffice_attend": (ctypes.c_int, *[POINTER] * 6, INT),
+    "suffice_attend_back": (None, *[POINTER] * 10, INT),
 }
 
 

@@ -112,3 +112,24 @@ class Model(ctypes.Structure):
         ("norm", Norm),
         ("positions", POINTER),
     )
+
+
+class Strides(ctypes.Structure):
+    """Where something [B, heads, positions, width] lies, in elements."""
+
+    _fields_ = (("batch", INT), ("head", INT), ("row", INT))
+
+
+class Whole(ctypes.Structure):
+    """Attention of whole sequences."""
+
+    _fields_ = (
+        *((name, INT) for name in ("batch", "heads", "kv_heads", "queries", "keys")),
+        *((name, INT) for name in ("width", "value_width")),
+        ("scale", FLOAT),
+        ("unused", HALF_INT),
+        *((name, Strides) for name in ("q", "k", "v", "out", "slope", "of_q", "of_k", "of_v")),
+        ("low", INT),
+        ("high", INT),
+        *((name, POINTER) for name in ("starts", "listed", "seen_by", "list_of")),
+    )

@@ -7,6 +7,8 @@
 #include "../threads.h"
 #include "look.h"
 #include "step.h"
+#include "whole.h"
+#include "whole_back.h"
 
 #define TEXT_OF(name) #name
 #define TEXT(name) TEXT_OF(name)
@@ -82,6 +84,7 @@ void step(const Model *model, const Held *held, const Mix *mixes, const int64_t 
 }  // namespace
 
 extern const suffice::Kernels kernels;
-const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply, look_room_of, look, room, step};
+const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply,     look_room_of, look, room, step,
+                                  attend_whole,      attend_back};
 
 }  // namespace SUFFICE_ISA

@@ -9,7 +9,7 @@ namespace SUFFICE_ISA {
 
 constexpr int64_t AHEAD = 2048;  // bytes that are asked for before they are read
 constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
-constexpr int TILE = 6;         // inputs whose sums with two panels fit in registers
+constexpr int AT_ONCE = 6;         // inputs whose sums with two panels fit in registers
 
 // Rows of a batch as a matrix wants them: as they are, or coded.
 struct Inputs {
@@ -199,11 +199,11 @@ static void product_of_rows(const Matrix &matrix, const Inputs &in, int64_t row,
 // before the next two are read. Returns how many inputs are done.
 template <class C>
 static int64_t tiles(const Matrix &matrix, const Inputs &in, Range span, float *y) {
-  const int64_t most = in.rows / TILE * TILE;
+  const int64_t most = in.rows / AT_ONCE * AT_ONCE;
   for (int64_t begin = span.begin; begin < span.end; begin += 2 * PANEL)
-    for (int64_t row = 0; row < most; row += TILE) {
-      if (begin + PANEL < span.end) tile_of_codes<C, TILE, 2>(matrix, in, row, begin, y);
-      else tile_of_codes<C, TILE, 1>(matrix, in, row, begin, y);
+    for (int64_t row = 0; row < most; row += AT_ONCE) {
+      if (begin + PANEL < span.end) tile_of_codes<C, AT_ONCE, 2>(matrix, in, row, begin, y);
+      else tile_of_codes<C, AT_ONCE, 1>(matrix, in, row, begin, y);
     }
   return most;
 }

@@ -14,6 +14,10 @@ struct Kernels {
   int64_t (*step_room)(const Model *, int64_t, int64_t, int64_t);
   void (*step)(const Model *, const Held *, const Mix *, const int64_t *, const int64_t *,
                const int64_t *, int64_t, int64_t, float *, void *, int64_t);
+  int (*attend)(const Whole *, const float *, const float *, const float *, float *, float *,
+                int64_t);
+  void (*attend_back)(const Whole *, const float *, const float *, const float *, const float *,
+                      const float *, const float *, float *, float *, float *, int64_t);
 };
 
 }  // namespace suffice

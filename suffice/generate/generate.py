@@ -18,7 +18,7 @@ from suffice.generate.prompts import Prompts, prompts_of
 from suffice.generate.read import piece_of
 from suffice.generate.rows import OnToken, Rows
 from suffice.generate.sampling import Greedy, Sampling
-from suffice.generate.stepping import stepping
+from suffice.generate.stepping import check_impl, stepping
 from suffice.generate.writer import Writer
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
@@ -88,6 +88,7 @@ def generate(
     """
     vocabulary = lm.config.vocabulary_size
     _check_numbers(vocabulary, max_new_tokens, stop, pad, chunk)
+    check_impl(impl)
     prompts = prompts_of(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=lm.device)
     sizes = {"prompt": prompts.tokens.shape[1], "longest": max(prompts.lengths)}
     check_room(lm, memory, new=max_new_tokens, **sizes)

@@ -12,6 +12,16 @@ from suffice.native import library
 IMPLS = ("auto", "native", "torch")
 
 
+def check_impl(impl: str) -> None:
+    """Refuse what is no impl.
+
+    Raises:
+        ConfigError: naming those there are.
+    """
+    if impl not in IMPLS:
+        raise unknown("impl", impl, IMPLS)
+
+
 def stepping(model: Writer, memory: Memory, impl: str) -> tuple[Writer, str]:
     """Return what to step with, and how it steps, in words.
 
@@ -23,8 +33,7 @@ def stepping(model: Writer, memory: Memory, impl: str) -> tuple[Writer, str]:
     Raises:
         ConfigError: for another impl, or a model that native code is asked for and cannot serve.
     """
-    if impl not in IMPLS:
-        raise unknown("impl", impl, IMPLS)
+    check_impl(impl)
     if isinstance(model, Fused):
         return model, _natively()
     reason = "asked for" if impl == "torch" else why_not(model, memory)

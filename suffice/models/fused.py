@@ -155,12 +155,15 @@ class Fused:
 
     def _take(self, state: ModelState, new: Next, places: Tensor) -> int:
         """Tell what layers hold; return the most positions that are read of one span."""
-        longest = 0
+        longest, rows = 0, places[:, 0].tolist()
+        for mixing in self.mixings:
+            if mixing is not None:
+                mixing.place(rows)  # before anything is claimed: it may be out of reach
         for layer, holding, mixing in zip(state.layers, self.holdings, self.mixings, strict=True):
             claim = layer.claim(new)
             longest = max(longest, holding.take(claim))
             if mixing is not None:
-                mixing.take(claim.raw, places[:, 0].tolist())
+                mixing.take(claim.raw)
         return longest
 
     def _mixing(self, mix: of.Mix, mixing: ValueMap) -> Mixing:

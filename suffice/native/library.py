@@ -73,7 +73,9 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     except OSError as error:
         return None, f"{path.name} cannot be loaded: {error}"
     for name, (result, *arguments) in FUNCTIONS.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            return None, f"{path.name} was built from other sources and has no {name}"
         function.restype, function.argtypes = result, arguments
     return library, ""
 

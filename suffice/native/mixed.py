@@ -33,16 +33,19 @@ class Mixing:
         self.kept = weight, bias
         self.numbers = torch.empty(0, dtype=torch.int64)
 
-    def take(self, raw: Stretch, places: list[int]) -> None:
-        """Tell of the next position.
+    def place(self, places: list[int]) -> None:
+        """Tell where the next position stands in each row, B of them.
 
-        Args:
-            raw: values as they were, the new one's room at the end.
-            places: of the position in each row, B of them.
+        Raises:
+            ShapeError: if the mixing does not reach it; nothing has changed then.
         """
+        numbers = torch.tensor([self.mixing.reads(place) for place in places])
+        self.numbers = numbers.t().contiguous()
+        pointers = (row.data_ptr() for row in self.numbers)
+        self.mix.first, self.mix.count, self.mix.offset = pointers
+
+    def take(self, raw: Stretch) -> None:
+        """Tell of values as they were, the next position's room at the end."""
         mix, values = self.mix, raw.parts[0]
-        reads = [self.mixing.reads(place) for place in places]
-        self.numbers = torch.tensor(reads).t().contiguous()
-        mix.first, mix.count, mix.offset = (row.data_ptr() for row in self.numbers)
         mix.raw, mix.at = values.data_ptr(), raw.end - 1
         mix.row, mix.head = values.stride(0), values.stride(1)

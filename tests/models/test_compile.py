@@ -104,7 +104,7 @@ def test_twenty_prompts_and_two_batches_need_few_graphs(mechanism):
         for length in lengths:
             tokens = ids(batch, length + 3)
             close(streamed(fast, tokens, lm.state(), prompt=length), lm(tokens))
-        assert counter.frame_count <= (4 if batch == 1 else 6)
+        assert counter.frame_count <= (5 if batch == 1 else 7)
 
 
 @pytest.mark.parametrize("mechanism", ["standard", "super_attention", "linear", "mistral"])

@@ -79,3 +79,12 @@ def test_only_instructions_that_are_here_can_be_used():
     before = kernels.suffice_isa()
     assert kernels.suffice_use_isa(b"quantum") == 1
     assert kernels.suffice_isa() == before
+
+
+def test_a_library_of_other_sources_is_told(fresh, monkeypatch):
+    monkeypatch.setitem(library.FUNCTIONS, "suffice_dream", (None,))
+    if library._path() is None:
+        pytest.skip(library.why_not())
+    assert library.why_not().endswith("was built from other sources and has no suffice_dream")
+    with pytest.raises(ConfigError, match="has no suffice_dream; install a C"):
+        library.library()

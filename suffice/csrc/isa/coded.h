@@ -95,8 +95,11 @@ static void encode_finely(const float *q, int64_t width, Fine &fine) {
     Floats v = get(q + at, n);
     sizes = larger(sizes, larger(v, -v));
   });
-  const float most = largest(sizes), by = most > 0.0f ? 32512.0f / most : 0.0f;
-  fine.step = most / 32512.0f;  // 127 * 256
+  const float most = largest(sizes);
+  const bool coded = most >= LEAST_CODED && most - most == 0.0f;
+  const float by = coded ? 32512.0f / most : 0.0f;
+  fine.step = coded ? most / 32512.0f : 0.0f;  // 127 * 256
+  if (!coded) return __builtin_memset(fine.codes, 0, 2 * width), void();
   for (int64_t c = 0; c < width; ++c) {
     int32_t whole = (int32_t)(q[c] * by + (q[c] < 0.0f ? -0.5f : 0.5f));
     int32_t high = (whole + 128) >> 8;

@@ -85,6 +85,8 @@ struct Coded {
   int32_t *sums;
 };
 
+constexpr float LEAST_CODED = 1e-33f;  // what is smaller counts as 0: its step has no reciprocal
+
 static void encode(const float *x, int64_t width, int64_t group, Coded coded) {
   for (int64_t g = 0; g * group < width; ++g, x += group) {
     Floats most = all(0.0f), odd = all(0.0f);
@@ -93,7 +95,9 @@ static void encode(const float *x, int64_t width, int64_t group, Coded coded) {
       most = larger(most, larger(v, -v));
       odd += v - v;
     });
-    float top = largest(most), by = top > 0.0f ? 127.0f / top : 0.0f, wrong = sum(odd);
+    float top = largest(most), wrong = sum(odd);
+    if (top < LEAST_CODED) top = 0.0f;
+    float by = top > 0.0f ? 127.0f / top : 0.0f;
     int32_t total = 0;
     int8_t *codes = coded.codes + g * group;
     coded.sums[g] = 0;

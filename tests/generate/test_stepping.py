@@ -14,7 +14,6 @@ from suffice.generate import Greedy, Sample, generate
 from suffice.generate.stepping import stepping
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
-from suffice.mixing import Alignment
 from suffice.models.fused import Fused
 from suffice.native import library
 from suffice.patterns import Causal, Window
@@ -134,7 +133,6 @@ def test_several_threads_of_python_write_at_once(lm):
     assert all(torch.equal(one, other) for one, other in zip(got, want, strict=True))
 
 
-ALIGNED = AttentionSpec(d_model=16, num_heads=4, pattern=Causal(), mixing=Alignment(64))
 SUMS = AttentionSpec(d_model=16, num_heads=4, pattern=Causal(), kernel=Elu())
 
 
@@ -142,11 +140,10 @@ SUMS = AttentionSpec(d_model=16, num_heads=4, pattern=Causal(), kernel=Elu())
 @pytest.mark.parametrize(
     ("lm", "reason"),
     [
-        (single(ALIGNED), "layer 0: Alignment mixes values"),
         (single(SUMS), "layer 0: Elu keeps sums of features"),
         (model(), "embedding.tokens is torch.float64; kernels read float32, float16 and bfloat16"),
     ],
-    ids=["mixing", "sums", "float64"],
+    ids=["sums", "float64"],
 )
 def test_what_native_code_cannot_serve_goes_through_torch_and_says_why(lm, reason):
     got = generate(lm, PROMPTS, max_new_tokens=4)

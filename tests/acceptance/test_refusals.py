@@ -29,8 +29,8 @@ from .mechanisms import (
 
 SHARED, OWN = (4, 2), (4, 4)
 ALL = "auto fused folded blocked matmul reference"
-CUDA, EXACT = "compute float32, not torch.float64"
-NO_FEATURES = "fast on CUDA only", "Softmax weighs pairs: there are no features to sum"
+EXACT = "compute float32, not torch.float64"
+CUDA, NO_FEATURES = "fast on CUDA only", "Softmax weighs pairs: there are no features to sum"
 ANEW = "built anew for the data of each batch"
 PAIRS, FOLD = "name pairs one by one", "every query head has keys of its own: nothing to fold"
 APART, NOTHING = "values 5 wide beside keys 8 wide", "there is no query or no key"

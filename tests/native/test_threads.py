@@ -139,6 +139,7 @@ def test_a_program_ends_while_threads_sleep():
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="no /proc tells the memory of a process")
+@pytest.mark.skipif("SUFFICE_KERNELS" in os.environ, reason="a checked build keeps what was freed")
 def test_long_texts_keep_no_memory():
     lm = built(preset("gqa", 8, 2, causal=True), depth=1, positions="none")
     state, tokens = lm.state(Rolling(16)), torch.zeros(1, dtype=torch.int64)

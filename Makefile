@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: compare test test-hf bench bench-layers bench-mechanisms docs format
+.PHONY: native compare test test-sanitized test-hf bench bench-layers bench-mechanisms bench-edge docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -17,6 +17,23 @@ test-hf: .venv/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check parameterized
 	$(BIN)/python -m tests.hf.upstream "$(TRANSFORMERS_SRC)" $(ARGS)
 
+# the kernels of the source tree, after a change of suffice/csrc
+native:
+	cmake -S . -B build/native -DCMAKE_BUILD_TYPE=Release
+	cmake --build build/native --parallel
+	install build/native/_kernels.so suffice/native/  # not cp: programs may run the old one
+
+# the tests of native code on kernels that check addresses and undefined behaviour; what torch and
+# Python keep to the end is no leak of ours
+NATIVE_TESTS := tests/native tests/models/test_fused.py tests/quantise
+test-sanitized: .venv/.ready
+	cmake -S . -B build/sanitized -DSUFFICE_SANITIZE=ON
+	cmake --build build/sanitized --parallel
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	SUFFICE_KERNELS=$(CURDIR)/build/sanitized/_kernels.so \
+	$(BIN)/python -m pytest --capture=sys $(NATIVE_TESTS) $(ARGS)
+
 bench: bench-layers bench-mechanisms
 
 bench-layers: .venv/.ready
@@ -25,6 +42,9 @@ bench-layers: .venv/.ready
 bench-mechanisms: .venv/.peers
 	$(BIN)/python -m benchmarks.mechanisms $(ARGS)
 
+bench-edge: .venv/.peers
+	$(BIN)/python -m benchmarks.edge $(ARGS)
+
 docs: .venv/.ready
 	$(BIN)/python -m docs.build
 
@@ -32,7 +52,7 @@ format: .venv/.ready
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml constraints.txt CMakeLists.txt $(shell find suffice/csrc -type f)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
 	touch $@

@@ -49,8 +49,10 @@ def softmax(pattern: Pattern, length: int, *, backward: bool) -> Side:
     problem, inputs = posed(pattern, length), drawn(length)
     compute = partial(attend, pattern=pattern)
     exact = partial(rows_of, problem=problem)
+    with torch.set_grad_enabled(backward):
+        name = choose(problem).name
     return Side(
-        name=choose(problem).name,
+        name=name,
         call=timed(compute, inputs, backward=backward),
         check=partial(check, compute, exact, inputs, backward=backward, n=length),
     )

@@ -5,6 +5,7 @@ from suffice.layers import Attention, extend, from_torch, interpolate
 from suffice.ops import attend, weights
 from suffice.presets import preset
 from suffice.spec import AttentionSpec
+from suffice.threads import threads
 
 __version__ = "0.1.0"
 
@@ -18,5 +19,6 @@ __all__ = [
     "interpolate",
     "masks",
     "preset",
+    "threads",
     "weights",
 ]

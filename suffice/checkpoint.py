@@ -91,6 +91,21 @@ def load(
     return {name: read[origin] for name, origin in source.items()}, metadata
 
 
+def metadata(path: Path | str) -> dict[str, Any]:
+    """Return the metadata of a file, read from its header.
+
+    Raises:
+        CheckpointError: if the file cannot be read, or is not safetensors.
+    """
+    path = Path(path)
+    _refuse_by_size(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return _facts(path, file.metadata() or {})[0]
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
 def dtype_of(path: Path | str) -> torch.dtype:
     """Return the dtype that all floating-point tensors of a file share, read from its header.
 

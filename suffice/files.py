@@ -30,7 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _remove_leftovers(path: Path) -> None:
@@ -40,8 +40,8 @@ def _remove_leftovers(path: Path) -> None:
             beside.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut, where the system can sync folders."""
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder last through a power cut, where the system can sync folders."""
     with contextlib.suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:

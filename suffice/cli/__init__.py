@@ -11,11 +11,13 @@ import time
 import typer
 from rich.console import Console
 
+from suffice.cli.bench import bench
 from suffice.cli.compare import compare
 from suffice.cli.doctor import doctor
 from suffice.cli.evaluate import evaluate
 from suffice.cli.generate import generate
 from suffice.cli.list import list_mechanisms
+from suffice.cli.quantise import quantise
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.cli.train import train
@@ -36,6 +38,10 @@ app.command("compare", short_help="Train mechanisms and say which one suffices."
 app.command("train", short_help="Train a language model.")(stoppable(train))
 app.command("evaluate", short_help="Measure a trained language model.")(stoppable(evaluate))
 app.command("generate", short_help="Write text with a trained language model.")(stoppable(generate))
+app.command("bench", short_help="Measure how fast a language model writes here.")(stoppable(bench))
+app.command("quantise", short_help="Pack a trained language model into 8 or 4 bits.")(
+    stoppable(quantise)
+)
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

@@ -58,8 +58,18 @@ def facts() -> dict[str, str]:
         found["linear maps"] = f"F.linear: the oneDNN path needs AVX-512, this CPU has {capability}"
     elif not WINS:
         found["linear maps"] = "F.linear: MKL is as fast on Intel's processors"
-    found["native kernels"] = "none in this version: every op runs through torch"
+    found["native kernels"] = _kernels()
     return {name: "unknown" if value is None else str(value) for name, value in found.items()}
+
+
+def _kernels() -> str:
+    """Return which instructions the kernels use, of those there are; or why there are none."""
+    from suffice.native import library
+
+    if not library.available():
+        return f"none: {library.why_not()}; everything runs through torch"
+    present = library.library().suffice_isas().decode().split()
+    return f"{library.instructions()}, of {', '.join(present)}"
 
 
 def summary(checks: Iterable[Check]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,6 +44,9 @@ def generate(
         Path | None, typer.Option(help="Folder of a smaller model that proposes tokens.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    impl: Annotated[
+        str, typer.Option(help="auto, native (kernels for CPUs; else an error) or torch.")
+    ] = "auto",
 ) -> None:
     """Write text behind a prompt, token by token; the prompt comes first."""
     from suffice.generate import generate as write
@@ -68,14 +72,24 @@ def generate(
 
     _say(prompt)
     sizes = {"max_new_tokens": max_new_tokens, "sampling": sampling, "stop": stop, "beams": beams}
+    begun = perf_counter()
     found = write(
-        lm, [ids], **sizes, memory=kept, draft=small, on_token=tell if beams == 1 else None
+        lm,
+        [ids],
+        **sizes,
+        memory=kept,
+        draft=small,
+        on_token=tell if beams == 1 else None,
+        impl=impl,
     )
+    seconds = perf_counter() - begun
     if beams > 1:
         for token in found.row(0)[len(ids) :]:
             tell([token])
     shown.close()
     _say("\n")
+    new = found.lengths[0]
+    sys.stderr.write(f"{new} tokens, {new / seconds:.1f} tokens/s, steps: {found.steps}\n")
 
 
 def _sampling(options: dict[str, float | int | None], seed: int, beams: int) -> Sampling:

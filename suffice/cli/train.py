@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from suffice.cli.again import again
 from suffice.cli.defaults import DEVICE, RUNS
 from suffice.cli.stop import telling
-from suffice.errors import DataError
+from suffice.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from suffice.cli.training import Trained
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from suffice.train.language import LMRun
 
 RECIPE = "shakespeare_char"
+SAMPLED = 200  # characters printed at the end
 
 
 def train(
@@ -42,6 +44,14 @@ def train(
     ] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Of training at most, looks at the loss not counted.")
+    ] = None,
+    shard: Annotated[
+        bool | None,
+        typer.Option(
+            "--shard/--replicate",
+            help="Cut the weights between torchrun's processes, or give each all of them, as by "
+            "default.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -69,7 +79,8 @@ def train(
 ) -> None:
     """Train a language model and leave it in a folder, with its tokenizer and its log.
 
-    The best weights so far are in the folder at any time. `suffice evaluate` measures it.
+    The best weights so far are in the folder at any time; text drawn from them is printed at the
+    end. `suffice evaluate` measures the model, `suffice generate` writes with it.
     """
     from suffice.cli.training import Asked, claim, latest, new_folder, read_kept
     from suffice.measure.together import first, losing, shared
@@ -82,6 +93,7 @@ def train(
         tokenizer=tokenizer,
         minutes=minutes,
         settings=settings or [],
+        shard=shard,
         seed=seed,
         device=device,
     )
@@ -128,3 +140,18 @@ def _report(made: Trained, run: LMRun, folder: Path) -> None:
         f"model: {folder}",
     ]
     Console().print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
+    sys.stdout.write(f"\n{_sampled(made, folder)}\n")
+
+
+def _sampled(made: Trained, folder: Path) -> str:
+    """Return text drawn from the best weights, or why there is none."""
+    from suffice.cli.sample import sample
+    from suffice.models import folder as models
+    from suffice.train import resolve_device
+
+    lm, tokenizer, _ = models.load(folder, resolve_device(made.asked.device or DEVICE))
+    each = max(made.amount.characters / made.amount.tokens, 0.1)
+    try:
+        return sample(lm, tokenizer, characters=SAMPLED, each=each)
+    except ConfigError as error:
+        return f"no sample of its text: {error}"

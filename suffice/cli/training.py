@@ -30,7 +30,8 @@ RECIPE = "shakespeare_char"
 FILE = "run.json"
 CHECKPOINT, LOG, BOARD = "checkpoint.safetensors", "log.jsonl", "tensorboard"
 TRAIN, VALIDATION = "tokens/train.bin", "tokens/validation.bin"
-OWN = {"mechanism": "--mechanism", "max_minutes": "--minutes"}  # have an option of their own
+# have an option of their own
+OWN = {"mechanism": "--mechanism", "max_minutes": "--minutes", "shard": "--shard"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +59,14 @@ class Asked:
     device: str | None = None
 
     @classmethod
-    def given(cls, *, settings: list[str], **words: Any) -> Asked:
-        """Read the words of --set.
+    def given(cls, *, settings: list[str], shard: bool | None = None, **words: Any) -> Asked:
+        """Read the words of --set, and --shard among them.
 
         Raises:
             ConfigError: if they are not NAME=VALUE.
         """
-        return cls(settings=written(settings, OWN), **words)
+        found = written(settings, OWN)
+        return cls(settings=found if shard is None else {**found, "shard": shard}, **words)
 
     def over(self, kept: Asked) -> Asked:
         """Return what was asked before, with what is said now in its place."""

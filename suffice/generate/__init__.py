@@ -1,7 +1,8 @@
-"""Text from a language model, token by token: what is drawn, from whom, and when it ends."""
+"""Text from a language model or a translator, token by token: what is drawn, and when it ends."""
 
 from suffice.generate.generate import generate
 from suffice.generate.generated import Generated
 from suffice.generate.sampling import Greedy, Sample, Sampling
+from suffice.generate.translate import translate
 
-__all__ = ["Generated", "Greedy", "Sample", "Sampling", "generate"]
+__all__ = ["Generated", "Greedy", "Sample", "Sampling", "generate", "translate"]

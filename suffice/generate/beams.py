@@ -15,7 +15,7 @@ from suffice.generate.prompts import Prompts
 from suffice.generate.read import read
 from suffice.generate.rows import OnToken, Rows
 from suffice.generate.sampling import Greedy, Sampling
-from suffice.models.lm import LM
+from suffice.generate.writer import Writer
 from suffice.models.state import ModelState
 
 
@@ -23,7 +23,7 @@ def check(
     beams: int,
     sampling: Sampling,
     length_penalty: float,
-    draft: LM | None,
+    draft: Writer | None,
     on_token: OnToken | None,
     keep_state: bool,
 ) -> None:
@@ -55,7 +55,7 @@ def check(
 
 
 def search(
-    lm: LM,
+    lm: Writer,
     prompts: Prompts,
     state: ModelState,
     rows: Rows,
@@ -86,8 +86,7 @@ def search(
     while tokens is not None:
         if book.moved is not None:
             state.reorder(book.moved)
-        features = lm.features(tokens[:, None], state=state)
-        tokens = book.step(lm.logits(features[:, -1]))
+        tokens = book.step(lm.step(tokens, state))
     return book.close()
 
 

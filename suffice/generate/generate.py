@@ -18,15 +18,16 @@ from suffice.generate.prompts import Prompts, prompts_of
 from suffice.generate.read import piece_of
 from suffice.generate.rows import OnToken, Rows
 from suffice.generate.sampling import Greedy, Sampling
+from suffice.generate.stepping import check_impl, stepping
+from suffice.generate.writer import Writer
 from suffice.memory import Dynamic, Memory
-from suffice.models.lm import LM
 from suffice.models.state import ModelState
 
 GREEDY, EVERYTHING = Greedy(), Dynamic()
 
 
 def generate(
-    lm: LM,
+    lm: Writer,
     tokens: Tensor | Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
@@ -38,10 +39,11 @@ def generate(
     memory: Memory = EVERYTHING,
     valid: Tensor | None = None,
     chunk: int | None = None,
-    draft: LM | None = None,
+    draft: Writer | None = None,
     drafts: int = 4,
     on_token: OnToken | None = None,
     keep_state: bool = False,
+    impl: str = "auto",
 ) -> Generated:
     """Return prompts and what a model writes behind them; dropout is off meanwhile.
 
@@ -64,8 +66,11 @@ def generate(
         draft: a smaller model of the same vocabulary that proposes tokens; what is written stays
             distributed as without it, and greedily the same. Rows are written one after another.
         drafts: tokens it proposes at once.
-        on_token: called with the token of each row as it is written, None for rows that ended.
+        on_token: called with the token of each row as it is written, None for rows that ended;
+            with a draft, row after row. A search knows its tokens at its end and takes none.
         keep_state: whether the result holds the state of the model.
+        impl: how one token goes through the model: "native", by the kernels of this library for
+            CPUs; "torch"; or "auto", natively where that is possible. The result says which.
 
     Raises:
         ConfigError: for numbers outside their range, arguments that do not go together, or more
@@ -83,26 +88,28 @@ def generate(
     """
     vocabulary = lm.config.vocabulary_size
     _check_numbers(vocabulary, max_new_tokens, stop, pad, chunk)
-    device = lm.embedding.tokens.weight.device
-    prompts = prompts_of(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=device)
+    check_impl(impl)
+    prompts = prompts_of(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=lm.device)
     sizes = {"prompt": prompts.tokens.shape[1], "longest": max(prompts.lengths)}
     check_room(lm, memory, new=max_new_tokens, **sizes)
     beam_search.check(beams, sampling, length_penalty, draft, on_token, keep_state)
     if draft is not None:
         memory = speculative.check(lm, draft, drafts, memory, keep_state)
         check_room(draft, memory, new=max_new_tokens, **sizes)
+    lm, how = stepping(lm, memory, impl)
+    draft = None if draft is None else stepping(draft, memory, impl)[0]
     state = lm.state(memory)
     rows = Rows(
         len(prompts.lengths),
         max_new_tokens,
         stop=tuple(stop),
         pad=pad,
-        device=device,
+        device=lm.device,
         on_token=on_token,
     )
     scores, piece = None, piece_of(memory, chunk)
     if max_new_tokens:
-        with _quiet(keep_state), _Still(lm, draft):
+        with _quiet(keep_state), Still(lm, draft):
             if beams > 1:
                 scores = beam_search.search(lm, prompts, state, rows, beams, length_penalty, piece)
             elif draft is not None:
@@ -110,11 +117,11 @@ def generate(
             else:
                 choice = Choice(sampling, prompts, vocabulary)
                 one_by_one.write(lm, prompts, state, rows, choice, piece)
-    return _result(prompts, rows, scores, state if keep_state else None)
+    return _result(prompts, rows, scores, state if keep_state else None, how)
 
 
 def _result(
-    prompts: Prompts, rows: Rows, scores: Tensor | None, state: ModelState | None
+    prompts: Prompts, rows: Rows, scores: Tensor | None, state: ModelState | None, how: str
 ) -> Generated:
     new = rows.tokens[:, : rows.count]
     return Generated(
@@ -123,6 +130,7 @@ def _result(
         lengths=tuple(rows.lengths.tolist()),
         scores=None if scores is None else scores.clone(),
         state=state,
+        steps=how,
     )
 
 
@@ -145,15 +153,15 @@ def _quiet(keep_state: bool) -> AbstractContextManager[object]:
     return torch.no_grad() if keep_state else torch.inference_mode()
 
 
-class _Still:
+class Still:
     """Models whose dropout is off for a while."""
 
-    def __init__(self, *models: LM | None) -> None:
+    def __init__(self, *models: Writer | None) -> None:
         self.models = [model for model in models if model is not None and model.training]
 
     def __enter__(self) -> None:
         for model in self.models:
-            model.eval()
+            model.train(False)
 
     def __exit__(self, *_: object) -> None:
         for model in self.models:

@@ -23,6 +23,7 @@ class Generated:
         scores: [B], sum of the log-probabilities of the new tokens over lengths^length_penalty,
             where beams were searched; else None.
         state: of the model behind all but the last tokens, where it was asked for; else None.
+        steps: how single tokens went through the model: "native (avx512)", or "torch" and why.
     """
 
     tokens: Tensor
@@ -30,6 +31,7 @@ class Generated:
     lengths: tuple[int, ...]
     scores: Tensor | None = None
     state: ModelState | None = None
+    steps: str = "torch"
 
     @property
     def new(self) -> Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from suffice.errors import ConfigError
+from suffice.generate.writer import Writer
 from suffice.memory import Memory
-from suffice.models.lm import LM
 
 
-def check_room(lm: LM, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
+def check_room(lm: Writer, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
     """Refuse more tokens than the model or the memory can hold.
 
     The last new token is not read again, so prompt + new - 1 tokens are.

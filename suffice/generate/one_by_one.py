@@ -6,12 +6,12 @@ from suffice.generate.choice import Choice
 from suffice.generate.prompts import Prompts
 from suffice.generate.read import read
 from suffice.generate.rows import Rows
-from suffice.models.lm import LM
+from suffice.generate.writer import Writer
 from suffice.models.state import ModelState
 
 
 def write(
-    lm: LM, prompts: Prompts, state: ModelState, rows: Rows, choice: Choice, piece: int | None
+    lm: Writer, prompts: Prompts, state: ModelState, rows: Rows, choice: Choice, piece: int | None
 ) -> None:
     """Fill the rows.
 
@@ -25,5 +25,4 @@ def write(
     """
     tokens = choice(read(lm, prompts, state, piece))
     while not rows.write(tokens):
-        features = lm.features(tokens[:, None], state=state)
-        tokens = choice(lm.logits(features[:, -1]))
+        tokens = choice(lm.step(tokens, state))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from suffice.generate.prompts import Prompts
+from suffice.generate.writer import Writer
 from suffice.memory import Memory
-from suffice.models.lm import LM
 from suffice.models.state import ModelState
 
 LEAST, WINDOWS = 1024, 4  # tokens of a piece: small ones make slow products
@@ -22,7 +22,7 @@ def piece_of(memory: Memory, chunk: int | None) -> int | None:
     return max(WINDOWS * memory.window, LEAST)
 
 
-def read(lm: LM, prompts: Prompts, state: ModelState, piece: int | None) -> Tensor:
+def read(lm: Writer, prompts: Prompts, state: ModelState, piece: int | None) -> Tensor:
     """Return the logits [B, V] behind the prompts, which the state has read then.
 
     Args:

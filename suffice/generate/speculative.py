@@ -15,12 +15,12 @@ from suffice.generate.prompts import Prompts
 from suffice.generate.read import read
 from suffice.generate.rows import Rows
 from suffice.generate.sampling import Greedy, Sampling
+from suffice.generate.writer import Writer
 from suffice.memory import Memory, Rolling
-from suffice.models.lm import LM
 from suffice.models.state import ModelState
 
 
-def check(lm: LM, draft: LM, drafts: int, memory: Memory, keep_state: bool) -> Memory:
+def check(lm: Writer, draft: Writer, drafts: int, memory: Memory, keep_state: bool) -> Memory:
     """Return the memory with room to take drafts back.
 
     Raises:
@@ -38,9 +38,10 @@ def check(lm: LM, draft: LM, drafts: int, memory: Memory, keep_state: bool) -> M
             "vocabulary."
         )
     for spec in (*lm.specs, *draft.specs):
-        if not spec.kernel.weighs_pairs:
+        sums = spec.past if spec.past.reads else spec.kernel
+        if spec.past.reads or not spec.kernel.weighs_pairs:
             raise ConfigError(
-                f"{type(spec.kernel).__name__} keeps sums, which no token can be taken out of, so "
+                f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
                 "drafts cannot be refused; leave draft out."
             )
     if memory.rounds:
@@ -54,8 +55,8 @@ def check(lm: LM, draft: LM, drafts: int, memory: Memory, keep_state: bool) -> M
 
 
 def write(
-    lm: LM,
-    draft: LM,
+    lm: Writer,
+    draft: Writer,
     prompts: Prompts,
     rows: Rows,
     sampling: Sampling,
@@ -102,7 +103,9 @@ class _Pair:
         choice: of tokens.
     """
 
-    def __init__(self, lm: LM, draft: LM, prompt: Prompts, memory: Memory, choice: Choice) -> None:
+    def __init__(
+        self, lm: Writer, draft: Writer, prompt: Prompts, memory: Memory, choice: Choice
+    ) -> None:
         self.lm, self.draft, self.choice, self.prompt = lm, draft, choice, prompt
         self.states: tuple[ModelState, ModelState] = lm.state(memory), draft.state(memory)
         self.unread: list[Tensor] = []  # by the draft, [1] each
@@ -144,8 +147,7 @@ class _Pair:
         seen = None if self.choice.seen is None else self.choice.seen.clone()
         drafted, shares = [], []
         for _ in range(drafts):
-            line = torch.stack(self.unread, dim=1)
-            logits = self.draft.logits(self.draft.features(line, state=self.states[1])[:, -1])
+            logits = self._read_drafts()
             token, share = self._draw(logits, seen)
             drafted.append(token)
             shares.append(share)
@@ -153,6 +155,13 @@ class _Pair:
             if seen is not None:
                 seen.scatter_(1, token[:, None], True)
         return drafted, shares
+
+    def _read_drafts(self) -> Tensor:
+        """Return the draft's logits [1, V] behind what it has not read yet."""
+        if len(self.unread) == 1:
+            return self.draft.step(self.unread[0], self.states[1])
+        line = torch.stack(self.unread, dim=1)
+        return self.draft.logits(self.draft.features(line, state=self.states[1])[:, -1])
 
     def _draw(self, logits: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
         sampling = self.choice.sampling

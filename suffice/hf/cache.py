@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from suffice.errors import StateError
+from suffice.errors import ConfigError, StateError
 from suffice.memory import Memory
 
 if TYPE_CHECKING:
@@ -81,6 +81,21 @@ class SufficeCache(Cache):
             indices = indices.nonzero()[:, 0]
         if self.state.length:
             self.state.select(indices)
+
+    def activate_past_recording(self) -> None:
+        """Say that tokens will be taken back, as drafts are.
+
+        Raises:
+            ConfigError: if a layer keeps sums, which no token can be taken out of.
+        """
+        for spec in (layer.spec for layer in self.state.layers):
+            if spec.past.reads or not spec.kernel.weighs_pairs:
+                sums = spec.past if spec.past.reads else spec.kernel
+                raise ConfigError(
+                    f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
+                    "drafts cannot be refused; leave out assistant_model and "
+                    "prompt_lookup_num_tokens."
+                )
 
     def crop(self, tokens: int) -> None:
         """Take back tokens.

@@ -109,7 +109,9 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         """Make the cache of a `generate` call, or take the one given."""
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache:
             memory = _memory(generation_config, max_cache_length)
-            model_kwargs["past_key_values"] = SufficeCache(self, memory)
+            model_kwargs["past_key_values"] = cache = SufficeCache(self, memory)
+            if generation_config.is_assistant:
+                cache.activate_past_recording()
             return
         super()._prepare_cache_for_generation(
             generation_config, model_kwargs, generation_mode, batch_size, max_cache_length

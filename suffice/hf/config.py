@@ -34,6 +34,7 @@ class SufficeConfig(PreTrainedConfig):
         positions: "learned", "sinusoidal" or "none".
         use_bias: biases on the MLPs and on layer norms.
         hidden_dropout: on embedded tokens, after the attention and after the MLP.
+        initializer_range: standard deviation of weights before training.
         specs: JSON of an `AttentionSpec`, one for all layers or one for each.
         num_attention_heads: query heads.
         num_key_value_heads: key/value heads.
@@ -62,6 +63,7 @@ class SufficeConfig(PreTrainedConfig):
     positions: str = "learned"
     use_bias: bool = True
     hidden_dropout: float = 0.0
+    initializer_range: float = 0.02
     specs: list[dict[str, Any]] | None = None
     num_attention_heads: int | None = None
     num_key_value_heads: int | None = None
@@ -141,6 +143,7 @@ class SufficeConfig(PreTrainedConfig):
             bias=self.use_bias,
             tied=self.tie_word_embeddings,
             dropout=self.hidden_dropout,
+            start=self.initializer_range,
         )
 
     @classmethod
@@ -165,6 +168,7 @@ class SufficeConfig(PreTrainedConfig):
             use_bias=config.bias,
             tie_word_embeddings=config.tied,
             hidden_dropout=config.dropout,
+            initializer_range=config.start,
             specs=of_specs.stored(specs),
             **others,
         )

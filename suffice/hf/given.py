@@ -13,6 +13,7 @@ from torch import Tensor
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.hf.cache import SufficeCache
 from suffice.layers.place import positions
+from suffice.ops.looked import looked_into
 
 
 def check_nothing_else(others: dict[str, Any]) -> None:
@@ -53,7 +54,7 @@ def one_of(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
 
 
 def real_tokens(mask: Tensor | None, given: Tensor, past: int) -> Tensor | None:
-    """Return which of the new tokens are real, bool [B, T]; None = all.
+    """Return which of the new tokens are real, bool [B, T]; None = all, where that may be asked.
 
     Args:
         mask: [B, P + T], 1 or True = a real token.
@@ -79,7 +80,7 @@ def real_tokens(mask: Tensor | None, given: Tensor, past: int) -> Tensor | None:
             f"before and {new} new ones; give one entry for each, [{batch}, {past + new}]."
         )
     real = mask[:, past:] != 0
-    return None if bool(real.all()) else real
+    return None if not looked_into(real) and bool(real.all()) else real
 
 
 def documents_of(

@@ -18,7 +18,7 @@ from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
 from suffice.ops import poison, reference
 from suffice.ops.choose import choose, explain
-from suffice.ops.linear import Linear, fast
+from suffice.ops.linear import Linear, multiplier
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
@@ -78,7 +78,7 @@ class Attention(nn.Module):
         self.head_dim = spec.head_width
         self.rotates = spec.position.rotates
         self._plans: dict[tuple, tuple[Problem, Op]] = {}
-        self._plan(1, 1, PLAIN, False, "cpu")  # an unknown impl is told now
+        self._plan(1, 1, PLAIN, False, "cpu", self.q_proj.weight.dtype)  # an unknown impl is told
 
     def forward(
         self,
@@ -117,7 +117,7 @@ class Attention(nn.Module):
         if where is not PLAIN:
             k, v = where.clean(k, v)
         dropping = self.training and self.spec.dropout > 0.0
-        problem, op = self._plan(x.shape[1], k.shape[2], where, dropping, q.device.type)
+        problem, op = self._plan(x.shape[1], k.shape[2], where, dropping, q.device.type, q.dtype)
         out = poison.run(op, q, k, v, where, problem, self._parts())
         out = where.silent(recall(self.past, raw, out, rows))
         return self.o_proj(out.transpose(1, 2).flatten(2))
@@ -164,7 +164,8 @@ class Attention(nn.Module):
             if self.past is not None:
                 out = state.recalled.recall(self.past, raw, out, valid)
         else:
-            problem = self._problem(x.shape[1], x.shape[1], PLAIN, False, x.device.type, False)
+            given = (False, x.device.type, False, x.dtype)
+            problem = self._problem(x.shape[1], x.shape[1], PLAIN, given)
             out = state.sum_up(self.mixing, q, k, v, new, problem, self.features)
         if valid is not None:
             out = Where(q_valid=valid).silent(out)
@@ -177,17 +178,18 @@ class Attention(nn.Module):
         keys, where = seen.k.shape[2], seen.where
 
         def plan() -> tuple[Problem, Op]:
-            given = (where, seen.pairwise, new.device.type, False)
-            problem = replace(self._problem(queries, keys, *given), pattern=state.pattern)
+            given = (seen.pairwise, new.device.type, False, seen.k.dtype)
+            problem = replace(self._problem(queries, keys, where, given), pattern=state.pattern)
             return problem, choose(problem, self.impl)
 
-        return new.once((state.kind, self.impl, keys, where is PLAIN, seen.pairwise), plan)
+        alike = state.kind, self.impl, where is PLAIN, seen.pairwise, seen.k.dtype
+        return new.once(alike, plan, keys)
 
     def _problem(
-        self, queries: int, keys: int, where: Where, pairwise: bool, device: str, dropping: bool
+        self, queries: int, keys: int, where: Where, given: tuple[bool, str, bool, torch.dtype]
     ) -> Problem:
-        given = {"pairwise": pairwise, "device": device, "dropping": dropping}
-        return Problem.of(self.spec, queries, keys, plain=where.plain, **given)
+        named = dict(zip(("pairwise", "device", "dropping", "dtype"), given, strict=True))
+        return Problem.of(self.spec, queries, keys, plain=where.plain, **named)
 
     def weights(
         self,
@@ -206,7 +208,7 @@ class Attention(nn.Module):
         """
         x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
         q, k, _, _ = self._read(x, source, rows)
-        problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type)
+        problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type, q.dtype)
         weights = reference.weights_of_rows(q, k, where, problem, self._parts())
         return where.silent(weights).to(q.dtype)
 
@@ -230,12 +232,10 @@ class Attention(nn.Module):
         """
         keys = length if memory_length is None else memory_length
         dropping = self.training and self.spec.dropout > 0.0
-        given = {"plain": plain, "dropping": dropping, "device": device}
+        dtype = self.q_proj.weight.dtype
+        given = {"plain": plain, "dropping": dropping, "device": device, "dtype": dtype}
         problem = Problem.of(self.spec, length, self.spec.mixing.reads(keys), **given)
-        widths = self.spec.widths
-        plain_floats = self.q_proj.weight.dtype is torch.float32 and device == "cpu"
-        large = fast(batch * length, widths.d_model, widths.q, learning=self.training)
-        by = "oneDNN" if plain_floats and large else "F.linear"
+        by = multiplier(self.q_proj, batch * length, device=device, learning=self.training)
         return f"{explain(problem, self.impl)}\nlinear maps: {by}"
 
     def extra_repr(self) -> str:
@@ -246,15 +246,15 @@ class Attention(nn.Module):
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
     def _plan(
-        self, queries: int, keys: int, where: Where, dropping: bool, device: str
+        self, queries: int, keys: int, where: Where, dropping: bool, device: str, dtype: torch.dtype
     ) -> tuple[Problem, Op]:
         """Return the problem and its op, decided once per combination."""
-        plain, pairwise = where.plain, where.pairwise
-        key = (self.impl, queries, keys, plain, pairwise, dropping, device)
+        pairwise, learns = where.pairwise, torch.is_grad_enabled()
+        key = (self.impl, queries, keys, where.plain, pairwise, dropping, device, dtype, learns)
         compiling = torch.compiler.is_compiling()
         if not compiling and key in self._plans:
             return self._plans[key]
-        problem = self._problem(queries, keys, where, pairwise, device, dropping)
+        problem = self._problem(queries, keys, where, (pairwise, device, dropping, dtype))
         plan = problem, choose(problem, self.impl)
         if not compiling:
             self._plans[key] = plan

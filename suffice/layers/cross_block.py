@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,7 @@ from suffice.layers.attention import Attention
 from suffice.layers.block import NORMS
 from suffice.layers.dropout import Dropout
 from suffice.layers.normalisation import normalisation as normaliser
+from suffice.layers.source import Source
 from suffice.spec import AttentionSpec
 
 
@@ -65,20 +68,31 @@ class CrossBlock(nn.Module):
         self.norm = norm
 
     def forward(
-        self, x: Tensor, memory: Tensor, *, memory_valid: Tensor | None = None, **where: Tensor
+        self,
+        x: Tensor,
+        memory: Tensor | Source,
+        *,
+        memory_valid: Tensor | None = None,
+        **where: Any,
     ) -> Tensor:
         """Return the block's output.
 
         Args:
             x: features of the decoder.
-            memory: features of the encoder.
-            memory_valid: bool [B, S], True = a real position of the memory; others are not read.
+            memory: features of the encoder, or what `Source.of` made of them for this block.
+            memory_valid: bool [B, S], True = a real position of the memory; others are not read. A
+                `Source` knows it.
             **where: of the self-attention's call, such as `valid` [B, T]; see `Attention`.
         """
         if self.norm == "pre":
             x = x + self.dropout(self.attention(self.attention_norm(x), **where))
-            x = x + self.dropout(self.cross(self.cross_norm(x), memory, valid=memory_valid))
+            x = x + self.dropout(self._crossed(self.cross_norm(x), memory, memory_valid))
             return x + self.mlp(self.mlp_norm(x))
         x = self.attention_norm(x + self.dropout(self.attention(x, **where)))
-        x = self.cross_norm(x + self.dropout(self.cross(x, memory, valid=memory_valid)))
+        x = self.cross_norm(x + self.dropout(self._crossed(x, memory, memory_valid)))
         return self.mlp_norm(x + self.mlp(x))
+
+    def _crossed(self, x: Tensor, memory: Tensor | Source, valid: Tensor | None) -> Tensor:
+        if isinstance(memory, Source):
+            return memory.attended(self.cross, x)
+        return self.cross(x, memory, valid=valid)

@@ -48,8 +48,12 @@ class Next:
     places: Tensor | None
     found: dict[Hashable, Any] = field(default_factory=dict)
 
-    def once(self, key: Hashable, make: Callable[[], A]) -> A:
-        """Return what `make` gives, made by the first layer that asks for this key."""
+    def once(self, key: Hashable, make: Callable[[], A], *sizes: int) -> A:
+        """Return what `make` gives, made by the first layer that asks for this key and sizes."""
+        if sizes:
+            if torch.compiler.is_compiling():  # as part of a key a symbol would become a number
+                return make()
+            key = (key, sizes)
         if key not in self.found:
             self.found[key] = make()
         return self.found[key]

@@ -37,19 +37,19 @@ def sinusoidal(
     """
     device = torch.device(device)
     if torch.compiler.is_compiling() or length * d_model > KEPT_NUMBERS:
-        return _computed(length, d_model, device, dtype)
+        return sinusoidal_at(torch.arange(length, device=device), d_model, dtype=dtype)
     return _kept(length, d_model, device, dtype).clone()  # the caller may change its own
 
 
-def _computed(length: int, d_model: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    features = torch.arange(d_model, device=device)
+def sinusoidal_at(positions: Tensor, d_model: int, *, dtype: torch.dtype) -> Tensor:
+    """Return what is added to x at positions [...]: [..., d_model], as `sinusoidal`."""
+    features = torch.arange(d_model, device=positions.device)
     steps = (features - features % 2).double() / d_model
-    at = torch.arange(length, device=device, dtype=torch.float64)
-    angles = at[:, None] * 10_000.0**-steps
+    angles = positions.double()[..., None] * 10_000.0**-steps
     return torch.where(features % 2 == 0, angles.sin(), angles.cos()).to(dtype)
 
 
 @lru_cache(maxsize=16)
 def _kept(length: int, d_model: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):  # a kept tensor must serve training calls too
-        return _computed(length, d_model, device, dtype)
+        return sinusoidal_at(torch.arange(length, device=device), d_model, dtype=dtype)

@@ -20,7 +20,7 @@ from suffice.layers.given import PLAIN
 from suffice.layers.history import history_of, kept, mixed, remembered
 from suffice.layers.next import Next, after, real
 from suffice.layers.recall import Recalled
-from suffice.memory import Held, Memory, Store
+from suffice.memory import Claim, Held, Memory, Store
 from suffice.ops import running, scan
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
@@ -61,7 +61,7 @@ class LayerState:
         check_memory(spec, memory)
         self.spec, self.memory = spec, memory
         self.remembered = remembered(spec, memory)
-        self.length = 0
+        self.summed = 0  # positions, where sums are what is kept
         self.offered: Next | None = None
         self.kind = 0  # layers of one kind have equal specs and memories
         self.batch: int | None = None
@@ -86,6 +86,11 @@ class LayerState:
         if not self.sees_all:
             near = Window(window)
             self.pattern = spec.pattern & (near | Global(memory.sinks) if memory.sinks else near)
+
+    @property
+    def length(self) -> int:
+        """Positions read so far, padding included."""
+        return self.summed if self.store is None else self.store.length
 
     @property
     def exact(self) -> bool:
@@ -124,7 +129,7 @@ class LayerState:
         if not self._takes(self.offered, batch, length, valid, device):
             self.offered = after(self.places, self.length, batch, length, valid, device)
         new = self.offered
-        if self.memory.window is not None and new.places is not None:
+        if self.memory.window is not None and new.valid is not None:
             new.once(("checked", self.memory), lambda: self._check_padding(new))
         return new
 
@@ -141,7 +146,10 @@ class LayerState:
             offered is not None
             and offered.told is self.places
             and offered.valid is valid
-            and (offered.start, offered.length, offered.batch) == (self.length, length, batch)
+            and (offered.length, offered.batch) == (length, batch)
+            # while compiling, the model that offers it has just made it: inductor loses a symbol
+            # that is found to equal another
+            and (torch.compiler.is_compiling() or offered.start == self.length)
             and offered.device == device
         )
 
@@ -173,6 +181,19 @@ class LayerState:
         parts = held.parts
         return Seen(parts[0], parts[0] if self.tied else parts[1], where, pairwise)
 
+    def claim(self, new: Next) -> Claim:
+        """Keep one more position, whose keys and values the caller writes, and say where.
+
+        Raises:
+            ConfigError: if the memory gives out no room; nothing has changed then.
+        """
+        claimed = self.store.claim()
+        if self.spec.mixing.mixes:
+            raw = claimed.near if self.raw is None else self.raw.claim().near
+            claimed = claimed._replace(raw=raw)
+        self._advance(new)
+        return claimed
+
     def sum_up(
         self,
         mixing: nn.Module,
@@ -188,6 +209,7 @@ class LayerState:
         if self.raw is not None:
             self.raw.append(raw)
         out, self.sums = scan.stream(q, k, v, new.rows.valid, problem, features, self.sums)
+        self.summed += new.length
         self._advance(new)
         return out
 
@@ -200,7 +222,7 @@ class LayerState:
 
     def _advance(self, new: Next) -> None:
         self.batch, self.device = new.batch, new.device
-        self.length += new.length
+        self.offered = None
         self.places = new.after(self.remembered)
 
     def _where(self, held: Held, new: Next) -> tuple[Where, bool]:
@@ -209,7 +231,7 @@ class LayerState:
             return PLAIN, False
         keys = held.parts[0].shape[2]
         find = self._apart if new.places is None else self._padded
-        where = new.once((find.__name__, *held[1:], keys), lambda: find(held, new))
+        where = new.once(find.__name__, lambda: find(held, new), *held[1:], keys)
         return where, new.places is None or new.start > 0 or keys != new.length
 
     def _apart(self, held: Held, new: Next) -> Where:
@@ -251,7 +273,6 @@ class LayerState:
             )
         for store in self._stores():
             store.drop_last(positions)
-        self.length -= positions
         self.recalled.drop_last(self.places, positions)
         if self.places is not None and positions:
             self.places = self.places[:, :-positions]
@@ -272,5 +293,5 @@ class LayerState:
         """Forget everything."""
         for store in (*self._stores(), self.recalled):
             store.reset()
-        self.length, self.batch, self.places, self.sums = 0, None, None, None
+        self.summed, self.batch, self.places, self.sums = 0, None, None, None
         self.offered = None

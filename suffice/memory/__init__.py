@@ -1,9 +1,19 @@
 """What a streaming layer keeps of the past: one file per memory."""
 
-from suffice.memory.base import Held, Memory, Store
+from suffice.memory.base import Claim, Held, Memory, Store, Stretch
 from suffice.memory.dynamic import Dynamic
 from suffice.memory.quantised import Quantised
 from suffice.memory.rolling import Rolling
 from suffice.memory.static import Static
 
-__all__ = ["Dynamic", "Held", "Memory", "Quantised", "Rolling", "Static", "Store"]
+__all__ = [
+    "Claim",
+    "Dynamic",
+    "Held",
+    "Memory",
+    "Quantised",
+    "Rolling",
+    "Static",
+    "Store",
+    "Stretch",
+]

@@ -33,6 +33,38 @@ class Held(NamedTuple):
     sinks: int = 0
 
 
+class Stretch(NamedTuple):
+    """Positions where they lie, for code that reads memory itself.
+
+    Args:
+        parts: [B, G, room, W] each, in one piece.
+        start: of what is held, in the room.
+        end: of it; the next position is written there.
+        first: where the one at `start` stands, counted from the first ever.
+        sinks: [B, G, n, W] each, the very beginning where it is held apart; or nothing.
+    """
+
+    parts: tuple[Tensor, ...]
+    start: int
+    end: int
+    first: int
+    sinks: tuple[Tensor, ...] = ()
+
+
+class Claim(NamedTuple):
+    """Room for one position, and what is held beside it.
+
+    Args:
+        near: the latest positions as they are; the last one is the caller's to write.
+        coded: those before them that are coded, in blocks, if any are.
+        raw: values before a mixing, which the caller writes, too; the keys, where keys are those.
+    """
+
+    near: Stretch
+    coded: Stretch | None = None
+    raw: Stretch | None = None
+
+
 class Memory(Axis, ABC, family="memory"):
     """Base of the memories."""
 
@@ -73,7 +105,8 @@ class Store(ABC):
     `length` is how many positions were appended and not dropped again.
     """
 
-    length: int = 0
+    def __init__(self) -> None:
+        self.length = 0
 
     @abstractmethod
     def append(self, *parts: Tensor) -> Held:
@@ -85,6 +118,15 @@ class Store(ABC):
         Raises:
             ConfigError: if there is no room; nothing has changed then.
         """
+
+    def claim(self) -> Claim:
+        """Keep one more position, which the caller writes, and say where.
+
+        Raises:
+            ConfigError: if there is no room, or nothing was appended before that would tell sizes;
+                nothing has changed then.
+        """
+        raise ConfigError(f"{type(self).__name__} gives out no room; append positions.")
 
     @abstractmethod
     def latest(self, positions: int) -> tuple[Tensor, ...]:
@@ -144,6 +186,18 @@ def bytes_of(tensors: tuple[Tensor, ...]) -> int:
 def fits(buffers: tuple[Tensor, ...], parts: tuple[Tensor, ...]) -> bool:
     """Return whether buffers are for as many rows as these."""
     return bool(buffers) and buffers[0].shape[0] == parts[0].shape[0]
+
+
+def check_begun(buffers: tuple[Tensor, ...]) -> None:
+    """Refuse to give out room of unknown sizes.
+
+    Raises:
+        ConfigError: if nothing was appended yet.
+    """
+    if not buffers:
+        raise ConfigError(
+            "nothing was appended yet, so the sizes of a position are unknown; append the first."
+        )
 
 
 def recorded(parts: tuple[Tensor, ...]) -> bool:

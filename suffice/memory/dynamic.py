@@ -7,7 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from suffice.memory.base import Held, Memory, Store, bytes_of, fits, recorded
+from suffice.memory.base import (
+    Claim,
+    Held,
+    Memory,
+    Store,
+    Stretch,
+    bytes_of,
+    check_begun,
+    fits,
+    recorded,
+)
 
 LEAST = 64  # positions of room beside what is held
 SHARE = 4  # of what is held is the room beside it
@@ -35,6 +45,7 @@ class GrowingStore(Store):
     """
 
     def __init__(self, least: int) -> None:
+        super().__init__()
         self.least = least
         self.buffers: tuple[Tensor, ...] = ()
         self.room = 0  # positions that may be written in place
@@ -49,10 +60,27 @@ class GrowingStore(Store):
         else:
             if end > self.room or not fits(self.buffers, parts):
                 self._grow(parts, self._room(end))
-            for buffer, part in zip(self.buffers, parts, strict=True):
-                buffer[:, :, self.length : end] = part
+            else:
+                for buffer, part in zip(self.buffers, parts, strict=True):
+                    buffer[:, :, self.length : end] = part
         self.length = end
         return Held(self._held(), 0)
+
+    def claim(self) -> Claim:
+        """Keep one more position, which the caller writes."""
+        check_begun(self.buffers)
+        self._check_room(1)
+        if self.length == self.room:
+            self._grow(tuple(b[:, :, :0] for b in self.buffers), self._room(self.length + 1))
+        self.length += 1
+        return Claim(self.stretch())
+
+    def stretch(self) -> Stretch:
+        """Return where everything lies."""
+        return Stretch(self.buffers, start=0, end=self.length, first=0)
+
+    def _check_room(self, positions: int) -> None:
+        """Refuse more positions than there can be room for."""
 
     def latest(self, positions: int) -> tuple[Tensor, ...]:
         """Return the last positions."""
@@ -66,10 +94,17 @@ class GrowingStore(Store):
         return end + max(self.least, end // SHARE)
 
     def _grow(self, parts: tuple[Tensor, ...], room: int) -> None:
-        held, self.room = self._held() if self.length else (), room
-        self.buffers = tuple(p.new_empty(*p.shape[:2], room, p.shape[3]) for p in parts)
-        for buffer, old in zip(self.buffers, held, strict=False):
-            buffer[:, :, : self.length] = old
+        """Put what is held and new positions into larger buffers.
+
+        They are joined, not written one by one: a compiler must see no writing into what it makes.
+        """
+        held = self._held() if self.length else tuple(part[:, :, :0] for part in parts)
+        spare = room - self.length - parts[0].shape[2]
+        self.buffers = tuple(
+            torch.cat([old, part, part.new_zeros(*part.shape[:2], spare, part.shape[3])], dim=2)
+            for old, part in zip(held, parts, strict=True)
+        )
+        self.room = room
 
     def _drop(self, positions: int) -> None:
         """Leave the last ones to be written over."""

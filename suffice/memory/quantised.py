@@ -10,8 +10,8 @@ from torch import Tensor
 
 from suffice.axis import Axis
 from suffice.errors import ConfigError
-from suffice.memory.base import Held, Memory, Store, bytes_of
-from suffice.memory.dynamic import Dynamic
+from suffice.memory.base import Claim, Held, Memory, Store
+from suffice.memory.dynamic import Dynamic, GrowingStore
 
 BITS = (4, 8)
 
@@ -111,44 +111,62 @@ class QuantisedStore(Store):
     """
 
     def __init__(self, memory: Quantised) -> None:
+        super().__init__()
         self.memory = memory
         self.blocks = memory.inner.build(memory.block)
-        self.tail: tuple[Tensor, ...] = ()
+        self.tail = GrowingStore(memory.block)
 
     def append(self, *parts: Tensor) -> Held:
         """Keep positions; return what was kept decoded, and these as they are."""
-        capacity, new = self.memory.capacity, parts[0].shape[2]
-        if capacity is not None and self.length + new > capacity:
-            raise ConfigError(
-                f"{new} more positions do not fit beside {self.length} in {self.memory.inner!r}; "
-                "give a longer one, or reset the state."
-            )
-        tail = self.tail or tuple(part[:, :, :0] for part in parts)
-        self.tail = tuple(torch.cat(pair, dim=2) for pair in zip(tail, parts, strict=True))
+        self._check_room(parts[0].shape[2])
+        self.tail.append(*parts)
         held = self._held()
-        self.length += new
+        self.length += parts[0].shape[2]
         self._code()
         return held
 
+    def claim(self) -> Claim:
+        """Keep one more position, which the caller writes."""
+        self._check_room(1)
+        self._code()  # a claimed position is coded by the next call: it is written by then
+        claimed = self.tail.claim()
+        self.length += 1
+        coded = self.blocks.stretch() if self.blocks.length else None
+        first = self.length - self.tail.length
+        return Claim(claimed.near._replace(first=first), coded)
+
+    def _check_room(self, positions: int) -> None:
+        capacity = self.memory.capacity
+        if capacity is not None and self.length + positions > capacity:
+            raise ConfigError(
+                f"{positions} more positions do not fit beside {self.length} in "
+                f"{self.memory.inner!r}; give a longer one, or reset the state."
+            )
+
     def _held(self) -> Held:
+        tail = self._tail()
         if not self.blocks.length:
-            return Held(self.tail, 0)
+            return Held(tail, 0)
         block = self.memory.block
-        units = self.blocks.append(*self._coded(tuple(part[:, :, :0] for part in self.tail)))
+        units = self.blocks.append(*self._coded(tuple(part[:, :, :0] for part in tail)))
         decoded = (
             self._decoded(*units.parts[2 * i : 2 * i + 2], part, i > 0)
-            for i, part in enumerate(self.tail)
+            for i, part in enumerate(tail)
         )
-        whole = tuple(torch.cat(pair, dim=2) for pair in zip(decoded, self.tail, strict=True))
+        whole = tuple(torch.cat(pair, dim=2) for pair in zip(decoded, tail, strict=True))
         return Held(whole, units.first * block, units.sinks * block)
+
+    def _tail(self) -> tuple[Tensor, ...]:
+        return self.tail.latest(self.tail.length)
 
     def _code(self) -> None:
         """Move what is old enough from the tail into the blocks."""
-        block, held = self.memory.block, self.tail[0].shape[2]
+        block, held = self.memory.block, self.tail.length
         old = max(held - self.memory.recent, 0) // block * block
         if old:
-            self.blocks.append(*self._coded(tuple(part[:, :, :old] for part in self.tail)))
-            self.tail = tuple(part[:, :, old:].clone() for part in self.tail)
+            tail, self.tail = self._tail(), GrowingStore(block)
+            self.blocks.append(*self._coded(tuple(part[:, :, :old] for part in tail)))
+            self.tail.append(*(part[:, :, old:] for part in tail))
 
     def _coded(self, parts: tuple[Tensor, ...]) -> list[Tensor]:
         """Return codes and ranges [B, G, blocks, *] of each part [B, G, n, W], n whole blocks."""
@@ -210,27 +228,26 @@ class QuantisedStore(Store):
 
     def can_drop(self, positions: int) -> bool:
         """Return whether the last positions are not coded yet."""
-        return 0 <= positions <= (self.tail[0].shape[2] if self.tail else 0)
+        return 0 <= positions <= self.tail.length
 
     def _why_not(self) -> str:
-        held = self.tail[0].shape[2] if self.tail else 0
-        return f", of which the last {held} are not coded"
+        return f", of which the last {self.tail.length} are not coded"
 
     def _drop(self, positions: int) -> None:
-        self.tail = tuple(part[:, :, : part.shape[2] - positions] for part in self.tail)
+        self.tail.drop_last(positions)
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows."""
         self.blocks.select(rows)
-        self.tail = tuple(part.index_select(0, rows) for part in self.tail)
+        self.tail.select(rows)
 
     def reset(self) -> None:
         """Forget everything."""
         self.blocks.reset()
-        self.tail = ()
+        self.tail.reset()
         self.length = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, ranges and the tail."""
-        return self.blocks.nbytes + bytes_of(self.tail)
+        """Bytes of codes, ranges and the tail, spare room included."""
+        return self.blocks.nbytes + self.tail.nbytes

@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.memory.base import Held, Memory, Store, bytes_of, fits, recorded
+from suffice.memory.base import (
+    Claim,
+    Held,
+    Memory,
+    Store,
+    Stretch,
+    bytes_of,
+    check_begun,
+    fits,
+    recorded,
+)
 
 SLACK = 64  # positions of room at least, so that the latest are moved rarely
 
@@ -77,6 +87,7 @@ class RollingStore(Store):
     """
 
     def __init__(self, window: int, sinks: int, spare: int) -> None:
+        super().__init__()
         self.window, self.first_kept, self.spare = window, sinks, spare
         self.kept = window - 1 + spare  # of the past, as the next ones are appended
         self.buffers: tuple[Tensor, ...] = ()
@@ -105,6 +116,26 @@ class RollingStore(Store):
             held = self._short(parts, past, first)
         self.length += new
         return held
+
+    def claim(self) -> Claim:
+        """Keep one more position, which the caller writes; the first sinks are appended."""
+        check_begun(self.buffers)
+        if self.length < self.first_kept:
+            raise ConfigError(
+                f"{self.length} positions of {self.first_kept} sinks are there; append the others."
+            )
+        if self.end == self.buffers[0].shape[2]:
+            self._move(min(self.kept, self.length - self.oldest))
+        before = self.stretch()
+        self.end += 1
+        self.length += 1
+        return Claim(before._replace(end=self.end))
+
+    def stretch(self) -> Stretch:
+        """Return where the latest positions lie that the next one may see."""
+        past = min(self.kept, self.length - self.oldest)
+        at = {"start": self.end - past, "end": self.end, "first": self.length - past}
+        return Stretch(self.buffers, sinks=self.sinks, **at)
 
     def _short(self, parts: tuple[Tensor, ...], past: int, first: int) -> Held:
         """Append in the buffer."""

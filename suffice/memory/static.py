@@ -60,13 +60,15 @@ class FixedStore(GrowingStore):
 
     def append(self, *parts: Tensor) -> Held:
         """Keep positions and return all."""
-        new = parts[0].shape[2]
-        if self.length + new > self.capacity:
+        self._check_room(parts[0].shape[2])
+        return super().append(*parts)
+
+    def _check_room(self, positions: int) -> None:
+        if self.length + positions > self.capacity:
             raise ConfigError(
-                f"{new} more positions do not fit beside {self.length} in "
+                f"{positions} more positions do not fit beside {self.length} in "
                 f"Static(length={self.capacity}); give a longer one, or reset the state."
             )
-        return super().append(*parts)
 
     def _room(self, end: int) -> int:  # noqa: ARG002 - always the same
         return self.capacity

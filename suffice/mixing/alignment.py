@@ -11,7 +11,7 @@ from suffice.errors import ConfigError, ShapeError
 from suffice.mixing.base import Mixing
 from suffice.mixing.rows import Rows
 from suffice.mixing.start import SQUARE, check_start, start_square
-from suffice.mixing.value_map import ValueMap
+from suffice.mixing.value_map import Read, ValueMap
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,12 @@ class AlignmentMap(ValueMap):
                 f"{keys} keys are more than the {length} this Alignment was built for; give at "
                 f"most {length}, or extend the layer: suffice.extend(layer, {keys})."
             )
+
+    def reads(self, position: int) -> Read:
+        """Return where the row of a position lies."""
+        self.check(position + 1)
+        length = self.weight.shape[-1]
+        return Read(position * length, position + 1, position)
 
     def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """Return W_A x; in packed rows each document reads W_A from its first row."""

@@ -12,7 +12,7 @@ from suffice.mixing import band
 from suffice.mixing.base import Mixing
 from suffice.mixing.rows import Rows
 from suffice.mixing.start import BAND, check_start, start_band
-from suffice.mixing.value_map import ValueMap
+from suffice.mixing.value_map import Read, ValueMap
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,12 @@ class BandedMap(ValueMap):
                 f"{keys} keys are more than the {length} this BandedAlignment was built for; give "
                 f"at most {length}, or extend the layer: suffice.extend(layer, {keys})."
             )
+
+    def reads(self, position: int) -> Read:
+        """Return where the row of a position lies."""
+        self.check(position + 1)
+        count = min(position, self.back) + 1
+        return Read((position + 1) * (self.back + 1) - count, count, position)
 
     def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """Return W_A x; a document of a packed row starts at row 0."""

@@ -13,7 +13,7 @@ from suffice.mixing import band
 from suffice.mixing.base import Mixing
 from suffice.mixing.rows import Rows
 from suffice.mixing.start import SQUARE, check_start, start_square
-from suffice.mixing.value_map import ValueMap
+from suffice.mixing.value_map import Read, ValueMap
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,12 @@ class BlockMap(ValueMap):
     def offsets(self, q: Tensor) -> Tensor:
         """Return b of positions."""
         return self.bias[:, q % self.weight.shape[-1]].transpose(0, 1)[..., None]
+
+    def reads(self, position: int) -> Read:
+        """Return where the row of a position lies."""
+        size = self.weight.shape[-1]
+        row = position % size
+        return Read(row * size, row + 1, row)
 
     def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """Return W_A x."""

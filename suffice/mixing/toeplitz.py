@@ -12,7 +12,7 @@ from suffice.mixing import band
 from suffice.mixing.base import Mixing
 from suffice.mixing.rows import Rows
 from suffice.mixing.start import BAND, check_start, start_band
-from suffice.mixing.value_map import ValueMap
+from suffice.mixing.value_map import Read, ValueMap
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,11 @@ class ToeplitzMap(ValueMap):
     def offsets(self, q: Tensor) -> Tensor:  # noqa: ARG002 - the same everywhere
         """Return b."""
         return self.bias[:, None, None]
+
+    def reads(self, position: int) -> Read:
+        """Return where the row of a position lies."""
+        count = min(position, self.back) + 1
+        return Read(self.back + 1 - count, count, 0)
 
     def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
         """Return W_A x."""

@@ -6,12 +6,27 @@ Letters: B batch, S keys, G key/value heads, E head width, F features of a map.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from suffice.finite import finite
 from suffice.mixing.rows import Rows
+
+
+class Read(NamedTuple):
+    """What a position of a causal layer reads: the latest values, its own last.
+
+    Args:
+        first: where the weight of the first of them stands among the weights of a map.
+        count: how many there are; their weights follow each other.
+        offset: where the number that is added stands among those of a map.
+    """
+
+    first: int
+    count: int
+    offset: int
 
 
 class ValueMap(nn.Module, ABC):
@@ -71,6 +86,10 @@ class ValueMap(nn.Module, ABC):
     def offsets(self, q: Tensor) -> Tensor:
         """Return b of positions [B, T]: broadcasts to [B, maps, T, 1]."""
 
+    @abstractmethod
+    def reads(self, position: int) -> Read:
+        """Return where one map keeps the weights of a position of a causal layer."""
+
     def continued(self, past: Tensor, v: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """Return V' [B, G, T, E] of new positions of a causal layer, as `forward` would give them.
 
@@ -80,7 +99,7 @@ class ValueMap(nn.Module, ABC):
             q: int [B or 1, T], the positions of v.
             k: int [B or 1, P + T], those of past and v.
         """
-        if q.numel():
+        if q.numel() and not torch.compiler.is_compiling():  # there entries refuses
             self.check(int(q.max()) + 1)
         weight = self.entries(q[:, :, None], k[:, None, :])
         x = torch.cat([past, v], dim=2)

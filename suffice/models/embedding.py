@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ShapeError
+from suffice.layers.packed import Packed
 from suffice.layers.place import positions as count_real
-from suffice.layers.sinusoidal import sinusoidal
+from suffice.layers.sinusoidal import sinusoidal, sinusoidal_at
+from suffice.ops.linear import linear
 from suffice.shapes import check, check_mask
 
 
@@ -105,25 +107,47 @@ class Embedding(nn.Module):
         Raises:
             ShapeError: if the rows are longer than the learned positions.
         """
+        if places is not None and torch.compiler.is_compiling():
+            return x if self.adds == "none" else x + self._at(places, x)
         length = x.shape[1]
         if places is not None and places.numel():
             length = int(places.max()) + 1 if self.adds != "none" else 0
-        if self.positions is not None and length > self.positions.num_embeddings:
-            raise ShapeError(
-                f"rows of {length} tokens in a model that learned positions for "
-                f"{self.positions.num_embeddings}; cut them, or build a model of "
-                f"length={length}."
-            )
+        self.check_reach(length)
         if self.adds == "none":
             return x
-        table = self._table(length, x)
+        table = self.table(length, x)
         if places is not None:
             return x + F.embedding(places, table)
         if valid is None and segments is None:
             return x + table
         return x + F.embedding(count_real(valid, segments), table)
 
-    def _table(self, length: int, x: Tensor) -> Tensor:
+    def check_reach(self, length: int) -> None:
+        """Refuse rows beyond the learned positions.
+
+        Raises:
+            ShapeError: saying how many there are.
+        """
+        if self.positions is not None and length > self.positions.num_embeddings:
+            raise ShapeError(
+                f"rows of {length} tokens in a model that learned positions for "
+                f"{self.positions.num_embeddings}; cut them, or build a model of "
+                f"length={length}."
+            )
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return how well features [..., M] fit the row of each token: [..., V]."""
+        if isinstance(self.tokens, Packed):
+            return self.tokens.product(features)
+        return linear(features, self.tokens.weight, None)
+
+    def _at(self, places: Tensor, x: Tensor) -> Tensor:
+        """Return what places that cannot be looked at add; too high ones fail in the table."""
+        if self.positions is not None:
+            return self.positions(places)
+        return sinusoidal_at(places, x.shape[-1], dtype=x.dtype)
+
+    def table(self, length: int, x: Tensor) -> Tensor:
         """Return what positions 0..length - 1 add: [length, M]."""
         if self.positions is not None:
             return self.positions.weight[:length]

@@ -15,13 +15,15 @@ import torch
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
 from suffice.files import replacing
+from suffice.layers.scheme import Scheme
+from suffice.models import packed
 from suffice.models.lm import LM, LMConfig
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 LONGEST = 1 << 24  # bytes of a config
-OWN = ("model", "specs")
+OWN = ("model", "specs", "packed")
 
 
 def save(folder: Path | str, lm: LM, tokenizer: Tokenizer, **facts: Any) -> None:
@@ -47,6 +49,7 @@ def save(folder: Path | str, lm: LM, tokenizer: Tokenizer, **facts: Any) -> None
     described = {
         "model": lm.config.to_json(),
         "specs": [spec.to_json() for spec in lm.specs],
+        **_packed(lm),
         **facts,
     }
     try:
@@ -76,14 +79,20 @@ def load(
     Args:
         folder: what `save` or `suffice train` wrote.
         device: where the weights go.
-        dtype: of the weights; None = as they are stored.
+        dtype: of the weights; None = as they are stored. Packed ones stay as they are.
 
     Raises:
         CheckpointError: if the folder is absent or incomplete, or a file does not fit the others.
-        ConfigError: if the tokenizer is a byte-pair one and its library is not installed.
+        ConfigError: if the tokenizer is a byte-pair one and its library is not installed, or a
+            dtype is asked of a model with packed weights.
     """
     folder = Path(folder)
-    config, specs, facts = _described(folder)
+    config, specs, schemes, facts = _described(folder)
+    if schemes and dtype not in (None, torch.float32):
+        raise ConfigError(
+            f"{folder} holds packed weights, which compute in float32; leave dtype={dtype} out, or "
+            "unpack the model (`suffice.quantise.unpack`)."
+        )
     try:
         tokenizer = load_tokenizer(folder)
         _check_vocabulary(config, tokenizer)
@@ -91,12 +100,18 @@ def load(
         raise CheckpointError(f"{folder} has no tokenizer that fits: {error}") from error
     try:
         lm = config.build(specs, device="meta")
+        packed.make_room(lm, schemes)
     except (ConfigError, RuntimeError) as error:  # torch's, of sizes that overflow
         _refuse(folder, f"the sizes and specs do not fit each other ({error!s:.300})")
-    stored, _ = checkpoint.load(folder / WEIGHTS, _expected(folder, lm))
-    if dtype is not None:
+    expected = lm.state_dict() if schemes else _expected(folder, lm)
+    stored, _ = checkpoint.load(folder / WEIGHTS, expected)
+    if dtype is not None and not schemes:
         stored = {n: t.to(dtype) if t.is_floating_point() else t for n, t in stored.items()}
     lm.load_state_dict(stored, assign=True)
+    try:
+        packed.check(lm)
+    except ConfigError as error:
+        _refuse(folder, f"{WEIGHTS} is damaged ({error!s:.300})")
     return lm.to(device).eval(), tokenizer, facts
 
 
@@ -107,8 +122,16 @@ def _expected(folder: Path, lm: LM) -> dict[str, torch.Tensor]:
     return {n: t.to(dtype) if t.is_floating_point() else t for n, t in own.items()}
 
 
-def _described(folder: Path) -> tuple[LMConfig, list[AttentionSpec], dict[str, Any]]:
-    """Return what config.json says: the sizes, the specs and the other facts."""
+def _packed(lm: LM) -> dict[str, Any]:
+    """Return the entry of packed weights, if there are any."""
+    schemes = {name: scheme.to_json() for name, scheme in packed.schemes_of(lm).items()}
+    return {"packed": schemes} if schemes else {}
+
+
+def _described(
+    folder: Path,
+) -> tuple[LMConfig, list[AttentionSpec], dict[str, Scheme], dict[str, Any]]:
+    """Return what config.json says: sizes, specs, schemes of packed weights, other facts."""
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(
@@ -125,9 +148,11 @@ def _described(folder: Path) -> tuple[LMConfig, list[AttentionSpec], dict[str, A
     try:
         config = LMConfig.from_json(data.get("model"))
         specs = [AttentionSpec.from_json(one) for one in data["specs"]]
+        given = data.get("packed", {})
+        schemes = {name: Scheme.from_json(one) for name, one in given.items()}
     except (ConfigError, TypeError, AttributeError, KeyError) as error:
         _refuse(folder, f"{CONFIG} is not that of a language model here ({error!s:.300})")
-    return config, specs, {k: v for k, v in data.items() if k not in OWN}
+    return config, specs, schemes, {k: v for k, v in data.items() if k not in OWN}
 
 
 def _refuse(folder: Path, told: str) -> NoReturn:

@@ -23,12 +23,11 @@ from suffice.models.embedding import Embedding, check_rows
 from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
 from suffice.models.stack import check_causal, specs_of_blocks
 from suffice.models.state import ModelState
-from suffice.ops.linear import Linear, linear
+from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
 
 SIZES = ("vocabulary_size", "length", "d_model", "depth", "mlp_width")
 EVERYTHING = Dynamic()
-START = 0.02  # standard deviation of weights before training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +52,13 @@ class LMConfig:
         tied: whether the head's weights are the tokens' rows.
         dropout: on the embedded tokens, after the attention and after the MLP; on the weights of
             the attention it is its spec's.
+        start: standard deviation of the weights of maps and embeddings before training. The usual
+            0.02 suits a width of many hundreds; at a width of 64 it leaves every score near 0,
+            and a model stays for thousands of steps at guessing among what a row holds.
 
     Raises:
-        ConfigError: if a size is below 1, eps is not above 0, dropout is outside [0, 1), a field
-            is of another kind, or activation, norm or positions is unknown.
+        ConfigError: if a size is below 1, eps or start is not above 0, dropout is outside [0, 1),
+            a field is of another kind, or activation, norm or positions is unknown.
     """
 
     vocabulary_size: int
@@ -71,11 +73,13 @@ class LMConfig:
     bias: bool = True
     tied: bool = True
     dropout: float = 0.0
+    start: float = 0.02
 
     def __post_init__(self) -> None:
         check_sizes(self, *SIZES)
         check_fields(self)
         check_positive(self, "eps")
+        check_positive(self, "start", such_as="0.02")
         check_shares(self, "dropout")
         check_name(self, "activation", (*ACTIVATIONS, "swiglu"))
         check_name(self, "norm", NORMALISATIONS)
@@ -108,8 +112,9 @@ class LMConfig:
 class LM(nn.Module):
     """A decoder: token and position embeddings, pre-norm blocks of any causal attention, a head.
 
-    Weights start from N(0, 0.02), those of maps that end a residual branch from
-    N(0, 0.02 / sqrt(2 depth)); biases are 0. Maps along the sequence start as their mixing says.
+    Weights start with a mean of 0 and the standard deviation `config.start`, those of maps that
+    end a residual branch with start / sqrt(2 depth); biases are 0. Maps along the sequence start
+    as their mixing says.
 
     Args:
         config: the sizes.
@@ -230,8 +235,16 @@ class LM(nn.Module):
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the head's logits [..., V] of features [..., M], of some positions or of all."""
-        head = self.embedding.tokens if self.head is None else self.head
-        return linear(features, head.weight, None)
+        return self.embedding.logits(features) if self.head is None else self.head(features)
+
+    def step(self, tokens: Tensor, state: ModelState) -> Tensor:
+        """Return the logits [B, V] behind one more token [B] of each row."""
+        return self.logits(self.features(tokens[:, None], state=state)[:, -1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return self.norm.weight.device
 
     @torch.no_grad()
     def _start(self) -> None:
@@ -239,7 +252,7 @@ class LM(nn.Module):
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 share = math.sqrt(2 * self.config.depth) if module in ends else 1.0
-                nn.init.normal_(module.weight, std=START / share)
+                nn.init.normal_(module.weight, std=self.config.start / share)
 
 
 def _mlp(config: LMConfig, **made: Any) -> nn.Module:

@@ -36,15 +36,20 @@ def check_shares(config: object, *names: str) -> None:
         raise ConfigError(f"{', '.join(wrong)}: give at least 0 and below 1.")
 
 
-def check_positive(config: object, *names: str) -> None:
+def check_positive(config: object, *names: str, such_as: str = "1e-5") -> None:
     """Refuse numbers that are not above 0.
+
+    Args:
+        config: the sizes.
+        *names: of the fields.
+        such_as: a usual value, to name.
 
     Raises:
         ConfigError: with every one that is not legal.
     """
     wrong = [f"{n}={getattr(config, n)!r}" for n in names if not getattr(config, n) > 0.0]
     if wrong:
-        raise ConfigError(f"{', '.join(wrong)}: give a number above 0, such as 1e-5.")
+        raise ConfigError(f"{', '.join(wrong)}: give a number above 0, such as {such_as}.")
 
 
 def check_name(config: object, name: str, legal: Iterable[str]) -> None:

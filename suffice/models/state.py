@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError, StateError
+from suffice.layers.next import Next
 from suffice.layers.state import LayerState
 from suffice.memory import Memory
 from suffice.spec import AttentionSpec
@@ -50,10 +51,14 @@ class ModelState:
 
     def places(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
         """Return where the next tokens [B, T] stand: int [B or 1, T]."""
-        new = self.layers[0].begin(tokens.shape[0], tokens.shape[1], valid, tokens.device)
+        new = self.next(tokens, valid)
         for layer in self.layers:
             layer.offered = new
         return new.rows.positions
+
+    def next(self, tokens: Tensor, valid: Tensor | None = None) -> Next:
+        """Return where the next tokens [B, T] stand, and what layers share of it."""
+        return self.layers[0].begin(tokens.shape[0], tokens.shape[1], valid, tokens.device)
 
     def can_drop(self, tokens: int) -> bool:
         """Return whether the last tokens can be taken back, exactly."""

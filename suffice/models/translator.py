@@ -16,10 +16,12 @@ from suffice.fields import check_fields
 from suffice.layers import MLP, Block, CrossBlock, Dropout
 from suffice.layers.block import NORMS
 from suffice.layers.mlp import ACTIVATIONS
+from suffice.memory import Memory
 from suffice.models import stored
 from suffice.models.embedding import Embedding, check_rows
 from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
 from suffice.models.stack import check_causal, check_crosses, specs_of_blocks
+from suffice.models.translation import EVERYTHING, TranslatorState
 from suffice.ops.linear import Linear
 from suffice.shapes import check
 from suffice.spec import AttentionSpec
@@ -164,11 +166,9 @@ class Translator(nn.Module):
         self.cross_specs = specs_of_blocks(cross_spec, depth=config.decoder_depth, **sizes)
         check_causal(self.decoder_specs)
         check_crosses(self.cross_specs)
-        self.source = Embedding(
-            config.source_vocabulary_size, config.length, config.d_model, **placed
-        )
-        self.target = Embedding(
-            config.target_vocabulary_size, config.length, config.d_model, **placed
+        self.source, self.target = (
+            Embedding(size, config.length, config.d_model, **placed)
+            for size in (config.source_vocabulary_size, config.target_vocabulary_size)
         )
         options = {"norm": config.norm, "eps": config.eps, "dropout": config.dropout, **made}
         self.encoder = nn.ModuleList(
@@ -238,7 +238,40 @@ class Translator(nn.Module):
         x = self.target(target, valid=target_valid)
         for block in self.decoder:
             x = block(x, memory, memory_valid=source_valid, valid=target_valid)
-        return self.head(self.head_dropout(self.decoder_norm(x)))
+        return self.logits(self.decoder_norm(x))
+
+    def state(
+        self, encoded: Tensor, source_valid: Tensor | None = None, *, memory: Memory = EVERYTHING
+    ) -> TranslatorState:
+        """Return a state to write a translation with; see `TranslatorState`.
+
+        Args:
+            encoded: what `encode` returned, [B, S, M].
+            source_valid: bool [B, S], as given to `encode`.
+            memory: what each self-attention keeps; layers of features keep their sums.
+
+        Raises:
+            ShapeError: if a shape does not fit.
+            MaskError: if the mask is not boolean.
+            ConfigError: if a layer cannot stream, or not with this memory.
+        """
+        check("encoded", encoded, (None, None, self.config.d_model))
+        return TranslatorState.begun(list(self.decoder), encoded, source_valid, memory)
+
+    def features(
+        self, target: Tensor, *, valid: Tensor | None = None, state: TranslatorState
+    ) -> Tensor:
+        """Return what the head reads, [B, T, M], of further ids [B, T]; else as `LM.features`."""
+        check_rows("target", target, valid, None)
+        x = self.target(target, valid=valid, places=state.places(target, valid))
+        kept = (state.layers, state.sources.layers)
+        for block, keeps, source in zip(self.decoder, *kept, strict=True):
+            x = block(x, source, valid=valid, state=keeps)
+        return self.decoder_norm(x)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the head's logits [..., V] of features [..., M], of some positions or of all."""
+        return self.head(self.head_dropout(features))
 
     def _start(self) -> None:
         """Start the head and the embeddings as Keras does; the rest is so already."""

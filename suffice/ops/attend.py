@@ -8,11 +8,15 @@ from torch import Tensor
 from suffice.errors import ConfigError, ShapeError
 from suffice.ops import poison, reference
 from suffice.ops.choose import choose
-from suffice.ops.op import NO_PARTS
+from suffice.ops.op import NO_PARTS, Op
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
 from suffice.patterns import Full, Pattern
 from suffice.shapes import check, check_mask
+
+NOWHERE = Where()
+PLANS = 256  # kept between calls
+_plans: dict[tuple, tuple[Problem, Op]] = {}
 
 
 def attend(
@@ -59,9 +63,27 @@ def attend(
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.3333, 0.3333, 0.3333]])
     """
+    if valid is None and segments is None and mask is None and not torch.compiler.is_compiling():
+        problem, op = _plain(q, k, v, pattern, scale, impl)
+        return poison.run(op, q, k, v, NOWHERE, problem, NO_PARTS)
     problem, where = _describe(q, k, v, pattern, valid, segments, mask, scale)
     k, v = where.clean(k, v)
     return poison.run(choose(problem, impl), q, k, v, where, problem, NO_PARTS)
+
+
+def _plain(
+    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float | None, impl: str
+) -> tuple[Problem, Op]:
+    """Return the problem and its op, checked and decided once for tensors and patterns alike."""
+    sizes = q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
+    key = (*sizes, id(pattern), scale, impl, torch.is_grad_enabled())
+    found = _plans.get(key)
+    if found is None:
+        if len(_plans) >= PLANS:
+            _plans.clear()
+        problem, _ = _describe(q, k, v, pattern, None, None, None, scale)
+        found = _plans[key] = problem, choose(problem, impl)  # it keeps the pattern, so its id too
+    return found
 
 
 def weights(
@@ -126,6 +148,7 @@ def _describe(
             plain=where.plain,
             pairwise=where.pairwise,
             device=q.device.type,
+            dtype=q.dtype,
         ),
         where,
     )

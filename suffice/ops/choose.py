@@ -10,17 +10,22 @@ import torch
 
 from suffice.cost import computed_pairs
 from suffice.errors import UnsupportedError, unknown
+from suffice.native.attention import Band
 from suffice.ops.flex import FLEX
 from suffice.ops.folded import FOLDED
 from suffice.ops.fused import FUSED
 from suffice.ops.matmul import MATMUL
+from suffice.ops.native import NATIVE
 from suffice.ops.op import Op
 from suffice.ops.problem import Problem
 from suffice.ops.reference import REFERENCE
 from suffice.ops.scan import SCAN
+from suffice.ops.sight import near, share_of_lanes, sight
 from suffice.ops.sparse.blocked import BLOCKED
 
-OPS: dict[str, Op] = {op.name: op for op in (FUSED, FOLDED, BLOCKED, FLEX, SCAN, MATMUL, REFERENCE)}
+OPS: dict[str, Op] = {
+    op.name: op for op in (FUSED, FOLDED, NATIVE, BLOCKED, FLEX, SCAN, MATMUL, REFERENCE)
+}
 
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
@@ -29,11 +34,37 @@ SPARSE_KEYS = 512  # keys from which skipping blocks pays, if enough of them are
 SPARSE_SHARE = 0.35  # of the pairs, computed
 LONG_PAIRS = 1 << 22  # pairs from which the mask itself is what costs
 LONG_SHARE = 0.6
+LANES = 16  # queries of a vector of the native kernels
+NATIVE_PAIRS, LEARNT_PAIRS = 64 * 128, 128 * 128  # of queries and keys; calls in Python cost more
+FULL_LANES = 0.5  # share of what they compute that is seen, from which lists of keys pay
+LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than they save
 
 
 def prefers_folded(problem: Problem) -> bool:
     """Folding pays while reading the keys is the cost."""
     return problem.group > 1 and problem.queries <= FEW_QUERIES
+
+
+def prefers_native(problem: Problem) -> bool:
+    """The kernels pay from a vector of queries on, where most of what they compute is seen."""
+    if problem.queries < LANES or NATIVE.refuses(problem):
+        return False
+    if not torch.compiler.is_compiling() and problem.queries * problem.keys < fewest_pairs():
+        return False
+    if near(problem.pattern) is not None:
+        return not torch.compiler.is_compiling() or not problem.pattern.dense
+    if torch.compiler.is_compiling() or problem.pattern.spacing > 1:
+        return False
+    blocks = problem.pattern.layout(problem.queries, problem.keys, 32).touched
+    if 32 * int((blocks > 0).sum()) > LISTED_KEYS:
+        return False
+    lists = sight(problem.pattern, problem.queries, problem.keys, problem.num_heads)
+    return isinstance(lists, Band) or share_of_lanes(lists) >= FULL_LANES
+
+
+def fewest_pairs() -> int:
+    """Return from how many pairs on a call into the native kernels pays."""
+    return LEARNT_PAIRS if torch.is_grad_enabled() else NATIVE_PAIRS
 
 
 def prefers_matmul(problem: Problem) -> bool:
@@ -75,6 +106,8 @@ def ranking(problem: Problem) -> tuple[Op, ...]:
         return (SCAN, MATMUL)
     if prefers_folded(problem):
         return (FOLDED, FUSED, MATMUL)
+    if prefers_native(problem):
+        return (NATIVE, FUSED, MATMUL)
     if prefers_flex(problem):
         return (FLEX, FUSED, MATMUL)
     if prefers_blocked(problem):
@@ -128,6 +161,20 @@ def _not_sparse(problem: Problem) -> str:
     )
 
 
+def _not_native(problem: Problem) -> str:
+    """Say why the native kernels would not pay."""
+    pairs = problem.queries * problem.keys
+    if problem.queries < LANES or pairs < fewest_pairs():
+        return (
+            f"pays from {LANES} queries and {fewest_pairs()} pairs on; here {problem.queries} and "
+            f"{pairs}"
+        )
+    return (
+        f"pays where {FULL_LANES:.0%} of the pairs it computes are seen, 32 neighbouring queries "
+        "beside each key that one of them sees"
+    )
+
+
 def _slower(op: Op, problem: Problem) -> str:
     """Say why an op that could compute the problem was not preferred."""
     if op is REFERENCE:
@@ -142,6 +189,8 @@ def _slower(op: Op, problem: Problem) -> str:
         )
     if op in (BLOCKED, FLEX):
         return _not_sparse(problem)
+    if op is NATIVE:
+        return _not_native(problem)
     if op is FOLDED:
         return f"pays for at most {FEW_QUERIES} queries; here {problem.queries}"
     return "slower for these sizes, as measured"

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from suffice.ops import linear
+from suffice.ops import linear, native  # noqa: F401 - the latter defines operators
 from suffice.ops.sparse import blocked  # noqa: F401 - defines the operators
 from suffice.ops.sparse.cut import BACKWARD, FORWARD, cut
 from suffice.patterns import Pattern
@@ -27,6 +27,8 @@ def register_flops() -> None:
     formulas = {
         torch.ops.suffice.blocked: _blocked,
         torch.ops.suffice.blocked_backward: _blocked_backward,
+        torch.ops.suffice.native: _native,
+        torch.ops.suffice.native_backward: _native_backward,
         torch.ops.aten.baddbmm_: _added,
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
     }
@@ -47,6 +49,20 @@ def _added(added: Shape, a: Shape, b: Shape, **_: object) -> int:  # noqa: ARG00
 
 def _fused(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
     return 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3])
+
+
+def _native(*given: Any, **_: object) -> int:
+    return 2 * _pairs(given[0], given[1], given[3]) * (given[0][3] + given[2][3])
+
+
+def _native_backward(*given: Any, **_: object) -> int:
+    return _pairs(given[1], given[2], given[6]) * (6 * given[1][3] + 4 * given[3][3])
+
+
+def _pairs(q: Shape, k: Shape, pattern: str) -> int:
+    """Return the pairs of all heads that the native kernels compute, as the patterns count them."""
+    of_heads = Pattern.from_json(json.loads(pattern)).of_heads(q[1])
+    return q[0] * sum(one.pairs(q[2], k[2]) for one in of_heads)
 
 
 def _blocked(*given: Any, **_: object) -> int:

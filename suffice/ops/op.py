@@ -44,12 +44,14 @@ class Op:
         run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], where, problem, parts) -> out
             [B, H, T, E]; keys and values that no query may see are finite (`Where.clean`).
         refuses: problem -> why this op cannot compute it, a sentence each; empty = it can.
+        looks: True if the op itself keeps hidden NaN and Inf from what it returns.
     """
 
     name: str
     about: str
     run: Run
     refuses: Callable[[Problem], list[str]]
+    looks: bool = False
 
 
 def weighs_no_pairs(problem: Problem) -> list[str]:

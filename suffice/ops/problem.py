@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from suffice.kernels import Kernel, Softmax
 from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
@@ -29,6 +31,7 @@ class Problem:
         pairwise: True if data name the allowed pairs one by one (a mask, two sequences' segments).
         dropping: True if weights are dropped (training with dropout).
         device: device type, "cpu" or "cuda".
+        dtype: of queries, keys and values.
     """
 
     queries: int
@@ -45,6 +48,7 @@ class Problem:
     pairwise: bool = False
     dropping: bool = False
     device: str = "cpu"
+    dtype: torch.dtype = torch.float32
 
     @classmethod
     def of(
@@ -57,6 +61,7 @@ class Problem:
         pairwise: bool = False,
         dropping: bool = False,
         device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
     ) -> Problem:
         """Return the problem a layer of this spec poses at these lengths."""
         return cls(
@@ -74,6 +79,7 @@ class Problem:
             pairwise=pairwise,
             dropping=dropping,
             device=device,
+            dtype=dtype,
         )
 
     @property

@@ -51,6 +51,15 @@ class State(NamedTuple):
     sums: Tensor
     mark: Marks
 
+    def alone(self) -> State:
+        """Return the same in memory of its own, laid out as any other's."""
+        marks = (None if part is None else _copied(part) for part in self.mark)
+        return State(_copied(self.sums), Marks(*marks))
+
+
+def _copied(x: Tensor) -> Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
+
 
 class Cut(NamedTuple):
     """How a stretch is cut: B rows, G key/value heads, N chunks of C positions."""

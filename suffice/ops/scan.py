@@ -64,7 +64,13 @@ def stream(
         before: the state before them; None = nothing was read.
     """
     with torch.autocast(q.device.type, enabled=False):
-        _, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
+        length = q.shape[2]
+        compiling = torch.compiler.is_compiling()
+        if length > 1 and compiling:
+            q, k, v, valid = _whole(q, k, v, valid)
+            positions = q.shape[2]
+        else:
+            _, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
         steps = _steps(q.shape[2], q.shape[2], positions, causal=True)
         plan = Plan(q.shape[0], steps, Data(valid, None), v.shape[3], features)
         state, outs = before, []
@@ -73,7 +79,20 @@ def stream(
             cut = plan.cut(step, stretch, k.shape[1])
             found, state = plan.run(step._replace(last=False), stretch, state, cut)
             outs.append(cut.together(found[0]))
-        return torch.cat(outs, dim=2).to(q.dtype), state
+        if length > 1 or compiling:  # else it may be a part of the states of all chunks
+            state = state.alone()
+        return torch.cat(outs, dim=2)[:, :, :length].to(q.dtype), state
+
+
+def _whole(
+    q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the same with padding up to a whole chunk, so that one graph serves all lengths."""
+    if valid is None:
+        valid = torch.ones(q.shape[0], q.shape[2], dtype=torch.bool, device=q.device)
+    more = -q.shape[2] % CHUNK
+    q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (q, k, v))
+    return q, k, v, F.pad(valid, (0, more))
 
 
 def refuses(problem: Problem) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from suffice.models import LMConfig
 from suffice.recipes.recipe import Recipe
-from suffice.recipes.small_lm import SmallLMConfig
 from suffice.train.settings import Training
 
 
@@ -19,8 +19,8 @@ def induction() -> Recipe:
         title="Induction, 8 of 16 symbols again, language model of 2 blocks, d_model 64, 24 tokens",
         task="induction",
         task_options=(("symbols", 16), ("length", 16), ("repeated", 8)),
-        model=SmallLMConfig(
-            vocabulary_size=16, length=24, d_model=64, depth=2, mlp_width=128, tied=False
+        model=LMConfig(
+            vocabulary_size=16, length=24, d_model=64, depth=2, mlp_width=128, tied=False, start=0.1
         ),
         training=Training(
             epochs=4,

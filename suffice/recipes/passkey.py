@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from suffice.models import LMConfig
 from suffice.recipes.recipe import Recipe
-from suffice.recipes.small_lm import SmallLMConfig
 from suffice.train.settings import Training
 
 
@@ -19,8 +19,8 @@ def passkey() -> Recipe:
         title="Passkey among 3 other numbers, language model of 2 blocks, d_model 64, 64 tokens",
         task="passkey",
         task_options=(("length", 64), ("digits", 3), ("decoys", 3)),
-        model=SmallLMConfig(
-            vocabulary_size=21, length=64, d_model=64, depth=2, mlp_width=128, tied=False
+        model=LMConfig(
+            vocabulary_size=21, length=64, d_model=64, depth=2, mlp_width=128, tied=False, start=0.1
         ),
         training=Training(
             epochs=4,

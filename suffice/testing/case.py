@@ -50,7 +50,7 @@ class Case:
 
     def ops(self, *, plain: bool) -> list[str]:
         """Return the names of the ops that accept the case."""
-        problem = Problem.of(self.spec, self.length, self.keys, plain=plain)
+        problem = Problem.of(self.spec, self.length, self.keys, plain=plain, dtype=torch.float64)
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 
     def visible(self) -> Tensor:

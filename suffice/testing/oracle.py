@@ -138,6 +138,7 @@ class _Case:
             kernel=self.kernel,
             plain=where.plain,
             device=self.device.type,
+            dtype=self.dtype,
         )
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from suffice.errors import ConfigError, StateError, unknown
+from suffice.train import sharded
 
 # torch 2.13 renamed the argument and warns about the old name
 _NEW = "forward_sync_buffers"
@@ -109,9 +110,10 @@ class Processes:
     def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
         """Return the model to call in training: DDP over several processes, itself on one.
 
+        One that is sharded already is called itself.
         Buffers are not exchanged: they must be constants, as in every model of this library.
         """
-        if self.world_size == 1:
+        if self.world_size == 1 or sharded.is_sharded(model):
             return model
         own = [device] if device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=own, **{_SYNC_BUFFERS: False})
@@ -120,6 +122,8 @@ class Processes:
         """Return the block in which gradients are added up by each process for itself."""
         if isinstance(replica, DistributedDataParallel):
             return replica.no_sync()
+        if sharded.is_sharded(replica):
+            return sharded.apart(replica)
         return contextlib.nullcontext()
 
 

@@ -19,9 +19,12 @@ from torch import Tensor, nn
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError
-from suffice.train import optimiser
+from suffice.train import optimiser, sharded, shards
+from suffice.train.distributed import Processes
 
 M = TypeVar("M", bound="Moment")
+
+ALONE = Processes()
 
 
 @dataclass(kw_only=True)
@@ -64,8 +67,9 @@ class Moment(ABC):
         return named | {"totals": self.totals} | random_states(self.totals.device)
 
     def finite(self) -> bool:
-        """Return whether the weights and the sums are all finite."""
-        return all(bool(torch.isfinite(t).all()) for t in (self.totals, *self.model.parameters()))
+        """Return whether the weights that this process holds and the sums are all finite."""
+        tensors = (self.totals, *map(sharded.own, self.model.parameters()))
+        return all(bool(torch.isfinite(t).all()) for t in tensors)
 
     @classmethod
     @abstractmethod
@@ -84,16 +88,28 @@ def parts(model: nn.Module, training: optimiser.Rates, device: torch.device) -> 
     }
 
 
-def write(path: Path, state: Moment) -> None:
-    """Write a state to a file.
+def write(path: Path, state: Moment, processes: Processes = ALONE) -> None:
+    """Write a state to a file; tensors cut between processes to a folder beside it.
+
+    Args:
+        path: the file.
+        state: what to write.
+        processes: that all call this, each with its part; the first writes the file.
 
     Raises:
-        CheckpointError: as `checkpoint.save`.
+        CheckpointError: as `checkpoint.save` and `shards.write`; what was there is kept.
     """
+    tensors = state.tensors()
+    cut = {name: tensor for name, tensor in tensors.items() if sharded.is_cut(tensor)}
+    folder = {shards.FACT: shards.write(path, cut, processes)} if cut else {}
+    if not processes.is_main:
+        return
     counters = {name: getattr(state, name) for name in state.COUNTERS}
     history = [asdict(record) for record in state.history]
     facts = {"content": state.KIND, "identity": state.identity, **counters, "history": history}
-    checkpoint.save(path, state.tensors(), facts)
+    rest = {name: tensor for name, tensor in tensors.items() if name not in cut}
+    checkpoint.save(path, rest, {**facts, **folder})
+    shards.remove_others(path, folder.get(shards.FACT))
 
 
 def read(path: Path, state: Moment) -> None:
@@ -103,7 +119,12 @@ def read(path: Path, state: Moment) -> None:
         CheckpointError: if the file cannot be read, is no training checkpoint, or is of another
             run; the state is as before, and every difference is told.
     """
-    tensors, facts = checkpoint.load(path, state.tensors(), check=lambda f: _check(path, f, state))
+    facts, due = checkpoint.metadata(path), state.tensors()
+    _check(path, facts, state)
+    cut = shards.read(path, facts, due)
+    rest = {name: tensor for name, tensor in due.items() if name not in cut}
+    found = checkpoint.load(path, rest)[0] | cut
+    tensors = {name: sharded.cut_like(tensor, due[name]) for name, tensor in found.items()}
     try:
         set_random_states(tensors, state.totals.device)
     except RuntimeError as error:

@@ -7,6 +7,7 @@ Which ops and which data go with a mechanism is asked of the library (`accepting
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import torch
 
@@ -78,7 +79,8 @@ DOCUMENTED = tuple(name for name, spec in SPECS.items() if takes(spec, {"segment
 
 
 def willing(problem: Problem) -> tuple[str, ...]:
-    """The ops that accept a problem."""
+    """The ops that accept a problem in every dtype; `native`, of float32, has tests of its own."""
+    problem = replace(problem, dtype=torch.float64)
     return tuple(name for name, op in OPS.items() if not op.refuses(problem))
 
 

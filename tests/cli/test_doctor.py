@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from suffice.cli.doctor import facts, summary
+from suffice.native import library
 from suffice.ops import OPS
 from suffice.ops.folded import FOLDED
 from suffice.ops.reference import REFERENCE
@@ -36,7 +37,10 @@ def test_a_sound_machine_ends_with_0(suffice, monkeypatch):
         assert sum(line.strip().startswith(f"{name}  ") for line in lines) == 1, name
     found = [line.split()[:3] for line in rows(lines) if line[4:6] != "  "]
     dtypes = ("float32", "bfloat16", "float16")
-    assert found == [["--" if op == "flex" else "ok", op, dtype] for dtype in dtypes for op in OPS]
+    wanted = dict.fromkeys(OPS, dtypes) | {"flex": (), "native": dtypes[: library.available()]}
+    assert found == [
+        ["ok" if dtype in wanted[op] else "--", op, dtype] for dtype in dtypes for op in OPS
+    ]
 
 
 def test_a_line_tells_the_worst_error_and_the_refusals(suffice, small):
@@ -106,3 +110,16 @@ def test_an_op_that_refuses_everything_is_summed_up():
     assert summary([right, replace(right, error=0.5)]) == (
         "error 5.0e-01, rounding is below 1e+00, 2 cases"
     )
+
+
+def test_the_native_kernels_are_told(monkeypatch):
+    from suffice.native import library
+
+    if library.available():
+        used, present = facts()["native kernels"].split(", of ")
+        assert used == library.instructions()
+        assert present.replace(",", "") == library.library().suffice_isas().decode()
+        assert present.endswith("portable")
+    monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
+    told = facts()["native kernels"]
+    assert told == "none: they were not built; everything runs through torch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -14,12 +15,15 @@ from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig, folder
+from suffice.native import library
 from suffice.patterns import Causal
 from suffice.testing import drawn
 from suffice.text import Characters
 
 TEXT = "to be or not to be"
 SPEC = AttentionSpec(d_model=8, num_heads=2, pattern=Causal())
+# what standard error ends with, and holds nothing else
+LAST = r"\d+ tokens, \d+\.\d tokens/s, steps: (native \(\w+\)|torch \(.+\))\n"
 
 
 def saved(path, *, seed=1, text=TEXT):
@@ -65,7 +69,8 @@ def written(run, **options):
 )
 def test_the_text_is_the_librarys(suffice, run, words, options):
     told = suffice("generate", "run", "--prompt", "to be", "--max-new-tokens", 20, *map(str, words))
-    assert (told.code, told.err) == (0, "")
+    assert told.code == 0
+    assert re.fullmatch(LAST, told.err), told.err
     assert told.out == written(run, **options)
 
 
@@ -89,6 +94,7 @@ def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
         (("--beams", 2, "--min-p", 0.1), "--min-p with --beams 2, which draws nothing"),
         (("--max-new-tokens", 99), "that learned 64"),
         (("--memory", "static:9"), "which has 9"),
+        (("--impl", "magic"), "unknown impl 'magic'"),
     ],
 )
 def test_refusals(suffice, run, words, said):
@@ -158,7 +164,9 @@ def test_the_end_of_a_document_ends_the_text_and_is_not_shown(suffice, run, monk
     monkeypatch.setattr(Characters, "end", end)
     words = ("--temperature", 0, "--max-new-tokens", 20)
     told = suffice("generate", "run", "--prompt", "to be", *words)
-    assert (told.code, told.err) == (0, "")
+    assert told.code == 0
+    assert re.fullmatch(LAST, told.err), told.err
+    assert int(told.err.split()[0]) == free.index(end) + 1
     assert told.out == "to be" + tokenizer.decode(free[: free.index(end)]) + "\n"
 
 
@@ -170,7 +178,7 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
     given = {
         "prompt": "to be", "max_new_tokens": 3, "temperature": 0.0, "top_k": None, "top_p": 1.0,
         "min_p": 0.0, "seed": 0, "memory": "dynamic", "quantise_memory": None, "beams": 1,
-        "draft": None, "device": "cpu",
+        "draft": None, "device": "cpu", "impl": "auto",
     }  # fmt: skip
     with pytest.raises(ConfigError, match="has another tokenizer than"):
         command(tmp_path / "run", **{**given, "draft": tmp_path / "other"})
@@ -179,3 +187,24 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
     nothing = SimpleNamespace(begin=None, end=None, encode=lambda _: [])
     with pytest.raises(ConfigError, match="--prompt is empty, and no token begins a text here"):
         _ids(nothing, "")
+
+
+def test_how_single_tokens_went_is_told(suffice, run, monkeypatch):
+    words = ("generate", "run", "--prompt", "to be", "--max-new-tokens", 9, "--temperature", 0)
+    texts = set()
+    told = suffice(*words, "--impl", "torch")
+    assert told.err.endswith("steps: torch (asked for)\n")
+    texts.add(told.out)
+    if library.available():
+        for impl in ("auto", "native"):
+            told = suffice(*words, "--impl", impl)
+            assert told.err.endswith(f"steps: native ({library.instructions()})\n")
+            texts.add(told.out)
+    monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
+    told = suffice(*words)
+    assert told.err.endswith("steps: torch (they were not built)\n")
+    texts.add(told.out)
+    assert len(texts) == 1
+    told = suffice(*words, "--impl", "native")
+    assert told.code == 2
+    assert "impl='native' is not possible: they were not built; give" in told.said

@@ -46,7 +46,9 @@ def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
     done = suffice("train", "--data", text, "--out", "run", "--mechanism", "standard", *WORDS)
     assert done.code == 0, done.err
     assert "bits per character" in done.out
-    assert "model: run" in done.out
+    report, sampled = done.out.split("model: run\n\n")
+    assert len(sampled) == 200 + 1, "a line's end"
+    assert set(sampled) - {"\n"} <= set(TEXT)
     lm, tokenizer, facts = models.load("run")
     assert tokenizer.decode(tokenizer.encode("the cat")) == "the cat"
     assert (facts["recipe"], facts["seed"]) == ("shakespeare_char", 0)
@@ -65,6 +67,19 @@ def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
     items.write_text('{"context": "the cat sat on the", "continuation": "mat"}\n')
     told = suffice("evaluate", "run", "--task", "lambada", "--data", items)
     assert "lambada: 1 of 1 items, items.jsonl" in told.out
+
+
+def test_whether_weights_are_cut_is_kept_and_may_change(suffice, text):
+    words = ("train", "--data", text, "--out", "run", "--quiet")
+    assert suffice(*words, *WORDS, "--shard").code == 0
+    assert read_kept(Path("run")).settings["shard"] is True
+    assert read_kept(Path("run")).recipe_chosen().training.shard
+    assert suffice("train", "--out", "run", "--resume", "--quiet").code == 0
+    assert read_kept(Path("run")).settings["shard"] is True
+    assert suffice("train", "--out", "run", "--resume", "--replicate", "--quiet").code == 0
+    assert not read_kept(Path("run")).recipe_chosen().training.shard
+    told = suffice(*words, "--set", "shard=true")
+    assert (told.code, "--set shard=true: give --shard instead" in told.said) == (2, True)
 
 
 def test_the_default_recipe_without_its_text_names_the_others(suffice, monkeypatch):

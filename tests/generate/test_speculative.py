@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice import AttentionSpec
+from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
 from suffice.generate.acceptance import accept
@@ -115,6 +115,11 @@ def test_sampled_texts_have_the_models_distribution():
         (
             "Elu keeps sums",
             model(AttentionSpec(d_model=16, num_heads=4, pattern=Causal(), kernel=Elu())),
+            {},
+        ),
+        (
+            "Infini keeps sums",
+            model(preset("infini", 16, 4, segment=4), positions="none"),
             {},
         ),
         ("a memory that rounds", model(), {"memory": Quantised()}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from suffice import preset
 from suffice.hf import SufficeConfig, SufficeForCausalLM
 
 V, T = 50, 40
@@ -16,6 +17,7 @@ MECHANISMS = (
     "sliding_window",
     "performer",
     "linear",
+    "infini",
 )
 SIZES = {
     "vocab_size": V,
@@ -28,7 +30,11 @@ SIZES = {
 
 
 def config(mechanism="standard", **others):
-    return SufficeConfig(**(SIZES | {"mechanism": mechanism} | others))
+    sizes = SIZES | others
+    if mechanism != "infini":
+        return SufficeConfig(**sizes, mechanism=mechanism)
+    short = preset("infini", 32, 4, segment=4)  # rows of several segments
+    return SufficeConfig(**sizes, specs=[short.to_json()])
 
 
 def model(mechanism="standard", seed=0, **others):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from transformers import AutoConfig
 
 from suffice.errors import ConfigError
-from suffice.hf import SufficeConfig, SufficeViTConfig
+from suffice.hf import SufficeConfig, SufficeForCausalLM, SufficeViTConfig
 from suffice.memory import Rolling
 from suffice.models import LMConfig
 from suffice.patterns import Causal, Window
@@ -34,10 +35,12 @@ def test_sizes_of_a_suffice_model_come_back():
     lm = LMConfig(
         vocabulary_size=9, length=8, d_model=16, depth=3, mlp_width=5, norm="rms",
         activation="swiglu", positions="none", bias=False, tied=False, dropout=0.25, eps=1e-4,
+        start=0.3,
     )  # fmt: skip
     specs = schedule("mistral", 16, 4, depth=3, window=4, full_every=2, causal=True)
     made = SufficeConfig.of(lm, specs, eos_token_id=3)
     assert made.lm_config() == lm
+    assert made.initializer_range == 0.3
     assert made.attention_specs() == specs
     assert len(made.specs) == 3
     assert made.eos_token_id == 3
@@ -63,6 +66,21 @@ def test_heads_may_be_shared_by_name():
 def test_a_memory_is_kept():
     made = config(memory=Rolling(8).to_json())
     assert SufficeConfig.from_dict(made.to_dict()).memory_value() == Rolling(8)
+
+
+def test_weights_start_as_the_configuration_says(tmp_path):
+    torch.manual_seed(1)
+    made = SufficeForCausalLM(config("efficient", initializer_range=0.3))
+    assert made.to_suffice().config.start == 0.3
+    assert made.model.blocks[0].mlp.up.weight.std().item() == pytest.approx(0.3, rel=0.1)
+    assert made.model.blocks[0].mlp.down.weight.std().item() == pytest.approx(0.15, rel=0.1)
+    samples = made.resize_token_embeddings(4000, mean_resizing=False).weight[50:]
+    assert samples.std().item() == pytest.approx(0.3, rel=0.02)
+    made.config.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written.pop("initializer_range") == 0.3
+    (tmp_path / "config.json").write_text(json.dumps(written))
+    assert AutoConfig.from_pretrained(tmp_path).lm_config().start == 0.02
 
 
 def test_contradictions_are_refused():

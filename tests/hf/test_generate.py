@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from transformers import DynamicCache, pipeline
+from transformers import AutoModelForCausalLM, DynamicCache, pipeline
 
 from suffice.errors import ConfigError, MaskError, ShapeError, StateError
 from suffice.hf import SufficeCache, SufficeForCausalLM, hf_tokenizer
@@ -34,6 +34,17 @@ def test_a_cache_changes_nothing(mechanism, way):
     cached = written(made, tokens(), **WAYS[way])
     assert torch.equal(cached, written(made, tokens(), use_cache=False, **WAYS[way]))
     assert len(cached.unique()) > 4
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_saved_model_writes_the_same(mechanism, tmp_path):
+    made = model(mechanism)
+    made.save_pretrained(tmp_path)
+    read = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert read.config.attention_specs() == made.config.attention_specs()
+    got = written(read, tokens(), do_sample=False)
+    assert torch.equal(got, written(made, tokens(), do_sample=False, use_cache=False))
+    assert not torch.equal(got, written(model(mechanism, seed=7), tokens(), do_sample=False))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -148,6 +159,22 @@ def test_drafts_of_a_smaller_model_change_nothing():
     ids = tokens(1)
     want = written(made, ids, do_sample=False)
     assert torch.equal(want, written(made, ids, do_sample=False, assistant_model=draft))
+    again = torch.cat([ids, ids], dim=1)
+    want = written(made, again, do_sample=False)
+    assert torch.equal(want, written(made, again, do_sample=False, prompt_lookup_num_tokens=2))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "told"), [("performer", "Favor"), ("linear", "Elu"), ("infini", "Infini")]
+)
+def test_drafts_that_sums_cannot_give_back_are_refused(mechanism, told):
+    sums, ids = model(mechanism), tokens(1)
+    told = f"^{told} keeps sums, which no token can be taken out of, so drafts cannot be refused"
+    with pytest.raises(ConfigError, match=told):
+        written(sums, ids, do_sample=False, prompt_lookup_num_tokens=2)
+    for large, small in ((sums, model()), (model(), sums)):
+        with pytest.raises(ConfigError, match=told):
+            written(large, ids, do_sample=False, assistant_model=small)
 
 
 def test_features_can_be_given():
@@ -203,6 +230,16 @@ def test_what_cannot_be_honoured_is_refused():
         made(ids, attention_mask=torch.ones(2, 1, 9, 9))
     with pytest.raises(ShapeError, match=r"attention_mask has shape \(2, 8\) for 2 rows of 0"):
         made(ids, attention_mask=torch.ones(2, 8))
+
+
+@torch.no_grad()
+def test_an_exported_model_reads_any_mask():
+    made, (ids, mask) = model("super_attention"), left_padded()
+    given = {"attention_mask": torch.ones_like(mask), "use_cache": False}
+    exported = torch.export.export(made, (ids,), given).module()
+    got = exported(ids, attention_mask=mask, use_cache=False).logits
+    assert_close(got[mask.bool()], made(ids, attention_mask=mask).logits[mask.bool()])
+    assert not torch.equal(got, made(ids).logits)
 
 
 TEXT = ["the cat sat on the mat and the dog sat on the log " * 3]

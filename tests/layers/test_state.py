@@ -324,3 +324,13 @@ def test_a_compressed_past_stays_in_float32_under_autocast():
     got, want = (one.recalled.rows[0].sums for one in (state, exact))
     assert got.dtype == torch.float32
     assert want.dtype == torch.float64
+
+
+@pytest.mark.parametrize("kernel", [Elu(), Favor(8)], ids=repr)
+@torch.no_grad()
+def test_sums_do_not_hold_on_to_those_of_every_chunk(kernel):
+    layer = Attention(replace(BASE, kernel=kernel))
+    state = layer.state()
+    layer(torch.randn(1, 300, D_MODEL), state=state)
+    kept = [x for x in (state.sums.sums, *state.sums.mark) if x is not None]
+    assert all(x.untyped_storage().nbytes() == x.numel() * x.element_size() for x in kept)

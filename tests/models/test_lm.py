@@ -235,6 +235,20 @@ def test_a_model_starts_as_nanogpt():
             assert_close(samples, torch.zeros(1).double(), "statistical")
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_all_weights_start_from_the_scale_of_the_config(tied):
+    config = replace(GPT, tied=tied)
+    spec = preset("super_attention", D, HEADS, length=12, causal=True)
+    torch.manual_seed(1)
+    usual = config.build(spec)
+    for start in (0.1, 1):
+        torch.manual_seed(1)
+        model = replace(config, start=start).build(spec)
+        for (name, own), other in zip(model.named_parameters(), usual.parameters(), strict=True):
+            scaled = name.endswith("weight") and "norm" not in name and "mixing" not in name
+            assert_close(own, other * start / 0.02 if scaled else other, "same_math")
+
+
 def test_a_mixing_starts_as_it_says():
     spec = preset("super_attention", D, HEADS, length=12, causal=True, init="identity")
     for block in GPT.build(spec).blocks:
@@ -348,6 +362,7 @@ def test_a_config_round_trips(config):
         ({"depth": True}, "depth=True: give"),
         ({"mlp_width": 1.5}, "mlp_width=1.5: give"),
         ({"eps": 0.0}, "eps=0.0: give a number above 0, such as 1e-5"),
+        ({"start": 0.0}, "start=0.0: give a number above 0, such as 0.02"),
         ({"eps": "small"}, "eps='small' is not a finite number"),
         ({"dropout": 1.0}, "dropout=1.0: give at least 0 and below 1"),
         ({"tied": 1}, "tied=1 is not True or False"),

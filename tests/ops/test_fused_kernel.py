@@ -12,6 +12,8 @@ from suffice.patterns import Causal, Full
 from suffice.testing import bits, documents, padded
 from tests.acceptance.mechanisms import PRESET_KINDS, SPECS, spec_of, takes
 
+pytestmark = pytest.mark.usefixtures("without_kernels")
+
 FORWARD = "aten::_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
 MATH = "aten::_scaled_dot_product_attention_math"

@@ -8,6 +8,8 @@ from functools import cache, cached_property
 from itertools import chain, combinations, count, product
 from typing import NamedTuple
 
+import torch
+
 from suffice import AttentionSpec
 from suffice.axis import Axis
 from suffice.errors import ConfigError
@@ -88,7 +90,8 @@ class Cell:
         """The names of the ops that accept the cell."""
         length, mixing = self.composition.length, self.composition.mixing
         plain = self.data == "plain" or not mixing.keeps_keys
-        problem = Problem.of(self.spec, length, mixing.reads(length), plain=plain)
+        reads = mixing.reads(length)
+        problem = Problem.of(self.spec, length, reads, plain=plain, dtype=torch.float64)
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ def test_every_length_equals_the_reference(kind):
     layers = {}
     for length in range(1, LONGEST + 1):
         x = normal(1, length, D_MODEL, seed=length)
-        problem = Problem.of(spec, length, spec.mixing.reads(length))
+        problem = Problem.of(spec, length, spec.mixing.reads(length), dtype=torch.float64)
         for op in ["reference", *accepting(problem)]:
             if op not in layers:
                 layers[op] = drawn(Attention(spec, impl=op, dtype=torch.float64), seed=5)

@@ -12,9 +12,8 @@ from suffice.data import TASKS, load
 from suffice.errors import ConfigError
 from suffice.models import LMConfig, ViT
 from suffice.patterns import Full, Window
-from suffice.presets import PRESETS, mistral, preset
+from suffice.presets import PRESETS, mistral
 from suffice.recipes import RECIPES, TASK_RECIPES, recipe, recipe_of_task
-from suffice.recipes.small_lm import SmallLMConfig
 from suffice.testing import assert_close
 
 NAMES = list(RECIPES)
@@ -191,24 +190,14 @@ def test_a_mechanism_that_cannot_be_causal_is_refused(name):
         recipe(name).specs("standard", 3)
 
 
-def test_a_small_model_starts_from_its_own_scale():
-    sizes = {"vocabulary_size": 500, "length": 80, "d_model": 64, "depth": 2, "mlp_width": 128}
-    config = SmallLMConfig(**sizes, tied=False)
-    assert config.start == 0.1
+@pytest.mark.parametrize("name", ["induction", "mqar", "passkey"])
+def test_a_small_model_starts_larger_than_a_large_one(name):
+    assert recipe(name).model.start == 0.1
     torch.manual_seed(1)
-    usual = LMConfig(**sizes, tied=False).build(
-        preset("super_attention", 64, 4, length=80, causal=True)
-    )
-    for start in (0.1, 0.3):
-        torch.manual_seed(1)
-        model = replace(config, start=start).build(usual.specs)
-        for (name, own), other in zip(model.named_parameters(), usual.parameters(), strict=True):
-            linear = name.endswith("weight") and "norm" not in name and "mixing" not in name
-            assert_close(own, other * start / 0.02 if linear else other, "same_math")
-    again = SmallLMConfig.from_json(json.loads(json.dumps(config.to_json())))
-    assert again == config
-    with pytest.raises(ConfigError, match="start=0.0: give a number above 0"):
-        SmallLMConfig(**sizes, start=0.0)
+    weight = recipe(name).build("standard", 2).blocks[0].mlp.up.weight
+    torch.manual_seed(1)
+    usual = replace(recipe(name).model, start=0.02).build(recipe(name).specs("standard", 2))
+    assert_close(weight, usual.blocks[0].mlp.up.weight * 5, "same_math")
 
 
 def test_unknown_names_are_refused():

@@ -16,9 +16,13 @@ CASES = len(oracle.KINDS) * EACH
 SUMS = EACH * sum(not kernel.weighs_pairs for kernel, _ in oracle.KINDS)
 CAUSAL = EACH * sum(pattern.causal for _, pattern in oracle.KINDS)
 OWN = (CASES - SUMS) // len(oracle.GROUPS)  # a softmax whose heads share nothing
-REFUSED = {  # in how many of the cases, and what is said there; the other ops refuse nothing
+REFUSED = {  # in how many cases, and what is said there; the other ops refuse nothing
     "fused": (SUMS, ["Elu gives pairs no weights of their own"]),
     "blocked": (SUMS, ["Elu gives pairs no weights of their own"]),
+    "native": (
+        CASES - (CASES - SUMS) // 2,  # those that are padded, too
+        ["Elu gives pairs no weights of their own", "it knows patterns, not valid"],
+    ),
     "folded": (SUMS + OWN, ["Elu gives pairs no weights of their own", "nothing to fold"]),
     "flex": (CASES, ["FlexAttention is fast on CUDA only"]),
     "scan": (CASES - SUMS, ["Softmax weighs pairs: there are no features to sum"]),

@@ -75,7 +75,7 @@ def losses(
 
 
 def _batch(lm: LM, pairs: Sequence[Pair]) -> list[Found]:
-    device = lm.embedding.tokens.weight.device
+    device = lm.device
     rows = [(context + asked)[-(lm.config.length + 1) :] for context, asked in pairs]
     length = max(map(len, rows)) - 1
     tokens = torch.zeros(len(rows), length, dtype=torch.long)

@@ -84,7 +84,7 @@ def _losses(
     lm: LM, file: TokenFile, limit: int, step: Callable[[int], None]
 ) -> tuple[list[float], list[int]]:
     """Return the summed loss and the targets of each of the first windows."""
-    device = lm.embedding.tokens.weight.device
+    device = lm.device
     losses: list[float] = []
     counts: list[int] = []
     windows = file.windows(lm.config.length, TOGETHER)

@@ -12,7 +12,6 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head wi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -26,11 +25,10 @@ from suffice.ops.problem import Problem
 from suffice.ops.sparse import sweep
 from suffice.ops.sparse.cut import BACKWARD, FORWARD, Cut, cut
 from suffice.ops.sparse.rows import Documents
+from suffice.ops.texts import text_of, value_of
 from suffice.ops.where import Where
 from suffice.patterns import Pattern
 from suffice.positions import Position
-
-_known: dict[str, Pattern | Position] = {}  # what the texts given to the operator stand for
 
 
 def attend(
@@ -48,7 +46,7 @@ def attend(
     if torch.is_autocast_enabled(q.device.type):  # what torch does before its own kernels
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
     q, k, v = map(fused.dense_rows, (q, k, v))
-    pattern, position = _text(problem.pattern), _text(problem.position)
+    pattern, position = text_of(problem.pattern), text_of(problem.position)
     return _attend(q, k, v, valid, numbers, pattern, position, problem.scale)[0]
 
 
@@ -69,16 +67,6 @@ def _numbers(where: Where) -> Tensor:
     if numbers is None:
         numbers = torch.zeros_like(real, dtype=torch.long)
     return numbers.long() if real is None else numbers.long().masked_fill(~real, -1)
-
-
-def _text(value: Pattern | Position) -> str:
-    if not torch.compiler.is_compiling():
-        _known[value.text] = value
-    return value.text
-
-
-def _value(family: type, text: str):  # noqa: ANN202 - a value of the family
-    return _known.get(text) or family.from_json(json.loads(text))
 
 
 def _rows_first(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -206,7 +194,7 @@ class _Call(NamedTuple):
         position: str,
         scale: float,
     ) -> _Call:
-        values = _value(Pattern, pattern), _value(Position, position), scale
+        values = value_of(Pattern, pattern), value_of(Position, position), scale
         shape = q.shape[0], q.shape[2]
         if numbers is None:
             return cls(q, k, v, valid, None, shape, *values)

@@ -12,6 +12,7 @@ from suffice.train.distributed import Processes, current, resolve_device
 from suffice.train.evaluate import evaluating
 from suffice.train.language.batch import Batch, window
 from suffice.train.language.loss import summed
+from suffice.train.sharded import is_sharded, let_go
 
 
 def evaluate_lm(
@@ -47,12 +48,15 @@ def evaluate_lm(
     processes, place = current(), resolve_device(device)
     model.to(place)
     sums = torch.zeros(2, dtype=torch.float64, device=place)
-    chosen = _mine(places(file, length, batch_size, batches), processes)
-    with evaluating(model), torch.inference_mode():
-        for start, stop, reads in chosen:
+    parted = is_sharded(model)
+    found = places(file, length, batch_size, batches)
+    with evaluating(model), torch.no_grad() if parted else torch.inference_mode():
+        for (start, stop, reads), counted in _mine(found, processes, alike=parted):
             batch = _batch(file, start, stop, reads, separate=separate)
             loss = summed(model, batch.to(place), dtype=dtype)
-            sums += torch.stack([loss.double(), torch.tensor(float(batch.asked), device=place)])
+            asked = torch.tensor(float(batch.asked), device=place)
+            sums += counted * torch.stack([loss.double(), asked])
+    let_go(model)
     loss, asked = processes.sum(sums).tolist()
     return loss / asked
 
@@ -80,6 +84,16 @@ def _batch(file: TokenFile, start: int, stop: int, reads: int, *, separate: bool
     return window(file, torch.arange(start, stop, reads), reads, separate=separate)
 
 
-def _mine(found: list[tuple[int, int, int]], processes: Processes) -> Iterator[tuple[int, ...]]:
+def _mine(
+    found: list[tuple[int, int, int]], processes: Processes, *, alike: bool
+) -> Iterator[tuple[tuple[int, int, int], bool]]:
+    """Yield this process's batches and whether each counts.
+
+    Processes that hold parts of one model call it equally often: those short of a batch compute
+    one that does not count.
+    """
     start, stop = processes.share(len(found))
-    return iter(found[start:stop])
+    yield from ((one, True) for one in found[start:stop])
+    most = -(-len(found) // processes.world_size)
+    if alike and stop - start < most:
+        yield found[0], False

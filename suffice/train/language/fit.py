@@ -11,7 +11,7 @@ from torch import nn
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers.dropout import Dropout
 from suffice.text import TokenFile
-from suffice.train import moment
+from suffice.train import moment, sharded, shards
 from suffice.train.distributed import Processes, current, resolve_device
 from suffice.train.interrupt import noticing
 from suffice.train.language.amount import Amount
@@ -49,7 +49,9 @@ def fit_lm(
     The loss is the mean cross-entropy over the targets of the global batch. Its rows are pure
     functions of (seed, step); the global random state of torch, behind dropout, is seeded from
     `seed` here. Initialising the model is the caller's. Micro-batches and several processes give
-    the result of one within rounding (dropout draws anew for each micro-batch).
+    the result of one within rounding (dropout draws anew for each micro-batch). Where
+    `training.shard` cuts the weights between processes, that is done to a copy: the model stays
+    where it is, whole, and is filled with the best weights whenever there are better ones.
 
     Ctrl-C lets the step in progress finish, writes the checkpoint and raises Interrupted; a second
     one interrupts at once. A resumed run ends with the very weights and history (but for seconds)
@@ -64,7 +66,8 @@ def fit_lm(
         seed: of the rows and of dropout.
         device: "cpu" or "cuda".
         checkpoint: file for the state of the training, visible to every process; it is replaced
-            unless `resume`. None writes nothing.
+            unless `resume`. Sharded weights lie in a folder beside it, and any number of processes
+            goes on from either, sharded or not. None writes nothing.
         resume: go on from the checkpoint.
         progress: told of every step; None is silent. Only the first process uses it.
         save_every: seconds between two checkpoints at least; written after a step, on Ctrl-C, and
@@ -76,7 +79,8 @@ def fit_lm(
 
     Raises:
         ConfigError: if the device is absent, resume is given without a checkpoint, nothing in the
-            model learns, or the rows of a micro-batch do not go round the processes.
+            model learns, the rows of a micro-batch do not go round the processes, or the weights
+            cannot be sharded.
         ShapeError: if the model's tables hold fewer tokens than the text, or shorter rows.
         CheckpointError: if the checkpoint cannot be written or read, or is of another run.
         StateError: if the loss is no longer finite; the last checkpoint is kept.
@@ -87,7 +91,7 @@ def fit_lm(
     source = _source(train, training, seed)
     _refuse(model, validation, training, processes)
     torch.manual_seed(derive("dropout", seed))
-    model.to(place)
+    given, model = model, _trained(model, training, processes, place, checkpoint)
     data = {"train": source.facts, "validation": facts(validation)}
     state = start(model, training, data=data, seed=seed, device=place)
     if checkpoint is not None and resume:
@@ -101,6 +105,7 @@ def fit_lm(
     try:
         with noticing() as interrupts, recomputing(model, training.checkpointing):
             return Steps(
+                given=given,
                 model=model,
                 replica=processes.wrap(model, place),
                 learned=[p for p in model.parameters() if p.requires_grad],
@@ -125,6 +130,21 @@ def fit_lm(
             dropout.rows = None
         for module, flag in flags:
             module.training = flag
+
+
+def _trained(
+    model: nn.Module,
+    training: LMTraining,
+    processes: Processes,
+    place: torch.device,
+    checkpoint: Path | None,
+) -> nn.Module:
+    """Return what the optimiser changes: the model, or a copy cut between the processes."""
+    if not training.shard or processes.world_size == 1:
+        return model.to(place)
+    if checkpoint is not None:
+        shards.check_torch()
+    return sharded.shard(model, processes, place)
 
 
 def _source(train: TokenFile | Source, training: LMTraining, seed: int) -> Source:

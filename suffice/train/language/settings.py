@@ -39,6 +39,9 @@ class LMTraining:
         dtype: "float32", or "bfloat16" for products in it (autocast); weights stay as they are.
         checkpointing: compute the inside of a block anew in the backward pass instead of keeping
             it; the result is the same, with less memory and about a third more time.
+        shard: cut the weights, gradients and moments between the processes that torchrun started
+            (FSDP2) instead of giving each all of them (DDP); the result is the same within
+            rounding, with less memory and more exchange. One process holds all.
         documents: whether documents that share a row see each other, as nanoGPT's do ("joined"),
             or not ("separate"): then the first token of one is not predicted from the one before.
         max_minutes: of training, in all sessions together; the run ends early when they are over.
@@ -68,6 +71,7 @@ class LMTraining:
     evaluation_batches: int | None = None
     dtype: str = "float32"
     checkpointing: bool = False
+    shard: bool = False
     documents: str = "joined"
     max_minutes: float | None = None
 

@@ -14,7 +14,7 @@ from suffice.train.language.history import Measured
 from suffice.train.language.settings import LMTraining
 from suffice.train.moment import Moment, parts
 
-FREE = ("max_minutes",)  # settings that a resumed run may change
+FREE = ("max_minutes", "shard")  # settings that a resumed run may change
 
 
 @dataclass(kw_only=True)

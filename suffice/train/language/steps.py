@@ -26,14 +26,20 @@ from suffice.train.language.log import Log
 from suffice.train.language.settings import LMTraining
 from suffice.train.language.state import LMState
 from suffice.train.progress import Progress
+from suffice.train.sharded import fill
 
 TOLD_EVERY = 10  # steps between two losses in the log; each waits for the device
 
 
 @dataclass(kw_only=True)
 class Steps:
-    """The parts of one training and the order in which they act."""
+    """The parts of one training and the order in which they act.
 
+    `given` is the caller's model: the trained one itself, or, where that is sharded, a whole one
+    that is filled with the best weights.
+    """
+
+    given: nn.Module
     model: nn.Module
     replica: nn.Module
     learned: list[nn.Parameter]
@@ -76,7 +82,7 @@ class Steps:
         if not state.history or state.history[-1].step < state.step:
             self._look()  # the time was over already when the run was resumed
         self._save()
-        state.model.load_state_dict(state.best)
+        fill(self.given, state.best)
         return LMRun(
             measured=tuple(state.history),
             best_step=state.best_step,
@@ -156,6 +162,8 @@ class Steps:
         self._tell()
         if found < best:
             state.keep_best()
+            if self.given is not self.model:
+                fill(self.given, state.best)
             if self.keep is not None:
                 self.keep(measured)
 
@@ -201,13 +209,12 @@ class Steps:
         if self.checkpoint is not None:
             totals = self.state.totals.clone()
             self.processes.sum(self.state.totals)
-            if self.processes.is_main:
-                moment.write(self.checkpoint, self.state)
+            moment.write(self.checkpoint, self.state, self.processes)
             self.state.totals.copy_(totals)
 
     def _leave(self) -> None:
         """Save and leave: Ctrl-C was pressed, and all processes have made the same step."""
-        if self.checkpoint is not None and not self.state.finite():
+        if self.checkpoint is not None and self.processes.any(not self.state.finite()):
             self._refuse_nonfinite("training", math.nan)
         self._save()
         self.processes.barrier()

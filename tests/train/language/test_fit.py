@@ -305,6 +305,6 @@ def test_a_loss_that_is_not_finite_ends_the_run(texts, tmp_path, pressed):
 
 def test_a_checkpoint_is_written_when_it_is_due(texts, tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(steps_module.moment, "write", lambda _, state: written.append(state.step))
+    monkeypatch.setattr(steps_module.moment, "write", lambda _, s, __: written.append(s.step))
     fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=tmp_path / "run", save_every=0.0)
     assert written == [1, 2, 3, 4, 5, 6, 6]

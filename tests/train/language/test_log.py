@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from types import ModuleType
 
 import pytest
 
 from suffice.errors import CheckpointError, ConfigError
+from suffice.train import Interrupted, Silent
+from suffice.train.language import fit_lm
 from suffice.train.language.log import Log
+
+from .texts import files, settings, tiny
 
 
 def steps(path):
@@ -74,3 +79,34 @@ def test_tensorboard_that_is_absent_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError, match=r"run pip install 'suffice\[tensorboard\]'"):
         Log(None, tmp_path, step=0)
+
+
+class Press(Silent):
+    """Ctrl-C after the third step."""
+
+    def step(self, done, total):
+        if done == 3:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_tensorboard_shows_a_real_training_as_the_lines_do(tmp_path):
+    why = "TensorBoard is not installed: pip install 'suffice[tensorboard]'"
+    pytest.importorskip("tensorboard", reason=why)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    given = {"checkpoint": tmp_path / "run", "save_every": 1e9, "log": tmp_path / "log.jsonl"}
+    given |= {"tensorboard": tmp_path / "board"}
+    texts = files(tmp_path)
+    with pytest.raises(Interrupted, match="after step 3"):
+        fit_lm(tiny(), *texts, settings(), seed=0, progress=Press(), **given)
+    run = fit_lm(tiny(), *texts, settings(), seed=0, resume=True, **given)
+    found = EventAccumulator(str(tmp_path / "board")).Reload()
+    names = {"train_loss", "validation_loss", "learning_rate", "seconds", "tokens"}
+    assert set(found.Tags()["scalars"]) == names
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    for name in names:
+        events = found.Scalars(name)
+        assert [event.step for event in events] == [2, 4, 6]
+        assert [event.value for event in events] == pytest.approx([line[name] for line in lines])
+    losses = [one.validation_loss for one in run.measured]
+    assert [event.value for event in found.Scalars("validation_loss")] == pytest.approx(losses)

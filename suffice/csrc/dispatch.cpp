@@ -1,0 +1,99 @@
+// The interface, answered by the kernels for this processor.
+
+#include <string.h>
+
+#include "interface.h"
+#include "isa/table.h"
+
+namespace avx512 { extern const suffice::Kernels kernels; }
+namespace avx2 { extern const suffice::Kernels kernels; }
+namespace portable { extern const suffice::Kernels kernels; }
+
+namespace {
+
+using suffice::Kernels;
+
+struct Choices {
+  const Kernels *best_first[3] = {};
+  int count = 0;
+  char names[64] = "";
+
+  Choices() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("avx512vnni");
+    if (wide) add(avx512::kernels);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c"))
+      add(avx2::kernels);
+#endif
+    add(portable::kernels);
+  }
+
+  void add(const Kernels &kernels) {
+    best_first[count++] = &kernels;
+    if (names[0]) strcat(names, " ");
+    strcat(names, kernels.name);
+  }
+};
+
+const Choices choices;
+const Kernels *used = choices.best_first[0];
+
+int64_t bounded(int64_t threads) { return threads < 1 ? 1 : threads > 256 ? 256 : threads; }
+
+}  // namespace
+
+extern "C" {
+
+const char *suffice_isa(void) { return used->name; }
+
+const char *suffice_isas(void) { return choices.names; }
+
+int suffice_use_isa(const char *name) {
+  for (int i = 0; i < choices.count; ++i)
+    if (!strcmp(choices.best_first[i]->name, name)) {
+      used = choices.best_first[i];
+      return 0;
+    }
+  return 1;
+}
+
+void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float *y,
+                      int64_t threads) {
+  used->multiply(matrix, x, rows, y, bounded(threads));
+}
+
+int64_t suffice_look_room(const Look *look, int64_t rows, int64_t longest) {
+  return used->look_room(look, rows, longest);
+}
+
+void suffice_look(const Look *look, const Held *held, int64_t rows, int64_t longest, void *room,
+                  int64_t threads) {
+  used->look(look, held, rows, longest, room, bounded(threads));
+}
+
+int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads) {
+  return used->step_room(model, rows, longest, bounded(threads));
+}
+
+void suffice_step(const Model *model, const Held *held, const Mix *mixes, const int64_t *tokens,
+                  const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
+                  float *logits, void *room, int64_t threads) {
+  used->step(model, held, mixes, tokens, places, padding, rows, longest, logits, room, bounded(threads));
+}
+
+int suffice_attend(const Whole *whole, const float *q, const float *k, const float *v, float *out,
+                   float *logs, int64_t threads) {
+  return used->attend(whole, q, k, v, out, logs, bounded(threads));
+}
+
+void suffice_attend_back(const Whole *whole, const float *q, const float *k, const float *v,
+                         const float *out, const float *logs, const float *slope, float *of_q,
+                         float *of_k, float *of_v, int64_t threads) {
+  used->attend_back(whole, q, k, v, out, logs, slope, of_q, of_k, of_v, bounded(threads));
+}
+
+}  // extern "C"

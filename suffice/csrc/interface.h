@@ -1,0 +1,174 @@
+// The plain C interface of the kernels: structures of 64-bit fields over raw pointers.
+//
+// Letters: M rows of a batch, N outputs, K inputs, H query heads, G key/value heads, D head width,
+// S positions. Whoever calls has checked sizes and pointers; nothing here allocates what it returns.
+
+#pragma once
+
+#include <stdint.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+extern "C" {
+
+// What a matrix or a store of keys holds. Codes are unsigned; what they mean is told beside them.
+enum Kind { ABSENT = -1, F32 = 0, F16 = 1, BF16 = 2, INT8 = 3, INT4 = 4 };
+
+// A linear map [N, K]. F32, F16 and BF16 lie row by row. INT8 and INT4 lie in panels of 16 rows,
+// each panel in groups of columns, each group in pieces of 64 bytes: 4 columns of 16 rows (INT8),
+// or 8 columns, the first 4 in the low halves (INT4). A weight is (code - zero) * scale, zero 128
+// or 8, with a scale for each row of a panel and group.
+struct Matrix {
+  int64_t kind;
+  int64_t rows;         // N
+  int64_t columns;      // K, a multiple of `group` for INT8 and INT4
+  int64_t group;        // columns with one scale
+  const void *data;
+  const uint16_t *scales;  // half precision [panels, K / group, 16]
+  const float *bias;       // [N] or null
+};
+
+struct Norm {
+  const float *weight;  // [d_model] or null
+  const float *bias;    // [d_model] or null
+};
+
+enum Activation { GELU = 0, RELU = 1, SWIGLU = 2 };
+enum Turn { STAY = 0, HALVES = 1, PAIRS = 2 };
+
+// Constants of a decoder layer.
+struct Layer {
+  Norm attention_norm, mlp_norm;
+  Matrix q, k, v, o, gate, up, down;
+  int64_t heads, kv_heads, head_dim;
+  float scale;          // of products of queries and keys
+  int32_t turn;         // enum Turn
+  int64_t turning;      // features of a head that turn
+  const float *cosines; // [positions, turning]
+  const float *sines;   // as the cosines, signs included
+  const float *slopes;  // [H] or null: minus slope * distance is added to a score
+};
+
+// Positions of one kind that follow each other in memory, [M, G, room, D] each.
+//
+// INT8 and INT4 come in blocks of positions. Keys have a least number and a step for each channel
+// of a block; values for each position and group of channels, or as the keys where they are keys.
+// A number is least + step * code; ranges of a block are all least numbers, then all steps. Two
+// 4-bit codes of neighbouring channels share a byte, the first in its low half.
+struct Span {
+  int64_t kind;
+  void *keys, *values;                            // the same where keys are values
+  const float *key_ranges, *value_ranges;
+  int64_t key_row, key_head, value_row, value_head;  // strides of a batch row and of a head
+  int64_t key_range_row, key_range_head, value_range_row, value_range_head;
+  int64_t first, end;                             // what is read of it
+  int64_t shift;                                  // position i is position i + shift of the text
+};
+
+// What a layer holds of the past: the beginning of the text, what is coded, what is not. The last
+// position of `near` is the new one.
+struct Held {
+  Span sinks, coded, near;
+  int64_t block;   // positions coded together
+  int64_t group;   // channels of a value with one range; the last group is filled up
+};
+
+// Values along the text, mixed before attention reads them: weights of the latest positions, the
+// own one last, times the values as they were.
+struct Mix {
+  const float *weights;    // [maps, ...]; null = no mixing
+  const float *bias;       // [maps, ...] or null
+  int64_t map, bias_map;   // strides of a map; 0 = one for all heads
+  const int64_t *first;    // [M] of the weights that each row reads, in a map
+  const int64_t *count;    // [M] how many
+  const int64_t *offset;   // [M] of the number that is added
+  void *raw;               // [M, G, room, D] of the kind of the keys; these, where they are values
+  int64_t row, head, at;   // strides, and where the new position is written
+};
+
+// Attention of one position in each row to what is held.
+struct Look {
+  const float *q;         // [M, H, D]
+  float *out;             // [M, H, D]
+  int64_t heads, kv_heads, head_dim;
+  float scale;
+  int32_t unused;
+  const float *slopes;    // [H] or null
+  const int64_t *places;  // [M] of the queries in their rows
+  const int64_t *padding; // [M] positions at the beginning of a row's text that are none
+};
+
+// A stack of layers between an embedding and a head.
+struct Model {
+  int64_t depth, d_model, width, vocabulary;  // width: of the MLPs
+  int64_t root_mean_square;                   // 1: RMSNorm, 0: LayerNorm
+  int64_t activation;
+  float eps;
+  int32_t unused;
+  const Layer *layers;
+  Matrix embedding;        // [V, d_model]
+  Matrix head;
+  Norm norm;
+  const float *positions;  // [length, d_model] or null, added to the embedded token
+};
+
+// Where something [B, heads, positions, width] lies; features follow each other.
+struct Strides {
+  int64_t batch, head, row;
+};
+
+// Attention of whole sequences: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E].
+//
+// Query i sees the keys i + low to i + high; or, with lists, those listed for its block of 32
+// queries, each with a bit for every query of the block that sees it.
+struct Whole {
+  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
+  float scale;
+  int32_t unused;
+  Strides q, k, v, out;     // out: of the outputs [B, H, T, E]
+  Strides slope, of_q, of_k, of_v;  // of the gradients
+  int64_t low, high;
+  const int64_t *starts;    // [lists, blocks + 1] into what follows, or null
+  const int32_t *listed;    // keys, in any order
+  const uint32_t *seen_by;  // bits of the queries
+  const int64_t *list_of;   // [H]
+};
+
+// The instructions in use: "avx512", "avx2" or "portable"; those this processor has, with spaces
+// between; and a choice among them, 0 = done.
+EXPORTED const char *suffice_isa(void);
+EXPORTED const char *suffice_isas(void);
+EXPORTED int suffice_use_isa(const char *name);
+
+// y [M, N] = x [M, K] W^T + b.
+EXPORTED void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float *y, int64_t threads);
+
+// Attention of one position of each row, whose key and value are there; at most `longest` positions
+// are seen in each part of what is held.
+EXPORTED int64_t suffice_look_room(const Look *look, int64_t rows, int64_t longest);
+EXPORTED void suffice_look(const Look *look, const Held *held, int64_t rows, int64_t longest,
+                           void *room, int64_t threads);
+
+// The bytes a step needs to work in, with at most `longest` positions seen.
+EXPORTED int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads);
+
+// One token of each row through the model: logits [M, V]. `mixes` are those of the layers. The first `padding` positions of a row's
+// text are not seen, and its token stands at `places`.
+EXPORTED void suffice_step(const Model *model, const Held *held, const Mix *mixes,
+                           const int64_t *tokens, const int64_t *places, const int64_t *padding,
+                           int64_t rows, int64_t longest, float *logits, void *room,
+                           int64_t threads);
+
+// Softmax attention: the outputs, and [B, H, T] logarithms of the rows' total weights where `logs`
+// is not null. A query that sees no key has output 0 and logarithm -inf. Returns 1 if a score or an
+// output is no finite number: then what is hidden may have been read.
+EXPORTED int suffice_attend(const Whole *whole, const float *q, const float *k, const float *v,
+                            float *out, float *logs, int64_t threads);
+
+// The gradients of q, k and v, from that of the outputs.
+EXPORTED void suffice_attend_back(const Whole *whole, const float *q, const float *k,
+                                  const float *v, const float *out, const float *logs,
+                                  const float *slope, float *of_q, float *of_k, float *of_v,
+                                  int64_t threads);
+
+}  // extern "C"

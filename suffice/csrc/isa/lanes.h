@@ -1,0 +1,137 @@
+// Vectors as wide as the processor's, for products that must stay in its registers.
+
+#pragma once
+
+#include "simd.h"
+
+namespace SUFFICE_ISA {
+
+#if defined(__AVX512F__)
+constexpr int WIDE = 16, ROWS = 8, FEATURES = 12;
+#elif defined(__AVX2__)
+constexpr int WIDE = 8, ROWS = 6, FEATURES = 6;
+#else
+constexpr int WIDE = 4, ROWS = 6, FEATURES = 6;
+#endif
+// ROWS x COLUMNS vectors of scores are summed at once, FEATURES x COLUMNS of outputs
+constexpr int COLUMNS = 2;
+// a function that has the registers to itself
+#define APART static __attribute__((noinline))
+constexpr int64_t MOST_LANES = COLUMNS * WIDE;
+
+typedef float Wide __attribute__((vector_size(4 * WIDE)));
+typedef int32_t WideInts __attribute__((vector_size(4 * WIDE)));
+
+INLINE Wide wide(float x) { return x - Wide{}; }
+
+INLINE WideInts wide_ints(int32_t x) { return x - WideInts{}; }
+
+// The first n < WIDE numbers, zeros behind them.
+INLINE Wide read_some(const float *from, int64_t n) {
+  float few[WIDE] = {};
+  for (int64_t i = 0; i < n; ++i) few[i] = from[i];
+  return read<Wide>(few);
+}
+
+INLINE void write_some(float *to, Wide v, int64_t n) {
+  float few[WIDE];
+  write(few, v);
+  for (int64_t i = 0; i < n; ++i) to[i] = few[i];
+}
+
+// The larger of each two; b where one is no number.
+INLINE Wide above(Wide a, Wide b) {
+#if defined(__AVX512F__)
+  return (Wide)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Wide)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+INLINE float sum_of(Wide v) {
+  float parts[WIDE], total = 0.0f;
+  write(parts, v);
+  for (int i = 0; i < WIDE; ++i) total += parts[i];
+  return total;
+}
+
+// 2^x to 2 units in the last place for x <= 0; exactly 0 below -126, where the processor would stop
+// to work out numbers with leading zeros.
+INLINE Wide power(Wide x) {
+#if defined(__AVX512F__)
+  const __mmask16 alive = _mm512_cmp_ps_mask((__m512)x, (__m512)wide(-125.0f), _CMP_NLE_UQ);
+  Wide n = (Wide)_mm512_maskz_roundscale_ps(
+      alive, (__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  x = above(wide(-126.0f), x);
+  const Wide shift = wide(0x1.8p23f);
+  Wide n = (x + shift) - shift;
+#endif
+  Wide r = x - n;
+  Wide p = wide(1.3264727e-3f);
+  p = p * r + wide(9.6715130e-3f);
+  p = p * r + wide(5.5507336e-2f);
+  p = p * r + wide(2.4022242e-1f);
+  p = p * r + wide(6.9314700e-1f);
+  p = p * r + wide(1.0f);
+#if defined(__AVX512F__)
+  return (Wide)_mm512_maskz_scalef_ps(alive, (__m512)p, (__m512)n);
+#else
+  WideInts bits = (__builtin_convertvector(n, WideInts) + 126) << 23;
+  Wide half;  // of 2^n
+  __builtin_memcpy(&half, &bits, sizeof half);
+  return (p + p) * half;
+#endif
+}
+
+// Numbers of a and b in turn: of their first halves, of their second halves.
+#if defined(__clang__)
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (WideInts){__VA_ARGS__})
+#endif
+
+INLINE Wide firsts(Wide a, Wide b) {
+#if defined(__AVX512F__)
+  return SHUFFLED(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+#elif defined(__AVX2__)
+  return SHUFFLED(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+#else
+  return SHUFFLED(a, b, 0, 4, 1, 5);
+#endif
+}
+
+INLINE Wide seconds(Wide a, Wide b) {
+#if defined(__AVX512F__)
+  return SHUFFLED(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#elif defined(__AVX2__)
+  return SHUFFLED(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+  return SHUFFLED(a, b, 2, 6, 3, 7);
+#endif
+}
+
+#undef SHUFFLED
+
+// WIDE rows become WIDE columns: each round deals them like two halves of a pack of cards.
+INLINE void turn_over(Wide (&rows)[WIDE]) {
+  Wide dealt[WIDE];
+  for (int done = 1; done < WIDE; done *= 4) {
+    for (int i = 0; i < WIDE / 2; ++i) {
+      dealt[2 * i] = firsts(rows[i], rows[i + WIDE / 2]);
+      dealt[2 * i + 1] = seconds(rows[i], rows[i + WIDE / 2]);
+    }
+    if (2 * done == WIDE) {
+      for (int i = 0; i < WIDE; ++i) rows[i] = dealt[i];
+      return;
+    }
+    for (int i = 0; i < WIDE / 2; ++i) {
+      rows[2 * i] = firsts(dealt[i], dealt[i + WIDE / 2]);
+      rows[2 * i + 1] = seconds(dealt[i], dealt[i + WIDE / 2]);
+    }
+  }
+}
+
+}  // namespace SUFFICE_ISA

@@ -1,0 +1,119 @@
+// What happens to single rows of features: norms, activations, codes of activations.
+
+#pragma once
+
+#include "../interface.h"
+#include "../threads.h"
+#include "simd.h"
+
+namespace SUFFICE_ISA {
+
+using suffice::Range;
+
+constexpr int64_t LANE = LANES;
+
+// Calls f(at, n) for each stretch of 16 features, n < 16 in the last one alone.
+template <class F>
+INLINE void stretches(int64_t width, F f) {
+  int64_t at = 0;
+  for (; at + LANE <= width; at += LANE) f(at, LANE);
+  if (at < width) f(at, width - at);
+}
+
+INLINE Floats get(const float *p, int64_t n) {
+  return n == LANE ? read<Floats>(p) : get_some<Full>(p, n);
+}
+
+INLINE void put(float *p, Floats v, int64_t n) {
+  if (n == LANE) write(p, v);
+  else __builtin_memcpy(p, &v, n * sizeof(float));
+}
+
+INLINE Floats first_lanes(Floats v, int64_t n) {
+  for (int64_t i = n; i < LANE; ++i) v[i] = 0.0f;
+  return v;
+}
+
+// y = norm(x); as the reference does, sums in float32 of differences from the mean.
+static void normalise(const Norm &norm, bool root_mean_square, float eps, const float *x,
+                      int64_t width, float *y) {
+  float mean = 0.0f;
+  if (!root_mean_square) {
+    Floats total = all(0.0f);
+    stretches(width, [&](int64_t at, int64_t n) { total += get(x + at, n); });
+    mean = sum(total) / (float)width;
+  }
+  Floats squares = all(0.0f);
+  stretches(width, [&](int64_t at, int64_t n) {
+    Floats d = get(x + at, n) - all(mean);
+    if (n < LANE) d = first_lanes(d, n);
+    squares += d * d;
+  });
+  float by = 1.0f / __builtin_sqrtf(sum(squares) / (float)width + eps);
+  stretches(width, [&](int64_t at, int64_t n) {
+    Floats v = (get(x + at, n) - all(mean)) * all(by);
+    if (norm.weight) v *= get(norm.weight + at, n);
+    if (norm.bias) v += get(norm.bias + at, n);
+    put(y + at, v, n);
+  });
+}
+
+INLINE Floats sigmoid(Floats x) { return all(1.0f) / (all(1.0f) + exp(-x)); }
+
+// 1 - erf(|x|) to 1.2e-7 of itself.
+INLINE Floats complement_of_error(Floats x) {
+  Floats size = larger(x, -x);
+  Floats t = all(1.0f) / (all(1.0f) + all(0.5f) * size);
+  const float terms[] = {0.17087277f, -0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f,
+                         -0.18628806f, 0.09678418f, 0.37409196f, 1.00002368f, -1.26551223f};
+  Floats p = all(terms[0]);
+  for (int i = 1; i < 10; ++i) p = p * t + all(terms[i]);
+  return t * exp(p - size * size);
+}
+
+INLINE Floats gelu(Floats x) {
+  Floats tail = all(0.5f) * x * complement_of_error(x * all(0.70710678f));
+  return x > all(0.0f) ? x - tail : tail;
+}
+
+INLINE Floats relu(Floats x) { return x > all(0.0f) ? x : (x == x ? all(0.0f) : x); }
+
+// Activations as codes of 8 bits: for each group of columns a step and the sum of its codes.
+struct Coded {
+  int8_t *codes;
+  float *steps;
+  int32_t *sums;
+};
+
+constexpr float LEAST_CODED = 1e-33f;  // what is smaller counts as 0: its step has no reciprocal
+
+static void encode(const float *x, int64_t width, int64_t group, Coded coded) {
+  for (int64_t g = 0; g * group < width; ++g, x += group) {
+    Floats most = all(0.0f), odd = all(0.0f);
+    stretches(group, [&](int64_t at, int64_t n) {
+      Floats v = get(x + at, n);
+      most = larger(most, larger(v, -v));
+      odd += v - v;
+    });
+    float top = largest(most), wrong = sum(odd);
+    if (top < LEAST_CODED) top = 0.0f;
+    float by = top > 0.0f ? 127.0f / top : 0.0f;
+    int32_t total = 0;
+    int8_t *codes = coded.codes + g * group;
+    coded.sums[g] = 0;
+    if (wrong != wrong) {  // what is no number, or has no end, has no code: the step tells of it
+      for (int64_t i = 0; i < group; ++i) codes[i] = 0;
+      coded.steps[g] = wrong;
+      continue;
+    }
+    for (int64_t i = 0; i < group; ++i) {
+      int32_t code = (int32_t)(x[i] * by + (x[i] < 0.0f ? -0.5f : 0.5f));
+      codes[i] = (int8_t)code;
+      total += code;
+    }
+    coded.steps[g] = top / 127.0f;
+    coded.sums[g] = total;
+  }
+}
+
+}  // namespace SUFFICE_ISA

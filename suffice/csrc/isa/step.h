@@ -1,0 +1,273 @@
+// One token through a whole stack of layers.
+//
+// Threads share every product; a barrier ends each of the five parts of a layer. What is cheap is
+// done by every thread for itself, which saves barriers: norms, codes, the merging of heads.
+
+#pragma once
+
+#include "../threads.h"
+#include "matrix.h"
+#include "room.h"
+
+namespace SUFFICE_ISA {
+
+struct Step {
+  const Model &model;
+  const Held *held;
+  const Mix *mixes;
+  const int64_t *tokens, *places, *padding;
+  Sizes sizes;
+  Shared shared;
+  Own own[suffice::MOST_THREADS];
+  float *logits;
+};
+
+// One thread's view of a step.
+struct Worker {
+  suffice::Team &team;
+  Step &step;
+  Own &own;
+  const Sizes &sizes;
+  const Shared &shared;
+
+  // Calls f with pieces of `total` until none is left, and waits for the others.
+  template <class F>
+  void share(int64_t total, int64_t grain, F f) {
+    Range range;
+    while (team.take(total, grain, range)) f(range);
+    team.meet();
+  }
+
+  int64_t grain(int64_t rows) const {
+    int64_t each = rows / (4 * team.threads) / PANEL * PANEL;
+    return each > PANEL ? each : PANEL;
+  }
+
+  // The rows of [rows, width] behind a norm.
+  Inputs normed(const Norm &norm, int64_t width) {
+    const Model &model = step.model;
+    for (int64_t r = 0; r < sizes.rows; ++r)
+      normalise(norm, model.root_mean_square, model.eps, shared.x + r * width, width,
+                own.normed + r * width);
+    return {own.normed, sizes.rows, width, own.coded};
+  }
+
+  void embed() {
+    const Model &model = step.model;
+    const int64_t width = model.d_model;
+    share(sizes.rows, 1, [&](Range span) {
+      for (int64_t r = span.begin; r < span.end; ++r) {
+        float *x = shared.x + r * width;
+        row_of(model.embedding, step.tokens[r], own.padded);
+        const float *p = model.positions ? model.positions + step.places[r] * width : nullptr;
+        for (int64_t c = 0; c < width; ++c) x[c] = own.padded[c] + (p ? p[c] : 0.0f);
+      }
+    });
+  }
+
+  // Queries, keys and values of the new positions, before any turn.
+  void project(const Layer &layer) {
+    Inputs in = normed(layer.attention_norm, step.model.d_model);
+    const Matrix *maps[] = {&layer.q, &layer.k, &layer.v};
+    float *outs[] = {shared.q, shared.k, shared.v};
+    int64_t total = 0, kv = layer.kv_heads * layer.head_dim;
+    for (const Matrix *map : maps) total += map->kind == ABSENT ? 0 : padded(map->rows);
+    share(total, grain(total), [&](Range span) {
+      int64_t before = 0;
+      for (int i = 0; i < 3; ++i) {
+        if (maps[i]->kind == ABSENT) continue;
+        Range mine = within(span, before, maps[i]->rows);
+        before += padded(maps[i]->rows);
+        if (mine.begin >= mine.end) continue;
+        fit(in, *maps[i]);
+        product(*maps[i], in, mine, outs[i]);
+      }
+    });
+    // columns of the input need no product: every thread has them
+    for (int i = 1; i < 3; ++i)
+      if (maps[i]->kind == ABSENT) columns[i] = in.x, strides[i] = in.columns;
+      else columns[i] = outs[i], strides[i] = kv;
+  }
+
+  static int64_t padded(int64_t rows) { return (rows + PANEL - 1) / PANEL * PANEL; }
+
+  static Range within(Range span, int64_t before, int64_t rows) {
+    int64_t begin = span.begin - before, end = span.end - before;
+    return {begin > 0 ? begin : 0, end < rows ? end : rows};
+  }
+
+  const float *columns[3];
+  int64_t strides[3];
+
+  void turn(const Layer &layer, int64_t place, const float *from, float *to) const {
+    const int64_t n = layer.turn == STAY ? 0 : layer.turning, half = n / 2;
+    const float *cosines = layer.cosines + place * n, *sines = layer.sines + place * n;
+    for (int64_t c = 0; c < n; ++c) {
+      int64_t partner = layer.turn == HALVES ? (c < half ? c + half : c - half) : (c ^ 1);
+      to[c] = from[c] * cosines[c] + from[partner] * sines[c];
+    }
+    for (int64_t c = n; c < layer.head_dim; ++c) to[c] = from[c];
+  }
+
+  static void store(const Span &span, void *buffer, int64_t at, const float *from, int64_t width) {
+    for (int64_t c = 0; c < width; ++c) {
+      if (span.kind == F32) ((float *)buffer)[at + c] = from[c];
+      else if (span.kind == F16) Half::put((uint16_t *)buffer + at + c, from[c]);
+      else Brain::put((uint16_t *)buffer + at + c, from[c]);
+    }
+  }
+
+  // Attention of each head to each piece of what is held; the new key is written where it is read.
+  void attend_heads(const Layer &layer, const Held &held, const Mix &mix) {
+    const int64_t groups = layer.kv_heads, pieces = pieces_of(held);
+    share(sizes.rows * groups * pieces, 1, [&](Range span) {
+      for (int64_t i = span.begin; i < span.end; ++i)
+        attend_piece(layer, held, mix, i / (groups * pieces), i / pieces % groups, i % pieces,
+                     pieces);
+    });
+  }
+
+  void attend_piece(const Layer &layer, const Held &held, const Mix &mix, int64_t row,
+                    int64_t group, int64_t piece, int64_t pieces) {
+    const int64_t width = layer.head_dim, count = layer.heads / layer.kv_heads;
+    const int64_t first = row * layer.heads + group * count, place = step.places[row];
+    if (piece == pieces - 1) keep(layer, held.near, mix, row, group);
+    Seen local[MOST_QUERIES];
+    float *q = own.turned;
+    for (int64_t r = 0; r < count; ++r) {
+      turn(layer, place, shared.q + (first + r) * width, q + r * width);
+      for (int64_t c = 0; c < width; ++c) q[r * width + c] *= layer.scale;
+      local[r] = empty(first + r, piece, width);
+    }
+    const float *slopes = layer.slopes ? layer.slopes + group * count : nullptr;
+    see_piece({q, count, width, slopes, place}, held, row, group, step.padding[row], piece, local);
+    for (int64_t r = 0; r < count; ++r) shared.seen[(first + r) * sizes.pieces + piece] = local[r];
+  }
+
+  // What a query has seen before it saw anything.
+  Seen empty(int64_t head, int64_t piece, int64_t width) const {
+    Seen seen{-__builtin_inff(), 0.0f, shared.values + (head * sizes.pieces + piece) * width};
+    for (int64_t c = 0; c < width; ++c) seen.values[c] = 0.0f;
+    return seen;
+  }
+
+  void keep(const Layer &layer, const Span &near, const Mix &mix, int64_t row,
+            int64_t group) const {
+    const int64_t width = layer.head_dim, at = (near.end - 1) * width;
+    float turned[WIDEST];
+    turn(layer, step.places[row], columns[1] + row * strides[1] + group * width, turned);
+    store(near, near.keys, row * near.key_row + group * near.key_head + at, turned, width);
+    if (near.values == near.keys) return;
+    const float *value = columns[2] + row * strides[2] + group * width;
+    if (mix.weights) value = mixed(mix, near, row, group, value, width, turned);
+    store(near, near.values, row * near.value_row + group * near.value_head + at, value, width);
+  }
+
+  // Keeps a value as it is, and returns what the mixing makes of it and those before it.
+  static float *mixed(const Mix &mix, const Span &near, int64_t row, int64_t group,
+                      const float *value, int64_t width, float *out) {
+    const int64_t base = row * mix.row + group * mix.head, count = mix.count[row];
+    if (mix.raw != near.keys) store(near, mix.raw, base + mix.at * width, value, width);
+    const float *weights = mix.weights + group * mix.map + mix.first[row];
+    const float bias = mix.bias ? mix.bias[group * mix.bias_map + mix.offset[row]] : 0.0f;
+    for (int64_t c = 0; c < width; ++c) out[c] = bias;
+    int64_t from = base + (mix.at + 1 - count) * width;
+    for (int64_t j = 0; j < count; ++j, from += width)
+      for (int64_t c = 0; c < width; ++c)
+        out[c] += weights[j] * (near.kind == F32   ? ((const float *)mix.raw)[from + c]
+                                : near.kind == F16 ? Half::one((const uint16_t *)mix.raw + from + c)
+                                                   : Brain::one((const uint16_t *)mix.raw + from + c));
+    return out;
+  }
+
+  // x += W y of a matrix that ends a branch.
+  void add(const Matrix &matrix, Inputs in) {
+    share(padded(matrix.rows), grain(matrix.rows), [&](Range span) {
+      Range mine = within(span, 0, matrix.rows);
+      fit(in, matrix);
+      product(matrix, in, mine, own.padded);
+      for (int64_t r = 0; r < sizes.rows; ++r) {
+        float *x = shared.x + r * matrix.rows, *y = own.padded + r * matrix.rows;
+        for (int64_t c = mine.begin; c < mine.end; ++c) x[c] += y[c];
+      }
+    });
+  }
+
+  void project_out(const Layer &layer, const Held &held) {
+    const int64_t width = layer.head_dim, all_heads = layer.heads * width;
+    const int64_t pieces = pieces_of(held);
+    for (int64_t h = 0; h < sizes.rows * layer.heads; ++h)
+      merge(shared.seen + h * sizes.pieces, pieces, width, own.normed + h * width);
+    add(layer.o, {own.normed, sizes.rows, all_heads, own.coded});
+  }
+
+  void feed_forward(const Layer &layer) {
+    const Model &model = step.model;
+    Inputs in = normed(layer.mlp_norm, model.d_model);
+    const int64_t width = layer.up.rows;
+    share(padded(width), grain(width), [&](Range span) {
+      Range mine = within(span, 0, width);
+      fit(in, layer.up);
+      product(layer.up, in, mine, shared.hidden);
+      if (model.activation == SWIGLU) {
+        fit(in, layer.gate);
+        product(layer.gate, in, mine, own.padded);
+      }
+      for (int64_t r = 0; r < sizes.rows; ++r)
+        activate(model.activation, shared.hidden + r * width + mine.begin,
+                 own.padded + r * width + mine.begin, mine.end - mine.begin);
+    });
+    add(layer.down, {shared.hidden, sizes.rows, width, own.coded});
+  }
+
+  static void activate(int64_t activation, float *x, const float *gate, int64_t width) {
+    stretches(width, [&](int64_t at, int64_t n) {
+      Floats v = get(x + at, n);
+      if (activation == GELU) v = gelu(v);
+      else if (activation == RELU) v = relu(v);
+      else {
+        Floats g = get(gate + at, n);
+        v *= g * sigmoid(g);
+      }
+      put(x + at, v, n);
+    });
+  }
+
+  void run() {
+    const Model &model = step.model;
+    embed();
+    for (int64_t i = 0; i < model.depth; ++i) {
+      const Layer &layer = model.layers[i];
+      const Held &held = step.held[i];
+      const Mix &mix = step.mixes[i];
+      project(layer);
+      attend_heads(layer, held, mix);
+      project_out(layer, held);
+      feed_forward(layer);
+    }
+    Inputs in = normed(model.norm, model.d_model);
+    const Matrix &head = model.head;
+    share(padded(head.rows), grain(head.rows), [&](Range span) {
+      fit(in, head);
+      product(head, in, within(span, 0, head.rows), step.logits);
+    });
+  }
+};
+
+static void step_worker(suffice::Team &team, int thread, void *context) {
+  Step &step = *(Step *)context;
+  Worker worker{team, step, step.own[thread], step.sizes, step.shared, {}, {}};
+  worker.run();
+}
+
+static void run_step(const Model &model, const Held *held, const Mix *mixes,
+                     const int64_t *tokens, const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
+                     float *logits, void *scratch, int64_t threads) {
+  Sizes sizes = sizes_of(model, rows, longest);
+  Room room{(char *)(((uintptr_t)scratch + 63) / 64 * 64), 0};
+  Step step{model, held, mixes, tokens, places, padding, sizes, shared_of(room, sizes), {}, logits};
+  for (int64_t t = 0; t < threads; ++t) step.own[t] = own_of(room, sizes);
+  suffice::together((int)threads, step_worker, &step);
+}
+
+}  // namespace SUFFICE_ISA

@@ -1,0 +1,333 @@
+// The gradients of attention over whole sequences. A task owns the keys of a head: its queries go
+// through them group by group, so sums never meet and do not depend on who came first. Where there
+// are fewer heads than threads want, some tasks share the keys and sum up apart.
+//
+// Letters: N lanes of a group, D width of queries and keys, E of values.
+
+#pragma once
+
+#include <stdlib.h>
+
+#include "whole.h"
+
+namespace SUFFICE_ISA {
+
+constexpr int64_t BACK_GROUPS = 4;  // of a piece
+
+struct Back {
+  const Whole &whole;
+  const float *q, *k, *v, *out, *logs, *slope;
+  float *of_q, *of_k, *of_v;
+  int64_t groups, pieces, shares;  // groups of a head, its pieces; tasks that share keys
+  float *apart;                    // [B, G, shares - 1, S, D + E]: sums of all shares but the first
+};
+
+// What a group of queries needs beside its keys.
+struct Learner {
+  Group group;             // `columns` and `sums` are those of queries and their gradients
+  float *slopes;           // columns [E, N]
+  float *queries, *given;  // rows [N, D], scaled, and [N, E]: queries and slopes, as vectors
+  float logs[MOST_LANES];  // of the total weights, base 2; inf where a query sees nothing
+  float means[MOST_LANES]; // of the slopes' products with the outputs
+};
+
+struct BackDesk {
+  Learner learners[BACK_GROUPS];
+  Tile tile;
+  float *weights, *slopes;           // [TILE, N]
+  float *keys, *values, *of_keys, *of_values;  // a stretch, brought near
+  float *unused;                     // rows of hidden keys add here
+};
+
+INLINE int64_t whole_vectors(int64_t width) { return (width + WIDE - 1) / WIDE * WIDE; }
+
+// Rows [lanes, width] as rows of whole vectors, times a factor; zeros behind the last.
+static void copy_rows(const float *rows, int64_t stride, int64_t lanes, int64_t width, float by,
+                      int64_t all, float *to) {
+  int64_t padded = whole_vectors(width);
+  for (int64_t i = 0; i < all; ++i, to += padded)
+    for (int64_t d = 0; d < padded; d += WIDE) {
+      Wide v = {};
+      if (i < lanes)
+        v = d + WIDE <= width ? read<Wide>(rows + i * stride + d)
+                              : read_some(rows + i * stride + d, width - d);
+      write(to + d, v * by);
+    }
+}
+
+// Weights of a tile, or the gradients of its scores.
+template <int C, bool OF_SCORES>
+APART void back_tile(const Tile &tile, const float *const *rows, int64_t width,
+                     const float *columns, const float *of_lanes, const float *weights,
+                     float *into) {
+  Wide less[C];
+  for (int c = 0; c < C; ++c) less[c] = read<Wide>(of_lanes + c * WIDE);
+  for (int64_t j = 0; j < tile.count; j += ROWS) {
+    Wide sums[ROWS][C];
+    multiply_rows<ROWS, C>(rows + j, width, columns, sums);
+    for (int r = 0; r < ROWS; ++r)
+      for (int c = 0; c < C; ++c) {
+        Wide v = sums[r][c] - less[c];
+        if constexpr (OF_SCORES) sums[r][c] = v * read<Wide>(weights + ((j + r) * C + c) * WIDE);
+        else sums[r][c] = power(v);
+      }
+    if (!all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, 0.0f);
+    for (int r = 0; r < ROWS; ++r)
+      for (int c = 0; c < C; ++c) write(into + ((j + r) * C + c) * WIDE, sums[r][c]);
+  }
+}
+
+// into[r] [V vectors] += the sum over lanes of weights[r, N] times rows [N, stride].
+template <int V>
+APART void add_rows(const float *weights, int64_t lanes, const float *rows, int64_t stride,
+                    float *const *into, int64_t at) {
+  Wide sums[ROWS][V];
+  for (int r = 0; r < ROWS; ++r)
+    for (int v = 0; v < V; ++v) sums[r][v] = read<Wide>(into[r] + at + v * WIDE);
+  rows += at;
+  for (int64_t i = 0; i < lanes; ++i, rows += stride) {
+    const float *weight = weights + i;
+    Wide row[V];
+    for (int v = 0; v < V; ++v) row[v] = read<Wide>(rows + v * WIDE);
+    for (int r = 0; r < ROWS; ++r)
+      for (int v = 0; v < V; ++v) sums[r][v] += wide(weight[r * lanes]) * row[v];
+  }
+  for (int r = 0; r < ROWS; ++r)
+    for (int v = 0; v < V; ++v) write(into[r] + at + v * WIDE, sums[r][v]);
+}
+
+// Adds to the rows of a tile's keys, in a stretch that begins with key `begin`.
+static void add_to_keys(const Tile &tile, const float *weights, int64_t lanes, const float *rows,
+                        int64_t padded, int64_t begin, float *stretch, float *unused) {
+  for (int64_t j = 0; j < tile.count; j += ROWS) {
+    float *into[ROWS];
+    for (int r = 0; r < ROWS; ++r)
+      into[r] = j + r < tile.count ? stretch + (tile.numbers[j + r] - begin) * padded : unused;
+    int64_t at = 0;
+    for (; at + 2 * WIDE <= padded; at += 2 * WIDE)
+      add_rows<2>(weights + j * lanes, lanes, rows, padded, into, at);
+    if (at < padded) add_rows<1>(weights + j * lanes, lanes, rows, padded, into, at);
+  }
+}
+
+template <int C>
+static void begin_learner(const Back &b, int64_t batch, int64_t head, Learner &one) {
+  const Whole &w = b.whole;
+  Group &group = one.group;
+  Rows q = rows_of(b.q, w.q, batch, head), out = rows_of(b.out, w.out, batch, head);
+  Rows slope = rows_of(b.slope, w.slope, batch, head);
+  const float *q_rows = q.data + group.first * q.row;
+  const float *out_rows = out.data + group.first * out.row;
+  const float *slope_rows = slope.data + group.first * slope.row;
+  const float *logs = b.logs + (batch * w.heads + head) * w.queries + group.first;
+  turn_rows<C>(q_rows, q.row, group.lanes, w.width, w.scale * LOG2E, group.columns);
+  turn_rows<C>(slope_rows, slope.row, group.lanes, w.value_width, 1.0f, one.slopes);
+  copy_rows(q_rows, q.row, group.lanes, w.width, w.scale, C * WIDE, one.queries);
+  copy_rows(slope_rows, slope.row, group.lanes, w.value_width, 1.0f, C * WIDE, one.given);
+  int64_t padded = whole_vectors(w.value_width);
+  for (int64_t i = 0; i < C * WIDE; ++i) {
+    bool sees = i < group.lanes && logs[i] != -__builtin_inff();
+    one.logs[i] = sees ? logs[i] * LOG2E : __builtin_inff();
+    Wide mean = {};
+    for (int64_t e = 0; i < group.lanes && e < padded; e += WIDE) {
+      const float *row = out_rows + i * out.row + e;
+      Wide v = e + WIDE <= w.value_width ? read<Wide>(row) : read_some(row, w.value_width - e);
+      mean += v * read<Wide>(one.given + i * padded + e);
+    }
+    one.means[i] = sum_of(mean);
+  }
+  group.fresh = true;
+}
+
+template <int C>
+static void learn_tile(const Back &b, Learner &one, int64_t begin, BackDesk &desk) {
+  const Whole &w = b.whole;
+  const Tile &tile = desk.tile;
+  int64_t width = whole_vectors(w.width), value_width = whole_vectors(w.value_width);
+  back_tile<C, false>(tile, tile.keys, w.width, one.group.columns, one.logs, nullptr,
+                      desk.weights);
+  back_tile<C, true>(tile, tile.values, w.value_width, one.slopes, one.means, desk.weights,
+                     desk.slopes);
+  add_to_keys(tile, desk.weights, C * WIDE, one.given, value_width, begin, desk.of_values,
+              desk.unused);
+  add_to_keys(tile, desk.slopes, C * WIDE, one.queries, width, begin, desk.of_keys, desk.unused);
+  Wide same[C];
+  for (int c = 0; c < C; ++c) same[c] = wide(1.0f);
+  add_all_columns<C>(tile.keys, tile.count, w.width, desk.slopes, same, one.group.fresh,
+                     one.group.sums);
+  one.group.fresh = false;
+}
+
+template <int C>
+static void finish_learner(const Back &b, int64_t batch, int64_t head, Learner &one) {
+  const Whole &w = b.whole;
+  Group &group = one.group;
+  if (group.fresh)
+    for (int64_t i = 0; i < w.width * C * WIDE; ++i) group.sums[i] = 0.0f;
+  Wide by[C];
+  for (int c = 0; c < C; ++c) by[c] = wide(w.scale);
+  float *rows = b.of_q + batch * w.of_q.batch + head * w.of_q.head + group.first * w.of_q.row;
+  turn_columns<C>(group.sums, by, group.lanes, w.width, rows, w.of_q.row);
+}
+
+// Adds rows of a stretch to where they belong; their padding is left behind.
+static void take_back(const float *stretch, int64_t count, int64_t width, float *to,
+                      int64_t stride) {
+  int64_t padded = whole_vectors(width);
+  for (int64_t j = 0; j < count; ++j)
+    for (int64_t d = 0; d < width; ++d) to[j * stride + d] += stretch[j * padded + d];
+}
+
+// Where a task adds what belongs to its keys.
+struct Shares {
+  float *keys, *values;
+  int64_t key_row, value_row;
+};
+
+static void learn_piece(const Back &b, int64_t batch, int64_t head, int64_t piece,
+                        const Shares &into, BackDesk &desk) {
+  const Whole &w = b.whole;
+  int64_t shared = head / (w.heads / w.kv_heads);
+  int64_t width = whole_vectors(w.width), value_width = whole_vectors(w.value_width);
+  int64_t first = piece * BACK_GROUPS;
+  int64_t count = b.groups - first < BACK_GROUPS ? b.groups - first : BACK_GROUPS;
+  Rows far_keys = rows_of(b.k, w.k, batch, shared), far_values = rows_of(b.v, w.v, batch, shared);
+  for (int64_t g = 0; g < count; ++g) {
+    Group &group = desk.learners[g].group;
+    group.first = (first + g) * MOST_LANES;
+    group.lanes = w.queries - group.first < MOST_LANES ? w.queries - group.first : MOST_LANES;
+    look(w, head, group);
+    if (group.lanes <= WIDE) begin_learner<1>(b, batch, head, desk.learners[g]);
+    else begin_learner<COLUMNS>(b, batch, head, desk.learners[g]);
+  }
+  for (;;) {
+    int64_t begin = w.keys;
+    for (int64_t g = 0; g < count; ++g) {
+      int64_t next = next_key(w, desk.learners[g].group);
+      if (next < begin) begin = next;
+    }
+    if (begin == w.keys) break;
+    int64_t until = w.keys - begin < stretch_of(w) / 2 ? w.keys : begin + stretch_of(w) / 2;
+    Rows keys = bring(far_keys, begin, until, w.width, desk.keys);
+    Rows values = bring(far_values, begin, until, w.value_width, desk.values);
+    for (int64_t i = 0; i < (until - begin) * width; ++i) desk.of_keys[i] = 0.0f;
+    for (int64_t i = 0; i < (until - begin) * value_width; ++i) desk.of_values[i] = 0.0f;
+    for (int64_t g = 0; g < count; ++g) {
+      Learner &one = desk.learners[g];
+      while (fill(w, keys, values, until, TILE, one.group, desk.tile)) {
+        if (one.group.lanes <= WIDE) learn_tile<1>(b, one, begin, desk);
+        else learn_tile<COLUMNS>(b, one, begin, desk);
+      }
+    }
+    take_back(desk.of_keys, until - begin, w.width, into.keys + begin * into.key_row,
+              into.key_row);
+    take_back(desk.of_values, until - begin, w.value_width, into.values + begin * into.value_row,
+              into.value_row);
+  }
+  for (int64_t g = 0; g < count; ++g) {
+    if (desk.learners[g].group.lanes <= WIDE) finish_learner<1>(b, batch, head, desk.learners[g]);
+    else finish_learner<COLUMNS>(b, batch, head, desk.learners[g]);
+  }
+}
+
+static Shares share_of(const Back &b, int64_t row, int64_t share) {
+  const Whole &w = b.whole;
+  if (share > 0) {
+    float *own = b.apart + (row * (b.shares - 1) + share - 1) * w.keys * (w.width + w.value_width);
+    return {own, own + w.keys * w.width, w.width, w.value_width};
+  }
+  int64_t batch = row / w.kv_heads, head = row % w.kv_heads;
+  return {b.of_k + batch * w.of_k.batch + head * w.of_k.head,
+          b.of_v + batch * w.of_v.batch + head * w.of_v.head, w.of_k.row, w.of_v.row};
+}
+
+static void learn_task(const Back &b, int64_t task, BackDesk &desk) {
+  const Whole &w = b.whole;
+  int64_t row = task / b.shares, share = task % b.shares, together = w.heads / w.kv_heads;
+  int64_t batch = row / w.kv_heads, head = row % w.kv_heads * together;
+  Shares into = share_of(b, row, share);
+  for (int64_t j = 0; j < w.keys; ++j) {
+    for (int64_t d = 0; d < w.width; ++d) into.keys[j * into.key_row + d] = 0.0f;
+    for (int64_t e = 0; e < w.value_width; ++e) into.values[j * into.value_row + e] = 0.0f;
+  }
+  int64_t all = together * b.pieces;
+  for (int64_t i = all * share / b.shares; i < all * (share + 1) / b.shares; ++i)
+    learn_piece(b, batch, head + i / b.pieces, i % b.pieces, into, desk);
+}
+
+// Adds the sums of the other shares to those of the first, always in the same order.
+static void gather_shares(const Back &b, int64_t at) {
+  const Whole &w = b.whole;
+  int64_t row = at / w.keys, key = at % w.keys;
+  Shares into = share_of(b, row, 0);
+  for (int64_t share = 1; share < b.shares; ++share) {
+    Shares from = share_of(b, row, share);
+    for (int64_t d = 0; d < w.width; ++d)
+      into.keys[key * into.key_row + d] += from.keys[key * w.width + d];
+    for (int64_t e = 0; e < w.value_width; ++e)
+      into.values[key * into.value_row + e] += from.values[key * w.value_width + e];
+  }
+}
+
+static void back_worker(suffice::Team &team, int, void *context) {
+  const Back &b = *(const Back *)context;
+  const Whole &w = b.whole;
+  int64_t width = whole_vectors(w.width), value_width = whole_vectors(w.value_width);
+  int64_t keys = stretch_of(w) / 2;
+  int64_t numbers = BACK_GROUPS * (3 * width + 2 * value_width) * MOST_LANES +
+                    2 * (TILE + ROWS) * MOST_LANES + 2 * keys * (width + value_width) + width +
+                    value_width;
+  float *place = (float *)suffice::room_of_thread(numbers * sizeof(float));
+  BackDesk desk;
+  auto next = [&](int64_t count) {
+    float *found = place;
+    place += count;
+    return found;
+  };
+  for (Learner &one : desk.learners) {
+    one.group.columns = next(width * MOST_LANES);
+    one.group.sums = next(width * MOST_LANES);
+    one.slopes = next(value_width * MOST_LANES);
+    one.queries = next(width * MOST_LANES);
+    one.given = next(value_width * MOST_LANES);
+  }
+  desk.weights = next((TILE + ROWS) * MOST_LANES);
+  desk.slopes = next((TILE + ROWS) * MOST_LANES);
+  desk.keys = next(keys * width);
+  desk.values = next(keys * value_width);
+  desk.of_keys = next(keys * width);
+  desk.of_values = next(keys * value_width);
+  desk.unused = next(width + value_width);
+  for (int64_t i = 0; i < width + value_width; ++i) desk.unused[i] = 0.0f;
+  suffice::Range range;
+  while (team.take(w.batch * w.kv_heads * b.shares, 1, range)) learn_task(b, range.begin, desk);
+  if (b.shares == 1) return;
+  team.meet();
+  while (team.take(w.batch * w.kv_heads * w.keys, 64, range))
+    for (int64_t at = range.begin; at < range.end; ++at) gather_shares(b, at);
+}
+
+static void attend_back(const Whole *whole, const float *q, const float *k, const float *v,
+                        const float *out, const float *logs, const float *slope, float *of_q,
+                        float *of_k, float *of_v, int64_t threads) {
+  const Whole &w = *whole;
+  Back back{w, q, k, v, out, logs, slope, of_q, of_k, of_v, 0, 0, 1, nullptr};
+  back.groups = (w.queries + MOST_LANES - 1) / MOST_LANES;
+  back.pieces = (back.groups + BACK_GROUPS - 1) / BACK_GROUPS;
+  int64_t rows = w.batch * w.kv_heads;
+  if (rows == 0) return;
+  threads = threads_for(w, threads);
+  if (rows < 2 * threads) {
+    int64_t most = w.heads / w.kv_heads * back.pieces;
+    back.shares = threads == 1 ? 1 : (2 * threads + rows - 1) / rows;
+    if (back.shares > most) back.shares = most;
+    if (back.shares < 1) back.shares = 1;
+  }
+  int64_t apart = rows * (back.shares - 1) * w.keys * (w.width + w.value_width);
+  if (apart > 0) back.apart = (float *)malloc(apart * sizeof(float));
+  int64_t tasks = rows * back.shares;
+  suffice::together((int)(tasks < threads ? tasks : threads), back_worker, &back);
+  free(back.apart);
+}
+
+}  // namespace SUFFICE_ISA

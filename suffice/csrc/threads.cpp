@@ -1,0 +1,157 @@
+#include "threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define SUFFICE_PAUSE _mm_pause()
+#elif defined(__aarch64__)
+#define SUFFICE_PAUSE asm volatile("yield")
+#else
+#define SUFFICE_PAUSE
+#endif
+
+namespace suffice {
+namespace {
+
+constexpr int SPINS = 4000;  // some tens of microseconds: between two products of one token
+
+// Waits until a condition holds: at first awake, then leaving the core to others.
+template <class Condition>
+void wait_awake(Condition holds) {
+  for (int spin = 0; !holds(); ++spin) {
+    if (spin < SPINS) SUFFICE_PAUSE;
+    else sched_yield();
+  }
+}
+
+// Threads that sleep between calls. A process that was forked starts its own.
+class Pool {
+ public:
+  void run(int threads, Job job, void *context) {
+    std::unique_lock<std::mutex> busy(one_call, std::try_to_lock);
+    Team team(busy.owns_lock() ? threads : 1);  // a call beside another works alone
+    if (team.threads > 1) hand_out(team, job, context);
+    job(team, 0, context);
+    if (team.threads > 1) call_off(team);
+    if (team.threads > 1) wait_awake([&] { return left.load(std::memory_order_acquire) == 0; });
+  }
+
+ private:
+  enum State { IDLE, ASKED, WORKING };
+
+  struct Worker {
+    std::atomic<int64_t> call{0};
+    std::atomic<int> state{IDLE};
+    Team *team;
+    Job job;
+    void *context;
+  };
+
+  void hand_out(Team &team, Job job, void *context) {
+    left.store(team.threads - 1, std::memory_order_relaxed);
+    std::lock_guard<std::mutex> guard(lock);
+    for (int number = 1; number < team.threads; ++number) {
+      bool starts = workers[number] == nullptr;
+      if (starts) workers[number] = new Worker;
+      Worker &worker = *workers[number];
+      worker.team = &team;
+      worker.job = job;
+      worker.context = context;
+      worker.state.store(ASKED, std::memory_order_release);
+      worker.call.fetch_add(1, std::memory_order_release);
+      if (starts) std::thread([this, &worker, number] { serve(worker, number); }).detach();
+    }
+    woken.notify_all();
+  }
+
+  // Nothing is left to do: who has not woken up yet is not waited for.
+  void call_off(const Team &team) {
+    for (int number = 1; number < team.threads; ++number) {
+      int asked = ASKED;
+      if (workers[number]->state.compare_exchange_strong(asked, IDLE, std::memory_order_acq_rel))
+        left.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  void serve(Worker &worker, int number) {
+    for (int64_t seen = 0;;) {
+      for (int spin = 0; spin < SPINS && worker.call.load(std::memory_order_acquire) == seen; ++spin)
+        SUFFICE_PAUSE;
+      if (worker.call.load(std::memory_order_acquire) == seen) {
+        std::unique_lock<std::mutex> guard(lock);
+        woken.wait(guard, [&] { return worker.call.load(std::memory_order_acquire) != seen; });
+      }
+      seen = worker.call.load(std::memory_order_acquire);
+      int asked = ASKED;
+      if (!worker.state.compare_exchange_strong(asked, WORKING, std::memory_order_acq_rel))
+        continue;
+      worker.job(*worker.team, number, worker.context);
+      worker.state.store(IDLE, std::memory_order_release);
+      left.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  std::mutex one_call, lock;
+  std::condition_variable woken;
+  std::atomic<int> left{0};
+  Worker *workers[MOST_THREADS] = {};
+};
+
+Pool *pool = nullptr;
+std::once_flag made;
+
+void make() { pool = new Pool; }  // never destroyed: its threads may outlive the end of main
+
+void forked() { pool = new Pool; }  // the threads of the parent are not here
+
+struct Room {
+  void *memory = nullptr;
+  int64_t bytes = 0;
+  ~Room() { free(memory); }
+};
+
+}  // namespace
+
+void *room_of_thread(int64_t bytes) {
+  thread_local Room room;
+  if (room.bytes < bytes) {
+    free(room.memory);
+    room.bytes = (bytes + 4095) / 4096 * 4096;
+    room.memory = aligned_alloc(64, room.bytes);
+  }
+  return room.memory;
+}
+
+void Team::meet() {
+  if (threads == 1) {
+    next[phase & 1].store(0, std::memory_order_relaxed);
+    return;
+  }
+  int64_t now = phase.load(std::memory_order_relaxed);
+  if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
+    next[(now + 1) & 1].store(0, std::memory_order_relaxed);
+    arrived.store(0, std::memory_order_relaxed);
+    phase.store(now + 1, std::memory_order_release);
+  } else {
+    wait_awake([&] { return phase.load(std::memory_order_acquire) != now; });
+  }
+}
+
+void together(int threads, Job job, void *context) {
+  std::call_once(made, [] {
+    make();
+    pthread_atfork(nullptr, nullptr, forked);
+  });
+  if (threads > MOST_THREADS) threads = MOST_THREADS;
+  pool->run(threads < 1 ? 1 : threads, job, context);
+}
+
+}  // namespace suffice

@@ -1,0 +1,132 @@
+"""`translate`: sources in, translations out.
+
+Letters: B rows, S tokens of the longest source, T tokens, M d_model, V target vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from suffice.errors import ConfigError
+from suffice.generate.generate import EVERYTHING, GREEDY, Still, generate
+from suffice.generate.generated import Generated
+from suffice.generate.prompts import prompts_of
+from suffice.generate.rows import OnToken
+from suffice.generate.sampling import Sampling
+from suffice.memory import Memory
+from suffice.models.state import ModelState
+from suffice.models.translator import Translator
+
+
+def translate(
+    model: Translator,
+    source: Tensor | Sequence[Sequence[int]],
+    *,
+    start: int,
+    max_new_tokens: int,
+    sampling: Sampling = GREEDY,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    stop: Sequence[int] = (),
+    pad: int = 0,
+    memory: Memory = EVERYTHING,
+    source_valid: Tensor | None = None,
+    on_token: OnToken | None = None,
+) -> Generated:
+    """Return translations of texts, each behind the id that starts it; dropout is off meanwhile.
+
+    A source is read once, and `generate` writes with the decoder: what it promises holds here.
+
+    Args:
+        model: the translator.
+        source: int [B, S], or the ids of each text, of any lengths.
+        start: id of the target that stands before every translation.
+        max_new_tokens: of each translation, >= 0.
+        sampling: as of `generate`, like the next five.
+        beams: rows searched for the most probable translation; 1 = no search.
+        length_penalty: power of the length that divides a beam's score.
+        stop: ids that end a translation.
+        pad: id of the target that stands behind its end.
+        memory: what each self-attention of the decoder keeps.
+        source_valid: bool [B, S] beside a tensor, True = a real token; padding may stand anywhere.
+        on_token: called as by `generate`.
+
+    Returns:
+        `tokens` [B, 1 + N]; `new` leaves the start out.
+
+    Raises:
+        ConfigError: as `generate`, and for a start that is no id of the target.
+        ShapeError: if a shape does not fit, or a source is longer than the model reads.
+        MaskError: if source_valid is not boolean.
+
+    Example:
+        >>> from suffice import preset
+        >>> from suffice.models import TranslatorConfig
+        >>> sizes = dict(source_vocabulary_size=9, target_vocabulary_size=8, mlp_width=8)
+        >>> both, causal = (preset("efficient", 8, 2, causal=after) for after in (False, True))
+        >>> model = TranslatorConfig(length=6, d_model=8, **sizes).build(both, causal, both)
+        >>> translate(model, [[3], [1, 2]], start=1, max_new_tokens=4).new.shape
+        torch.Size([2, 4])
+    """
+    sizes = model.config
+    if not 0 <= start < sizes.target_vocabulary_size:
+        raise ConfigError(
+            f"start={start} is no id of the target; give 0 to {sizes.target_vocabulary_size - 1}."
+        )
+    texts = prompts_of(
+        source,
+        source_valid,
+        vocabulary_size=sizes.source_vocabulary_size,
+        pad=0,
+        device=model.source.tokens.weight.device,
+    )
+    with torch.inference_mode(), Still(model):
+        encoded = model.encode(texts.tokens, texts.valid)
+        return generate(
+            _Decoder(model, encoded, texts.valid),
+            [[start]] * len(texts.lengths),
+            max_new_tokens=max_new_tokens,
+            sampling=sampling,
+            beams=beams,
+            length_penalty=length_penalty,
+            stop=stop,
+            pad=pad,
+            memory=memory,
+            on_token=on_token,
+        )
+
+
+class _Sizes(NamedTuple):
+    vocabulary_size: int
+    length: int
+    positions: str
+
+
+class _Decoder:
+    """The decoder at some sources, as a model that goes on from tokens.
+
+    Args:
+        model: the translator, without dropout.
+        encoded: [B, S, M].
+        valid: bool [B, S].
+    """
+
+    def __init__(self, model: Translator, encoded: Tensor, valid: Tensor | None) -> None:
+        self.model, self.encoded, self.valid = model, encoded, valid
+        sizes = model.config
+        self.config = _Sizes(sizes.target_vocabulary_size, sizes.length, sizes.positions)
+        self.specs, self.device = model.decoder_specs, encoded.device
+        self.training = False
+        self.features, self.logits, self.train = model.features, model.logits, model.train
+
+    def state(self, memory: Memory) -> ModelState:
+        """Return the state before the first token."""
+        return self.model.state(self.encoded, self.valid, memory=memory)
+
+    def step(self, tokens: Tensor, state: ModelState) -> Tensor:
+        """Return the logits [B, V] behind one more token [B] of each row."""
+        return self.logits(self.features(tokens[:, None], state=state)[:, -1])

@@ -1,0 +1,239 @@
+"""Modules that hold their matrix in 16, 8 or 4 bits and learn nothing.
+
+Letters: N outputs, K inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, ShapeError
+from suffice.layers.scheme import Scheme
+from suffice.native import structures as of
+from suffice.native.library import available, instructions
+from suffice.native.matrix import COLUMNS, PANEL, Codes, decoded_rows
+from suffice.native.multiply import multiply
+from suffice.ops import packed as op
+from suffice.ops.linear import Linear
+
+HALVES = ("scales", "weight")  # stay in half precision whatever a module is cast to
+
+
+class Packed(nn.Module):
+    """A matrix [N, K] in a scheme, with a bias or without; its numbers are buffers.
+
+    The kernels code inputs in 8 bits, too, for matrices of 8 and 4 bits: by the largest number of
+    each group, anew for each call. Without the kernels, or where gradients to the inputs are
+    wanted, torch unpacks the matrix for each call and keeps inputs as they are.
+
+    Args:
+        outputs: N.
+        inputs: K.
+        scheme: how numbers are stored.
+        bias: whether there is one, float32.
+        device: where the buffers live.
+
+    Raises:
+        ConfigError: if the scheme's groups do not fit the inputs.
+    """
+
+    def __init__(
+        self,
+        outputs: int,
+        inputs: int,
+        scheme: Scheme,
+        *,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        scheme.check(inputs)
+        self.outputs, self.inputs, self.scheme = outputs, inputs, scheme
+        if scheme.group is None:
+            weight = torch.zeros(outputs, inputs, dtype=torch.float16, device=device)
+            self.register_buffer("weight", weight)
+        else:
+            panels, pieces = -(-outputs // PANEL), inputs // COLUMNS[scheme.bits]
+            codes = torch.zeros(panels, pieces, 64, dtype=torch.uint8, device=device)
+            scales = torch.zeros(
+                panels, inputs // scheme.group, PANEL, dtype=torch.float16, device=device
+            )
+            self.register_buffer("codes", codes)
+            self.register_buffer("scales", scales)
+        self.register_buffer("bias", torch.zeros(outputs, device=device) if bias else None)
+        self._names = ("weight",) if scheme.group is None else ("codes", "scales")
+        self._told: tuple[tuple[int, ...], of.Matrix | None] | None = None
+
+    @classmethod
+    def of(cls, matrix: Codes | Tensor, bias: Tensor | None = None) -> Packed:
+        """Return a module of a packed matrix, or of one in half precision.
+
+        Args:
+            matrix: of 8 or 4 bits, or float16 [N, K].
+            bias: [N] or None.
+
+        Raises:
+            ShapeError: for a matrix in another dtype.
+        """
+        if isinstance(matrix, Codes):
+            scheme = Scheme(bits=matrix.bits, group=matrix.group)
+            buffers = {"codes": matrix.codes, "scales": matrix.scales}
+        else:
+            if matrix.dtype is not torch.float16:
+                raise ShapeError(f"the matrix is {matrix.dtype}; give float16, or codes.")
+            scheme, buffers = Scheme(bits=16), {"weight": matrix.detach().contiguous()}
+        module = cls(*matrix.shape, scheme, bias=bias is not None, device="meta")
+        if bias is not None:
+            buffers["bias"] = bias.detach().to(torch.float32).contiguous()
+        for name, tensor in buffers.items():
+            setattr(module, name, tensor)
+        return module
+
+    def product(self, x: Tensor) -> Tensor:
+        """Return x W^T + b.
+
+        Shapes:
+            x: [..., K] -> [..., N]
+
+        Raises:
+            ShapeError: if x has other features.
+        """
+        if x.shape[-1] != self.inputs:
+            raise ShapeError(f"x has {x.shape[-1]} features; this map reads {self.inputs}.")
+        if torch.compiler.is_compiling() or op.learns(x):
+            return self._by_torch(x)
+        if op.plain(x) and op.few(x, self.scheme.bits):
+            told = self.told()
+            if told is not None:
+                return multiply(told, x)
+        return self._by_torch(x)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return rows of the matrix, float32.
+
+        Shapes:
+            ids: int [...] -> [..., K]
+
+        Raises:
+            IndexError: torch's, for an id that is no row.
+        """
+        numbers, scales = self.parts()
+        if scales is None:
+            return F.embedding(ids, numbers).float()
+        places = torch.arange(self.outputs, device=ids.device)[:, None]
+        rows = F.embedding(ids, places)[..., 0]  # refuses ids outside, which would read padding
+        return decoded_rows(numbers, scales, self.scheme.bits, rows)
+
+    def numbers(self) -> Tensor:
+        """Return the matrix, float32 [N, K]."""
+        return op.unpacked(*self.parts(), self.scheme.bits, self.outputs)
+
+    def told(self) -> of.Matrix | None:
+        """Return what the kernels are told of the matrix, None where they cannot read it.
+
+        Raises:
+            ShapeError: if the buffers do not belong together.
+        """
+        held = self._buffers
+        numbers, scales, bias = held[self._names[0]], held.get("scales"), held["bias"]
+        places = (
+            numbers.data_ptr(),
+            0 if scales is None else scales.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+        )
+        if self._told is None or self._told[0] != places:
+            matrix = None
+            if op.fits(numbers, bias):
+                matrix = op.told(numbers, scales, bias, self.scheme.bits, self.outputs)
+            self._told = places, matrix
+        return self._told[1]
+
+    def check(self) -> None:
+        """Refuse numbers that mean nothing.
+
+        Raises:
+            ConfigError: if a scale, or a number in half precision, is not finite.
+        """
+        for name in HALVES:
+            if name in self._buffers and not bool(self._buffers[name].isfinite().all()):
+                raise ConfigError(f"{name} hold what is no finite number.")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers())
+
+    @property
+    def kernel(self) -> str:
+        """What multiplies here: the kernels' instructions, or "torch" (unpacking at each call)."""
+        here = next(self.buffers()).device
+        return instructions() if here.type == "cpu" and available() else "torch"
+
+    def extra_repr(self) -> str:
+        """Show sizes and scheme in the printed module."""
+        return f"{self.inputs} -> {self.outputs}, {self.scheme}, bias={self.bias is not None}"
+
+    def parts(self) -> tuple[Tensor, Tensor | None]:
+        """Return the numbers, and the scales where there are some."""
+        return (self.weight, None) if self.scheme.group is None else (self.codes, self.scales)
+
+    def _by_torch(self, x: Tensor) -> Tensor:
+        """Return the product by operators of torch: one of ours where a graph is recorded."""
+        given = (x, *self.parts(), self.bias, self.scheme.bits, self.outputs)
+        if torch.compiler.is_compiling() and not op.learns(x):
+            return torch.ops.suffice.packed_linear(*given)
+        return op.by_torch(*given)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Packed:
+        kept = {name: self._buffers[name] for name in HALVES if name in self._buffers}
+        super()._apply(fn, recurse)
+        for name, before in kept.items():
+            if self._buffers[name].dtype is not torch.float16:
+                self._buffers[name] = before.to(self._buffers[name].device)
+        self._told = None
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what points into memory."""
+        return {**self.__dict__, "_told": None}
+
+
+class PackedLinear(Packed):
+    """A linear map whose matrix is packed; see `Packed`.
+
+    Example:
+        >>> from suffice.native.matrix import in_panels
+        >>> codes = in_panels(torch.full((2, 8), 9), torch.ones(2, 1), bits=4)
+        >>> PackedLinear.of(codes)(torch.ones(3, 8))[0]
+        tensor([8., 8.])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x W^T + b for x [..., K]."""
+        return self.product(x)
+
+    def as_linear(self) -> Linear:
+        """Return the same map in float32, unpacked."""
+        sizes = (self.inputs, self.outputs)
+        linear = Linear(*sizes, bias=self.bias is not None, device="meta")
+        linear.weight = nn.Parameter(self.numbers())
+        if self.bias is not None:
+            linear.bias = nn.Parameter(self.bias.float())
+        return linear
+
+
+class PackedEmbedding(Packed):
+    """A row of features for each id, packed; see `Packed`. `product` scores features by rows."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return rows [..., K] of ids."""
+        return self.rows(ids)
+
+    def as_linear(self) -> nn.Embedding:
+        """Return the same rows in float32, unpacked."""
+        return nn.Embedding.from_pretrained(self.numbers(), freeze=False)

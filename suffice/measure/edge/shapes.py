@@ -1,0 +1,95 @@
+"""Models of published shapes with random weights, and what reading them costs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from suffice.errors import ConfigError, unknown
+from suffice.memory import Memory, Quantised
+from suffice.models import LM, configuration
+from suffice.spec import AttentionSpec
+
+SHAPES = {"15m": "llama_15m", "110m": "llama_110m"}
+BITS = (32, 16, 8, 4)
+
+
+def shaped(shape: str, mechanism: str = "standard") -> LM:
+    """Return a model of random weights in 32 bits.
+
+    Weights have the standard deviation inputs^-1/2, so that every part moves the logits.
+
+    Args:
+        shape: see `SHAPES`.
+        mechanism: of its attention.
+
+    Raises:
+        ConfigError: for an unknown shape or mechanism.
+    """
+    if shape not in SHAPES:
+        raise unknown("shape", shape, SHAPES)
+    config, specs = configuration(SHAPES[shape], mechanism)
+    return drawn(config.build(specs))
+
+
+def drawn(lm: LM) -> LM:
+    """Draw weights, in place."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in lm.parameters():
+            if weight.dim() > 1:
+                weight.normal_(std=weight.shape[-1] ** -0.5, generator=generator)
+    return lm.eval()
+
+
+def in_bits(lm: LM, bits: int) -> LM:
+    """Return the model, its weights packed into so many bits in place; 32 = as it is.
+
+    Raises:
+        ConfigError: for other bits.
+    """
+    if bits not in BITS:
+        raise ConfigError(f"bits={bits}: give {', '.join(map(str, BITS))}.")
+    if bits == BITS[0]:
+        return lm
+    from suffice.quantise import quantise
+
+    quantise(lm, bits=bits)
+    return lm
+
+
+def prompt_of(lm: LM, length: int) -> Tensor:
+    """Return random ids [T]."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(lm.config.vocabulary_size, (length,), generator=generator)
+
+
+def weight_bytes(lm: LM) -> int:
+    """Return the bytes of everything that is stored, shared tensors once."""
+    stored = {t.data_ptr(): t.nbytes for t in lm.state_dict().values() if isinstance(t, Tensor)}
+    return sum(stored.values())
+
+
+def read_bytes(lm: LM, memory: Memory, positions: int) -> tuple[int, int]:
+    """Return the bytes of weights and of state that one token reads behind so many positions.
+
+    An embedding that is not the head's gives one row, which is not counted.
+    """
+    weights = weight_bytes(lm)
+    if lm.head is not None:
+        weights -= sum(t.nbytes for t in lm.embedding.tokens.state_dict().values())
+    return weights, sum(_state(spec, memory, positions) for spec in lm.specs)
+
+
+def seen(spec: AttentionSpec, memory: Memory, positions: int) -> int:
+    """Return how many positions a query of a layer reads behind so many."""
+    kept, reach = memory.window, spec.pattern.reach
+    bounds = [None if kept is None else kept + memory.sinks, reach]
+    return min([positions, *(bound for bound in bounds if bound is not None)])
+
+
+def _state(spec: AttentionSpec, memory: Memory, positions: int) -> int:
+    cost = spec.cost(positions)
+    bits = memory.bits if isinstance(memory, Quantised) else 32
+    read = cost.state_numbers * seen(spec, memory, positions)
+    return read * bits // 8 + 4 * cost.state_fixed

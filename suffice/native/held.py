@@ -1,0 +1,125 @@
+"""What a layer holds of the past, told to the kernels.
+
+Letters: B batch, G key/value heads.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from suffice.errors import ConfigError
+from suffice.memory import Claim, Memory, Quantised, Stretch
+from suffice.native import structures as of
+from suffice.native.matrix import BITS, KINDS
+
+
+def why_not(memory: Memory, width: int) -> str:
+    """Return why the kernels cannot read what a memory keeps of heads of a width, or ""."""
+    if not isinstance(memory, Quantised):
+        return ""
+    odd = width % 2 or min(memory.group, width) % 2
+    if memory.bits == 4 and odd:  # noqa: PLR2004
+        return f"two 4-bit codes share a byte, which heads of {width} features would cut"
+    if memory.sinks > memory.block:
+        return f"{memory.sinks} sinks are more than a block of {memory.block}"
+    return ""
+
+
+class Holding:
+    """The structure of one layer, kept true from one position to the next.
+
+    Args:
+        held: what is filled in.
+        memory: of the layer.
+        window: positions that the layer's pattern sees; None = all.
+        width: features of a value's head.
+    """
+
+    def __init__(self, held: of.Held, memory: Memory, window: int | None, width: int) -> None:
+        self.held = held
+        limits = [size for size in (window, memory.window) if size is not None]
+        self.window = min(limits, default=None)
+        # without a limit of the memory, or with one beyond the pattern's, sinks are not needed
+        needed = memory.window is not None and (window is None or window > memory.window)
+        self.sinks = memory.sinks if needed else 0
+        self.reach = window
+        self.told: dict[str, tuple] = {}
+        self.block = 1
+        if isinstance(memory, Quantised):
+            self.block = held.block = memory.block
+            held.group = min(memory.group, width)
+            self.coded = BITS[memory.bits]
+
+    def take(self, claim: Claim) -> int:
+        """Tell of a claimed position and those before it; return the most that a span reads."""
+        held, near, blocks = self.held, claim.near, claim.coded
+        shift = near.first - near.start
+        after = near.end + shift  # positions of the text so far
+        oldest = 0 if self.window is None else max(after - self.window, 0)
+        self._tell("near", near.parts)
+        held.near.first, held.near.end = max(near.start, oldest - shift), near.end
+        held.near.shift = shift
+        longest = near.end - held.near.first
+        held.coded.first = held.coded.end = held.sinks.first = held.sinks.end = 0
+        if blocks is not None:
+            longest = max(longest, self._take_coded(blocks, oldest))
+        if self.sinks and oldest:
+            held.sinks.end = min(self.sinks, oldest)
+            if self.reach is not None:  # sinks are no more than what the pattern lets be seen
+                held.sinks.first = min(max(after - self.reach, 0), held.sinks.end)
+            self._tell_sinks(near, blocks)
+            longest = max(longest, held.sinks.end)
+        return longest
+
+    def _take_coded(self, blocks: Stretch, oldest: int) -> int:
+        coded, block = self.held.coded, self.block
+        self._tell("coded", blocks.parts)
+        coded.shift = (blocks.first - blocks.start) * block
+        coded.end = blocks.end * block
+        coded.first = min(max(blocks.start * block, oldest - coded.shift), coded.end)
+        return coded.end - coded.first
+
+    def _tell_sinks(self, near: Stretch, blocks: Stretch | None) -> None:
+        """Tell where the beginning of the text lies: apart, or still where all the others do."""
+        sinks = self.held.sinks
+        sinks.shift = 0
+        if blocks is not None:
+            self._tell("sinks", blocks.sinks)
+        elif near.sinks:
+            self._tell("sinks", near.sinks)
+        else:
+            self._tell("sinks", near.parts)
+
+    def _tell(self, name: str, parts: tuple[torch.Tensor, ...]) -> None:
+        """Tell pointers and strides, if they are others than before."""
+        told = self.told.get(name)
+        if told is not None and len(told) == len(parts) and all(map(_is, told, parts)):
+            return
+        self.told[name] = parts
+        span = getattr(self.held, name)
+        if parts[0].dtype is torch.uint8:
+            span.kind = self.coded
+            keys, key_ranges, values, value_ranges = parts if len(parts) > 2 else parts * 2  # noqa: PLR2004
+            _point(span, "key_range", key_ranges)
+            _point(span, "value_range", value_ranges)
+        else:
+            span.kind = KINDS[parts[0].dtype]
+            keys, values = parts[0], parts[-1]
+        _point(span, "key", keys)
+        _point(span, "value", values)
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _point(span: of.Span, name: str, tensor: torch.Tensor) -> None:
+    """Tell one tensor [B, G, n, W], whose positions follow each other."""
+    if tensor.device.type != "cpu" or tensor.stride(2) != tensor.shape[3] or tensor.stride(3) != 1:
+        raise ConfigError(
+            f"positions on {tensor.device} with strides {tensor.stride()}: the kernels read those "
+            "of the CPU that follow each other."
+        )
+    setattr(span, f"{name}s", tensor.data_ptr())
+    setattr(span, f"{name}_row", tensor.stride(0))
+    setattr(span, f"{name}_head", tensor.stride(1))

@@ -1,0 +1,143 @@
+"""`suffice bench`: figures of a model, alone and beside others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from suffice.cli.bench import _check, _model
+from suffice.cli.benched import print_bench
+from suffice.errors import ConfigError
+from suffice.measure.edge import shapes
+from suffice.models import folder
+from suffice.text import Characters
+from tests.measure.edge import tiny
+
+SHORT = ("--tokens", 4, "--prompt", 8, "--rounds", 1, "--threads", 1)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Let the shape be a tiny one."""
+    monkeypatch.setattr(shapes, "shaped", lambda shape, mechanism: tiny.llama(mechanism))
+
+
+def saved(path):
+    tokenizer = Characters.of(["to be or not to be"])
+    folder.save(path, tiny.llama(vocabulary_size=tokenizer.vocabulary_size), tokenizer)
+
+
+def test_figures_of_a_shape(suffice, tmp_path):
+    before = torch.get_num_threads()
+    told = suffice("bench", "--shape", "15m", *SHORT, "--json", "out/found.json")
+    assert (told.code, told.err) == (0, "")
+    said = " ".join(told.out.split())
+    assert said.startswith("15m: ")
+    assert "as stored, memory dynamic" in said
+    for words in ("prefill", "decode", "p50", "p90", "p99", "GB/s", "weights", "state", "peak mem"):
+        assert words in said
+    assert torch.get_num_threads() == before
+    found = json.loads((tmp_path / "out" / "found.json").read_text())
+    assert found["found"]["tokens"] == 4
+    assert found["found"]["threads"] == 1
+    assert found["asked"] == {"shape": "15m", "bits": None, "memory": "dynamic"}
+    assert (found["machine"]["cores"], found["runs"]) == (found["machine"]["cores"], {})
+
+
+def test_figures_of_a_checkpoint(suffice, tmp_path):
+    saved(tmp_path / "run")
+    told = suffice("bench", "run", *SHORT, "--bits", 32, "--memory", "rolling:4")
+    assert (told.code, told.err) == (0, "")
+    assert "run: " in told.out
+    assert "32 bits, memory rolling:4" in told.out
+
+
+def test_another_mechanism_and_a_rounded_memory(suffice):
+    words = ("--mechanism", "efficient", "--quantise-memory", 8)
+    told = suffice("bench", "--shape", "110m", *SHORT, *words)
+    assert (told.code, told.err) == (0, "")
+    assert "memory dynamic in 8 bits" in told.out
+    assert ("part of a token" in told.out) == ("a step native" in " ".join(told.out.split()))
+
+
+def test_a_peer_in_the_same_rounds(suffice, tmp_path):
+    words = ("--against", "transformers", "--json", "found.json", "--bits", 32)
+    told = suffice("bench", "--shape", "15m", *SHORT, *words)
+    assert (told.code, told.err) == (0, "")
+    row = next(line for line in told.out.splitlines() if line.startswith("transformers"))
+    assert row.count("x") == 2
+    runs = json.loads((tmp_path / "found.json").read_text())["runs"]
+    assert list(runs) == ["suffice", "transformers"]
+    assert runs["suffice"][0]["tokens"] == runs["transformers"][0]["tokens"]
+
+
+def test_bits_of_peers(suffice, monkeypatch):
+    """A peer is first held to us in 32 bits; transformers stays there."""
+    from suffice.measure.edge import peers, session
+    from suffice.measure.edge.ours import Ours
+
+    asked, checked = [], []
+
+    def peer(name, lm, *, bits, room, folder):
+        assert (room, folder.is_dir()) == (12, True)
+        asked.append((name, bits))
+        return Ours(lm, name=name)
+
+    monkeypatch.setattr(peers, "peer", peer)
+    monkeypatch.setattr(peers, "named", lambda names: names.split(","))
+    monkeypatch.setattr(session, "check_alike", lambda a, b, ids, bits=32: checked.append(bits))
+    monkeypatch.setattr(shapes, "in_bits", lambda lm, bits: lm)
+    words = ("--against", "llama.cpp,transformers", "--bits", 8)
+    told = suffice("bench", "--shape", "15m", *SHORT, *words)
+    assert (told.code, told.err) == (0, "")
+    assert asked == [("llama.cpp", 32), ("llama.cpp", 8), ("transformers", 32)]
+    assert checked == [32, 8, 32]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "one of both"),
+        (("run", "--shape", "15m"), "one of both"),
+        (("run", "--mechanism", "efficient"), "run has its own; omit it"),
+        (("--shape", "15m", "--tokens", 1), "--tokens 1: give at least 2"),
+        (("--shape", "15m", "--threads", 0), "--threads 0: give at least 1"),
+        (("--shape", "15m", "--memory", "all"), "write dynamic, static:N"),
+        (("--shape", "15m", "--bits", 5), "bits=5: give 32, 16, 8, 4"),
+        (("--shape", "15m", "--against", "ollama"), "unknown peer 'ollama'"),
+        (("--shape", "15m", "--memory", "static:9", *SHORT), "which has 9"),
+    ],
+)
+def test_refusals(suffice, words, said):
+    told = suffice("bench", *words)
+    assert told.code == 2
+    assert said in told.said
+
+
+def test_what_bench_refuses_by_itself(tmp_path):
+    """Called as functions, so that the sentences are those of the errors."""
+    with pytest.raises(ConfigError, match="--prompt 1: give at least 2"):
+        _check(4, 1, 1, None)
+    with pytest.raises(ConfigError, match="or --shape 15m or 110m, one of both"):
+        _model(None, None, "standard", None)
+    with pytest.raises(ConfigError, match="--mechanism gqa: .* has its own; omit it"):
+        _model(tmp_path, None, "gqa", None)
+
+
+def test_what_is_unknown_is_told():
+    from dataclasses import replace
+    from io import StringIO
+
+    from rich.console import Console
+
+    from suffice.measure.edge.bench import bench
+    from suffice.memory import Dynamic
+
+    told = bench(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)
+    out = StringIO()
+    told = replace(told, peak_bytes=None, parts=())
+    print_bench(Console(file=out, width=80), told, "x", None, "dynamic")
+    assert "peak memory unknown here more than" in " ".join(out.getvalue().split())
+    assert "part of a token" not in out.getvalue()

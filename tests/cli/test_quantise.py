@@ -1,0 +1,104 @@
+"""`suffice quantise`: a folder in, a smaller one out, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from suffice import AttentionSpec
+from suffice.models import LMConfig, folder
+from suffice.models.packed import schemes_of
+from suffice.native import library
+from suffice.patterns import Causal
+from suffice.quantise import speed
+from suffice.testing import drawn
+from suffice.text import Characters
+
+TEXT = "to be or not to be, that is the question. " * 40
+SPEC = AttentionSpec(d_model=16, num_heads=2, pattern=Causal())
+KERNEL = library.instructions() if library.available() else "torch"
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    tokenizer = Characters.of([TEXT])
+    sizes = {"vocabulary_size": tokenizer.vocabulary_size, "length": 12, "d_model": 16}
+    lm = drawn(LMConfig(**sizes, depth=1, mlp_width=16).build(SPEC), seed=1)
+    facts = {"corpus": str(tmp_path / "text.txt"), "measured": {"step": 3}}
+    folder.save(tmp_path / "run", lm, tokenizer, **facts)
+    return lm.eval()
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_a_packed_model_is_written_and_told_of(suffice, run, tmp_path, bits):
+    told = suffice("quantise", "run", "--bits", bits, "--quiet")
+    assert (told.code, told.err) == (0, "")
+    scheme = {16: "float16", 8: "int8/16", 4: "int4/16"}[bits]
+    lines = told.out.splitlines()
+    line = next(line for line in lines if line.startswith("blocks.0.attention.q_proj"))
+    assert line.split()[1:3] == [scheme, KERNEL]
+    assert max(map(len, lines[:9])) <= 80
+    assert "not packed: embedding.positions, positions are added to tokens" in told.out
+    assert "tokens of validation text; " in told.out
+    assert f"model: run-{bits}bit" in told.out
+    assert "decode: " in told.out
+    lm, _, facts = folder.load(f"run-{bits}bit")
+    assert {str(one) for one in schemes_of(lm).values()} == {scheme}
+    assert "measured" not in facts
+    assert facts["measured_before_packing"] == {"step": 3}
+    report = json.loads((tmp_path / f"run-{bits}bit" / "quantise.json").read_text())
+    assert report["bits"] == bits
+    assert report["speed"]["threads"] == torch.get_num_threads()
+    assert report["change"]["tokens"] > 50
+    assert suffice("generate", f"run-{bits}bit", "--prompt", "to", "--max-new-tokens", 5).code == 0
+    judged = suffice("evaluate", f"run-{bits}bit", "--data", "text.txt", "--limit", 5, "--json")
+    assert json.loads(judged.out)["items"] == 5
+
+
+def test_options(suffice, run, tmp_path):
+    words = ("--group", 8, "--skip", "embedding.*", "--skip", "*.up", "--calibration", "none")
+    told = suffice("quantise", "run", *words, "--out", "small", "--json", "--quiet")
+    report = json.loads(told.out)
+    assert report["change"] is None
+    assert report["calibration_tokens"] == 0
+    skipped = [one["name"] for one in report["layers"] if one["skipped"] == "as asked"]
+    assert skipped == ["embedding.tokens", "embedding.positions", "blocks.0.mlp.up"]
+    assert {one["scheme"] for one in report["layers"]} == {"int8/8", "float32"}
+    told = suffice("quantise", "run", "--calibration", "none", "--out", "plain")
+    assert "no text was read: rounded by the weights alone, the change not measured" in told.out
+
+
+def test_slower_decode_is_said(suffice, run, monkeypatch):
+    rates = iter([100.0, 80.0])
+    monkeypatch.setattr(speed, "tokens_per_second", lambda _lm: next(rates))
+    told = suffice("quantise", "run", "--quiet", "--calibration", "none")
+    assert "packed weights decode slower than the weights before here: 80 against 100" in told.out
+
+
+def test_without_kernels_it_says_so(suffice, run, monkeypatch):
+    monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
+    told = suffice("quantise", "run", "--quiet", "--calibration", "none")
+    assert told.code == 0
+    assert "no native kernels: they are not here; torch unpacks every matrix" in told.out
+
+
+def test_what_is_wrong_is_said_in_a_sentence(suffice, run, tmp_path, monkeypatch):
+    def refused(*words):
+        told = suffice("quantise", *words, "--quiet")
+        assert told.code == 2
+        return told.said
+
+    assert "--out run is the model itself, which would be lost" in refused("run", "--out", "run")
+    assert "bits=7: give 16, 8 or 4" in refused("run", "--bits", 7)
+    assert "there is no corpus at no/where" in refused("run", "--calibration", "no/where")
+    assert "holds no language model" in refused("elsewhere")
+    suffice("quantise", "run", "--quiet", "--calibration", "none")
+    assert "packed already" in refused("run-8bit", "--out", "again")
+    (tmp_path / "taken" / "quantise.json").mkdir(parents=True)
+    assert "cannot write taken/quantise.json" in refused("run", "--out", "taken")
+    _, tokenizer, _ = folder.load("run")
+    folder.save("bare", run, tokenizer)
+    assert "bare names no corpus; name a text by --calibration" in refused("bare")

@@ -1,0 +1,72 @@
+"""The text that `suffice train` ends with."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from suffice import preset
+from suffice.cli import sample as module
+from suffice.cli.sample import sample
+from suffice.cli.train import _sampled
+from suffice.errors import ConfigError
+from suffice.generate import generate
+from suffice.models import LMConfig
+from suffice.models import folder as models
+from suffice.text import Characters
+
+
+def model(**changes):
+    torch.manual_seed(0)
+    sizes = {"vocabulary_size": 12, "length": 8, "d_model": 16, "depth": 1, "mlp_width": 16}
+    return LMConfig(**sizes | changes).build(preset("standard", 16, 2, causal=True)).eval()
+
+
+def test_a_sample_is_as_long_as_is_wanted_and_the_same_again():
+    letters = Characters("abcdefghij\nk")
+    told = sample(model(), letters, characters=50, each=1.0)
+    assert len(told) == 50
+    assert told == sample(model(), letters, characters=50, each=1.0)
+    assert told != sample(model(), letters, characters=50, each=1.0, seed=1)
+    assert len(sample(model(length=1), letters, characters=3, each=1.0)) == 3
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "first"), [(5, 7, [5]), (None, 7, [7]), (None, None, [10])]
+)
+def test_a_sample_begins_as_a_document_does_and_hides_its_ends(monkeypatch, begin, end, first):
+    letters, starts = Characters("abcdefghij\nk"), []
+    monkeypatch.setattr(Characters, "begin", begin)
+    monkeypatch.setattr(Characters, "end", end)
+
+    def watched(lm, tokens, **options):
+        starts.append(tokens[0])
+        assert options["max_new_tokens"] + len(tokens[0]) <= 9
+        return generate(lm, tokens, **options)
+
+    monkeypatch.setattr(module, "generate", watched)
+    told = sample(model(), letters, characters=120, each=2.0)
+    assert starts[0] == first
+    assert [len(one) for one in starts[1:-1]] == [4] * len(starts[1:-1])
+    assert not {letters.characters[one] for one in (begin, end) if one is not None} & set(told)
+    assert 30 <= len(told) <= 60
+
+
+def test_rows_without_a_token_are_left_out():
+    told = sample(model(), Characters("abc"), characters=60, each=1.0)
+    assert 0 < len(told) < 60
+    assert set(told) == set("abc")
+
+
+def test_a_model_that_cannot_write_is_told_of(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ConfigError("it cannot stream; train another.")
+
+    models.save(tmp_path, model(), Characters("abcdefghij\nk"))
+    monkeypatch.setattr(module, "generate", refuse)
+    made = SimpleNamespace(
+        asked=SimpleNamespace(device=None), amount=SimpleNamespace(characters=2, tokens=1)
+    )
+    assert _sampled(made, tmp_path) == "no sample of its text: it cannot stream; train another."

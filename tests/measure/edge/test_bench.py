@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice.errors import ConfigError
+from suffice.measure.edge import bandwidth, shapes
+from suffice.measure.edge.bandwidth import Reading
+from suffice.measure.edge.bench import bench
+from suffice.measure.edge.ours import Ours
+from suffice.measure.edge.parts import parts
+from suffice.measure.edge.resident import forget_peak, resident
+from suffice.measure.edge.session import check_alike
+from suffice.memory import Dynamic, Quantised, Rolling
+from suffice.native import library
+from tests.measure.edge import tiny
+
+native = pytest.mark.skipif(not library.available(), reason=library.why_not())
+
+
+def test_every_figure_of_a_model():
+    lm = tiny.llama()
+    told = bench(lm, Dynamic(), prompt=8, new=4, rounds=2)
+    assert told.parameters == sum(p.numel() for p in lm.parameters())
+    assert (told.prompt, told.tokens, told.rounds) == (8, 4, 2)
+    assert told.weight_bytes == 4 * told.parameters
+    assert told.read_bytes == told.weight_bytes + 2 * 2 * 64 * 10 * 4
+    assert told.latency_p50 <= told.latency_p90 <= told.latency_p99
+    assert told.state_bytes >= 2 * 2 * 64 * 11 * 4
+    assert min(told.prefill, told.decode, told.bandwidth, told.share) > 0.0
+    assert told.bound == pytest.approx(told.bandwidth / told.read_bytes, rel=0.5)
+    assert told.steps.startswith("native") == bool(told.parts)
+    assert bench(lm, Dynamic(), prompt=8, new=4, rounds=1, before=0).peak_bytes > 1 << 20
+
+
+def test_a_model_that_native_code_cannot_step_through_has_no_parts():
+    told = bench(tiny.llama("performer"), Dynamic(), prompt=8, new=2, rounds=1)
+    assert told.steps.startswith("torch")
+    assert told.parts == ()
+
+
+@native
+@pytest.mark.parametrize("mechanism", ["standard", "efficient"])
+def test_parts_make_up_a_token(mechanism):
+    lm = tiny.llama(mechanism, tied=False)
+    memory = {"standard": Dynamic(), "efficient": Rolling(8)}[mechanism]
+    ids = shapes.prompt_of(lm, 16)
+    found = {part.name: part for part in parts(lm, memory, ids, 1.0)}
+    assert list(found) == [
+        "queries, keys, values", "attention", "output map", "MLP", "head",
+        "embedding, norms, turns", "around the step",
+    ]  # fmt: skip
+    assert sum(part.seconds for part in found.values()) == pytest.approx(1.0)
+    maps = {"standard": 3, "efficient": 1}[mechanism]
+    assert found["queries, keys, values"].flops == 2 * 2 * maps * 64 * 64
+    assert found["queries, keys, values"].nbytes == 4 * 2 * maps * 64 * 64
+    assert found["MLP"].nbytes == 4 * 2 * 3 * 64 * 96
+    assert found["head"].nbytes == 4 * 61 * 64
+    assert found["attention"].flops == 2 * 4 * 64 * {"standard": 16, "efficient": 8}[mechanism]
+    weights, state = shapes.read_bytes(lm, memory, 16)
+    assert found["attention"].nbytes == state
+    products = ("queries, keys, values", "output map", "MLP", "head")
+    norms = 4 * 64 * 5
+    assert sum(found[name].nbytes for name in products) + norms == weights
+
+
+def test_what_a_token_reads():
+    lm = tiny.llama()
+    weights = shapes.weight_bytes(lm)
+    each = 4 * 2 * 2 * 64  # bytes of a position: keys and values of two layers
+    assert weights == 4 * sum(p.numel() for p in lm.parameters())
+    assert shapes.read_bytes(lm, Dynamic(), 50) == (weights, 50 * each)
+    assert shapes.read_bytes(lm, Rolling(8, sinks=2), 50) == (weights, 10 * each)
+    assert shapes.read_bytes(lm, Rolling(80), 50) == (weights, 50 * each)
+    assert shapes.read_bytes(lm, Quantised(Dynamic(), bits=8), 50) == (weights, 50 * each // 4)
+    assert shapes.read_bytes(tiny.llama(window=8), Dynamic(), 50) == (weights, 8 * each)
+    apart = tiny.llama(tied=False)
+    assert shapes.read_bytes(apart, Dynamic(), 50)[0] == shapes.weight_bytes(apart) - 4 * 61 * 64
+
+
+def test_shapes_are_the_published_ones():
+    lm = shapes.shaped("15m", "efficient")
+    assert (lm.config.d_model, lm.config.depth, lm.specs[0].num_heads) == (288, 6, 6)
+    deviation = lm.blocks[3].mlp.down.weight.std().item()
+    assert deviation == pytest.approx(768**-0.5, rel=0.02)
+    assert torch.equal(shapes.prompt_of(lm, 9), shapes.prompt_of(lm, 9))
+    with pytest.raises(ConfigError, match="unknown shape '15b'; did you mean '15m'"):
+        shapes.shaped("15b")
+
+
+def test_bits():
+    lm = tiny.llama()
+    assert shapes.in_bits(lm, 32) is lm
+    whole, ids = shapes.weight_bytes(lm), shapes.prompt_of(lm, 12)
+    want = Ours(tiny.llama())
+    for bits, most in {16: 0.51, 8: 0.3, 4: 0.2}.items():
+        small = shapes.in_bits(tiny.llama(), bits)
+        assert shapes.weight_bytes(small) < most * whole
+        check_alike(want, Ours(small), ids, bits)
+    with pytest.raises(ConfigError, match="bits=5: give 32, 16, 8, 4"):
+        shapes.in_bits(lm, 5)
+
+
+def test_a_reading_is_as_large_as_asked(monkeypatch):
+    reading = Reading(3 << 20)
+    assert reading.buffer.nbytes == 3 << 20
+    assert Reading(5).buffer.nbytes == bandwidth.LEAST
+    assert 1e6 < reading.speed(2) < 1e13
+    assert reading.fastest in reading.ways
+    monkeypatch.setattr(library, "available", lambda: False)
+    assert len(Reading(5).ways) == 1
+
+
+def test_the_fastest_way_and_the_fastest_pass_count(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(bandwidth, "perf_counter", lambda: now[0])
+    reading = Reading(1 << 20)
+    slow, fast = iter([9.0] * 99), iter([5.0, 3.0, 4.0, 9.0, 2.0, 7.0])
+
+    def takes(seconds):
+        def way():
+            now[0] += next(seconds)
+
+        return way
+
+    reading.ways = [takes(slow), takes(fast)]
+    assert reading.speed(2) == (1 << 20) / 2.0
+
+
+def test_resident_memory(tmp_path):
+    status = tmp_path / "status"
+    status.write_text("Name:\tx\nVmHWM:\t     200 kB\nVmRSS:\t     100 kB\n")
+    assert resident("now", status) == 102_400
+    assert resident("peak", status) == 204_800
+    assert resident("now", tmp_path / "absent") is None
+    status.write_text("Name:\tx\n")
+    assert resident("now", status) is None
+    assert not forget_peak(tmp_path)
+    assert forget_peak(status)
+    assert status.read_text() == "5"

@@ -1,0 +1,152 @@
+"""torch.compile takes a decoding model whole, and few graphs serve all its tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch._dynamo
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from suffice.memory import Dynamic, Rolling, Static
+from suffice.models import LMConfig
+from suffice.presets import schedule, takes_length
+from suffice.testing import padded
+from tests.acceptance.mechanisms import PRESET_KINDS
+
+V, LENGTH, PROMPT, STEPS = 23, 96, 16, 64
+MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
+SUMS = {"linear", "performer", "rfa"}
+SLOW = pytest.mark.slow
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+    torch._dynamo.reset()
+
+
+def build(mechanism, positions="learned", depth=1):
+    options = {"length": LENGTH} if takes_length(mechanism) else {}
+    specs = schedule(mechanism, 16, 2, depth=depth, causal=True, **options)
+    sizes = {"vocabulary_size": V, "length": LENGTH, "d_model": 16, "depth": depth}
+    torch.manual_seed(3)
+    return LMConfig(**sizes, mlp_width=16, positions=positions).build(specs).eval()
+
+
+def compiled(lm, backend="eager"):
+    counter = CompileCounterWithBackend(backend)
+    return torch.compile(lm, backend=counter, fullgraph=True), counter
+
+
+def ids(batch=1, length=PROMPT + STEPS):
+    return torch.randint(V, (batch, length), generator=torch.Generator().manual_seed(4))
+
+
+def streamed(model, tokens, state, prompt=PROMPT, valid=None):
+    outs = [model(tokens[:, :prompt], valid=valid, state=state)]
+    outs += [model(token, state=state) for token in tokens[:, prompt:].split(1, dim=1)]
+    return torch.cat(outs, dim=1)
+
+
+def close(got, want):
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+
+
+def some(quick, every):
+    """Parameters of which the others are slow."""
+    return [name if name in quick else pytest.param(name, marks=SLOW) for name in every]
+
+
+@pytest.mark.parametrize("mechanism", some(set(MECHANISMS) - {"performer", "rfa"}, MECHANISMS))
+def test_a_prompt_and_its_tokens_are_two_graphs(mechanism):
+    """Three where keys of an open segment are joined."""
+    lm, tokens = build(mechanism), ids()
+    fast, counter = compiled(lm)
+    memory = Dynamic() if mechanism in SUMS else Static(LENGTH)
+    close(streamed(fast, tokens, lm.state(memory)), lm(tokens))
+    assert counter.frame_count <= (3 if mechanism == "infini" else 2)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "memory"),
+    [("standard", Dynamic()), ("super_attention", Dynamic()), ("mistral", Rolling(LENGTH))],
+)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_memories_that_grow_and_roll(mechanism, memory, backend):
+    lm, tokens = build(mechanism, "sinusoidal"), ids()
+    fast, counter = compiled(lm, backend)
+    close(streamed(fast, tokens, lm.state(memory)), lm(tokens))
+    assert counter.frame_count <= 3
+
+
+@pytest.mark.parametrize("positions", ["learned", "none"])
+def test_a_memory_that_grew_needs_no_graph_again(positions):
+    lm, tokens = build("standard", positions), ids(length=PROMPT + STEPS + 12)
+    fast, counter = compiled(lm)
+    close(streamed(fast, tokens, lm.state()), lm(tokens))
+    graphs = counter.frame_count
+    assert graphs <= 4
+    close(streamed(fast, tokens[:, :40], lm.state()), lm(tokens[:, :40]))
+    assert counter.frame_count == graphs
+
+
+@pytest.mark.parametrize(
+    "mechanism", some({"standard"}, ["standard", "linear", "performer", "super_attention"])
+)
+def test_twenty_prompts_and_two_batches_need_few_graphs(mechanism):
+    lm = build(mechanism)
+    fast, counter = compiled(lm)
+    for batch, lengths in ((1, range(5, 25)), (4, (9, 12))):
+        for length in lengths:
+            tokens = ids(batch, length + 3)
+            close(streamed(fast, tokens, lm.state(), prompt=length), lm(tokens))
+        assert counter.frame_count <= (5 if batch == 1 else 7)
+
+
+@pytest.mark.parametrize("mechanism", ["standard", "super_attention", "linear", "mistral"])
+def test_padded_prompts(mechanism):
+    lm, tokens = build(mechanism, depth=2), ids(3, 24)
+    valid = padded(3, PROMPT, "left", seed=2)
+    fast, counter = compiled(lm)
+    want = streamed(lm, tokens, lm.state(), valid=valid)
+    got = streamed(fast, tokens, lm.state(), valid=valid)
+    close(got[:, PROMPT - 1 :], want[:, PROMPT - 1 :])
+    assert counter.frame_count <= 3
+
+
+def test_a_padded_prompt_in_a_rolling_memory():
+    """Whose padding is looked at outside of a graph; tokens that follow have none."""
+    lm, tokens = build("mistral"), ids(3, 24)
+    valid = padded(3, PROMPT, "left", seed=2)
+    fast, counter = compiled(lm)
+    states = [lm.state(Rolling(LENGTH)) for _ in range(2)]
+    for state in states:
+        lm(tokens[:, :PROMPT], valid=valid, state=state)
+    for token in tokens[:, PROMPT:].split(1, dim=1):
+        close(fast(token, state=states[0]), lm(token, state=states[1]))
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("mechanism", ["standard", "super_attention"])
+def test_a_token_beyond_the_learned_length_is_not_made_up(mechanism):
+    lm, tokens = build(mechanism), ids(length=LENGTH)
+    fast, _ = compiled(lm)
+    state = lm.state()
+    streamed(fast, tokens, state, prompt=LENGTH - 3)
+    with pytest.raises(IndexError):
+        fast(tokens[:, :1], state=state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["standard", "super_attention", "linear"])
+@pytest.mark.parametrize("positions", ["none", "learned"])
+def test_inductor_gives_the_same(mechanism, positions):
+    lm, tokens = build(mechanism, positions, depth=2), ids(length=PROMPT + 8)
+    fast, counter = compiled(lm, "inductor")
+    memory = Dynamic() if mechanism in SUMS else Static(LENGTH)
+    close(streamed(fast, tokens, lm.state(memory)), lm(tokens))
+    assert counter.frame_count <= 2

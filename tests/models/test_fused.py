@@ -1,0 +1,437 @@
+"""A native step is the model's step: every composition, memory, batch and dtype."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice import AttentionSpec, preset
+from suffice.errors import ConfigError, ShapeError
+from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.models.fused import Fused
+from suffice.patterns import Causal, Window
+from suffice.positions import Alibi, Rope
+from suffice.testing import assert_close
+from tests.models.fused_cases import (
+    CODED,
+    EXACT,
+    NAMES,
+    POSITIONS,
+    SIZES,
+    V,
+    begun,
+    both,
+    built,
+    coded_both,
+    composition,
+    drawn_tokens,
+    exactly,
+)
+from tests.native.codings import ISAS, isa, needs_kernels, some_isa
+
+__all__ = ["isa", "some_isa"]
+
+pytestmark = needs_kernels
+DRAWS = 70
+LEFT = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6, [0, 0, 0, 0, 0, 1]]).bool()
+
+
+def rounding(lm):
+    """Return the longest sum behind a logit: of a product, or of all positions."""
+    return {"n": max(lm.config.d_model, lm.config.mlp_width, lm.config.length)}
+
+
+def close(pair, lm):
+    assert_close(*pair, **rounding(lm))
+
+
+def test_the_draws_meet_every_value():
+    specs, sizes = zip(*map(composition, range(DRAWS)), strict=True)
+    assert {spec.position for spec in specs} >= {position for _, position in POSITIONS}
+    assert {(spec.d_model, spec.num_heads) for spec in specs} == set(SIZES)
+    assert {one["positions"] for one in sizes} == {"learned", "sinusoidal", "none"}
+    for name, count in (("norm", 2), ("activation", 3), ("tied", 2), ("bias", 2), ("mlp_width", 3)):
+        assert len({one[name] for one in sizes}) == count
+    assert len({(type(s.projections), s.kv_heads == s.num_heads) for s in specs}) >= 4
+    assert len({type(spec.pattern) for spec in specs}) >= 2
+    assert {spec.bias for spec in specs} == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(DRAWS))
+def test_every_composition(some_isa, seed):
+    spec, sizes = composition(seed)
+    lm = built(spec, **sizes)
+    close(both(lm, Dynamic(), drawn_tokens(1, 25), 1 + seed % 18), lm)
+    close(both(lm, Dynamic(), drawn_tokens(3, 10), 4), lm)
+    close(both(lm, Dynamic(), drawn_tokens(3, 11), 6, valid=LEFT), lm)
+
+
+@pytest.mark.parametrize("memory", EXACT, ids=repr)
+@pytest.mark.parametrize("name", ["standard", "efficient", "gqa", "mistral"])
+def test_every_memory(some_isa, name, memory):
+    options = {"window": 6} if name == "mistral" else {}
+    lm = built(preset(name, 72, 4, causal=True, **options), positions="none")
+    for begin in (1, 3, 18):  # some shorter than the sinks
+        close(both(lm, memory, drawn_tokens(1, begin + 20), begin), lm)
+    close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
+    if not memory.sinks:
+        close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
+
+
+@pytest.mark.parametrize("memory", CODED, ids=repr)
+@pytest.mark.parametrize("name", ["standard", "efficient", "gqa", "mistral"])
+def test_every_coded_memory(some_isa, name, memory):
+    options = {"window": 6} if name == "mistral" else {}
+    lm = built(preset(name, 72, 4, causal=True, **options), positions="none")
+    for begin in (2, 18):
+        close(coded_both(lm, memory, drawn_tokens(1, begin + 20), begin), lm)
+    close(coded_both(lm, memory, drawn_tokens(3, 15), 5), lm)
+    if not memory.sinks:
+        close(coded_both(lm, memory, drawn_tokens(3, 15), 6, valid=LEFT), lm)
+
+
+@pytest.mark.parametrize("width", [32, 64, 14])
+@pytest.mark.parametrize("position", [Alibi(), Rope()], ids=repr)
+def test_coded_memories_of_other_widths(isa, width, position):
+    spec = AttentionSpec(d_model=2 * width, num_heads=2, pattern=Causal(), position=position)
+    lm = built(spec, positions="none")
+    for bits in (8, 4):
+        memory = Quantised(bits=bits, block=24, recent=5, group=10)
+        close(coded_both(lm, memory, drawn_tokens(2, 60), 50), lm)
+
+
+@pytest.mark.parametrize("memory", [Dynamic(), CODED[0]], ids=repr)
+def test_native_steps_keep_the_positions_that_torch_keeps(memory):
+    lm = built(preset("gqa", 24, 4, causal=True), positions="none")
+    tokens = drawn_tokens(2, 14)
+    with torch.no_grad():
+        states = begun(lm, memory, tokens[:, :5]), begun(lm, memory, tokens[:, :5])
+        fused = Fused(lm, memory)
+        for column in tokens[:, 5:].unbind(1):
+            fused.step(column, states[0])
+            lm.step(column, states[1])
+    for one, other in zip(states[0].layers, states[1].layers, strict=True):
+        for got, want in zip(one.store.latest(2), other.store.latest(2), strict=True):
+            assert_close(got, want, n=24)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["standard", "efficient"])
+def test_half_weights_are_read_as_they_are_and_keys_are_kept_in_half(isa, dtype, name):
+    lm = built(preset(name, 72, 4, causal=True), dtype=dtype, tied=False)
+    tokens = drawn_tokens(2, 30)
+    with torch.no_grad():
+        oracle = exactly(lm)  # the same numbers
+        states = lm.state(), oracle.state()
+        fused = Fused(lm, Dynamic())
+        lm(tokens[:, :12], state=states[0])
+        oracle(tokens[:, :12], state=states[1])
+        # the prompt was read in half precision: what it left is the same in both from here on
+        for one, other in zip(states[0].layers, states[1].layers, strict=True):
+            for got, want in zip(one.store.buffers, other.store.buffers, strict=True):
+                want[:, :, :12] = got[:, :, :12]
+        got, want = [], []
+        for column in tokens[:, 12:].unbind(1):
+            got.append(fused.step(column, states[0]))
+            want.append(oracle.step(column, states[1]))
+    assert states[0].layers[0].store.buffers[0].dtype is dtype
+    assert got[0].dtype is torch.float32
+    got, want = torch.stack(got), torch.stack(want)
+    assert_close(got.to(dtype), want)
+    assert_close(got[0], want[0], n=72) if name == "none" else None
+
+
+def test_a_float32_state_of_half_weights_is_exact_to_float32(isa):
+    lm = built(preset("standard", 24, 4, causal=True), dtype=torch.bfloat16)
+    plain = copy.deepcopy(lm).float()
+    tokens = drawn_tokens(1, 9)
+    with torch.no_grad():
+        states = begun(plain, Dynamic(), tokens[:, :4]), begun(plain, Dynamic(), tokens[:, :4])
+        got = Fused(lm, Dynamic()).step(tokens[:, 4], states[0])
+        assert_close(got, plain.step(tokens[:, 4], states[1]), n=24)
+
+
+def test_sinusoidal_positions_and_turns_go_on_beyond_the_config():
+    for sizes in ({"positions": "sinusoidal"}, {"positions": "none"}):
+        spec = preset("standard", 8, 2, causal=True)
+        if sizes["positions"] == "none":
+            spec = replace(spec, position=Rope())
+        lm = built(spec, depth=1, length=16, **sizes)
+        tokens = drawn_tokens(1, 40)
+        close(both(lm, Dynamic(), tokens, 10), lm)
+
+
+@pytest.mark.parametrize("window", [None, 300, 520])
+@pytest.mark.parametrize("bits", [None, 8, 4])
+def test_long_texts_are_several_pieces_of_work(isa, window, bits):
+    pattern = Causal() if window is None else Window(window) & Causal()
+    spec = AttentionSpec(d_model=24, num_heads=2, num_kv_heads=1, pattern=pattern)
+    lm = built(replace(spec, position=Alibi()), positions="none", depth=1, length=1300)
+    memory = Dynamic() if window is None else Rolling(window)
+    tokens = drawn_tokens(2, 1300)
+    valid = torch.ones(2, 1294, dtype=torch.bool)
+    valid[0, :700] = False  # the whole first piece of a row, and a part of its second
+    for marks in (None, valid):
+        if bits is None:
+            close(both(lm, memory, tokens, 1294, valid=marks), lm)
+        else:
+            coded = Quantised(memory, bits=bits, block=32, recent=3)
+            close(coded_both(lm, coded, tokens, 1294, valid=marks), lm)
+
+
+def test_sinks_of_a_long_text(isa):
+    spec = AttentionSpec(d_model=16, num_heads=2, pattern=Causal(), position=Rope())
+    lm = built(spec, positions="none", depth=1, length=1300)
+    for memory in (Rolling(530, sinks=4), Rolling(2000, sinks=3)):
+        close(both(lm, memory, drawn_tokens(1, 1300), 1290), lm)
+
+
+@pytest.mark.parametrize("memory", [Dynamic(), Quantised(block=16, recent=4)], ids=repr)
+def test_threads_change_no_bit(memory):
+    lm = built(preset("gqa", 48, 4, causal=True, num_kv_heads=2), length=700)
+    tokens = drawn_tokens(3, 650)
+    before, got = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            with torch.no_grad():
+                torch.set_num_threads(1)
+                state, fused = begun(lm, memory, tokens[:, :640]), Fused(lm, memory)
+                torch.set_num_threads(threads)
+                steps = [fused.step(c, state) for c in tokens[:, 640:].unbind(1)]
+                got.append(torch.stack(steps))
+    finally:
+        torch.set_num_threads(before)
+    assert_close(got[1], got[0], "exact")
+    assert_close(got[2], got[0], "exact")
+
+
+@pytest.mark.parametrize("memory", [Dynamic(), Static(64), Rolling(6, spare=4)], ids=repr)
+def test_a_state_goes_on_in_torch_and_back(memory):
+    lm = built(preset("gqa", 24, 4, causal=True), positions="none")
+    tokens = drawn_tokens(2, 40)
+    oracle, fused = exactly(lm), Fused(lm, memory)
+    with torch.no_grad():
+        states = begun(lm, memory, tokens[:, :5]), begun(oracle, memory, tokens[:, :5])
+
+        def step(at):
+            close((fused.step(tokens[:, at], states[0]), oracle.step(tokens[:, at], states[1])), lm)
+
+        for at in range(5, 12):
+            step(at)
+        chunk = tokens[:, 12:17]
+        close((lm(chunk, state=states[0]), oracle(chunk, state=states[1])), lm)
+        step(17)
+        for state in states:
+            state.drop_last(3)
+        step(18)
+        close((lm.step(tokens[:, 19], states[0]), oracle.step(tokens[:, 19], states[1])), lm)
+        for state in states:
+            state.reorder(torch.tensor([1, 0]))
+        step(20)
+        for state in states:
+            state.select(torch.tensor([1]))
+        one = tokens[:1, 21]
+        close((fused.step(one, states[0]), oracle.step(one, states[1])), lm)
+        for state in states:
+            state.repeat(4)
+        four = tokens[0, 22:26]
+        close((fused.step(four, states[0]), oracle.step(four, states[1])), lm)
+        for state in states:
+            state.reset()
+        close((fused.step(four, states[0]), oracle.step(four, states[1])), lm)
+
+
+def test_a_coded_state_goes_on_in_torch():
+    memory = Quantised(block=4, recent=6)
+    lm = built(preset("standard", 24, 4, causal=True), positions="none")
+    tokens = drawn_tokens(2, 30)
+    with torch.no_grad():
+        states = begun(lm, memory, tokens[:, :9]), begun(lm, memory, tokens[:, :9])
+        fused = Fused(lm, memory)
+        for at in range(9, 20):
+            fused.step(tokens[:, at], states[0])
+            lm.step(tokens[:, at], states[1])
+        for state in states:
+            state.drop_last(2)
+        chunk = tokens[:, 20:25]
+        got, want = lm(chunk, state=states[0]), lm(chunk, state=states[1])
+        assert states[0].length == states[1].length == 23
+        # the block that torch coded a call earlier is here still as it was
+        assert (got - want).abs().max() < 0.02 * want.abs().max()
+        close((fused.step(tokens[:, 25], states[0]), lm.step(tokens[:, 25], states[1])), lm)
+
+
+def test_one_stepper_serves_several_states_in_turn():
+    lm = built(preset("standard", 24, 4, causal=True))
+    oracle, fused = exactly(lm), Fused(lm, Dynamic())
+    tokens = drawn_tokens(3, 20)
+    with torch.no_grad():
+        native = [begun(lm, Dynamic(), row[None, : 3 + i]) for i, row in enumerate(tokens)]
+        exact = [begun(oracle, Dynamic(), row[None, : 3 + i]) for i, row in enumerate(tokens)]
+        for at in range(12):
+            for one, other in zip(native, exact, strict=True):
+                token = tokens[:1, at]
+                close((fused.step(token, one), oracle.step(token, other)), lm)
+
+
+@pytest.mark.parametrize("row", [[1, 1, 0, 1, 0, 1], [1, 1, 1, 0, 0, 0]])
+def test_padding_behind_real_tokens_is_refused(row):
+    lm = built(preset("standard", 24, 4, causal=True))
+    valid = torch.tensor([[1] * 6, row]).bool()
+    with torch.no_grad():
+        state = begun(lm, Dynamic(), drawn_tokens(2, 6), valid)
+        with pytest.raises(ConfigError, match="padding stands behind a real token .* at the begin"):
+            Fused(lm, Dynamic()).step(torch.tensor([3, 4]), state)
+    assert state.length == 6
+
+
+def test_the_first_token_is_read_by_the_model(monkeypatch):
+    lm = built(preset("standard", 24, 4, causal=True), positions="none")
+    memory, tokens = Rolling(4, sinks=3), drawn_tokens(2, 8)
+    fused, asked, step = Fused(lm, memory), [], type(lm).step
+
+    def counted(self, tokens, state):
+        asked.append(state.length)
+        return step(self, tokens, state)
+
+    monkeypatch.setattr(type(lm), "step", counted)
+    oracle = exactly(lm)
+    with torch.no_grad():
+        states = lm.state(memory), oracle.state(memory)
+        for column in tokens.unbind(1):
+            want = step(oracle, column, states[1])
+            close((fused.step(column, states[0]), want), lm)
+    assert asked == [0, 1, 2]
+    assert states[0].length == 8
+
+
+def test_integers_of_any_kind_are_tokens():
+    lm = built(preset("standard", 24, 4, causal=True))
+    tokens = drawn_tokens(2, 5)
+    want = both(lm, Dynamic(), tokens, 3)[0]
+    assert_close(both(lm, Dynamic(), tokens.int(), 3)[0], want, "exact")
+    assert_close(both(lm, Dynamic(), tokens.t().contiguous().t(), 3)[0], want, "exact")
+
+
+@pytest.mark.parametrize("wrong", [-1, V, 1 << 40])
+def test_ids_that_are_no_tokens_are_refused_before_anything_is_read(wrong):
+    lm = built(preset("standard", 24, 4, causal=True))
+    with torch.no_grad():
+        state = begun(lm, Dynamic(), drawn_tokens(2, 3))
+        with pytest.raises(ConfigError, match=f"tokens hold id {wrong}; give ids of 0 to 36"):
+            Fused(lm, Dynamic()).step(torch.tensor([3, wrong]), state)
+    assert state.length == 3
+
+
+@pytest.mark.parametrize("other", [Rolling(4), Quantised(), Static(9)], ids=repr)
+def test_a_state_of_another_memory_is_refused(other):
+    lm = built(preset("standard", 24, 4, causal=True))
+    with torch.no_grad():
+        state = begun(lm, other, drawn_tokens(1, 3))
+        with pytest.raises(ConfigError, match=r"a state with .* stepped with Dynamic\(\)"):
+            Fused(lm, Dynamic()).step(torch.tensor([3]), state)
+    assert state.length == 3
+
+
+def test_a_state_of_another_model_is_refused():
+    lm = built(preset("standard", 24, 4, causal=True))
+    for other in (preset("gqa", 24, 4, causal=True), preset("standard", 48, 4, causal=True)):
+        with torch.no_grad():
+            state = begun(built(other), Dynamic(), drawn_tokens(1, 3))
+            with pytest.raises(ConfigError, match="of 2 layers of some model .* the same model"):
+                Fused(lm, Dynamic()).step(torch.tensor([3]), state)
+
+
+def test_training_and_gradients_are_refused():
+    lm = built(preset("standard", 24, 4, causal=True), dropout=0.5)
+    fused, one = Fused(lm, Dynamic()), torch.tensor([3])
+    with torch.no_grad():
+        state = begun(lm, Dynamic(), drawn_tokens(1, 3))
+    with pytest.raises(ConfigError, match="no dropout and no gradients; call eval"):
+        fused.step(one, state)
+    fused.train()
+    assert fused.training
+    assert lm.training
+    with torch.no_grad(), pytest.raises(ConfigError, match="no dropout and no gradients"):
+        fused.step(one, state)
+    assert state.length == 3
+
+
+def test_texts_beyond_learned_positions_are_refused():
+    lm = built(preset("standard", 24, 4, causal=True), length=8)
+    tokens = drawn_tokens(1, 9)
+    close(both(lm, Dynamic(), tokens[:, :8], 5), lm)
+    with torch.no_grad():
+        state, fused = begun(lm, Dynamic(), tokens[:, :7]), Fused(lm, Dynamic())
+        fused.step(tokens[:, 7], state)
+        with pytest.raises(ShapeError, match="rows of 9 tokens in a model that learned .* for 8"):
+            fused.step(tokens[:, 8], state)
+    assert state.length == 8
+
+
+def test_a_full_memory_and_other_rows_are_refused():
+    lm = built(preset("standard", 24, 4, causal=True))
+    tokens = drawn_tokens(2, 9)
+    for memory in (Static(6), Quantised(Static(6), block=2, recent=0)):
+        with torch.no_grad():
+            state, fused = begun(lm, memory, tokens[:, :5]), Fused(lm, memory)
+            fused.step(tokens[:, 5], state)
+            with pytest.raises(ConfigError, match="do not fit|1 more position"):
+                fused.step(tokens[:, 6], state)
+            assert state.length == 6
+    with torch.no_grad():
+        state, fused = begun(lm, Dynamic(), tokens[:, :5]), Fused(lm, Dynamic())
+        with pytest.raises(ShapeError, match="1 rows for a state of 2"):
+            fused.step(tokens[:1, 5], state)
+
+
+def test_models_that_native_code_cannot_step_are_refused():
+    with pytest.raises(ConfigError, match="no native step: float is no LM as it is"):
+        Fused(1.0, Dynamic())
+
+
+def test_every_set_of_instructions_is_here():
+    assert ISAS[-1] == "portable"
+
+
+def test_every_preset_named_here_steps():
+    for name in NAMES:
+        options = {"window": 4} if name in ("mistral", "sliding_window") else {}
+        assert Fused(built(preset(name, 24, 4, causal=True, **options)), Dynamic()).depth == 2
+
+
+MIXES = (
+    ("toeplitz_super", {"width": 4}),
+    ("toeplitz_super", {"width": 1}),
+    ("super_attention", {"length": 64}),
+)
+
+
+@pytest.mark.parametrize(("name", "options"), MIXES, ids=str)
+@pytest.mark.parametrize("memory", [EXACT[0], EXACT[1], EXACT[2]], ids=repr)
+def test_mixed_values(some_isa, name, options, memory):
+    if name == "super_attention" and memory.window is not None:
+        with pytest.raises(ConfigError):
+            built(preset(name, 24, 4, causal=True, **options)).state(memory)
+        return
+    lm = built(preset(name, 24, 4, causal=True, **options))
+    for begin in (1, 3, 18):
+        close(both(lm, memory, drawn_tokens(1, begin + 20), begin), lm)
+    close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
+    close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
+
+
+def test_texts_beyond_what_a_mixing_reaches_are_refused():
+    spec = preset("super_attention", 24, 4, causal=True, length=8)
+    lm = built(spec, positions="none", length=8)
+    tokens = drawn_tokens(1, 9)
+    close(both(lm, Dynamic(), tokens[:, :8], 5), lm)
+    with torch.no_grad():
+        state, fused = begun(lm, Dynamic(), tokens[:, :7]), Fused(lm, Dynamic())
+        fused.step(tokens[:, 7], state)
+        with pytest.raises(ShapeError, match="8"):
+            fused.step(tokens[:, 8], state)
+    assert state.length == 8

@@ -1,0 +1,291 @@
+"""The native kernels, with every set of instructions, against the float64 specification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+from suffice import Attention, AttentionSpec, attend
+from suffice.errors import UnsupportedError
+from suffice.native import attention as kernels
+from suffice.native import library
+from suffice.ops import OPS, Problem, choose, explain, register_flops
+from suffice.ops.choose import FULL_LANES, LANES, LEARNT_PAIRS, NATIVE_PAIRS
+from suffice.ops.sight import near, share_of_lanes, sight
+from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
+from suffice.positions import Alibi
+from suffice.testing import assert_close
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="no native kernels were built")
+ISAS = library.library().suffice_isas().decode().split() if library.available() else ["none"]
+LENGTHS = (1, 2, 3, 15, 16, 17, 64, 65, 130, 513)
+WIDTHS = (1, 8, 40, 64, 100, 128)
+BANDS = [
+    Full(), Causal(), Window(1), Window(7) & Causal(), Window(64), Window(256) & Causal(),
+    Causal() & Full() & Window(7),
+]  # fmt: skip
+LISTED = [
+    Window(20) | Global(3),
+    Block(16, Window(2) | Global(1)) & Causal(),
+    Window(3) | Random(2, seed=1) & Causal(),
+    (Window(8) | Strided(8)) & Causal(),
+    PerHead((Full(), Causal(), Window(5) | Global(1), Causal())),
+]
+PLAIN = Problem(
+    queries=200, keys=200, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0
+)
+
+
+@pytest.fixture(params=ISAS)
+def isa(request):
+    """Run with one set of instructions."""
+    before = library.instructions()
+    assert library.library().suffice_use_isa(request.param.encode()) == 0
+    yield request.param
+    library.library().suffice_use_isa(before.encode())
+
+
+def heads(batch, number, length, width, *, layout="rows"):
+    """Heads as a layer gives them, as such, cut out of something wider, or 4 bytes off."""
+    if layout == "heads":
+        return torch.randn(batch, number, length, width)
+    if layout == "wide":
+        return torch.randn(batch, length, number, 3 * width)[..., width : 2 * width].transpose(1, 2)
+    if layout == "off":
+        flat = torch.randn(batch * number * length * width + 1)[1:]
+        return flat.view(batch, length, number, width).transpose(1, 2)
+    return torch.randn(batch, length, number, width).transpose(1, 2)
+
+
+def as_specified(q, k, v, pattern, *, learning=True, n=None, **given):
+    """Hold outputs and gradients against the specification."""
+    ours = [x.detach().requires_grad_(learning) for x in (q, k, v)]
+    exact = [x.detach().double().requires_grad_(learning) for x in (q, k, v)]
+    got = attend(*ours, pattern=pattern, impl="native", **given)
+    want = attend(*exact, pattern=pattern, impl="reference", **given)
+    longest = n or max(k.shape[2], q.shape[3])
+    assert_close(got.detach(), want.detach(), n=longest)
+    if learning:
+        slope = torch.randn(want.shape)
+        found = torch.autograd.grad(got, ours, slope)
+        for a, b in zip(found, torch.autograd.grad(want, exact, slope.double()), strict=True):
+            assert_close(a, b, n=8 * max(longest, q.shape[2], v.shape[3]))
+    return got
+
+
+@pytest.mark.parametrize("pattern", BANDS, ids=str)
+def test_bands_of_every_length(isa, pattern):
+    for i, (queries, keys) in enumerate(product(LENGTHS, LENGTHS)):
+        if isa != ISAS[0] and i % 7:
+            continue
+        width, wide = WIDTHS[i % len(WIDTHS)], WIDTHS[i // 3 % len(WIDTHS)]
+        groups = (4, 2, 1)[i % 3]
+        q, k, v = heads(1, 4, queries, width), heads(1, groups, keys, width), None
+        v = heads(1, groups, keys, wide)
+        as_specified(q, k, v, pattern, learning=queries * keys < 70_000 and i % 2 == 0)
+
+
+@pytest.mark.parametrize("pattern", LISTED, ids=lambda p: type(p).__name__)
+def test_lists_of_keys(isa, pattern):
+    for queries, keys in ((1, 5), (17, 17), (65, 65), (33, 130), (64, 40), (200, 200)):
+        q, k, v = heads(2, 4, queries, 8), heads(2, 2, keys, 8), heads(2, 2, keys, 24)
+        as_specified(q, k, v, pattern)
+
+
+@pytest.mark.parametrize("layout", ["rows", "heads", "wide", "off"])
+def test_any_strides_and_alignment(isa, layout):
+    q, k, v = (heads(2, n, 150, 40, layout=layout) for n in (4, 2, 2))
+    as_specified(q, k, v, Causal())
+    sparse = torch.randn(2, 4, 20, 80)[..., ::2]
+    as_specified(sparse, sparse[:, :2], sparse[:, 2:], Full())
+    shared = torch.randn(2, 1, 20, 40).expand(2, 4, 20, 40)
+    as_specified(shared, shared, shared, Causal())
+
+
+def test_scales(isa):
+    q, k, v = (heads(1, 2, 40, 16) for _ in range(3))
+    for scale in (0.0, -1.0, 3.0):
+        as_specified(q, k, v, Causal(), scale=scale)
+    large = as_specified(60 * q, 60 * k, v, Full(), learning=False)
+    assert large.isfinite().all()
+
+
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (2, 0, 3), (2, 3, 0), (0, 0, 0)])
+def test_nothing(isa, batch, queries, keys):
+    q, k, v = (torch.randn(batch, 2, n, 4).requires_grad_() for n in (queries, keys, keys))
+    out = attend(q, k, v, pattern=Causal(), impl="native")
+    assert out.shape == q.shape
+    assert not out.any()
+    for gradient in torch.autograd.grad(out.sum(), (q, k, v)):
+        assert not gradient.any()
+
+
+def test_a_query_without_keys_gives_0(isa):
+    q, k, v = heads(1, 2, 70, 8), heads(1, 2, 20, 8), heads(1, 2, 20, 8)
+    q.requires_grad_()
+    out = attend(q, k, v, pattern=Causal(), impl="native")
+    assert not out[:, :, :50].any()
+    assert out[:, :, 50:].all()
+    (gradient,) = torch.autograd.grad(out.square().sum(), q)
+    assert not gradient[:, :, :50].any()
+    _, logs, _ = kernels.forward(q.detach(), k, v, sight(Causal(), 70, 20, 2), 1.0, logs=True)
+    assert (logs[:, :, :50] == -torch.inf).all()
+    assert logs[:, :, 50:].isfinite().all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("of", ["keys", "values"])
+@pytest.mark.parametrize("pattern", [Causal(), Window(5) & Causal(), Window(3) | Global(2)])
+def test_hidden_numbers_are_never_read(isa, pattern, of, value):
+    q, k, v = (heads(1, 2, 90, 16) for _ in range(3))
+    bad = (k if of == "keys" else v).clone()
+    bad[:, 1, 60, 3] = value
+    k, v = (bad, v) if of == "keys" else (k, bad)
+    seen = pattern.mask(90, 90)[:, 60]
+    q.requires_grad_()
+    for impl in ("native", "fused"):
+        out = attend(q, k, v, pattern=pattern, impl=impl)
+        assert out[:, 1, seen].isnan().all()
+        assert out[:, 1, ~seen].isfinite().all()
+        assert out[:, 0].isfinite().all()
+    (gradient,) = torch.autograd.grad(out[:, :, ~seen].sum(), q)
+    assert gradient[:, :, ~seen].isfinite().all()
+
+
+def test_a_visible_nan_without_any_restriction(isa):
+    q, k, v = (heads(1, 2, 40, 16) for _ in range(3))
+    v[0, 0, 7] = torch.nan
+    out = attend(q, k, v, impl="native")
+    assert out[:, 0].isnan().all()
+    assert out[:, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_the_same_for_the_same_threads(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        q, k, v = (heads(1, n, 300, 32).requires_grad_() for n in (4, 2, 2))
+        runs = []
+        for _ in range(4):
+            out = attend(q, k, v, pattern=Causal(), impl="native")
+            runs.append((out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))))
+        for run in runs[1:]:
+            assert all(map(torch.equal, run, runs[0]))
+        as_specified(q, k, v, Causal())
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_graph_holds_it():
+    spec = AttentionSpec(d_model=32, num_heads=2, pattern=Window(9) & Causal())
+    layer, x = Attention(spec, impl="native"), torch.randn(2, 80, 32)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    sources = [*layer.parameters()]
+    want, got = (torch.autograd.grad(call(x).square().sum(), sources) for call in (layer, compiled))
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    torch._dynamo.reset()
+    q, k, v = (heads(1, 2, 40, 16).requires_grad_() for _ in range(3))
+    torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, Window(3).text, 0.25))
+
+
+def test_what_torch_transforms():
+    q, k, v = torch.randn(3, 5, 1, 2, 20, 4)
+    got = torch.func.vmap(lambda *x: attend(*x, pattern=Causal(), impl="native"))(q, k, v)
+    want = torch.stack(
+        [attend(*x, pattern=Causal(), impl="native") for x in zip(q, k, v, strict=True)]
+    )
+    torch.testing.assert_close(got, want)
+
+
+def test_autocast_gives_what_torch_would():
+    q, k, v = (heads(1, 2, 100, 16) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = attend(q, k, v, impl="native")
+    assert out.dtype is torch.bfloat16
+    torch.testing.assert_close(out, attend(q, k, v, impl="native").bfloat16())
+
+
+def test_it_is_counted():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    register_flops()
+    q, k, v = (heads(1, 2, 128, 16).requires_grad_() for _ in range(3))
+    with FlopCounterMode(display=False) as counter:
+        out = attend(q, k, v, impl="native")
+        assert counter.get_total_flops() == 4 * 2 * 128 * 128 * 16
+        torch.autograd.grad(out.sum(), (q, k, v))
+    assert counter.get_total_flops() == 14 * 2 * 128 * 128 * 16
+
+
+def test_where_it_is_chosen():
+    with torch.no_grad():
+        assert choose(replace(PLAIN, queries=64, keys=128)).name == "native"
+        assert choose(replace(PLAIN, queries=64, keys=127)).name == "fused"
+        assert choose(replace(PLAIN, queries=LANES - 1, keys=4096)).name == "fused"
+        told = explain(replace(PLAIN, queries=8, keys=9))
+        assert f"pays from {LANES} queries and {NATIVE_PAIRS} pairs on; here 8 and 72" in told
+    assert choose(replace(PLAIN, queries=128, keys=127)).name == "fused"
+    assert choose(replace(PLAIN, queries=128, keys=128)).name == "native"
+    assert f"{LEARNT_PAIRS} pairs" in explain(replace(PLAIN, queries=8))
+    for pattern in (Causal(), Window(30) & Causal(), Window(30) | Global(2)):
+        assert choose(replace(PLAIN, pattern=pattern)).name == "native"
+    alone = Window(8) | Random(1, seed=2) & Causal()
+    assert share_of_lanes(sight(alone, 200, 200, 4)) < FULL_LANES
+    assert choose(replace(PLAIN, pattern=alone)).name == "fused"
+    assert "not native: pays where 50% of the pairs" in explain(replace(PLAIN, pattern=alone))
+    spaced = replace(PLAIN, pattern=(Window(8) | Strided(8)) & Causal())
+    assert choose(spaced).name != "native"
+    huge = replace(PLAIN, queries=20_000, keys=20_000, pattern=Window(15_000) | Global(9))
+    assert choose(huge).name != "native"
+
+
+REFUSED = {
+    "computes? float32, not torch.float64": {"dtype": torch.float64},
+    "kernels are for the CPU": {"device": "cuda"},
+    "dropping needs the weights": {"dropping": True},
+    "knows patterns, not valid, segments or masks": {"plain": False},
+    "adds no bias, as Alibi does": {"position": Alibi()},
+}
+
+
+@pytest.mark.parametrize("told", REFUSED)
+def test_what_it_refuses(told):
+    with pytest.raises(UnsupportedError, match=told):
+        choose(replace(PLAIN, **REFUSED[told]), "native")
+    assert choose(replace(PLAIN, **REFUSED[told])).name != "native"
+
+
+def test_without_kernels(without_kernels):
+    with pytest.raises(UnsupportedError, match="no native kernels: they were not built"):
+        choose(PLAIN, "native")
+    assert choose(PLAIN).name == "fused"
+    assert "not native: there are no native kernels" in explain(PLAIN)
+
+
+def test_bands_and_lists():
+    assert near(Causal() & Window(5) & Full()) == (4, 0)
+    assert near(Window(5) | Causal()) is None
+    assert near(Causal() & (Window(5) | Global(1))) is None
+    assert sight(Full(), 3, 5, 2) == kernels.Band(-8, 8)
+    assert sight(Window(2) & Causal(), 3, 5, 2) == kernels.Band(1, 2)
+    assert share_of_lanes(sight(Block(32), 64, 64, 2)) == 1.0
+    assert share_of_lanes(sight(Block(4), 0, 0, 2)) == 1.0
+
+
+def test_a_layer_runs_it():
+    spec = AttentionSpec(d_model=32, num_heads=4, pattern=Causal())
+    layer = Attention(spec)
+    x = torch.randn(2, 130, 32)
+    exact = Attention(spec, impl="matmul")
+    exact.load_state_dict(layer.state_dict())
+    assert layer.explain(130).startswith("native: ")
+    assert_close(layer(x), exact(x), n=130)
+    with pytest.raises(UnsupportedError, match="float32, not torch.float64"):
+        Attention(spec, impl="native", dtype=torch.float64)
+    assert OPS["native"].looks

@@ -1,0 +1,268 @@
+"""Whole models packed: what is packed, what is said of it, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+
+from suffice import preset
+from suffice.errors import ConfigError, DataError
+from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
+from suffice.models import (
+    ClassifierConfig,
+    LMConfig,
+    TranslatorConfig,
+    ViTConfig,
+)
+from suffice.native import library
+from suffice.quantise import Speed, quantise, unpack
+from suffice.quantise import speed as speeds
+from suffice.quantise.speed import tokens_per_second
+from suffice.quantise.text import rows_of
+from suffice.testing import assert_close, drawn
+from suffice.text import Characters
+
+SIZES = {"vocabulary_size": 30, "length": 16, "d_model": 32, "depth": 2, "mlp_width": 64}
+MAPS = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+def small(mechanism="standard", **changes):
+    spec = preset(mechanism, 32, 4, causal=True)
+    return drawn(LMConfig(**SIZES | changes).build(spec), seed=3).eval()
+
+
+def text(rows=6, seed=0):
+    return torch.randint(30, (rows, 17), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_every_map_of_a_language_model(bits, tied):
+    lm = small(tied=tied, activation="swiglu", norm="rms")
+    before, state = lm(text()[:, :-1]), copy.deepcopy(lm.state_dict())
+    report = quantise(lm, bits, judged=text())
+    packed = {name for name, m in lm.named_modules() if isinstance(m, Packed)}
+    maps = {f"blocks.{b}.attention.{m}" for b in (0, 1) for m in MAPS}
+    maps |= {f"blocks.{b}.mlp.{m}" for b in (0, 1) for m in ("gate", "up", "down")}
+    assert packed == maps | {"embedding.tokens"} | (set() if tied else {"head"})
+    assert {n.name for n in report.layers if not n.skipped} == packed
+    assert [(n.name, n.skipped) for n in report.layers if n.skipped] == [
+        ("embedding.positions", "positions are added to tokens; a few rows")
+    ]
+    assert isinstance(lm.embedding.tokens, PackedEmbedding)
+    gap = (lm(text()[:, :-1]) - before).norm() / before.norm()
+    assert gap < {16: 1e-3, 8: 3e-2, 4: 0.4}[bits]
+    kernel = library.instructions() if library.available() else "torch"
+    for layer in report.layers:
+        if not layer.skipped:
+            own = lm.get_submodule(layer.name)
+            assert (layer.scheme, layer.kernel) == (str(own.scheme), kernel)
+            weight = state[f"{layer.name}.weight"]
+            assert layer.bytes_after == own.nbytes
+            assert layer.bytes_before >= weight.nbytes
+            wrong = (own.numbers() - weight).norm() / weight.norm()
+            assert layer.error == pytest.approx(float(wrong), rel=1e-3)
+    assert report.bytes_before == sum(t.nbytes for t in state.values())
+    assert report.bytes_after == sum(t.nbytes for t in lm.state_dict().values())
+    assert report.change.tokens == 6 * 16
+    assert abs(report.change.increase) < {16: 1e-2, 8: 0.1, 4: 3.0}[bits]
+    json.dumps(report.to_json(), allow_nan=False)
+
+
+@torch.no_grad()
+def test_the_change_is_that_of_the_answers():
+    lm, tokens = small(), text()
+    was = lm(tokens[:, :-1]).double().log_softmax(-1)
+    report = quantise(lm, 4, judged=tokens)
+    now = lm(tokens[:, :-1]).double().log_softmax(-1)
+    wants = tokens[:, 1:, None]
+    for told, logs in (("perplexity_before", was), ("perplexity_after", now)):
+        want = float((-logs.gather(-1, wants).mean()).exp())
+        assert getattr(report.change, told) == pytest.approx(want, rel=1e-5)
+    divergence = float((was.exp() * (was - now)).sum(-1).mean())
+    assert report.change.divergence == pytest.approx(divergence, rel=1e-4)
+    assert report.calibration_tokens == 0
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_calibration_makes_maps_keep_what_they_make_of_text(tied):
+    told = []
+    base = small(tied=tied)
+    report = quantise(copy.deepcopy(base), 4, calibration=text(40), step=lambda *n: told.append(n))
+    assert report.calibration_tokens == 40 * 17
+    free = quantise(copy.deepcopy(base), 4, judged=text(40))
+    assert report.change.divergence < free.change.divergence
+    assert {what for what, _, _ in told} == {"reading text", "rounding", "comparing"}
+    assert all(done <= total for _, done, total in told)
+    assert told[-1][1] == told[-1][2] == 40
+    errors = {n.name: n.error for n in report.layers if not n.skipped}
+    assert all(0.0 < error < 0.3 for error in errors.values())
+
+
+def test_maps_that_read_one_tensor_share_their_moments():
+    from suffice.quantise.moments import gather
+
+    lm, names = small(), [f"blocks.0.attention.{m}" for m in MAPS]
+    seen = {}
+    hooks = [
+        lm.get_submodule(n).register_forward_pre_hook(lambda _m, x, n=n: seen.update({n: x[0]}))
+        for n in names
+    ]
+    found = gather(lm, [*names, "embedding.tokens"], text(3)[:, :-1], lambda *_: None)
+    for hook in hooks:
+        hook.remove()
+    assert set(found.sums) == {names[0], names[3], "embedding.tokens"}
+    for name in names:
+        x = seen[name].double().flatten(0, 1)
+        assert_close(found[name], x.t() @ x, n=48)
+    features = lm.features(text(3)[:, :-1]).double().flatten(0, 1)
+    assert_close(found["embedding.tokens"], features.t() @ features, n=48)
+    assert found["blocks.1.mlp.up"] is None
+
+
+def test_other_models_are_packed_too():
+    spec = preset("super_attention", 32, 4, length=16)
+    models = {
+        "classifier": ClassifierConfig(
+            vocabulary_size=30, length=16, d_model=32, depth=1, mlp_width=64, num_classes=3
+        ).build(spec),
+        "vit": ViTConfig(
+            image_size=8, patch_size=4, channels=1, d_model=32, depth=1, mlp_width=64, num_classes=3
+        ).build(preset("standard", 32, 4)),
+        "translator": TranslatorConfig(
+            source_vocabulary_size=30,
+            target_vocabulary_size=30,
+            length=16,
+            d_model=32,
+            encoder_depth=1,
+            decoder_depth=1,
+            mlp_width=64,
+        ).build(
+            preset("standard", 32, 4),
+            preset("standard", 32, 4, causal=True),
+            preset("standard", 32, 4),
+        ),
+    }
+    given = {
+        "classifier": (text(2)[:, :16],),
+        "vit": (torch.randn(2, 1, 8, 8),),
+        "translator": (text(2)[:, :9], text(2)[:, :7]),
+    }
+    for name, model in models.items():
+        model.eval()
+        with torch.no_grad():
+            before = model(*given[name])
+            report = quantise(model, 8)
+            gap = (model(*given[name]) - before).norm() / before.norm()
+        assert gap < 0.05, name
+        assert report.change is None
+        if name == "classifier":
+            told = {n.name: n.skipped for n in report.layers if n.skipped}
+            assert told["blocks.0.attention.mixing"].endswith("is no linear map of features")
+
+
+def test_named_modules_stay_as_they_are():
+    lm = small(tied=False)
+    report = quantise(lm, 4, skip=("head", "blocks.0.*"))
+    assert not isinstance(lm.head, Packed)
+    assert isinstance(lm.blocks[1].mlp.up, PackedLinear)
+    asked = [n.name for n in report.layers if n.skipped == "as asked"]
+    assert len(asked) == 1 + 6
+    assert "head" in asked
+
+
+def test_maps_that_do_not_fit_stay_and_say_why():
+    lm = small(mlp_width=36)
+    report = quantise(lm, 4)
+    told = {n.name: n.skipped for n in report.layers if n.skipped}
+    assert told["blocks.0.mlp.down"] == "36 inputs are no multiple of 8, as 4 bits need"
+    assert not isinstance(lm.blocks[0].mlp.down, Packed)
+    lm = small()
+    lm.blocks[0].mlp.up.weight.data[0, 0] = 1e38
+    for bits in (16, 8):
+        twin = copy.deepcopy(lm)
+        told = {n.name: n.skipped for n in quantise(twin, bits).layers if n.skipped}
+        assert told["blocks.0.mlp.up"] == "weights up to 1e+38 exceed half precision"
+
+
+def test_what_is_not_packed_becomes_float32():
+    lm = small().to(torch.bfloat16)
+    report = quantise(lm, 8)
+    assert {p.dtype for p in lm.parameters()} == {torch.float32}
+    assert lm(text()[:, :-1]).dtype is torch.float32
+    skipped = [n for n in report.layers if n.skipped][0]
+    assert (skipped.scheme, skipped.bytes_after) == ("bfloat16", 2 * skipped.bytes_before)
+
+
+def test_training_goes_on_as_it_was():
+    lm = small().train()
+    quantise(lm, 8, calibration=text())
+    assert lm.training
+
+
+def test_what_is_not_legal_is_refused_and_leaves_the_model_alone():
+    lm = small()
+    state = copy.deepcopy(lm.state_dict())
+    with pytest.raises(ConfigError, match=r"model can be packed \(.*group=24 for 32"):
+        quantise(lm, 8, 24)
+    with pytest.raises(ConfigError, match="bits=16 with group=32"):
+        quantise(lm, 16, 32)
+    with pytest.raises(ConfigError, match="bits=5: give 16, 8 or 4"):
+        quantise(lm, 5, 32)
+    with pytest.raises(ConfigError, match=r"skip='heads' fits none of embedding.tokens, "):
+        quantise(lm, skip=("heads",))
+    with pytest.raises(ConfigError, match=r"give rows of two tokens"):
+        quantise(lm, judged=text()[:, :1])
+    lm.blocks[1].mlp.up.weight.data[0, 0] = torch.nan
+    with pytest.raises(ConfigError, match=r"blocks.1.mlp.up holds weights that are no finite"):
+        quantise(lm)
+    lm.blocks[1].mlp.up.weight.data[0, 0] = state["blocks.1.mlp.up.weight"][0, 0]
+    for name, tensor in lm.state_dict().items():
+        assert_close(tensor, state[name], "exact")
+    quantise(lm)
+    with pytest.raises(ConfigError, match=r"the model is packed already \(embedding.tokens\)"):
+        quantise(lm)
+    unpack(lm)
+    quantise(lm, 4)
+    other = torch.nn.Sequential(torch.nn.Linear(8, 8))
+    with pytest.raises(ConfigError, match="calibration is text, and Sequential is no language"):
+        quantise(other, calibration=text())
+    with pytest.raises(ConfigError, match=r"can be packed \(it has none\)"):
+        quantise(torch.nn.ReLU())
+
+
+def test_interrupted_comparisons_leave_the_model_alone(monkeypatch):
+    lm, state = small(), None
+    state = copy.deepcopy(lm.state_dict())
+
+    def stop(what, _done, _total):
+        if what == "comparing":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantise(lm, 4, judged=text(), step=stop)
+    assert lm.state_dict().keys() == state.keys()
+
+
+def test_speeds(monkeypatch):
+    assert tokens_per_second(small(), 9) > 0.0
+    with pytest.raises(ConfigError, match="a model of length=4 writes too little to time it"):
+        tokens_per_second(small(length=4))
+    assert speeds.FIRST < 9
+    slow, fast = Speed(before=100.0, after=50.0, threads=1), Speed(before=1.0, after=3.0, threads=1)
+    assert "decode slower than the weights before here: 50 against 100" in slow.told
+    assert fast.told == "3 tokens/s, before 1 (x3.00)"
+
+
+def test_rows_of_text():
+    tokenizer = Characters("abc")
+    rows = rows_of(["abc", "abcab", "c" * 99], tokenizer, length=4, tokens=8)
+    ends = [] if tokenizer.end is None else [tokenizer.end]
+    ids = [*tokenizer.encode("abc"), *ends, *tokenizer.encode("abcab"), *ends]
+    assert rows.flatten().tolist() == ids[:8]
+    assert rows_of(["abcab"], tokenizer, length=99, tokens=500).shape == (1, 5 + len(ends))
+    with pytest.raises(DataError, match="the text holds 1 tokens; give a longer one"):
+        rows_of(["a"], tokenizer, length=4, tokens=8)

@@ -22,6 +22,7 @@ from suffice.ops.reference import REFERENCE
 from suffice.ops.scan import SCAN
 from suffice.ops.sight import near, share_of_lanes, sight
 from suffice.ops.sparse.blocked import BLOCKED
+from suffice.patterns import Full
 
 OPS: dict[str, Op] = {
     op.name: op for op in (FUSED, FOLDED, NATIVE, BLOCKED, FLEX, SCAN, MATMUL, REFERENCE)
@@ -30,6 +31,7 @@ OPS: dict[str, Op] = {
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
 WIDE_KEYS = range(64, 513)
+NEAR_KEYS = 256  # up to which wide heads that see everything are native
 SPARSE_KEYS = 512  # keys from which skipping blocks pays, if enough of them are skipped
 SPARSE_SHARE = 0.35  # of the pairs, computed
 LONG_PAIRS = 1 << 22  # pairs from which the mask itself is what costs
@@ -51,6 +53,8 @@ def prefers_native(problem: Problem) -> bool:
         return False
     if not torch.compiler.is_compiling() and problem.queries * problem.keys < fewest_pairs():
         return False
+    if isinstance(problem.pattern, Full) and problem.head_dim >= WIDE_HEAD:
+        return problem.keys <= NEAR_KEYS  # beyond, products of whole matrices are faster
     if near(problem.pattern) is not None:
         return not torch.compiler.is_compiling() or not problem.pattern.dense
     if torch.compiler.is_compiling() or problem.pattern.spacing > 1:

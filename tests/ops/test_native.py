@@ -289,3 +289,18 @@ def test_a_layer_runs_it():
     with pytest.raises(UnsupportedError, match="float32, not torch.float64"):
         Attention(spec, impl="native", dtype=torch.float64)
     assert OPS["native"].looks
+
+
+@pytest.mark.parametrize(
+    ("keys", "pattern", "name"),
+    [
+        (256, Full(), "native"),
+        (512, Full(), "matmul"),
+        (512, Causal(), "native"),
+    ],
+)
+def test_wide_heads_that_see_everything_far_away_are_left_to_products(keys, pattern, name):
+    sizes = {"num_heads": 2, "num_kv_heads": 2, "head_dim": 512, "value_dim": 512, "scale": 1.0}
+    problem = Problem(queries=1024, keys=keys, pattern=pattern, **sizes)
+    with torch.no_grad():
+        assert choose(problem).name == name

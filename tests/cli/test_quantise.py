@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
 
 from suffice import AttentionSpec
+from suffice.errors import CheckpointError, ConfigError
 from suffice.models import LMConfig, folder
 from suffice.models.packed import schemes_of
 from suffice.native import library
@@ -102,3 +104,13 @@ def test_what_is_wrong_is_said_in_a_sentence(suffice, run, tmp_path, monkeypatch
     _, tokenizer, _ = folder.load("run")
     folder.save("bare", run, tokenizer)
     assert "bare names no corpus; name a text by --calibration" in refused("bare")
+
+
+def test_what_the_verb_refuses_itself(tmp_path):
+    verb = sys.modules["suffice.cli.quantise"]
+    with pytest.raises(ConfigError, match="is the model itself, which would be lost"):
+        verb._check_out(tmp_path, tmp_path)
+    with pytest.raises(ConfigError, match="names no corpus; name a text by --calibration"):
+        verb._texts(None, None, None, {}, tmp_path)
+    with pytest.raises(CheckpointError, match="cannot write .* free space, or give another --out"):
+        verb._write(tmp_path / "absent" / "report.json", "{}")

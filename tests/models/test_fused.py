@@ -11,8 +11,9 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError, ShapeError
 from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.models import fusable
 from suffice.models.fused import Fused
-from suffice.patterns import Causal, Window
+from suffice.patterns import Causal, Full, Window
 from suffice.positions import Alibi, Rope
 from suffice.testing import assert_close
 from tests.models.fused_cases import (
@@ -435,3 +436,8 @@ def test_texts_beyond_what_a_mixing_reaches_are_refused():
         with pytest.raises(ShapeError, match="8"):
             fused.step(tokens[:, 8], state)
     assert state.length == 8
+
+
+def test_a_pattern_that_is_no_window_has_none():
+    with pytest.raises(ConfigError, match="is neither causal nor a causal window"):
+        fusable.window_of(Full())

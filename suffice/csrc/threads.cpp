@@ -105,12 +105,17 @@ class Pool {
   Worker *workers[MOST_THREADS] = {};
 };
 
-Pool *pool = nullptr;
-std::once_flag made;
-
-void make() { pool = new Pool; }  // never destroyed: its threads may outlive the end of main
+Pool *pool = nullptr;  // never destroyed: its threads may outlive the end of main
 
 void forked() { pool = new Pool; }  // the threads of the parent are not here
+
+// Made while the library is loaded, so that no process forks in the midst of it.
+struct Made {
+  Made() {
+    pool = new Pool;
+    pthread_atfork(nullptr, nullptr, forked);
+  }
+} made;
 
 struct Room {
   void *memory = nullptr;
@@ -146,10 +151,6 @@ void Team::meet() {
 }
 
 void together(int threads, Job job, void *context) {
-  std::call_once(made, [] {
-    make();
-    pthread_atfork(nullptr, nullptr, forked);
-  });
   if (threads > MOST_THREADS) threads = MOST_THREADS;
   pool->run(threads < 1 ? 1 : threads, job, context);
 }

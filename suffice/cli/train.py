@@ -27,7 +27,7 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="shakespeare_char, stdlib_bpe, gpt2_124m or tinyllama_1b_efficient; "
+            help="shakespeare_char, stdlib_bpe, nanogpt_124m or llama_1b_efficient; "
             f"{RECIPE} by default."
         ),
     ] = None,

@@ -6,26 +6,26 @@ from collections.abc import Callable
 
 from suffice.errors import unknown
 from suffice.recipes.digits_vit import digits_vit
-from suffice.recipes.imdb_paper import imdb_paper
+from suffice.recipes.imdb import imdb
 from suffice.recipes.induction import induction
 from suffice.recipes.language import (
     LM_RECIPES,
     LMRecipe,
-    gpt2_124m,
+    llama_1b_efficient,
     lm_recipe,
+    nanogpt_124m,
     shakespeare_char,
     stdlib_bpe,
-    tinyllama_1b_efficient,
 )
-from suffice.recipes.mnist_vit_v2 import mnist_vit_v2
+from suffice.recipes.mnist_v2 import mnist_v2
 from suffice.recipes.mqar import mqar
 from suffice.recipes.passkey import passkey
 from suffice.recipes.recipe import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "digits_vit": digits_vit,
-    "mnist_vit_v2": mnist_vit_v2,
-    "imdb_paper": imdb_paper,
+    "mnist_v2": mnist_v2,
+    "imdb": imdb,
     "mqar": mqar,
     "induction": induction,
     "passkey": passkey,
@@ -33,8 +33,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 TASK_RECIPES = {
     "digits": "digits_vit",
-    "mnist": "mnist_vit_v2",
-    "imdb": "imdb_paper",
+    "mnist": "mnist_v2",
+    "imdb": "imdb",
     "mqar": "mqar",
     "induction": "induction",
     "passkey": "passkey",
@@ -47,18 +47,18 @@ __all__ = [
     "LMRecipe",
     "Recipe",
     "digits_vit",
-    "gpt2_124m",
-    "imdb_paper",
+    "imdb",
     "induction",
+    "llama_1b_efficient",
     "lm_recipe",
-    "mnist_vit_v2",
+    "mnist_v2",
     "mqar",
+    "nanogpt_124m",
     "passkey",
     "recipe",
     "recipe_of_task",
     "shakespeare_char",
     "stdlib_bpe",
-    "tinyllama_1b_efficient",
 ]
 
 

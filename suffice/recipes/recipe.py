@@ -24,6 +24,7 @@ class Recipe:
         model: the sizes; a language model makes every mechanism causal.
         training: the hyper-parameters.
         num_heads: heads of a comparison that does not say otherwise.
+        scale: "paper" for the paper's sizes, "small" for minutes on two cores.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Recipe:
     model: ViTConfig | ClassifierConfig | LMConfig
     training: Training
     num_heads: int
+    scale: str = "paper"
 
     def specs(self, mechanism: str, num_heads: int) -> list[AttentionSpec]:
         """Return the attention of each block of one cell, made for the model's length.

@@ -10,7 +10,7 @@ from suffice.cli import defaults
 from suffice.cli.asked import Asked, fraction, latest_folder, new_folder, number_of_heads, words
 from suffice.errors import ConfigError
 from suffice.measure.plan import Plan, read_kept
-from suffice.recipes import digits_vit, imdb_paper, mnist_vit_v2
+from suffice.recipes import digits_vit, imdb, mnist_v2
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 
@@ -52,7 +52,7 @@ def test_everything_said_is_in_the_plan():
         margin=0.5,
         baseline="mqa",
     ).plan()
-    assert plan.recipe == replace(imdb_paper(), training=replace(imdb_paper().training, epochs=2))
+    assert plan.recipe == replace(imdb(), training=replace(imdb().training, epochs=2))
     assert (plan.mechanisms, plan.heads) == (("gqa", "mqa", "standard"), (2, 8))
     assert (plan.seeds, plan.margin, plan.baseline) == (3, 0.005, "mqa")
 
@@ -63,17 +63,17 @@ def test_the_baseline_is_standard_or_else_the_first():
 
 
 def test_a_recipe_may_be_named_with_its_task():
-    assert Asked(recipe="mnist_vit_v2", task="mnist").plan().recipe == mnist_vit_v2()
-    told = "--recipe mnist_vit_v2 is on mnist, not on --task imdb; give one of the two"
+    assert Asked(recipe="mnist_v2", task="mnist").plan().recipe == mnist_v2()
+    told = "--recipe mnist_v2 is on mnist, not on --task imdb; give one of the two"
     with pytest.raises(ConfigError, match=told):
-        Asked(recipe="mnist_vit_v2", task="imdb").plan()
+        Asked(recipe="mnist_v2", task="imdb").plan()
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
         (Asked(task="minst"), "unknown task 'minst'; did you mean 'mnist'"),
-        (Asked(recipe="imdb"), "unknown recipe 'imdb'"),
+        (Asked(recipe="imbd"), "unknown recipe 'imbd'; did you mean 'imdb'"),
         (Asked(mechanisms="suffer_attention"), "unknown mechanism 'suffer_attention'; did you"),
         (Asked(mechanisms=","), "mechanisms: none; name at least one"),
         (Asked(mechanisms=""), "mechanisms: none; name at least one"),
@@ -126,7 +126,7 @@ def test_what_is_said_anew_counts(tmp_path):
     assert (plan.mechanisms, plan.heads, plan.seeds) == (("gqa", "mqa"), (2,), 9)
     assert (plan.baseline, plan.margin) == ("mqa", 0.02)
     assert Asked(epochs=4).plan(kept).recipe.training.epochs == 4
-    assert Asked(task="mnist").plan(kept).recipe.name == "mnist_vit_v2"
+    assert Asked(task="mnist").plan(kept).recipe.name == "mnist_v2"
 
 
 def test_a_comparison_of_an_unknown_recipe_is_refused(tmp_path):
@@ -170,18 +170,18 @@ def test_a_new_folder_is_named_by_recipe_and_time():
 
 def test_the_latest_run_is_the_one_begun_last(here):
     for name in (
-        "mnist_vit_v2-20260101-000000",
+        "mnist_v2-20260101-000000",
         "digits_vit-20251231-235959",
         "digits_vit-20251231-000000",
     ):
-        recipe = mnist_vit_v2() if name.startswith("mnist") else digits_vit()
+        recipe = mnist_v2() if name.startswith("mnist") else digits_vit()
         begun(Path("runs") / name, recipe, heads=(4,))
     (Path("runs") / "digits_vit-20270101-000000").mkdir()
     latest = {
-        Asked(): "mnist_vit_v2-20260101-000000",
+        Asked(): "mnist_v2-20260101-000000",
         Asked(recipe="digits_vit"): "digits_vit-20251231-235959",
         Asked(task="digits"): "digits_vit-20251231-235959",
-        Asked(task="mnist"): "mnist_vit_v2-20260101-000000",
+        Asked(task="mnist"): "mnist_v2-20260101-000000",
     }
     for asked, name in latest.items():
         assert latest_folder(asked) == Path("runs") / name
@@ -191,7 +191,7 @@ def test_no_run_is_told(here):
     told = "there is no run under runs/ to resume; name its folder with --out, or start one"
     with pytest.raises(ConfigError, match=told):
         latest_folder(Asked())
-    with pytest.raises(ConfigError, match="there is no run of imdb_paper under runs/ to resume"):
+    with pytest.raises(ConfigError, match="there is no run of imdb under runs/ to resume"):
         latest_folder(Asked(task="imdb"))
     with pytest.raises(ConfigError, match="unknown task 'imbd'; did you mean 'imdb'"):
         latest_folder(Asked(task="imbd"))

@@ -163,8 +163,10 @@ def test_byte_pairs_take_the_place_of_characters(suffice, text):
 def test_what_cannot_be_trained_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"settings": {}}
-    with pytest.raises(ConfigError, match=r"there is no training of gpt2_124m under runs/ to res"):
-        latest(Asked(recipe="gpt2_124m", **given))
+    with pytest.raises(
+        ConfigError, match=r"there is no training of nanogpt_124m under runs/ to res"
+    ):
+        latest(Asked(recipe="nanogpt_124m", **given))
     with pytest.raises(CheckpointError, match="there is no training in absent to resume"):
         read_kept(Path("absent"))
     for content in ("{", "[]", '{"recipe": 1}'):

@@ -89,9 +89,9 @@ def test_an_unknown_table_is_refused():
 @pytest.mark.parametrize(
     ("task", "recipe", "table"),
     [
-        ("mnist", "mnist_vit_v2", "mnist"),
+        ("mnist", "mnist_v2", "mnist"),
         ("mnist", "mnist_vit_v1", "mnist_v1"),
-        ("imdb", "imdb_paper", "imdb"),
+        ("imdb", "imdb", "imdb"),
         ("imdb", "imdb_v1", None),
         ("digits", "digits_vit", None),
     ],

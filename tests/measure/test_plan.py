@@ -8,7 +8,7 @@ import pytest
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import Plan, describe, flat, read_kept
 from suffice.measure.storage import write_cell
-from suffice.recipes import RECIPES, digits_vit, mnist_vit_v2
+from suffice.recipes import RECIPES, digits_vit, mnist_v2
 
 from .synthetic import make_cell
 
@@ -115,8 +115,8 @@ def test_resuming_where_nothing_is_begins(tmp_path):
             "training.epochs was 20 and is 3, training.clip was 1.0 and is None; give",
         ),
         (
-            {"recipe": mnist_vit_v2()},
-            "name was 'digits_vit' and is 'mnist_vit_v2', title was .*, task was 'digits' and is "
+            {"recipe": mnist_v2()},
+            "name was 'digits_vit' and is 'mnist_v2', title was .*, task was 'digits' and is "
             "'mnist' and 1[0-9] more differences; give",
         ),
         (

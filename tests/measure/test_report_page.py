@@ -61,7 +61,7 @@ def make_page(results) -> str:
 
 @pytest.fixture(scope="module")
 def results():
-    return realistic(task="mnist", recipe="mnist_vit_v2", title="ViT on MNIST")
+    return realistic(task="mnist", recipe="mnist_v2", title="ViT on MNIST")
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def test_what_was_not_measured_has_no_rank():
 
 
 def test_the_paper_row_is_found_where_one_exists():
-    rows = rows_of(realistic(heads=(4, 8), seeds=2, task="mnist", recipe="mnist_vit_v2"))
+    rows = rows_of(realistic(heads=(4, 8), seeds=2, task="mnist", recipe="mnist_v2"))
     assert [row.paper is not None for row in rows] == [True] * 4 + [False] * 4
     assert rows[3].paper.parameters_layer == 37_184
     assert all(row.paper is None for row in rows_of(realistic(seeds=2)))

@@ -28,7 +28,7 @@ def joined(text: str) -> str:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"task": "mnist", "recipe": "mnist_vit_v2"},
+        {"task": "mnist", "recipe": "mnist_v2"},
         {"task": "cifar100", "recipe": "cifar", "top5": True},
         {"task": "digits", "recipe": "digits_vit"},
     ],

@@ -15,8 +15,8 @@ NAMES = list(LM_RECIPES)
 PARAMETERS = {  # at their tokenizers' vocabularies
     "shakespeare_char": (65, 804_096),
     "stdlib_bpe": (2048, 804_096 + 128 * (2048 - 65) + 128 * 64),
-    "gpt2_124m": (50_257, 124_373_760),
-    "tinyllama_1b_efficient": (32_000, 1_140_390_912),
+    "nanogpt_124m": (50_257, 124_373_760),
+    "llama_1b_efficient": (32_000, 1_140_390_912),
 }
 
 
@@ -69,7 +69,7 @@ def test_what_is_set_goes_where_it_belongs():
     six = lm_recipe("shakespeare_char").changed({"configuration": "nanogpt_char", "length": 32})
     assert (six.configured(9)[0].depth, six.configured(9)[0].length) == (6, 32)
     assert lm_recipe("stdlib_bpe").vocabulary_size == 2048
-    assert lm_recipe("gpt2_124m").vocabulary_size is None
+    assert lm_recipe("nanogpt_124m").vocabulary_size is None
 
 
 def test_what_is_unknown_is_refused():

@@ -18,7 +18,7 @@ from suffice.testing import assert_close
 
 NAMES = list(RECIPES)
 TEXT = [name for name in NAMES if isinstance(recipe(name).model, LMConfig)]
-PAPERS = ("mnist_vit_v2", "imdb_paper")
+PAPERS = ("mnist_v2", "imdb")
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 
 
@@ -109,8 +109,8 @@ def test_layers_of_a_schedule(monkeypatch):
 
 
 def test_sizes_follow_the_length_of_the_model():
-    assert recipe("mnist_vit_v2").spec("sliding_window", 4).pattern == Window(8)
-    assert recipe("imdb_paper").spec("bigbird", 4).max_length == 32
+    assert recipe("mnist_v2").spec("sliding_window", 4).pattern == Window(8)
+    assert recipe("imdb").spec("bigbird", 4).max_length == 32
 
 
 def test_the_default_is_small():
@@ -131,7 +131,7 @@ def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
     ("mechanism", "layer"), list(zip(FOUR, (66_048, 49_536, 33_024, 37_184), strict=True))
 )
 def test_mnist_is_that_of_version_2(mechanism, layer):
-    one = recipe("mnist_vit_v2")
+    one = recipe("mnist_v2")
     assert (one.model.length, one.model.d_model, one.model.depth) == (64, 128, 2)
     assert dict(one.task_options) == {"size": one.model.image_size}
     for heads in (1, 2, 4):
@@ -145,7 +145,7 @@ def test_mnist_is_that_of_version_2(mechanism, layer):
     ("mechanism", "layer"), list(zip(FOUR, (4_224, 3_168, 2_112, 3_168), strict=True))
 )
 def test_imdb_is_that_of_version_2(mechanism, layer):
-    one = recipe("imdb_paper")
+    one = recipe("imdb")
     options = dict(one.task_options)
     assert options == {
         "length": one.model.length,

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from suffice.errors import unknown
-from suffice.recipes.language.large import gpt2_124m, tinyllama_1b_efficient
+from suffice.recipes.language.large import llama_1b_efficient, nanogpt_124m
 from suffice.recipes.language.recipe import LMRecipe
 from suffice.recipes.language.small import shakespeare_char, stdlib_bpe
 
 LM_RECIPES: dict[str, Callable[[], LMRecipe]] = {
     "shakespeare_char": shakespeare_char,
     "stdlib_bpe": stdlib_bpe,
-    "gpt2_124m": gpt2_124m,
-    "tinyllama_1b_efficient": tinyllama_1b_efficient,
+    "nanogpt_124m": nanogpt_124m,
+    "llama_1b_efficient": llama_1b_efficient,
 }
 
 __all__ = [
     "LM_RECIPES",
     "LMRecipe",
-    "gpt2_124m",
+    "llama_1b_efficient",
     "lm_recipe",
+    "nanogpt_124m",
     "shakespeare_char",
     "stdlib_bpe",
-    "tinyllama_1b_efficient",
 ]
 
 

@@ -6,7 +6,7 @@ from suffice.recipes.language.recipe import LMRecipe
 from suffice.train.language import LMTraining
 
 
-def gpt2_124m() -> LMRecipe:
+def nanogpt_124m() -> LMRecipe:
     """GPT-2 of 124M parameters on OpenWebText as nanoGPT trains it, half a million tokens a step.
 
     The corpus is the user's folder or file of text; without --data a sample of a thousand pages
@@ -15,7 +15,7 @@ def gpt2_124m() -> LMRecipe:
     Source: nanoGPT, config/train_gpt2.py and train.py. Differs: the corpus.
     """
     return LMRecipe(
-        name="gpt2_124m",
+        name="nanogpt_124m",
         title="GPT-2 124M, 12 blocks, d_model 768, 1024 tokens",
         corpus="openwebtext_sample",
         tokenizer="gpt2",
@@ -39,7 +39,7 @@ def gpt2_124m() -> LMRecipe:
     )
 
 
-def tinyllama_1b_efficient() -> LMRecipe:
+def llama_1b_efficient() -> LMRecipe:
     """The Efficient Attention model of 1.14B parameters, trained as TinyLlama is.
 
     TinyLlama reads SlimPajama and Starcoder; here the corpus is the user's, and a sample of C4
@@ -49,7 +49,7 @@ def tinyllama_1b_efficient() -> LMRecipe:
         pretrain/tinyllama.py, arXiv:2401.02385. Differs: the corpus.
     """
     return LMRecipe(
-        name="tinyllama_1b_efficient",
+        name="llama_1b_efficient",
         title="Efficient Attention 1.14B, 10 blocks, d_model 3072, 2048 tokens",
         corpus="c4_sample",
         tokenizer="llama",

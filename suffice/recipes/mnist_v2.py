@@ -7,7 +7,7 @@ from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
 
 
-def mnist_vit_v2() -> Recipe:
+def mnist_v2() -> Recipe:
     """MNIST as in version 2 of arXiv:2403.01643, tables 1 and 5: 2 layers, d 128, 64 tokens.
 
     The paper fixes the width, the two attention layers, the heads (1, 2, 4) and the 64 tokens, and
@@ -19,7 +19,7 @@ def mnist_vit_v2() -> Recipe:
     room for the example's wide head; no augmentation; attention weights are not dropped.
     """
     return Recipe(
-        name="mnist_vit_v2",
+        name="mnist_v2",
         title="MNIST, ViT of 2 blocks, d_model 128, 64 patches (arXiv:2403.01643v2)",
         task="mnist",
         task_options=(("size", 32),),

@@ -7,7 +7,7 @@ from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
 
 
-def imdb_paper() -> Recipe:
+def imdb() -> Recipe:
     """IMDB as in arXiv:2403.01643, table 8 of version 2: one layer, d 32, 32 tokens.
 
     The paper fixes one attention layer, d_model and context length 32, and the size ("650K": this
@@ -19,7 +19,7 @@ def imdb_paper() -> Recipe:
     the best validation loss are kept (the authors keep the best accuracy).
     """
     return Recipe(
-        name="imdb_paper",
+        name="imdb",
         title="IMDB reviews, 1 block, d_model 32, last 32 words (arXiv:2403.01643v2)",
         task="imdb",
         task_options=(("length", 32), ("vocabulary_size", 20_000)),

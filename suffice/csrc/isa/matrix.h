@@ -7,7 +7,8 @@
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t AHEAD = 2048;  // bytes that are asked for before they are read
+constexpr int64_t AHEAD = 2048, LINE = 64;  // bytes asked for before they are read; of a cache line
+constexpr int APART = 4;           // places of a matrix that are read at once
 constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
 constexpr int AT_ONCE = 6;         // inputs whose sums with two panels fit in registers
 
@@ -37,73 +38,65 @@ static void fit(Inputs &in, const Matrix &m) {
   in.group = m.group;
 }
 
-// Four weight rows against M inputs.
-template <class E, int M>
-INLINE void four_rows(const typename E::Element *w, int64_t columns, int have, const float *x,
-                      float *y, int64_t outputs, const float *bias) {
-  constexpr int R = 4;
-  Floats sums[R][M];
+// R weight rows against M inputs; their products lie `stride` and `outputs` apart.
+template <class E, int R, int M>
+INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, const float *x,
+                    float *y, int64_t stride, int64_t outputs) {
+  constexpr int N = R * M >= 8 ? 1 : R == 1 ? 4 / M : 2;  // sums of a product: as many as chains need
+  Floats sums[R][M][N];
   for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) sums[r][m] = all(0.0f);
-  const typename E::Element *rows[R];
-  for (int r = 0; r < R; ++r) rows[r] = w + (r < have ? r : 0) * columns;
-  int64_t at = 0;
-  for (; at + LANE <= columns; at += LANE) {
-    Floats in[M];
-    for (int m = 0; m < M; ++m) in[m] = read<Floats>(x + m * columns + at);
-    for (int r = 0; r < R; ++r) {
-      Floats weights = E::get(rows[r] + at);
-      for (int m = 0; m < M; ++m) sums[r][m] += weights * in[m];
-    }
-  }
-  if (at < columns) {
-    int64_t n = columns - at;
-    for (int r = 0; r < R; ++r) {
-      Floats weights = get_some<E>(rows[r] + at, n);
-      for (int m = 0; m < M; ++m) sums[r][m] += weights * get_some<Full>(x + m * columns + at, n);
-    }
-  }
-  for (int r = 0; r < have; ++r)
     for (int m = 0; m < M; ++m)
-      y[m * outputs + r] = sum(sums[r][m]) + (bias ? bias[r] : 0.0f);
-}
-
-// One weight row against one input: memory is read in one stream, which is what counts here.
-template <class E>
-INLINE float one_row(const typename E::Element *w, int64_t columns, const float *x) {
-  constexpr int N = 4;
-  Floats sums[N];
-  for (int n = 0; n < N; ++n) sums[n] = all(0.0f);
+      for (int n = 0; n < N; ++n) sums[r][m][n] = all(0.0f);
   int64_t at = 0;
-  for (; at + N * LANE <= columns; at += N * LANE) {
-    __builtin_prefetch(w + at + AHEAD / sizeof(*w));
-    if (sizeof(*w) == 4) __builtin_prefetch(w + at + AHEAD / sizeof(*w) + 2 * LANE);
-    for (int n = 0; n < N; ++n)
-      sums[n] += E::get(w + at + n * LANE) * read<Floats>(x + at + n * LANE);
+  for (; at + N * LANE <= columns; at += N * LANE)
+    for (int r = 0; r < R; ++r) {
+      const typename E::Element *w = rows[r] + at;
+      for (int64_t i = 0; i < N * LANE * (int64_t)sizeof(*w); i += LINE)
+        __builtin_prefetch((const char *)w + AHEAD + i);
+      for (int n = 0; n < N; ++n) {
+        Floats weights = E::get(w + n * LANE);
+        for (int m = 0; m < M; ++m)
+          sums[r][m][n] += weights * read<Floats>(x + m * columns + at + n * LANE);
+      }
+    }
+  for (; at < columns; at += LANE) {
+    int64_t have = columns - at < LANE ? columns - at : LANE;
+    for (int r = 0; r < R; ++r) {
+      Floats weights = get_some<E>(rows[r] + at, have);
+      for (int m = 0; m < M; ++m)
+        sums[r][m][0] += weights * get_some<Full>(x + m * columns + at, have);
+    }
   }
-  for (; at + LANE <= columns; at += LANE) sums[0] += E::get(w + at) * read<Floats>(x + at);
-  if (at < columns)
-    sums[1] += get_some<E>(w + at, columns - at) * get_some<Full>(x + at, columns - at);
-  return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  for (int r = 0; r < R; ++r)
+    for (int m = 0; m < M; ++m) {
+      Floats total = sums[r][m][0];
+      for (int n = 1; n < N; ++n) total += sums[r][m][n];
+      y[m * outputs + r * stride] = sum(total);
+    }
 }
 
+// Weight rows are read at several places at once, far from one another: memory gives more that way
+// than along one line, as no page of it is waited for alone.
 template <class E, int M>
 static void product_of_numbers(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
                                float *y) {
   typedef typename E::Element Element;
+  const Element *w = (const Element *)matrix.data;
   const float *x = in.x + row * in.columns;
-  if (M == 1) {
-    const Element *w = (const Element *)matrix.data;
-    for (int64_t r = span.begin; r < span.end; ++r)
-      y[row * matrix.rows + r] = one_row<E>(w + r * matrix.columns, matrix.columns, x) +
-                                 (matrix.bias ? matrix.bias[r] : 0.0f);
-    return;
+  const int64_t each = (span.end - span.begin) / APART, rest = span.begin + APART * each;
+  y += row * matrix.rows;
+  for (int64_t r = span.begin; r < span.begin + each; ++r) {
+    const Element *rows[APART];
+    for (int i = 0; i < APART; ++i) rows[i] = w + (r + i * each) * matrix.columns;
+    rows_at<E, APART, M>(rows, matrix.columns, x, y + r, each, matrix.rows);
   }
-  for (int64_t r = span.begin; r < span.end; r += 4) {
-    int have = span.end - r < 4 ? (int)(span.end - r) : 4;
-    four_rows<E, M>((const Element *)matrix.data + r * matrix.columns, matrix.columns, have, x,
-                    y + row * matrix.rows + r, matrix.rows, matrix.bias ? matrix.bias + r : 0);
+  for (int64_t r = rest; r < span.end; ++r) {
+    const Element *alone = w + r * matrix.columns;
+    rows_at<E, 1, M>(&alone, matrix.columns, x, y + r, 1, matrix.rows);
   }
+  if (!matrix.bias) return;
+  for (int m = 0; m < M; ++m)
+    for (int64_t r = span.begin; r < span.end; ++r) y[m * matrix.rows + r] += matrix.bias[r];
 }
 
 // Panels of codes against M coded inputs; numbers of one group are added as integers.
@@ -144,11 +137,11 @@ static void product_of_codes(const Matrix &matrix, const Inputs &in, int64_t row
   }
 }
 
-// ROWS inputs against PANELS panels from `begin` on, which are all there: a tile of sums stays in
-// registers, and what is read of codes and inputs is used for all of it.
+// ROWS inputs against PANELS panels from `begin` on, `apart` from one to the next, which are all
+// there: a tile of sums stays in registers, and what is read of codes and inputs is used for all of it.
 template <class C, int ROWS, int PANELS>
 static void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, int64_t begin,
-                          float *y) {
+                          int64_t apart, float *y) {
   const int64_t columns = matrix.columns, group = matrix.group, groups = columns / group;
   const int64_t pieces = group / C::COLUMNS, whole = groups * pieces * PIECE;
   const int32_t zero = matrix.kind == INT8 ? 128 : 8;
@@ -166,21 +159,32 @@ static void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, i
     for (int m = 0; m < ROWS; ++m)
       for (int p = 0; p < PANELS; ++p) sums[m][p] = Sums::at(-zero * totals[m * groups + g]);
     for (int64_t piece = 0; piece < pieces; ++piece, codes += PIECE, x += C::COLUMNS)
-      for (int p = 0; p < PANELS; ++p) C::add(&sums[0][p], PANELS, ROWS, codes + p * whole, x, columns);
+      for (int p = 0; p < PANELS; ++p) 
+        C::add(&sums[0][p], PANELS, ROWS, codes + p * apart * whole, x, columns);
     for (int p = 0; p < PANELS; ++p) {
-      Floats scale = floats_of(read<Halves>(scales + (p * groups + g) * PANEL));
+      Floats scale = floats_of(read<Halves>(scales + (p * apart * groups + g) * PANEL));
       for (int m = 0; m < ROWS; ++m)
         out[m][p] += __builtin_convertvector(total(sums[m][p]), Floats) *
                      (scale * all(steps[m * groups + g]));
     }
   }
   for (int p = 0; p < PANELS; ++p) {
-    int64_t at = begin + p * PANEL, have = matrix.rows - at < PANEL ? matrix.rows - at : PANEL;
+    int64_t at = begin + p * apart * PANEL, have = matrix.rows - at < PANEL ? matrix.rows - at : PANEL;
     for (int m = 0; m < ROWS; ++m) {
       if (matrix.bias) out[m][p] += get(matrix.bias + at, have);
       put(y + (row + m) * matrix.rows + at, out[m][p], have);
     }
   }
+}
+
+// Panels of codes against one input, read at several places at once as rows of numbers are.
+template <class C>
+static void panels_of_one(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
+                          float *y) {
+  const int64_t each = (span.end - span.begin) / PANEL / APART;
+  for (int64_t p = 0; p < each; ++p)
+    tile_of_codes<C, 1, APART>(matrix, in, row, span.begin + p * PANEL, each, y);
+  product_of_codes<C, 1>(matrix, in, row, {span.begin + APART * each * PANEL, span.end}, y);
 }
 
 template <int M>
@@ -190,8 +194,12 @@ static void product_of_rows(const Matrix &matrix, const Inputs &in, int64_t row,
     case F32: return product_of_numbers<Full, M>(matrix, in, row, span, y);
     case F16: return product_of_numbers<Half, M>(matrix, in, row, span, y);
     case BF16: return product_of_numbers<Brain, M>(matrix, in, row, span, y);
-    case INT8: return product_of_codes<Codes8, M>(matrix, in, row, span, y);
-    default: return product_of_codes<Codes4, M>(matrix, in, row, span, y);
+    case INT8:
+      return M == 1 ? panels_of_one<Codes8>(matrix, in, row, span, y)
+                    : product_of_codes<Codes8, M>(matrix, in, row, span, y);
+    default:
+      return M == 1 ? panels_of_one<Codes4>(matrix, in, row, span, y)
+                    : product_of_codes<Codes4, M>(matrix, in, row, span, y);
   }
 }
 
@@ -202,8 +210,8 @@ static int64_t tiles(const Matrix &matrix, const Inputs &in, Range span, float *
   const int64_t most = in.rows / AT_ONCE * AT_ONCE;
   for (int64_t begin = span.begin; begin < span.end; begin += 2 * PANEL)
     for (int64_t row = 0; row < most; row += AT_ONCE) {
-      if (begin + PANEL < span.end) tile_of_codes<C, AT_ONCE, 2>(matrix, in, row, begin, y);
-      else tile_of_codes<C, AT_ONCE, 1>(matrix, in, row, begin, y);
+      if (begin + PANEL < span.end) tile_of_codes<C, AT_ONCE, 2>(matrix, in, row, begin, 1, y);
+      else tile_of_codes<C, AT_ONCE, 1>(matrix, in, row, begin, 1, y);
     }
   return most;
 }

@@ -25,7 +25,8 @@ native:
 
 # the tests of native code on kernels that check addresses and undefined behaviour; what torch and
 # Python keep to the end is no leak of ours
-NATIVE_TESTS := tests/native tests/models/test_fused.py tests/quantise
+NATIVE_TESTS := tests/native tests/quantise tests/layers/test_packed.py tests/ops/test_native.py \
+	$(addprefix tests/models/,test_fused.py test_fusable.py test_packed.py test_packed_fuzz.py)
 test-sanitized: .venv/.ready
 	cmake -S . -B build/sanitized -DSUFFICE_SANITIZE=ON
 	cmake --build build/sanitized --parallel

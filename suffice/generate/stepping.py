@@ -35,6 +35,8 @@ def stepping(model: Writer, memory: Memory, impl: str) -> tuple[Writer, str]:
     """
     check_impl(impl)
     if isinstance(model, Fused):
+        if impl == "torch":
+            return model.lm, "torch (asked for)"
         return model, _natively()
     reason = "asked for" if impl == "torch" else why_not(model, memory)
     if not reason:

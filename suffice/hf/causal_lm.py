@@ -10,12 +10,13 @@ from transformers import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
-from suffice.errors import unknown
+from suffice.errors import ConfigError, unknown
 from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
 from suffice.hf.model import SufficeModel, SufficePreTrainedModel
 from suffice.memory import Dynamic, Memory, Quantised, Static
 from suffice.models import LM
+from suffice.models.packed import schemes_of
 from suffice.ops.linear import Linear
 from suffice.text import Tokenizer
 
@@ -124,7 +125,16 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         Args:
             lm: the model.
             tokenizer: tells which token ends a document; also as padding where a batch needs it.
+
+        Raises:
+            ConfigError: if some of its maps are packed.
         """
+        if packed := schemes_of(lm):
+            raise ConfigError(
+                f"{len(packed)} maps are packed, such as {next(iter(packed))}, and transformers "
+                "reads plain ones; give the model it was packed from, or unpack it "
+                "(`suffice.quantise.unpack`)."
+            )
         ids: dict[str, Any] = {}
         if tokenizer is not None:
             begin, end = tokenizer.begin, tokenizer.end

@@ -67,7 +67,7 @@ class Packed(nn.Module):
             self.register_buffer("scales", scales)
         self.register_buffer("bias", torch.zeros(outputs, device=device) if bias else None)
         self._names = ("weight",) if scheme.group is None else ("codes", "scales")
-        self._told: tuple[tuple[int, ...], of.Matrix | None] | None = None
+        self._told: tuple[tuple[Any, ...], of.Matrix | None] | None = None
 
     @classmethod
     def of(cls, matrix: Codes | Tensor, bias: Tensor | None = None) -> Packed:
@@ -145,6 +145,7 @@ class Packed(nn.Module):
             numbers.data_ptr(),
             0 if scales is None else scales.data_ptr(),
             0 if bias is None else bias.data_ptr(),
+            numbers.shape,
         )
         if self._told is None or self._told[0] != places:
             matrix = None

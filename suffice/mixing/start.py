@@ -30,6 +30,8 @@ def start_square(weight: Tensor, init: str, *, causal: bool) -> None:
 
     Row t of a causal Glorot start is scaled by sqrt(S / (t + 1)): it has t + 1 terms.
     """
+    if weight.is_meta:  # torch would load its compiler to fill nothing
+        return
     for one in weight:
         if init == "identity":
             nn.init.eye_(one)

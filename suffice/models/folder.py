@@ -101,8 +101,9 @@ def load(
     try:
         lm = config.build(specs, device="meta")
         packed.make_room(lm, schemes)
-    except (ConfigError, RuntimeError) as error:  # torch's, of sizes that overflow
-        _refuse(folder, f"the sizes and specs do not fit each other ({error!s:.300})")
+    except (ConfigError, RuntimeError, TypeError) as error:  # torch's, of sizes that overflow
+        reason = str(error).partition("\n")[0]
+        _refuse(folder, f"the sizes and specs do not fit each other ({reason:.300})")
     expected = lm.state_dict() if schemes else _expected(folder, lm)
     stored, _ = checkpoint.load(folder / WEIGHTS, expected)
     if dtype is not None and not schemes:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 
+import torch
 from torch import nn
 
 from suffice.errors import ConfigError
+from suffice.kernels import Softmax
+from suffice.layers import Dropout
 from suffice.layers.packed import Packed
-from suffice.layers.rms_norm import RMSNorm
 from suffice.memory import Memory
 from suffice.mixing.value_map import ValueMap
-from suffice.models.lm import LM
+from suffice.models.lm import LM, LMConfig
 from suffice.native import held, library
 from suffice.native.matrix import KINDS
 from suffice.ops.linear import Linear
 from suffice.patterns import Causal, Pattern, Window
 from suffice.patterns.combined import And
 from suffice.positions import Alibi, NoPosition, Rope
-from suffice.projections.base import Columns
 from suffice.spec import AttentionSpec
 
 WIDEST, MOST_QUERIES = 512, 128  # of suffice/csrc: features of a head, heads that share keys
 POSITIONS = (Alibi, NoPosition, Rope)
-MAPS = (Linear, Packed, Columns, nn.Embedding)
-NORMS = (RMSNorm, nn.LayerNorm)
+MAPS = (Linear, nn.Embedding)  # which a packed matrix may stand for
 
 
 def why_not(lm: object, memory: Memory) -> str:
@@ -52,6 +54,8 @@ def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
     """Return what of a composition native code does not know, or ""."""
     if not spec.kernel.weighs_pairs:
         return f"{type(spec.kernel).__name__} keeps sums of features"
+    if type(spec.kernel) is not Softmax:
+        return f"{type(spec.kernel).__name__} weighs pairs in its own way"
     if spec.mixing.mixes and not spec.mixing.keeps_keys:
         return f"{type(spec.mixing).__name__} sums keys"
     if spec.mixing.mixes and memory.rounds:
@@ -70,20 +74,61 @@ def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class _Usual:
+    """A module as a config builds it: class, what it says of itself, shapes of its own tensors."""
+
+    kind: type[nn.Module]
+    told: str
+    shapes: dict[str, torch.Size]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Usual:
+        """Describe a module."""
+        own = module._parameters.items()
+        return cls(type(module), module.extra_repr(), {n: p.shape for n, p in own if p is not None})
+
+
+@lru_cache(maxsize=16)
+def _as_built(config: LMConfig, specs: tuple[AttentionSpec, ...]) -> dict[str, _Usual]:
+    """Return every module of a model, by name, as it is before anybody changes it."""
+    built = config.build(specs, device="meta")
+    return {name: _Usual.of(module) for name, module in built.named_modules()}
+
+
 def _strangers(lm: LM) -> Iterator[str]:
     """Give modules that do more, or hold other numbers, than native code would read of them."""
+    built = _as_built(lm.config, tuple(lm.specs))
     for name, module in lm.named_modules():
-        if module._forward_hooks or module._forward_pre_hooks:
+        usual = built.get(name)
+        packed = isinstance(module, Packed) and usual is not None and usual.kind in MAPS
+        if not packed and (usual is None or type(module) is not usual.kind):
+            yield f"{name} is a {type(module).__name__}, which the model was not built with"
+        elif told := _changed(module, usual):
+            yield f"{name} {told}"
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
             yield f"{name} has hooks, which would not be called"
-        leaf = next(module.parameters(recurse=False), None)
-        if leaf is None or isinstance(module, ValueMap):
-            continue
-        if type(module) not in (*MAPS, *NORMS):
-            yield f"{name} is a {type(module).__name__}, not a plain map or norm"
-        if leaf.dtype not in KINDS:
-            yield f"{name} is {leaf.dtype}; kernels read float32, float16 and bfloat16"
-        if leaf.device.type != "cpu":
-            yield f"{name} lies on {leaf.device}"
+        held = [*module.parameters(recurse=False), *(module.buffers() if packed else ())]
+        for tensor in held:
+            if tensor.device.type != "cpu":
+                yield f"{name} lies on {tensor.device}"
+            if not packed and tensor.dtype not in KINDS and not isinstance(module, ValueMap):
+                yield f"{name} is {tensor.dtype}; kernels read float32, float16 and bfloat16"
+
+
+def _changed(module: nn.Module, usual: _Usual) -> str:
+    """Return what a module of the right class is that the one in its place was not, or ""."""
+    if isinstance(module, Packed):
+        told = module.told()  # refuses buffers that do not belong together
+        shape = (module.outputs, module.inputs) if told is None else (told.rows, told.columns)
+        return "" if shape == usual.shapes["weight"] else f"is a matrix of {list(shape)}"
+    now = _Usual.of(module)
+    if now.told != usual.told and not isinstance(module, Dropout):  # which is off in every step
+        return f"is {type(module).__name__}({now.told}), not ({usual.told})"
+    for name, shape in now.shapes.items():
+        if shape != usual.shapes.get(name):
+            return f"has a {name} of {list(shape)}, not of its config"
+    return ""
 
 
 def window_of(pattern: Pattern) -> int | None:

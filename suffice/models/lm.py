@@ -23,6 +23,7 @@ from suffice.models.embedding import Embedding, check_rows
 from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
 from suffice.models.stack import check_causal, specs_of_blocks
 from suffice.models.state import ModelState
+from suffice.models.undrawn import Undrawn
 from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
 
@@ -93,7 +94,8 @@ class LMConfig:
         dtype: torch.dtype | None = None,
     ) -> LM:
         """Return a model of these sizes with the given attention; on "meta" without memory."""
-        return LM(self, spec, device=device, dtype=dtype)
+        with Undrawn():
+            return LM(self, spec, device=device, dtype=dtype)
 
     def to_json(self) -> dict[str, Any]:
         """Return the sizes as plain data."""

@@ -67,7 +67,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     """Return the library, or None and why there is none."""
     path = _path()
     if path is None:
-        return None, "they were not built, as the installation found no C++ compiler it can use"
+        return None, "not built, for want of a C++ compiler or as asked"
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:

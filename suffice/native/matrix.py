@@ -153,11 +153,15 @@ def structure_of(weight: Tensor | Codes, bias: Tensor | None) -> of.Matrix:
 
     Raises:
         ConfigError: for a dtype the kernels do not read, or a tensor they cannot.
+        ShapeError: for what is no matrix, or a bias of other outputs.
     """
     if isinstance(weight, Codes):
         kind, data, group = BITS[weight.bits], weight.codes, weight.group
+        readable(weight.scales)
         scales = weight.scales.data_ptr()
     else:
+        if weight.dim() != 2:  # noqa: PLR2004
+            raise ShapeError(f"weights have shape {list(weight.shape)}; give [outputs, inputs].")
         if weight.dtype not in KINDS:
             raise ConfigError(f"weights are {weight.dtype}; kernels read float32, 16 or bfloat16.")
         kind, data, group, scales = KINDS[weight.dtype], weight, 0, None
@@ -166,6 +170,11 @@ def structure_of(weight: Tensor | Codes, bias: Tensor | None) -> of.Matrix:
         readable(bias)
         if bias.dtype is not torch.float32:
             raise ConfigError(f"biases are {bias.dtype}; kernels read float32.")
+        if tuple(bias.shape) != weight.shape[:1]:
+            raise ShapeError(
+                f"a bias of shape {list(bias.shape)} for {weight.shape[0]} outputs; give one "
+                "number for each."
+            )
     return of.Matrix(
         kind=kind,
         rows=weight.shape[0],

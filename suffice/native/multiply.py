@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from suffice.errors import ShapeError
 from suffice.native import structures as of
 from suffice.native.library import library
 
@@ -18,7 +19,12 @@ def multiply(matrix: of.Matrix, x: Tensor) -> Tensor:
 
     Shapes:
         x: [..., K] -> [..., N]
+
+    Raises:
+        ShapeError: if x has other features; nothing was read then.
     """
+    if x.shape[-1] != matrix.columns:
+        raise ShapeError(f"x has {x.shape[-1]} features; this matrix reads {matrix.columns}.")
     x = x.contiguous()
     y = torch.empty(*x.shape[:-1], matrix.rows)
     if y.numel():

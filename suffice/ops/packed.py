@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from suffice.errors import ShapeError
+from suffice.errors import ConfigError, ShapeError
 from suffice.native import structures as of
 from suffice.native.library import available
-from suffice.native.matrix import Codes, decoded, structure_of
+from suffice.native.matrix import BITS, Codes, decoded, structure_of
 from suffice.native.multiply import multiply
 
 HALF = 16  # bits
@@ -85,7 +85,16 @@ def told(
         ConfigError: for a tensor the kernels cannot read.
     """
     if scales is None:
+        if len(numbers) != outputs:
+            raise ShapeError(f"a matrix of {len(numbers)} outputs is read as one of {outputs}.")
         return structure_of(numbers, bias)
+    if numbers.dim() != 3 or scales.dim() != 3:  # noqa: PLR2004
+        raise ShapeError(
+            f"codes have shape {list(numbers.shape)} and scales {list(scales.shape)}; give them "
+            "as `Codes` has them, with three axes."
+        )
+    if bits not in BITS:
+        raise ConfigError(f"codes of bits={bits}: give 8 or 4.")
     inputs = numbers.shape[1] * 32 // bits  # a piece of 64 bytes holds 4 inputs in 8 bits
     group = inputs // max(scales.shape[1], 1)
     codes = Codes(bits=bits, shape=(outputs, inputs), group=group, codes=numbers, scales=scales)
@@ -96,10 +105,7 @@ def _packed_linear(
     x: Tensor, numbers: Tensor, scales: Tensor | None, bias: Tensor | None, bits: int, outputs: int
 ) -> Tensor:
     if plain(x) and fits(numbers, bias) and few(x, bits):
-        matrix = told(numbers, scales, bias, bits, outputs)
-        if x.shape[-1] != matrix.columns:
-            raise ShapeError(f"x has {x.shape[-1]} features; this matrix reads {matrix.columns}.")
-        return multiply(matrix, x)
+        return multiply(told(numbers, scales, bias, bits, outputs), x)
     return by_torch(x, numbers, scales, bias, bits, outputs)
 
 

@@ -113,6 +113,7 @@ def test_dropout_is_off_while_native_code_steps():
 def test_a_stepper_may_be_given_in_the_models_place(lm):
     fused = Fused(lm, Dynamic())
     assert stepping(fused, Dynamic(), "auto") == (fused, f"native ({library.instructions()})")
+    assert stepping(fused, Dynamic(), "torch") == (lm, "torch (asked for)")
     got = generate(fused, PROMPTS, max_new_tokens=6)
     assert torch.equal(got.tokens, generate(lm, PROMPTS, max_new_tokens=6, impl="torch").tokens)
 

@@ -127,6 +127,35 @@ def test_the_operator_refuses_malformed_tensors():
         run(x, good.codes, good.scales.float(), None, 8, 21)
     with pytest.raises(ShapeError, match="x has 64 features; this matrix reads 128"):
         run(x, good.codes, good.scales, None, 4, 21)
+    with pytest.raises(ShapeError, match=r"codes have shape \[2, 1024\] and scales \[2, 2,"):
+        run(x, good.codes.flatten(1), good.scales, None, 8, 21)
+    with pytest.raises(ConfigError, match="codes of bits=0: give 8 or 4"):
+        run(x, good.codes, good.scales, None, 0, 21)
+    half = torch.zeros(21, 64).half()
+    with pytest.raises(ShapeError, match="a matrix of 21 outputs is read as one of 20"):
+        run(x, half, None, None, 16, 20)
+    with pytest.raises(ShapeError, match=r"a bias of shape \[20\] for 21 outputs; give one number"):
+        run(x, half, None, torch.zeros(20), 16, 21)
+
+
+@needs_kernels
+@pytest.mark.parametrize("bits", BITS)
+def test_buffers_that_were_cut_are_refused(bits):
+    module, x = made(bits), torch.randn(3, 64)
+    module(x)
+    name = "weight" if bits == 16 else "codes"
+    setattr(module, name, getattr(module, name)[:, :4].contiguous())
+    with pytest.raises(ShapeError, match="64 features; this matrix reads|of a 21 x "):
+        module(x)
+    module = made(bits)
+    module(x)
+    setattr(module, name, getattr(module, name)[:1])  # at the same address
+    with pytest.raises((ShapeError, ConfigError), match="of 1 outputs|codes of a 21 x 64"):
+        module(x)
+    module = made(bits)
+    module.bias = torch.zeros(20)
+    with pytest.raises(ShapeError, match=r"a bias of shape \[20\] for 21 outputs"):
+        module(x)
 
 
 @pytest.mark.parametrize("bits", BITS)

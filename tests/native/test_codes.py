@@ -12,6 +12,7 @@ from suffice.errors import ConfigError, ShapeError
 from suffice.native.matrix import (
     COLUMNS,
     Codes,
+    check_group,
     decoded_rows,
     in_panels,
     numbers_of,
@@ -116,6 +117,8 @@ def test_groups_that_do_not_fit_are_refused():
     assert in_panels(codes, scales, 8).group == 12
     with pytest.raises(ConfigError, match="group=12 for 24 inputs in 4 bits: give a multiple of 8"):
         in_panels(codes, scales, 4)
+    with pytest.raises(ConfigError, match="group=16 for 24 inputs in 8 bits: give a multiple of 4"):
+        check_group(8, 24, 16)
     with pytest.raises(ConfigError, match="bits=5: give 8 or 4"):
         in_panels(codes, scales, 5)
     wide = torch.zeros(1, 1 << 16, dtype=torch.int32)
@@ -169,3 +172,19 @@ def test_matrices_the_kernels_cannot_read_are_refused():
         structure_of(torch.zeros(2, 2, device="meta"), None)
     with pytest.raises(ConfigError, match="kernels read contiguous ones of the CPU"):
         structure_of(torch.zeros(2, 3).t(), None)
+    good, _, _ = drawn_codes(20, 64, 8, 32)
+    with pytest.raises(ConfigError, match="a tensor on meta with strides"):
+        structure_of(replace(good, scales=good.scales.to("meta")), None)
+    with pytest.raises(ShapeError, match=r"weights have shape \[4\]; give \[outputs, inputs\]"):
+        structure_of(torch.zeros(4), None)
+    for weight, outputs in ((torch.zeros(2, 3), 2), (good, 20)):
+        for shape in ((outputs - 1,), (outputs, 1), ()):
+            with pytest.raises(ShapeError, match=f"for {outputs} outputs; give one number for ea"):
+                structure_of(weight, torch.zeros(shape))
+
+
+@needs_kernels
+def test_inputs_of_another_width_are_refused():
+    for wrong in (2, 4):
+        with pytest.raises(ShapeError, match=f"x has {wrong} features; this matrix reads 3"):
+            multiply(structure_of(torch.zeros(2, 3), None), torch.zeros(5, wrong))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -20,13 +21,36 @@ def fresh():
     library._loaded.cache_clear()
 
 
-COMPILER = shutil.which("g++") or shutil.which("clang++")
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT = "SUFFICE_WITHOUT_KERNELS"  # what an installation reads, too
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is here to build the kernels")
-def test_where_there_is_a_compiler_there_are_kernels():
-    assert library.available(), library.why_not()
+def buildable():
+    """Return whether an installation here can build the kernels and was not told to do without."""
+    compiler = shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+    return bool(compiler and shutil.which("cmake") and os.environ.get(WITHOUT) != "1")
+
+
+def test_kernels_that_can_be_built_are_here():
+    """A broken build fails here: everywhere else it would be a test that is skipped."""
+    if not buildable():
+        pytest.skip("a C++ compiler or CMake is absent, or the kernels are not wanted")
+    assert library.available(), f"{library.why_not()}; {WITHOUT}=1 asks for no kernels"
     assert library.why_not() == ""
+
+
+@pytest.mark.parametrize("absent", ["compiler", "cmake", "wish", None])
+def test_when_kernels_have_to_be_here(monkeypatch, absent):
+    there = {"clang++": absent != "compiler", "cmake": absent != "cmake"}
+    monkeypatch.setattr(shutil, "which", lambda name: name if there.get(name) else None)
+    monkeypatch.setenv(WITHOUT, "1" if absent == "wish" else "")
+    assert buildable() == (absent is None)
+
+
+def test_an_installation_without_kernels_can_be_asked_for_and_follows_a_failed_build():
+    text = (ROOT / "pyproject.toml").read_text()
+    for when in ("failed", f"env.{WITHOUT}"):
+        assert f"[[tool.scikit-build.overrides]]\nif.{when} = true\nwheel.cmake = false\n" in text
 
 
 @needs_kernels
@@ -52,9 +76,7 @@ def test_where_nothing_was_built_it_is_told(fresh, monkeypatch, tmp_path):
     monkeypatch.delenv("SUFFICE_KERNELS", raising=False)
     monkeypatch.setattr(library, "__file__", str(tmp_path / "library.py"))
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
-    assert library.why_not() == (
-        "they were not built, as the installation found no C++ compiler it can use"
-    )
+    assert library.why_not() == ("not built, for want of a C++ compiler or as asked")
 
 
 @needs_kernels

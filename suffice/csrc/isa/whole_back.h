@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "tile_back.h"
 #include "whole.h"
 
 namespace SUFFICE_ISA {
@@ -38,77 +39,6 @@ struct BackDesk {
   float *keys, *values, *of_keys, *of_values;  // a stretch, brought near
   float *unused;                     // rows of hidden keys add here
 };
-
-INLINE int64_t whole_vectors(int64_t width) { return (width + WIDE - 1) / WIDE * WIDE; }
-
-// Rows [lanes, width] as rows of whole vectors, times a factor; zeros behind the last.
-static void copy_rows(const float *rows, int64_t stride, int64_t lanes, int64_t width, float by,
-                      int64_t all, float *to) {
-  int64_t padded = whole_vectors(width);
-  for (int64_t i = 0; i < all; ++i, to += padded)
-    for (int64_t d = 0; d < padded; d += WIDE) {
-      Wide v = {};
-      if (i < lanes)
-        v = d + WIDE <= width ? read<Wide>(rows + i * stride + d)
-                              : read_some(rows + i * stride + d, width - d);
-      write(to + d, v * by);
-    }
-}
-
-// Weights of a tile, or the gradients of its scores.
-template <int C, bool OF_SCORES>
-APART void back_tile(const Tile &tile, const float *const *rows, int64_t width,
-                     const float *columns, const float *of_lanes, const float *weights,
-                     float *into) {
-  Wide less[C];
-  for (int c = 0; c < C; ++c) less[c] = read<Wide>(of_lanes + c * WIDE);
-  for (int64_t j = 0; j < tile.count; j += ROWS) {
-    Wide sums[ROWS][C];
-    multiply_rows<ROWS, C>(rows + j, width, columns, sums);
-    for (int r = 0; r < ROWS; ++r)
-      for (int c = 0; c < C; ++c) {
-        Wide v = sums[r][c] - less[c];
-        if constexpr (OF_SCORES) sums[r][c] = v * read<Wide>(weights + ((j + r) * C + c) * WIDE);
-        else sums[r][c] = power(v);
-      }
-    if (!all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, 0.0f);
-    for (int r = 0; r < ROWS; ++r)
-      for (int c = 0; c < C; ++c) write(into + ((j + r) * C + c) * WIDE, sums[r][c]);
-  }
-}
-
-// into[r] [V vectors] += the sum over lanes of weights[r, N] times rows [N, stride].
-template <int V>
-APART void add_rows(const float *weights, int64_t lanes, const float *rows, int64_t stride,
-                    float *const *into, int64_t at) {
-  Wide sums[ROWS][V];
-  for (int r = 0; r < ROWS; ++r)
-    for (int v = 0; v < V; ++v) sums[r][v] = read<Wide>(into[r] + at + v * WIDE);
-  rows += at;
-  for (int64_t i = 0; i < lanes; ++i, rows += stride) {
-    const float *weight = weights + i;
-    Wide row[V];
-    for (int v = 0; v < V; ++v) row[v] = read<Wide>(rows + v * WIDE);
-    for (int r = 0; r < ROWS; ++r)
-      for (int v = 0; v < V; ++v) sums[r][v] += wide(weight[r * lanes]) * row[v];
-  }
-  for (int r = 0; r < ROWS; ++r)
-    for (int v = 0; v < V; ++v) write(into[r] + at + v * WIDE, sums[r][v]);
-}
-
-// Adds to the rows of a tile's keys, in a stretch that begins with key `begin`.
-static void add_to_keys(const Tile &tile, const float *weights, int64_t lanes, const float *rows,
-                        int64_t padded, int64_t begin, float *stretch, float *unused) {
-  for (int64_t j = 0; j < tile.count; j += ROWS) {
-    float *into[ROWS];
-    for (int r = 0; r < ROWS; ++r)
-      into[r] = j + r < tile.count ? stretch + (tile.numbers[j + r] - begin) * padded : unused;
-    int64_t at = 0;
-    for (; at + 2 * WIDE <= padded; at += 2 * WIDE)
-      add_rows<2>(weights + j * lanes, lanes, rows, padded, into, at);
-    if (at < padded) add_rows<1>(weights + j * lanes, lanes, rows, padded, into, at);
-  }
-}
 
 template <int C>
 static void begin_learner(const Back &b, int64_t batch, int64_t head, Learner &one) {

@@ -43,18 +43,19 @@ def drawn(lm: LM) -> LM:
 
 
 def in_bits(lm: LM, bits: int) -> LM:
-    """Return the model, its weights packed into so many bits in place; 32 = as it is.
+    """Return the model, its weights packed into so many bits in place; 32 = none packed.
 
     Raises:
-        ConfigError: for other bits.
+        ConfigError: for other bits, or fewer than 32 of a model that is packed already.
     """
     if bits not in BITS:
         raise ConfigError(f"bits={bits}: give {', '.join(map(str, BITS))}.")
-    if bits == BITS[0]:
-        return lm
-    from suffice.quantise import quantise
+    from suffice.quantise import quantise, unpack
 
-    quantise(lm, bits=bits)
+    if bits == BITS[0]:
+        unpack(lm)
+    else:
+        quantise(lm, bits=bits)
     return lm
 
 

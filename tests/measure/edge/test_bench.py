@@ -33,6 +33,20 @@ def test_every_figure_of_a_model():
     assert bench(lm, Dynamic(), prompt=8, new=4, rounds=1, before=0).peak_bytes > 1 << 20
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_packed_numbers_are_numbers_of_the_model(tied):
+    lm = tiny.llama(tied=tied)
+    numbers = sum(p.numel() for p in lm.parameters())
+    whole = shapes.weight_bytes(lm)
+    told = bench(shapes.in_bits(lm, 8), Dynamic(), prompt=8, new=2, rounds=1)
+    assert told.parameters == numbers
+    assert told.weight_bytes == shapes.weight_bytes(lm) < 0.3 * whole
+    with pytest.raises(ConfigError, match="the model is packed already"):
+        shapes.in_bits(lm, 4)
+    told = bench(shapes.in_bits(lm, 32), Dynamic(), prompt=8, new=2, rounds=1)
+    assert (told.parameters, told.weight_bytes) == (numbers, whole)
+
+
 def test_a_model_that_native_code_cannot_step_through_has_no_parts():
     told = bench(tiny.llama("performer"), Dynamic(), prompt=8, new=2, rounds=1)
     assert told.steps.startswith("torch")

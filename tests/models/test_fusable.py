@@ -1,0 +1,222 @@
+"""Which decoders native code steps through; every other one is told why not."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from suffice import AttentionSpec, preset
+from suffice.errors import ConfigError
+from suffice.kernels import Elu, Softmax
+from suffice.layers.packed import PackedLinear
+from suffice.layers.scheme import Scheme
+from suffice.memory import Dynamic, Quantised, Rolling
+from suffice.mixing import LowRank
+from suffice.models import fusable
+from suffice.models.fusable import why_not, window_of
+from suffice.models.packed import unpack
+from suffice.native import library
+from suffice.patterns import Causal, Dilated, Full, Global, Window
+from suffice.positions import Rope
+from suffice.quantise import quantise
+from tests.models.fused_cases import built
+from tests.native.codings import needs_kernels
+
+SPEC = preset("standard", 24, 4, causal=True)
+
+
+class Turned(Rope):
+    """Positions of somebody else."""
+
+
+class Sharper(Softmax):
+    """A kernel of somebody else."""
+
+
+def packed(inputs, outputs):
+    return PackedLinear(outputs, inputs, Scheme(bits=8, group=8), bias=True)
+
+
+def causal(**changes):
+    return AttentionSpec(**{"d_model": 24, "num_heads": 4, "pattern": Causal(), **changes})
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (causal(kernel=Elu()), "Elu keeps sums of features"),
+        (causal(kernel=Sharper()), "Sharper weighs pairs in its own way"),
+        (preset("infini", 24, 4, segment=4), "Infini compresses the past"),
+        (causal(position=Turned()), "Turned counts positions in its own way"),
+        (causal(num_heads=1, head_dim=514), "heads of 514 features, 1 on each key, are too large"),
+        (
+            causal(num_heads=129, num_kv_heads=1, head_dim=2),
+            "heads of 2 features, 129 on each key, are too large",
+        ),
+        (
+            causal(pattern=Causal() & Dilated(4, 2)),
+            "And(parts=(Causal(), Dilated(size=4, dilation=2))) is neither causal nor a causal "
+            "window",
+        ),
+        (
+            causal(pattern=Causal() & (Window(4) | Global(1))),
+            "And(parts=(Causal(), Or(parts=(Window(size=4), Global(tokens=1))))) is neither causal "
+            "nor a causal window",
+        ),
+    ],
+    ids=["sums", "kernel", "past", "position", "wide", "shared", "dilated", "sinks"],
+)
+@needs_kernels
+def test_compositions_that_native_code_does_not_know(spec, reason):
+    lm = built(spec, positions="none")
+    assert why_not(lm, Dynamic()) == f"layer 0: {reason}"
+    mixed = lm.config.build([SPEC, spec])
+    assert why_not(mixed, Dynamic()) == f"layer 1: {reason}"
+
+
+def test_a_mixing_that_sums_keys_or_reads_rounded_values_is_not_known():
+    rank = AttentionSpec(d_model=24, num_heads=4, pattern=Full(), mixing=LowRank(length=8, rank=2))
+    assert fusable._why_not_layer(rank, Dynamic()) == "LowRank sums keys"
+    spec = preset("toeplitz_super", 24, 4, causal=True)
+    reason = "ToeplitzAlignment reads values that Quantised rounds"
+    assert fusable._why_not_layer(spec, Quantised()) == reason
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("memory", "reason"),
+    [
+        (Quantised(bits=4, group=3), "two 4-bit codes share a byte, which heads of 6 features"),
+        (Quantised(Rolling(9, sinks=5), block=4), "5 sinks are more than a block of 4"),
+    ],
+    ids=["odd", "sinks"],
+)
+def test_memories_that_native_code_cannot_read(memory, reason):
+    assert why_not(built(SPEC), memory).startswith(f"layer 0: {reason}")
+    assert why_not(built(SPEC), replace(memory, bits=8, group=6, block=8)) == ""
+
+
+@needs_kernels
+def test_models_that_are_none_of_ours():
+    class Mine(type(built(SPEC))):
+        pass
+
+    lm = built(SPEC)
+    assert why_not(lm, Dynamic()) == ""
+    assert why_not(nn.Linear(2, 2), Dynamic()) == "Linear is no LM as it is"
+    assert why_not(Mine(lm.config, SPEC), Dynamic()) == "Mine is no LM as it is"
+    assert why_not(lm.to("meta"), Dynamic()) == "the model lies on meta"
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            lambda lm: lm.blocks[1].mlp.up.register_forward_hook(lambda *_: None),
+            "blocks.1.mlp.up has hooks, which would not be called",
+        ),
+        (
+            lambda lm: lm.register_forward_pre_hook(lambda *_: None),
+            " has hooks, which would not be called",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[0].mlp, "up", nn.Linear(24, 24)),
+            "blocks.0.mlp.up is a Linear, which the model was not built with",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[0].mlp, "activation", nn.Tanh()),
+            "blocks.0.mlp.activation is a Tanh, which the model was not built with",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[1].mlp, "more", nn.Identity()),
+            "blocks.1.mlp.more is a Identity, which the model was not built with",
+        ),
+        (
+            lambda lm: setattr(lm, "norm", nn.RMSNorm(24)),
+            "norm is a RMSNorm, which the model was not built with",
+        ),
+        (
+            lambda lm: setattr(lm.norm, "eps", 1e-3),
+            "norm is LayerNorm((24,), eps=0.001, elementwise_affine=True, bias=True), not ((24,), "
+            "eps=1e-05, ",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[0].mlp, "activation", nn.GELU("tanh")),
+            "blocks.0.mlp.activation is GELU(approximate='tanh'), not (approximate='none')",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[0].mlp.up, "weight", nn.Parameter(torch.ones(4, 24))),
+            "blocks.0.mlp.up has a weight of [4, 24], not of its config",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[0].mlp, "up", packed(24, 8)),
+            "blocks.0.mlp.up is a matrix of [8, 24]",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[0].mlp, "activation", packed(24, 24)),
+            "blocks.0.mlp.activation is a PackedLinear, which the model was not built with",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[1].mlp, "forward", lambda x: x),
+            "blocks.1.mlp has hooks, which would not be called",
+        ),
+        (
+            lambda lm: setattr(lm.blocks[1].mlp, "up", packed(24, 24).to("meta")),
+            "blocks.1.mlp.up lies on meta",
+        ),
+        (
+            lambda lm: lm.blocks[0].attention.k_proj.double(),
+            "blocks.0.attention.k_proj is torch.float64; kernels read float32, float16 and",
+        ),
+        (lambda lm: lm.blocks[0].mlp.to("meta"), "blocks.0.mlp.up lies on meta"),
+    ],
+)
+def test_modules_that_were_changed(change, reason):
+    lm = built(SPEC)
+    change(lm)
+    assert why_not(lm, Dynamic()).startswith(reason)
+
+
+def test_without_kernels_their_reason_is_told(monkeypatch):
+    monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
+    assert why_not(built(SPEC), Dynamic()) == "they were not built"
+
+
+def test_the_window_of_a_pattern():
+    assert window_of(Causal()) is None
+    assert window_of(Causal() & Causal()) is None
+    assert window_of(Window(5) & Causal()) == 5
+    assert window_of(Causal() & Window(5)) == 5
+    with pytest.raises(ConfigError, match=r"Window\(size=5\) is neither causal nor a causal win"):
+        window_of(Window(5))
+
+
+@needs_kernels
+@pytest.mark.parametrize("sizes", [{}, {"norm": "rms"}, {"activation": "swiglu"}, {"tied": False}])
+def test_models_as_they_are_built_are_known(sizes):
+    for name in ("gqa", "super_attention", "toeplitz_super"):
+        options = {"length": 64} if name == "super_attention" else {}
+        lm = built(preset(name, 24, 4, causal=True, **options), dropout=0.5, **sizes)
+        lm.dropout.p = 0.25
+        for one in (lm, lm.bfloat16().train(), copy.deepcopy(lm).requires_grad_(False)):
+            assert why_not(one, Dynamic()) == ""
+        quantise(lm, 8)
+        assert why_not(lm, Dynamic()) == ""
+        unpack(lm)
+        assert why_not(lm, Dynamic()) == ""
+
+
+@needs_kernels
+def test_looking_at_a_model_draws_no_random_number():
+    lm = built(SPEC)
+    fusable._as_built.cache_clear()
+    torch.manual_seed(3)
+    want = torch.rand(2)
+    torch.manual_seed(3)
+    assert why_not(lm, Dynamic()) == ""
+    assert torch.equal(torch.rand(2), want)

@@ -25,7 +25,7 @@ native:
 
 # the tests of native code on kernels that check addresses and undefined behaviour; what torch and
 # Python keep to the end is no leak of ours
-NATIVE_TESTS := tests/native tests/models/test_fused.py tests/quantise
+NATIVE_TESTS := tests/native tests/models/test_fused.py tests/quantise tests/ops/test_native_scan.py
 test-sanitized: .venv/.ready
 	cmake -S . -B build/sanitized -DSUFFICE_SANITIZE=ON
 	cmake --build build/sanitized --parallel

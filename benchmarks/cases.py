@@ -58,12 +58,12 @@ def softmax(pattern: Pattern, length: int, *, backward: bool) -> Side:
     )
 
 
-def features(kernel: Kernel, length: int, *, backward: bool = False) -> Side:
+def features(kernel: Kernel, length: int, *, backward: bool = False, impl: str = "auto") -> Side:
     """Return ours with a kernel of feature maps, causal, planned once as a layer does it."""
     spec = AttentionSpec(d_model=HEADS * WIDTH, num_heads=HEADS, kernel=kernel, pattern=Causal())
     maps = kernel.build(head_dim=WIDTH, scale=spec.score_scale, device=None)
     problem, inputs, parts = Problem.of(spec, length, length), drawn(length), Parts(features=maps)
-    op = choose(problem)
+    op = choose(problem, impl)
 
     def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return op.run(q, k, v, Where(), problem, parts)

@@ -1,9 +1,9 @@
-"""The native kernels against torch's fused attention, flex_attention and our own tiles.
+"""The native kernels against torch's fused attention, flex_attention and our own ops on torch.
 
 fp32, 2 threads, B=1, H=8, D=64, as benchmarks.mechanisms: a side that is not what the float64
 specification says is told and not timed.
 
-Run: python -m benchmarks.native [--quick]
+Run: python -m benchmarks.native [--quick] [--sums]
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from functools import partial
 
 import torch
 
-from benchmarks.cases import SIZE, Rows, against_sdpa, drawn, posed, softmax, told
+from benchmarks.cases import SIZE, Rows, against_sdpa, drawn, features, posed, softmax, told
 from benchmarks.contest import FULL, QUICK, Effort, Rival, Side, contest, timed
 from benchmarks.exact import check, rows_of
 from benchmarks.malloc import keep_large_temporaries
 from benchmarks.peers import flex
 from benchmarks.report import CONSOLE, print_machine, print_outcomes
 from suffice import attend
+from suffice.kernels import Elu, Favor
 from suffice.patterns import Causal, Full, Pattern, Window
 
 THREADS = 2
 FORWARD = ((Full(), 64), (Full(), 128), (Causal(), 512), (Causal(), 2048))
+SUMS = (("causal Elu", Elu(), 512, 1.4), ("causal FAVOR+, 256 features", Favor(256), 1024, 1.0))
 BOTH = ((Full(), 32), (Full(), 64), (Full(), 128), (Causal(), 512), (Causal(), 2048))
 
 
@@ -35,13 +37,18 @@ def main(words: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="shows that all runs, judges nothing")
+    parser.add_argument("--sums", action="store_true", help="the kernels of features alone")
     given = parser.parse_args(words)
     torch.set_num_threads(THREADS)
     CONSOLE.print(keep_large_temporaries())
     print_machine()
-    rows = list(_rows(QUICK if given.quick else FULL))
-    print_outcomes("Native attention of whole sequences.", rows)
-    return int(any(row.failed for row in rows))
+    effort = QUICK if given.quick else FULL
+    rows = [] if given.sums else list(_rows(effort))
+    if rows:
+        print_outcomes("Native attention of whole sequences.", rows)
+    sums = list(_sums(effort))
+    print_outcomes("Native sums of features.", sums)
+    return int(any(row.failed for row in (*rows, *sums)))
 
 
 def _rows(effort: Effort) -> Rows:
@@ -67,6 +74,20 @@ def _rows(effort: Effort) -> Rows:
     case = told(f"causal window {SIZE}", length, True)
     few = replace(effort, rounds=min(effort.rounds, 5))
     yield from contest(case, softmax(pattern, length, backward=True), rivals, few)
+
+
+def _sums(effort: Effort) -> Rows:
+    """Kernels of features against a softmax, and against the same sums in torch's products."""
+    for what, kernel, length, reach in SUMS:
+        size = effort.length(length)
+        for backward in (False, True):
+            ours = features(kernel, size, backward=backward)
+            made = partial(features, kernel, size, backward=backward, impl="scan")
+            rivals = [
+                against_sdpa(Causal(), size, reach, backward=backward),
+                Rival(name="scan", make=made, reach=1.5),
+            ]
+            yield from contest(told(what, size, backward), ours, rivals, effort)
 
 
 def _blocked(pattern: Pattern, length: int, backward: bool = False) -> Side:

@@ -96,4 +96,15 @@ void suffice_attend_back(const Whole *whole, const float *q, const float *k, con
   used->attend_back(whole, q, k, v, out, logs, slope, of_q, of_k, of_v, bounded(threads));
 }
 
+void suffice_linear(const Linear *linear, const float *q, const float *k, const float *v,
+                    float *out, float *totals, int64_t threads) {
+  used->linear(linear, q, k, v, out, totals, bounded(threads));
+}
+
+void suffice_linear_back(const Linear *linear, const float *q, const float *k, const float *v,
+                         const float *out, const float *totals, const float *slope, float *of_q,
+                         float *of_k, float *of_v, int64_t threads) {
+  used->linear_back(linear, q, k, v, out, totals, slope, of_q, of_k, of_v, bounded(threads));
+}
+
 }  // extern "C"

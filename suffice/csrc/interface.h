@@ -134,6 +134,21 @@ struct Whole {
   const int64_t *list_of;   // [H]
 };
 
+// Sums of features along the sequence: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E]. A row x has
+// the features elu(x) + 1, or with omega exp(omega x' - |x'|^2 / 2), x' = sqrt(scale) x. Where it is
+// causal the queries stand last among the keys, T <= S.
+struct Linear {
+  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
+  int64_t features;         // F; the width of a head where there is no omega
+  int64_t causal;
+  const float *omega;       // [F, D] or null
+  float scale;
+  int32_t unused;
+  const uint8_t *seen;      // [B, S], 0 = a hidden key; null = all are seen
+  const int64_t *documents; // [B, S], runs of equal numbers; T = S; null = one
+  Strides q, k, v, out, slope, of_q, of_k, of_v;
+};
+
 // The instructions in use: "avx512", "avx2" or "portable"; those this processor has, with spaces
 // between; and a choice among them, 0 = done.
 EXPORTED const char *suffice_isa(void);
@@ -168,6 +183,17 @@ EXPORTED int suffice_attend(const Whole *whole, const float *q, const float *k, 
 // The gradients of q, k and v, from that of the outputs.
 EXPORTED void suffice_attend_back(const Whole *whole, const float *q, const float *k,
                                   const float *v, const float *out, const float *logs,
+                                  const float *slope, float *of_q, float *of_k, float *of_v,
+                                  int64_t threads);
+
+// Weighted values over the sums of their weights: the outputs, and [B, H, T] those sums, relative
+// to a scale of the kernels' own. A query that sees no key has output and sum 0.
+EXPORTED void suffice_linear(const Linear *linear, const float *q, const float *k, const float *v,
+                             float *out, float *totals, int64_t threads);
+
+// The gradients of q, k and v, from that of the outputs.
+EXPORTED void suffice_linear_back(const Linear *linear, const float *q, const float *k,
+                                  const float *v, const float *out, const float *totals,
                                   const float *slope, float *of_q, float *of_k, float *of_v,
                                   int64_t threads);
 

@@ -47,6 +47,8 @@ FUNCTIONS = {
     ),
     "suffice_attend": (ctypes.c_int, *[POINTER] * 6, INT),
     "suffice_attend_back": (None, *[POINTER] * 10, INT),
+    "suffice_linear": (None, *[POINTER] * 6, INT),
+    "suffice_linear_back": (None, *[POINTER] * 10, INT),
 }
 
 

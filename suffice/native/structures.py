@@ -133,3 +133,17 @@ class Whole(ctypes.Structure):
         ("high", INT),
         *((name, POINTER) for name in ("starts", "listed", "seen_by", "list_of")),
     )
+
+
+class Linear(ctypes.Structure):
+    """Sums of features along the sequence."""
+
+    _fields_ = (
+        *((name, INT) for name in ("batch", "heads", "kv_heads", "queries", "keys")),
+        *((name, INT) for name in ("width", "value_width", "features", "causal")),
+        ("omega", POINTER),
+        ("scale", FLOAT),
+        ("unused", HALF_INT),
+        *((name, POINTER) for name in ("seen", "documents")),
+        *((name, Strides) for name in ("q", "k", "v", "out", "slope", "of_q", "of_k", "of_v")),
+    )

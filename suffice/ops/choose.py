@@ -16,6 +16,7 @@ from suffice.ops.folded import FOLDED
 from suffice.ops.fused import FUSED
 from suffice.ops.matmul import MATMUL
 from suffice.ops.native import NATIVE
+from suffice.ops.native_scan import NATIVE_SCAN
 from suffice.ops.op import Op
 from suffice.ops.problem import Problem
 from suffice.ops.reference import REFERENCE
@@ -25,7 +26,8 @@ from suffice.ops.sparse.blocked import BLOCKED
 from suffice.patterns import Full
 
 OPS: dict[str, Op] = {
-    op.name: op for op in (FUSED, FOLDED, NATIVE, BLOCKED, FLEX, SCAN, MATMUL, REFERENCE)
+    op.name: op
+    for op in (FUSED, FOLDED, NATIVE, BLOCKED, FLEX, NATIVE_SCAN, SCAN, MATMUL, REFERENCE)
 }
 
 FEW_QUERIES = 4
@@ -107,7 +109,7 @@ def computed_share(problem: Problem) -> float:
 def ranking(problem: Problem) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
     if not problem.kernel.weighs_pairs:
-        return (SCAN, MATMUL)
+        return (NATIVE_SCAN, SCAN, MATMUL)
     if prefers_folded(problem):
         return (FOLDED, FUSED, MATMUL)
     if prefers_native(problem):

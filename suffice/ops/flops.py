@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from suffice.ops import linear, native  # noqa: F401 - the latter defines operators
+from suffice.kernels.chunks import CHUNK, flops
+from suffice.ops import linear, native, native_scan  # noqa: F401 - the latter define operators
 from suffice.ops.sparse import blocked  # noqa: F401 - defines the operators
 from suffice.ops.sparse.cut import BACKWARD, FORWARD, cut
 from suffice.patterns import Pattern
@@ -29,6 +30,8 @@ def register_flops() -> None:
         torch.ops.suffice.blocked_backward: _blocked_backward,
         torch.ops.suffice.native: _native,
         torch.ops.suffice.native_backward: _native_backward,
+        torch.ops.suffice.native_scan: _native_scan,
+        torch.ops.suffice.native_scan_backward: _native_scan_backward,
         torch.ops.aten.baddbmm_: _added,
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
     }
@@ -57,6 +60,29 @@ def _native(*given: Any, **_: object) -> int:
 
 def _native_backward(*given: Any, **_: object) -> int:
     return _pairs(given[1], given[2], given[6]) * (6 * given[1][3] + 4 * given[3][3])
+
+
+def _native_scan(*given: Any, **_: object) -> int:
+    q, k, v, omega, causal = *given[:4], given[6]
+    made = 0 if omega is None else 2 * math.prod(omega) * (math.prod(q[:3]) + math.prod(k[:3]))
+    return made + q[0] * flops(
+        q[2],
+        k[2],
+        heads=q[1],
+        groups=k[1],
+        features=q[3] if omega is None else omega[0],
+        value_dim=v[3],
+        causal=causal,
+    )
+
+
+def _native_scan_backward(*given: Any, **_: object) -> int:
+    """Twice the forward, and in a causal one the pairs of a chunk once more."""
+    q, k, v, omega, causal = *given[1:4], given[6], given[9]
+    whole, rest = divmod(min(q[2], k[2]), CHUNK)
+    features = q[3] if omega is None else omega[0]
+    again = 2 * features * math.prod(q[:2]) * (whole * CHUNK**2 + rest**2) if causal else 0
+    return 2 * _native_scan(q, k, v, omega, None, None, causal) + again
 
 
 def _pairs(q: Shape, k: Shape, pattern: str) -> int:

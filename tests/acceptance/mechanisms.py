@@ -79,7 +79,7 @@ DOCUMENTED = tuple(name for name, spec in SPECS.items() if takes(spec, {"segment
 
 
 def willing(problem: Problem) -> tuple[str, ...]:
-    """The ops that accept a problem in every dtype; `native`, of float32, has tests of its own."""
+    """The ops that accept a problem in every dtype; the native ones have tests of their own."""
     problem = replace(problem, dtype=torch.float64)
     return tuple(name for name, op in OPS.items() if not op.refuses(problem))
 

@@ -19,6 +19,7 @@ SPECS = dict.fromkeys((name for name in OPS if name != "flex"), PLAIN) | {
     "folded": replace(PLAIN, num_kv_heads=2),
     "blocked": replace(PLAIN, pattern=Window(4) & Causal()),
     "scan": replace(PLAIN, kernel=Elu()),
+    "native_scan": replace(PLAIN, kernel=Elu()),
 }
 """What each op of a CPU is compiled for."""
 

@@ -26,6 +26,7 @@ REFUSED = {  # in how many cases, and what is said there; the other ops refuse n
     "folded": (SUMS + OWN, ["Elu gives pairs no weights of their own", "nothing to fold"]),
     "flex": (CASES, ["FlexAttention is fast on CUDA only"]),
     "scan": (CASES - SUMS, ["Softmax weighs pairs: there are no features to sum"]),
+    "native_scan": (CASES - SUMS, ["Softmax weighs pairs: there are no features to sum"]),
 }
 
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "../threads.h"
+#include "linear_learn.h"
 #include "look.h"
 #include "step.h"
 #include "whole.h"
@@ -85,6 +86,6 @@ void step(const Model *model, const Held *held, const Mix *mixes, const int64_t 
 
 extern const suffice::Kernels kernels;
 const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply,     look_room_of, look, room, step,
-                                  attend_whole,      attend_back};
+                                  attend_whole,      attend_back,  linear_whole, linear_back};
 
 }  // namespace SUFFICE_ISA

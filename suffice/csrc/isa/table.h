@@ -18,6 +18,10 @@ struct Kernels {
                 int64_t);
   void (*attend_back)(const Whole *, const float *, const float *, const float *, const float *,
                       const float *, const float *, float *, float *, float *, int64_t);
+  void (*linear)(const Linear *, const float *, const float *, const float *, float *, float *,
+                 int64_t);
+  void (*linear_back)(const Linear *, const float *, const float *, const float *, const float *,
+                      const float *, const float *, float *, float *, float *, int64_t);
 };
 
 }  // namespace suffice

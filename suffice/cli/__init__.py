@@ -72,5 +72,6 @@ def _end(told: str, code: int) -> None:
             sys.exit(code)
         time.sleep(GRACE)
     style = "red" if code == WRONG else None
-    Console(stderr=True).print(told, style=style, markup=False, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, emoji=False)  # a user's ":four:" is no picture
+    console.print(told, style=style, markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK
+from suffice.cli.own_data import with_data
 from suffice.errors import ConfigError, unknown
 from suffice.measure.plan import FILE, Kept, Plan, flat
 from suffice.recipes import SCALES, TASK_RECIPES, Recipe, recipe, recipe_of_task
@@ -30,6 +31,7 @@ class Asked:
         margin: points of test accuracy.
         baseline: name of a mechanism.
         device: "cpu" or "cuda".
+        data: where files of the user's lie.
     """
 
     task: str | None = None
@@ -42,6 +44,7 @@ class Asked:
     margin: float | None = None
     baseline: str | None = None
     device: str | None = None
+    data: str | None = None
 
     def plan(self, kept: Kept | None = None) -> Plan:
         """Return the plan; what is not said comes from `kept`, or is the default.
@@ -85,6 +88,7 @@ class Asked:
                 f"--recipe {self.recipe} is on {chosen.task}, not on --task {self.task}; give one "
                 "of the two."
             )
+        chosen = with_data(chosen, self.data, kept)
         epochs = self.epochs
         if epochs is None and kept is not None:
             epochs = flat(kept.recipe).get("training.epochs")

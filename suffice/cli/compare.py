@@ -33,6 +33,13 @@ def compare(
             "the same code, marked as such wherever its results are shown."
         ),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Your own files: lines of JSON for amazon, PATH.en and PATH.es for "
+            "translation_es, a folder for imagenet_v2."
+        ),
+    ] = None,
     mechanisms: Annotated[
         str | None, typer.Option(help=f"Names, separated by commas; {MECHANISMS} by default.")
     ] = None,
@@ -90,6 +97,7 @@ def compare(
         task=task,
         recipe=recipe,
         scale=scale,
+        data=data,
         mechanisms=mechanisms,
         heads=heads,
         seeds=seeds,

@@ -130,13 +130,23 @@ def _fits(plan: Plan) -> str:
             settings.append(f"--set accumulate={way.accumulate}")
             settings.append(f"--set checkpointing={str(way.checkpointing).lower()}")
             settings += ["--shard"] if way.shard else []
-        fewest = f"; it fits from {plan.fewest} GPUs on" if plan.gpus > 1 else ""
+        fewest = f"; it fits from {_gpus(plan.fewest)} on" if plan.gpus > 1 else ""
         return f"It fits: {need}, with {', '.join(settings)}{fewest}."
     if plan.fewest is None:
         return (
             f"It does not fit: {need} at the least, and more GPUs would not help; take larger ones."
         )
-    return f"It does not fit: {need} at the least; it would on {plan.fewest} GPUs."
+    return f"It does not fit: {need} at the least; it would on {_gpus(plan.fewest)}."
+
+
+def _gpus(count: int | None) -> str:
+    """Return so many GPUs as words.
+
+    Example:
+        >>> _gpus(1), _gpus(8)
+        ('1 GPU', '8 GPUs')
+    """
+    return f"{count} GPU{'' if count == 1 else 's'}"
 
 
 def _state(plan: Plan) -> list[str]:

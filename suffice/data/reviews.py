@@ -106,8 +106,8 @@ def _parsed(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
                 raise ValueError("rating and text are not 1 to 5 and words")
         except (ValueError, TypeError, AttributeError, StopIteration, RecursionError) as error:
             raise DataError(
-                f"{where}, row {number}, is not a review ({str(error) or 'it has no rating'}); give "
-                'lines of JSON such as {"rating": 5, "text": "Good."}.'
+                f"{where}, row {number}, is not a review ({str(error) or 'it has no rating'}); "
+                'give lines of JSON such as {"rating": 5, "text": "Good."}.'
             ) from error
         if text and text.strip():
             yield text, int(stars)

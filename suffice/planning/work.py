@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, unknown
-from suffice.models import ClassifierConfig, LMConfig, ViTConfig
+from suffice.models import CONFIGURATIONS, ClassifierConfig, LMConfig, ViTConfig
 from suffice.recipes import LM_RECIPES, RECIPES, Recipe, lm_recipe, recipe
 from suffice.recipes.attention import Sizes
 from suffice.spec import AttentionSpec
@@ -121,7 +122,7 @@ def _of_language(name: str, mechanism: str | None, num_heads: int | None) -> Wor
     return Work(
         name=name,
         title=one.title,
-        mechanism=mechanism or "the configuration's own",
+        mechanism=one.mechanism or _own(one.configuration),
         specs=tuple(specs),
         build=partial(config.build, specs),
         loss=partial(_language_loss, settings),
@@ -136,6 +137,11 @@ def _of_language(name: str, mechanism: str | None, num_heads: int | None) -> Wor
         writes=True,
         steps=settings.steps,
     )
+
+
+def _own(named: str) -> str:
+    """Return the mechanism of a configuration that says no other."""
+    return inspect.signature(CONFIGURATIONS[named]).parameters["mechanism"].default
 
 
 def _language_loss(settings: LMTraining, model: nn.Module, rows: int) -> Tensor:

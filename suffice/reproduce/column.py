@@ -55,6 +55,7 @@ TEST = (
 TEST_TOP5 = Column(name="test_top5", title="test top-5", written=percent, rising=True)
 BALANCED = Column(name="balanced_accuracy", title="balanced acc", written=percent, rising=True)
 BLEU = Column(name="bleu", title="BLEU", written="{:.1f}".format, rising=True, of_paper="test_bleu")
+PERPLEXITY = Column(name="perplexity", title="perplexity", written="{:.2f}".format)
 MODEL = Column(name="parameters_model", title="params", written=count, fixed=True)
 
 CLASSES = (PARAMETERS, EPOCH, *TRAIN, *TEST)

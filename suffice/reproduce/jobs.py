@@ -23,6 +23,7 @@ from suffice.reproduce.order import Order
 from suffice.reproduce.watch import Watch
 
 LOSSES = 3  # of workers with the same cell, before that cell is given up
+START = "from suffice.reproduce.worker import main; main()"
 GRACE = 20.0  # seconds a worker has to write its checkpoint after Ctrl-C
 
 
@@ -147,7 +148,7 @@ class Jobs:
         """Start a worker in a session of its own, so that Ctrl-C reaches it once."""
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.order.threads)}
         process = subprocess.Popen(
-            [sys.executable, "-m", "suffice.reproduce.worker"],
+            [sys.executable, "-c", START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

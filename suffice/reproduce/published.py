@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,12 @@ def published(table: Table) -> Published | None:
         DataError: if the file is truncated or altered.
     """
     path = path_of(table.store)
-    if not path.exists():
-        return None
+    return _read(path, path.stat().st_mtime_ns) if path.exists() else None
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, stamp: int) -> Published:  # noqa: ARG001 - a changed file is read anew
+    """Read a file of results; many questions are asked of one file."""
     try:
         given = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

@@ -76,7 +76,11 @@ class Shown:
         """Say what stands behind the figures and what does not."""
         notes = []
         if self.request.table.instead_of:
-            notes.append(f"The paper's rows are of {self.request.table.instead_of}.")
+            notes.append(f"The paper's figures are of {self.request.table.instead_of}.")
+        signed = {
+            name: line for cell in self.request.shown for name, line in cell.signatures.items()
+        }
+        notes += [f"{name}: {line}." for name, line in signed.items()]
         if self.machine is not None:
             minutes = f"{self.minutes:.0f}" if self.minutes >= 10 else f"{self.minutes:.1f}"
             notes.append(

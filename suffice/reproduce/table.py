@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from suffice.recipes import RECIPES
 from suffice.reproduce.column import Column
@@ -10,6 +11,8 @@ from suffice.reproduce.column import Column
 MECHANISMS = ("standard", "optimised", "efficient", "super_attention")
 BASELINE = "standard"
 SEEDS = 5
+TRAINED = ("curves",)
+HEADS = ("curves", "heads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +60,28 @@ class Table:
     def known(self) -> bool:
         """Whether the recipe is there."""
         return not self.recipe or self.recipe in RECIPES
+
+
+def of_cells(
+    name: str,
+    title: str,
+    source: str,
+    recipe: str,
+    paper: str,
+    heads: tuple[int, ...],
+    columns: tuple[Column, ...],
+    **other: Any,
+) -> Table:
+    """Return a table of cells; one with several numbers of heads draws them."""
+    return Table(
+        name=name,
+        title=title,
+        source=source,
+        shows="cells",
+        recipe=recipe,
+        paper=paper,
+        heads=heads,
+        columns=columns,
+        figures=HEADS if len(heads) > 1 else TRAINED,
+        **other,
+    )

@@ -2,131 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from suffice.errors import unknown
 from suffice.reproduce.column import (
-    BALANCED,
     BLEU,
     CLASSES,
     EPOCH,
     MANY_CLASSES,
     MODEL,
     PARAMETERS,
+    PERPLEXITY,
     TEST,
     TEST_TOP5,
     TRAIN,
     TRAIN_TOP5,
-    Column,
 )
-from suffice.reproduce.table import Table
+from suffice.reproduce.first_version import FIRST_VERSION, REVIEWS
+from suffice.reproduce.table import Table, of_cells
 
-TRAINED = ("curves",)
-HEADS = ("curves", "heads")
 LANGUAGE = ("standard", "optimised", "efficient")
 TASKS = ("v2-mnist", "v2-cifar100", "v2-imagenet", "v2-imdb", "v2-amazon", "v2-translation")
 STAND_INS = ("v2-cifar10", "v2-tiny-imagenet-32", "v2-tiny-imagenet", "v2-womens-clothing")
 EDGE = ("mnist_v2", "cifar100_v2", "imagenet_v2", "imdb", "amazon")
 SIZES = (5, 10, 15, 20, 25)  # millions of parameters
 EQUAL = (MODEL, *TRAIN, TRAIN_TOP5, *TEST, TEST_TOP5)
-REVIEWS = (*CLASSES, BALANCED)
 
-
-def _cells(
-    name: str,
-    title: str,
-    source: str,
-    recipe: str,
-    paper: str,
-    heads: tuple[int, ...],
-    columns: tuple[Column, ...],
-    **other: Any,
-) -> Table:
-    """Return a table of cells; one with several numbers of heads draws them."""
-    return Table(
-        name=name,
-        title=title,
-        source=source,
-        shows="cells",
-        recipe=recipe,
-        paper=paper,
-        heads=heads,
-        columns=columns,
-        figures=HEADS if len(heads) > 1 else TRAINED,
-        **other,
-    )
-
-
-_FIRST_VERSION = (
-    _cells(
-        "v1-table1",
-        "MNIST, first version",
-        "v1 table 1",
-        "mnist_v1",
-        "mnist_v1",
-        (1, 2, 4),
-        CLASSES,
-    ),
-    _cells(
-        "v1-table2",
-        "CIFAR100, first version",
-        "v1 table 2",
-        "cifar100_v1",
-        "cifar100_v1",
-        (1, 2, 4, 6),
-        MANY_CLASSES,
-    ),
-    _cells(
-        "v1-cifar10",
-        "CIFAR-10 from JPEG, first version",
-        "v1 table 2",
-        "cifar10_v1",
-        "cifar100_v1",
-        (1, 2, 4, 6),
-        MANY_CLASSES,
-        instead_of="CIFAR100",
-    ),
-    _cells(
-        "v1-tiny-imagenet-32",
-        "Tiny ImageNet at 32x32, first version",
-        "v1 table 2",
-        "tiny_imagenet_32_v1",
-        "cifar100_v1",
-        (1, 2, 4, 6),
-        MANY_CLASSES,
-        instead_of="CIFAR100",
-    ),
-    _cells(
-        "v1-table3",
-        "IMDB, first version",
-        "v1 table 3",
-        "imdb",
-        "imdb_v1",
-        (1, 2, 4),
-        CLASSES,
-        cells_of="v2-imdb",
-    ),
-    _cells(
-        "v1-table4",
-        "Amazon reviews, first version",
-        "v1 table 4",
-        "amazon",
-        "amazon_v1",
-        (1, 2, 4),
-        REVIEWS,
-        cells_of="v2-amazon",
-    ),
-    Table(
-        name="v1-edge",
-        title="Seconds for 5,000 samples, first version",
-        source="v1 table 5",
-        shows="edge",
-        paper="v1",
-        heads=(1, 2, 4),
-        parts=("mnist_v1", "cifar100_v1", "imdb", "amazon"),
-        figures=("latency",),
-    ),
-)
 
 _SECOND_VERSION = (
     Table(
@@ -136,8 +35,8 @@ _SECOND_VERSION = (
         shows="parts",
         parts=TASKS,
     ),
-    _cells("v2-mnist", "MNIST", "v2 table 5", "mnist_v2", "mnist", (1, 2, 4), CLASSES),
-    _cells(
+    of_cells("v2-mnist", "MNIST", "v2 table 5", "mnist_v2", "mnist", (1, 2, 4), CLASSES),
+    of_cells(
         "v2-cifar100",
         "CIFAR100",
         "v2 table 6",
@@ -146,7 +45,7 @@ _SECOND_VERSION = (
         (1, 2, 4, 8),
         MANY_CLASSES,
     ),
-    _cells(
+    of_cells(
         "v2-cifar10",
         "CIFAR-10 from JPEG",
         "v2 table 6",
@@ -156,7 +55,7 @@ _SECOND_VERSION = (
         MANY_CLASSES,
         instead_of="CIFAR100",
     ),
-    _cells(
+    of_cells(
         "v2-tiny-imagenet-32",
         "Tiny ImageNet at 32x32",
         "v2 table 6",
@@ -166,8 +65,10 @@ _SECOND_VERSION = (
         MANY_CLASSES,
         instead_of="CIFAR100",
     ),
-    _cells("v2-imagenet", "ImageNet", "v2 table 1", "imagenet_v2", "imagenet", (12,), MANY_CLASSES),
-    _cells(
+    of_cells(
+        "v2-imagenet", "ImageNet", "v2 table 1", "imagenet_v2", "imagenet", (12,), MANY_CLASSES
+    ),
+    of_cells(
         "v2-tiny-imagenet",
         "Tiny ImageNet at 112x112",
         "v2 table 1",
@@ -177,7 +78,7 @@ _SECOND_VERSION = (
         MANY_CLASSES,
         instead_of="ImageNet",
     ),
-    _cells(
+    of_cells(
         "v2-imagenet-equal",
         "ImageNet, models of about equal size",
         "v2 table 7",
@@ -186,7 +87,7 @@ _SECOND_VERSION = (
         (12,),
         EQUAL,
     ),
-    _cells(
+    of_cells(
         "v2-tiny-imagenet-equal",
         "Tiny ImageNet at 112x112, models of about equal size",
         "v2 table 7",
@@ -196,9 +97,9 @@ _SECOND_VERSION = (
         EQUAL,
         instead_of="ImageNet",
     ),
-    _cells("v2-imdb", "IMDB", "v2 table 8", "imdb", "imdb", (1, 2, 4), CLASSES),
-    _cells("v2-amazon", "Amazon reviews", "v2 table 9", "amazon", "amazon", (1, 2, 4), REVIEWS),
-    _cells(
+    of_cells("v2-imdb", "IMDB", "v2 table 8", "imdb", "imdb", (1, 2, 4), CLASSES),
+    of_cells("v2-amazon", "Amazon reviews", "v2 table 9", "amazon", "amazon", (1, 2, 4), REVIEWS),
+    of_cells(
         "v2-womens-clothing",
         "Reviews of women's clothing",
         "v2 table 9",
@@ -208,7 +109,7 @@ _SECOND_VERSION = (
         REVIEWS,
         instead_of="Amazon reviews",
     ),
-    _cells(
+    of_cells(
         "v2-translation",
         "English to Spanish",
         "v2 table 10",
@@ -231,6 +132,16 @@ _SECOND_VERSION = (
 )
 
 _FIGURES = (
+    of_cells(
+        "lm",
+        "A language model of characters",
+        "v3 section 4.1",
+        "lm_small",
+        "",
+        (4,),
+        (PARAMETERS, EPOCH, *TRAIN, *TEST, PERPLEXITY),
+        instead_of="OpenWebText",
+    ),
     Table(
         name="curves",
         title="Learning curves",
@@ -259,7 +170,7 @@ _FIGURES = (
         figures=("heads",),
     ),
     *(
-        _cells(
+        of_cells(
             f"scaling-{size}m",
             f"Amazon reviews, {size}M parameters",
             "v3 figures 4 and 8",
@@ -281,7 +192,7 @@ _FIGURES = (
 )
 
 TABLES: dict[str, Table] = {
-    table.name: table for table in (*_FIRST_VERSION, *_SECOND_VERSION, *_FIGURES)
+    table.name: table for table in (*FIRST_VERSION, *_SECOND_VERSION, *_FIGURES)
 }
 
 

@@ -1,4 +1,4 @@
-"""A process that trains one cell after the other; `python -m suffice.reproduce.worker`.
+"""A process that trains one cell after the other.
 
 It reads lines of JSON (an order, then one key for each cell) and answers with lines: how far a
 cell is, that it is done, or what went wrong. When nobody is left to read, it ends at once: the
@@ -102,7 +102,3 @@ def main() -> None:
         serve(iter(lines.get, None), say)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-
-
-if __name__ == "__main__":
-    main()

@@ -42,7 +42,7 @@ def move(images: Tensor, draws: Tensor) -> Tensor:
     height, width = images.shape[2:]
     side = torch.where(draws[:, 0] < 0.0, -1.0, 1.0)
     angle = draws[:, 1] * (TURN * 2.0 * math.pi)
-    tall, wide = (1.0 + ZOOM * draws[:, 2]), (1.0 + ZOOM * draws[:, 3])
+    tall, wide = 1.0 + ZOOM * draws[:, 2], 1.0 + ZOOM * draws[:, 3]
     sine, cosine, zero = angle.sin(), angle.cos(), torch.zeros_like(angle)
     # where each pixel comes from: zoomed, then turned, then flipped; axes run from -1 to 1, so a
     # turn of an image that is not square stretches by the ratio of its sides

@@ -3,7 +3,7 @@ from __future__ import annotations
 import builtins
 import math
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from suffice.errors import ConfigError
 from suffice.measure import scores
 from suffice.measure.scores import SCORES, Trained, check_scores, scores_of
 from suffice.models import TranslatorConfig
-from suffice.train import Score, evaluate
+from suffice.train import Processes, Score, evaluate
 
 WORDS = ("<pad>", "<start>", "<unknown>", "<end>", "a", "b", "c", "d", "e", "f")
 
@@ -148,6 +148,34 @@ def test_translations_are_greedy_and_of_every_row(monkeypatch):
             target.append(int(logits[0, -1].argmax()))
         wanted = target[1:]
         assert told[row].tolist() == wanted + [0] * (told.shape[1] - len(wanted))
+
+
+@dataclass(frozen=True)
+class Half(Processes):
+    """One of two processes; what the other one adds is given to it."""
+
+    other: torch.Tensor | None = None
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self.other is None else tensor + self.other
+
+
+def test_two_processes_share_the_rows(monkeypatch):
+    split = sentences(["a b c d e", "c d", "f", "e e e", "a"])
+    data = dataset(split, "bleu", "balanced_accuracy", classes=len(WORDS), vocabulary=WORDS)
+    one = trained(copier(), data)
+    whole = scores._translations(one)
+    halves = []
+    for rank in range(2):
+        monkeypatch.setattr(scores, "current", lambda rank=rank: Half(rank, 2))
+        halves.append(scores._translations(one))
+    assert torch.equal(halves[0] + halves[1], whole)
+    assert (halves[0][2:] == 0).all()
+    assert (halves[1][:2] == 0).all()
+    monkeypatch.setattr(scores, "current", lambda: Half(0, 2, torch.tensor([[1.0], [2.0]])))
+    answers = dataset(labelled([0, 1, 2, 0], [0, 0, 1, 1]), classes=3)
+    found, _ = scores._balanced_accuracy(trained(Told(), answers))
+    assert found == pytest.approx((2 / 4 + 1 / 2 + 1 / 2) / 3), "two rows here, the rest there"
 
 
 def test_an_absent_library_is_told_before_the_training(monkeypatch):

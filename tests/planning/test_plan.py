@@ -256,6 +256,7 @@ def test_a_mechanism_and_heads_may_be_others():
     one = work("shakespeare_char", mechanism="gqa", num_heads=2)
     assert {spec.num_heads for spec in one.specs} == {2}
     assert one.mechanism == "gqa"
+    assert work("llama_1b_efficient").mechanism == "efficient"
     assert work("digits_vit", mechanism="efficient", num_heads=1).specs[0].num_heads == 1
 
 

@@ -21,7 +21,7 @@ from suffice.errors import StateError
 from suffice.layers import Attention
 from suffice.ops import register_flops
 from suffice.planning import trace, work
-from suffice.planning.recorder import flops_of
+from suffice.planning.recorder import Recorder, flops_of
 from suffice.recipes import LM_RECIPES, RECIPES
 
 from .real import weigh
@@ -76,6 +76,34 @@ def test_products_are_those_of_a_step(one):
     with FlopCounterMode(display=False) as counter:
         one.loss(model, 3).backward()
     assert traced == counter.get_total_flops()
+
+
+def test_attention_goes_as_on_a_gpu():
+    def products(mechanism):
+        calls = trace(work("shakespeare_char", mechanism=mechanism), 1).last.calls
+        return {call.packet for call in calls}
+
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    assert fused in products("standard")
+    assert torch.ops.suffice.blocked in products("sliding_window")
+
+
+def test_what_is_alive_is_counted_and_what_changes_its_size():
+    x = torch.zeros(100)
+    recorder = Recorder([x, x[:3]])
+    with recorder.watching():
+        assert recorder.live == 400
+        y = x + 1
+        assert recorder.live == 800
+        del y
+        assert recorder.live == 400
+        x.untyped_storage().resize_(0)
+        assert recorder.live == 0
+        x.untyped_storage().resize_(2000)
+    assert (recorder.live, recorder.peak) == (2000, 2000)
+    x.untyped_storage().resize_(0)
+    assert recorder.live == 2000
+    assert recorder.take().traffic == [800]
 
 
 def test_gradients_that_wait_are_there_from_the_start():

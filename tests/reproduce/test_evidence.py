@@ -6,7 +6,7 @@ import pytest
 
 from suffice.errors import DataError
 from suffice.reproduce.edge import Edge
-from suffice.reproduce.evidence import claims, page, timed, trained, write_page
+from suffice.reproduce.evidence import claims, page, ranks, timed, trained, write_page
 from suffice.reproduce.evidence import document as page_module
 from suffice.reproduce.evidence.claims import CHECKS
 from suffice.reproduce.evidence.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding
@@ -144,11 +144,17 @@ def test_few_seeds_and_small_scales_test_nothing(monkeypatch, changes):
 def test_who_is_first(monkeypatch):
     results(monkeypatch, {**EQUAL, "efficient": 0.8})
     found = trained.best_everywhere(["v2-imdb"], ["test_accuracy"])
-    assert found.ours.startswith("v2-imdb, 1 head, test acc: efficient first; v2-imdb, 2 heads")
+    assert found.ours == (
+        "first in 0 of 3; v2-imdb, 1 head, test acc: efficient first; v2-imdb, 2 heads, test acc: "
+        "efficient first; ..."
+    )
     assert found.verdict == NOT_CONFIRMED
     results(monkeypatch, {**EQUAL, "super_attention": 0.8})
     found = trained.best_everywhere(["v2-imdb"], ["test_accuracy"], highest=True)
-    assert (found.ours, found.verdict) == ("first in all that was trained", CONFIRMED)
+    assert (found.ours, found.verdict) == ("first in 1 of 1", CONFIRMED)
+    found = ranks.rank("v2-imdb", "test_accuracy", 4, {"super_attention": 1})
+    assert found.ours == "v2-imdb: standard 2, optimised 2, efficient 2, super_attention 1"
+    assert found.verdict == CONFIRMED
     results(monkeypatch, {"standard": 0.8})
     assert trained.best_everywhere(["v2-imdb"], ["test_accuracy"]).verdict == NOT_TESTED
 

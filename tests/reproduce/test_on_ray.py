@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import time
+import types
 from dataclasses import replace
 
 import pytest
@@ -139,6 +141,12 @@ def test_ray_is_asked_for_where_it_is_not_installed(plan, tmp_path, monkeypatch)
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ConfigError, match="needs Ray, which is not installed: pip install"):
         on_ray(order_of(plan, tmp_path, 1), plan.cells, Told(), None, LOCAL)
+
+
+def test_ray_is_imported_where_it_is_installed(monkeypatch):
+    standing_in = types.ModuleType("ray")
+    monkeypatch.setitem(sys.modules, "ray", standing_in)
+    assert module._ray() is standing_in
 
 
 def test_a_machine_trains_one_cell_and_says_what_went_wrong(plan, tmp_path):

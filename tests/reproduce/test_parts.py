@@ -50,12 +50,14 @@ def test_a_table_is_laid_out_as_in_the_paper(tmp_path):
 
 
 def test_data_that_stand_in_and_a_small_scale_are_said(tmp_path):
-    request = fill(tmp_path, cells())
+    signed = [replace(cells()[0], scores={"bleu": 1.0}, signatures={"bleu": "nrefs:1"})]
+    request = fill(tmp_path, [*signed, *cells()[1:]])
     other = replace(request, table=replace(TINY, instead_of="CIFAR100"))
     small = replace(other, recipe=replace(request.recipe, scale="small"))
     sheet = show(small).sheet()
     assert sheet.title.endswith("; small scale: not the paper's size")
-    assert "The paper's rows are of CIFAR100." in sheet.caption
+    assert "The paper's figures are of CIFAR100." in sheet.caption
+    assert "bleu: nrefs:1." in sheet.caption
     assert "scale small" in sheet.caption
 
 
@@ -78,6 +80,8 @@ def test_json_and_csv_hold_what_is_printed(tmp_path):
     assert accuracy["mean"] == pytest.approx(0.971)
     assert (accuracy["n"], accuracy["rank"], accuracy["paper"]) == (2, 1, 0.9812)
     assert (content["scale"], len(content["missing"])) == ("paper", 6)
+    unprinted = replace(shown, request=replace(shown.request, table=replace(TINY, paper="")))
+    assert len(to_csv([show(unprinted.request)]).splitlines()) == 1 + 3 * len(TINY.columns)
     lines = list(csv.DictReader(io.StringIO(to_csv([shown]))))
     line = next(
         x
@@ -103,7 +107,8 @@ def test_the_report_has_numbers_and_figures_that_do_not_depend_on_the_day(tmp_pa
     ]
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
     svg = (folder / "heads.svg").read_text()
-    again = write_report(table, [shown], tmp_path / "again")
+    one = replace(table, figures=("heads",))
+    again = write_report(one, [shown], tmp_path / "again")
     assert (again / "heads.svg").read_text() == svg
     assert "heads (solid: ours" in svg
     assert "<dc:date>" not in svg

@@ -51,8 +51,8 @@ def test_documents_are_joined_by_the_tokenizers_end(tmp_path: Path):
     path = tmp_path / "documents.jsonl"
     texts = [f"document {i} of some words" for i in range(200)]
     path.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
-    data = text(corpus=str(path), tokenizer="bpe", vocabulary_size=300, length=8)
-    assert data.num_classes == 300
+    data = text(corpus=str(path), tokenizer="bpe", vocabulary_size=280, length=8)
+    assert data.num_classes == 280
     joined = data.train.inputs.flatten().tolist()
     ends = joined.count(max(joined, key=joined.count))
     assert ends >= 10
@@ -72,8 +72,8 @@ def test_options_that_are_not_legal_are_refused(plays: str):
 
 
 def test_corpora_that_are_too_short_are_refused(plays: str):
-    with pytest.raises(DataError, match=r"text: a part of .* has 100 tokens, too few for a row"):
-        text(corpus=plays, length=100)
+    with pytest.raises(DataError, match=r"text: a part of .* has 900 tokens, too few for a row"):
+        text(corpus=plays, length=950)
     with pytest.raises(DataError, match=r"has 9 training rows of 99 tokens, of which a tenth is"):
         text(corpus=plays, length=99)
 

@@ -4,56 +4,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from suffice import preset
-from suffice.data.dataset import NOT_ASKED, Dataset, Split
-from suffice.models import Translator, TranslatorConfig
+from suffice.data.dataset import NOT_ASKED, Split
 from suffice.testing import assert_close
 from suffice.train import Interrupted, Training, evaluate, fit
 from suffice.train.progress import Silent
 from suffice.train.reading import Reading
 
-from .cases import images, weights
-
-
-def pairs(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0) -> Dataset:
-    """Sources of 1 to 4 tokens from 3 to 8; a target is the source itself and an end, 1."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def split(rows: int) -> Split:
-        lengths = torch.randint(1, 5, (rows, 1), generator=generator)
-        place = torch.arange(5)
-        source = torch.randint(3, 9, (rows, 5), generator=generator)
-        source = torch.where(place < lengths, source, 0)
-        inputs = torch.cat([torch.full((rows, 1), 2), source[:, :-1]], dim=1)
-        labels = torch.where(place < lengths, source, 1)
-        labels = torch.where(place <= lengths, labels, NOT_ASKED)
-        return Split(inputs, labels, place <= lengths, source, place < lengths)
-
-    return Dataset(
-        name="pairs",
-        title="pairs",
-        source="made up",
-        train=split(train),
-        validation=split(validation),
-        test=split(test),
-        num_classes=9,
-    )
-
-
-def translator(*, seed: int = 0, dropout: float = 0.0) -> Translator:
-    torch.manual_seed(seed)
-    config = TranslatorConfig(
-        source_vocabulary_size=9,
-        target_vocabulary_size=9,
-        length=5,
-        d_model=8,
-        mlp_width=16,
-        decoder_depth=1,
-        dropout=dropout,
-    )
-    causal = preset("super_attention", 8, 2, length=5, causal=True)
-    both = preset("super_attention", 8, 2, length=5)
-    return config.build(both, causal, both)
+from .cases import images, pairs, translator, weights
 
 
 def settings(**changes) -> Training:

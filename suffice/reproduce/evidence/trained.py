@@ -18,6 +18,7 @@ from suffice.reproduce.tables import table
 
 COLUMNS = {column.name: column for column in (*TRAIN, *TEST)}
 SUPER = "super_attention"
+SHOWN = 2  # places told one by one
 ENOUGH = 3  # seeds, below which nothing is said
 
 
@@ -88,7 +89,7 @@ def best_everywhere(tables: list[str], metrics: list[str], *, highest: bool = Fa
                     ours.append(f"{name}, {_at(heads)}, {column.title}: {_names(won)} first")
     return Finding(
         theirs="; ".join(theirs) or "first in all of these tables",
-        ours="; ".join(ours) or "first in all that was trained" * bool(seen),
+        ours=_tally(ours, seen),
         holds=tuple(holds),
         tables=tuple(tables),
     )
@@ -147,6 +148,17 @@ def flat(tables: list[str]) -> Finding:
 
 def _fit(row: PaperRow) -> str:
     return f"{100 * row.train_accuracy:.1f}% on train, {100 * row.test_accuracy:.1f}% on test"
+
+
+def _tally(lost: list[str], seen: int) -> str:
+    """Say in how many places Super Attention was first, and who was in some of the others.
+
+    Example:
+        >>> _tally(["a", "b", "c"], 4), _tally([], 4), _tally([], 0)
+        ('first in 1 of 4; a; b; ...', 'first in 4 of 4', '')
+    """
+    told = [*lost[:SHOWN], *["..."] * (len(lost) > SHOWN)]
+    return "; ".join([f"first in {seen - len(lost)} of {seen}", *told]) if seen else ""
 
 
 def _cells(name: str, mechanism: str, heads: int) -> list[Cell] | None:

@@ -17,7 +17,9 @@ from suffice.cli.doctor import doctor
 from suffice.cli.evaluate import evaluate
 from suffice.cli.generate import generate
 from suffice.cli.list import list_mechanisms
+from suffice.cli.plan import plan
 from suffice.cli.quantise import quantise
+from suffice.cli.reproduce import reproduce
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.cli.train import train
@@ -35,7 +37,11 @@ app = typer.Typer(
 app.command("compare", short_help="Train mechanisms and say which one suffices.")(
     stoppable(compare)
 )
+app.command("reproduce", short_help="Print a table of the papers, ours beside theirs.")(
+    stoppable(reproduce)
+)
 app.command("train", short_help="Train a language model.")(stoppable(train))
+app.command("plan", short_help="Tell what a training needs: memory, time, GPUs.")(stoppable(plan))
 app.command("evaluate", short_help="Measure a trained language model.")(stoppable(evaluate))
 app.command("generate", short_help="Write text with a trained language model.")(stoppable(generate))
 app.command("bench", short_help="Measure how fast a language model writes here.")(stoppable(bench))
@@ -66,5 +72,6 @@ def _end(told: str, code: int) -> None:
             sys.exit(code)
         time.sleep(GRACE)
     style = "red" if code == WRONG else None
-    Console(stderr=True).print(told, style=style, markup=False, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, emoji=False)  # a user's ":four:" is no picture
+    console.print(told, style=style, markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)

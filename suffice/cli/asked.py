@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import Path
 
 from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK
-from suffice.errors import ConfigError
+from suffice.cli.own_data import with_data
+from suffice.errors import ConfigError, unknown
 from suffice.measure.plan import FILE, Kept, Plan, flat
-from suffice.recipes import TASK_RECIPES, Recipe, recipe, recipe_of_task
+from suffice.recipes import SCALES, TASK_RECIPES, Recipe, recipe, recipe_of_task
 
 STAMP = "%Y%m%d-%H%M%S"
 
@@ -22,6 +23,7 @@ class Asked:
     Args:
         task: name of a data set.
         recipe: name of a recipe.
+        scale: "paper" or "small".
         mechanisms: names, separated by commas.
         heads: numbers, separated by commas.
         seeds: how many.
@@ -29,10 +31,12 @@ class Asked:
         margin: points of test accuracy.
         baseline: name of a mechanism.
         device: "cpu" or "cuda".
+        data: where files of the user's lie.
     """
 
     task: str | None = None
     recipe: str | None = None
+    scale: str | None = None
     mechanisms: str | None = None
     heads: str | None = None
     seeds: int | None = None
@@ -40,6 +44,7 @@ class Asked:
     margin: float | None = None
     baseline: str | None = None
     device: str | None = None
+    data: str | None = None
 
     def plan(self, kept: Kept | None = None) -> Plan:
         """Return the plan; what is not said comes from `kept`, or is the default.
@@ -69,17 +74,21 @@ class Asked:
         )
 
     def _recipe(self, kept: Kept | None) -> Recipe:
+        scale = self.scale
+        if scale is None:
+            scale = "paper" if kept is None else str(kept.recipe.get("scale", "paper"))
         if self.recipe is not None:
-            chosen = recipe(self.recipe)
+            chosen = recipe(self.recipe, scale=scale)
         elif self.task is not None or kept is None:
-            chosen = recipe_of_task(self.task or TASK)
+            chosen = recipe_of_task(self.task or TASK, scale=scale)
         else:
-            chosen = recipe(str(kept.recipe.get("name")))
+            chosen = recipe(str(kept.recipe.get("name")), scale=scale)
         if self.task is not None and chosen.task != self.task:
             raise ConfigError(
                 f"--recipe {self.recipe} is on {chosen.task}, not on --task {self.task}; give one "
                 "of the two."
             )
+        chosen = with_data(chosen, self.data, kept)
         epochs = self.epochs
         if epochs is None and kept is not None:
             epochs = flat(kept.recipe).get("training.epochs")
@@ -88,29 +97,49 @@ class Asked:
         return replace(chosen, training=replace(chosen.training, epochs=epochs))
 
 
-def new_folder(recipe: str) -> Path:
-    """Return where a new comparison goes: runs/RECIPE-TIME."""
-    return RUNS / f"{recipe}-{datetime.now():{STAMP}}"
+def new_folder(chosen: Recipe) -> Path:
+    """Return where a new comparison goes: runs/RECIPE-TIME, or runs/RECIPE-small-TIME."""
+    return RUNS / f"{chosen.name}{mark(chosen.scale)}-{datetime.now():{STAMP}}"
 
 
 def latest_folder(asked: Asked) -> Path:
-    """Return the folder of the latest comparison under runs/, of the recipe asked for if any.
+    """Return the folder of the latest comparison under runs/, of what is asked for if anything is.
 
     Raises:
-        ConfigError: if there is none, or the task is unknown.
+        ConfigError: if there is none, or the task or the scale is unknown.
     """
-    name = asked.recipe
+    name, scale = asked.recipe, asked.scale
     if name is None and asked.task is not None:
         recipe_of_task(asked.task)
         name = TASK_RECIPES[asked.task]
-    found = RUNS.glob(f"{name or '*'}-*/{FILE}")
-    folders = sorted((path.parent for path in found), key=_stamp)
+    folders = folders_of(name, scale, FILE)
     if not folders:
+        told = f" of {name}" if name else ""
+        told += f" at scale {scale}" if scale else ""
         raise ConfigError(
-            f"there is no run{f' of {name}' if name else ''} under {RUNS}/ to resume; name its "
-            "folder with --out, or start one without --resume."
+            f"there is no run{told} under {RUNS}/ to resume; name its folder with --out, or "
+            "start one without --resume."
         )
     return folders[-1]
+
+
+def folders_of(name: str | None, scale: str | None, file: str) -> list[Path]:
+    """Return the folders under runs/ that hold a file, of a recipe and a scale if any, by time.
+
+    Raises:
+        ConfigError: for an unknown scale.
+    """
+    if scale is not None and scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    marks = "|".join(mark(one) for one in (SCALES if scale is None else (scale,)))
+    wanted = re.compile(rf"{re.escape(name) if name else '[^-]+'}({marks})-\d+-\d+")
+    found = (path.parent for path in RUNS.glob(f"*/{file}"))
+    return sorted((path for path in found if wanted.fullmatch(path.name)), key=_stamp)
+
+
+def mark(scale: str) -> str:
+    """Return what the name of a folder says of a scale: nothing of the paper's."""
+    return "" if scale == "paper" else f"-{scale}"
 
 
 def words(listed: str) -> tuple[str, ...]:

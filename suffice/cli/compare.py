@@ -26,6 +26,20 @@ def compare(
     recipe: Annotated[
         str | None, typer.Option(help="Recipe by name instead of the task's own.")
     ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="paper (the default) for the paper's sizes, or small: minutes on two cores by "
+            "the same code, marked as such wherever its results are shown."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Your own files: lines of JSON for amazon, PATH.en and PATH.es for "
+            "translation_es, a folder for imagenet_v2."
+        ),
+    ] = None,
     mechanisms: Annotated[
         str | None, typer.Option(help=f"Names, separated by commas; {MECHANISMS} by default.")
     ] = None,
@@ -82,6 +96,8 @@ def compare(
     asked = Asked(
         task=task,
         recipe=recipe,
+        scale=scale,
+        data=data,
         mechanisms=mechanisms,
         heads=heads,
         seeds=seeds,
@@ -93,7 +109,7 @@ def compare(
     folder = latest_folder(asked) if resume and out is None else out
     plan = asked.plan(read_kept(folder) if resume else None)
     with processes(plan.device) as group, losing(group):
-        folder = Path(shared(group, str(folder or new_folder(plan.recipe.name))))
+        folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
         first(group, lambda: plan.claim(folder, resume=resume))
         with telling(again(folder)):
             results = run(

@@ -31,6 +31,13 @@ def train(
             f"{RECIPE} by default."
         ),
     ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="paper (the default), or small: a model of 15M parameters, minutes on two cores, "
+            "marked as such wherever its figures are shown."
+        ),
+    ] = None,
     mechanism: Annotated[
         str | None, typer.Option(help="Of the attention; the recipe's by default.")
     ] = None,
@@ -88,6 +95,7 @@ def train(
 
     asked = Asked.given(
         recipe=recipe,
+        scale=scale,
         mechanism=mechanism,
         data=data,
         tokenizer=tokenizer,
@@ -102,7 +110,7 @@ def train(
         asked = asked.over(read_kept(folder))
     chosen = asked.recipe_chosen()
     with processes(asked.device or DEVICE) as group, losing(group):
-        folder = Path(shared(group, str(folder or new_folder(chosen.name))))
+        folder = Path(shared(group, str(folder or new_folder(chosen))))
         first(group, lambda: claim(folder, asked, resume=resume))
         with telling(again(folder)):
             console = Console(stderr=True)
@@ -128,9 +136,12 @@ def _prepared(group: Processes, asked: object, folder: Path, console: Console | 
 
 
 def _report(made: Trained, run: LMRun, folder: Path) -> None:
+    from suffice.recipes import SMALL
+
     best = run.best
     bits = made.amount.bits(best.validation_loss)
-    told = [
+    told = [] if made.recipe.scale == "paper" else [SMALL]
+    told += [
         f"validation loss {best.validation_loss:.4f} after {best.step:,} steps, "
         f"{bits['bits_per_character']:.3f} bits per character, "
         f"{bits['bits_per_byte']:.3f} bits per byte",

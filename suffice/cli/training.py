@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from suffice.cli.asked import STAMP
+from suffice.cli.asked import STAMP, folders_of, mark
 from suffice.cli.defaults import DEVICE, RUNS
 from suffice.cli.options import written
 from suffice.errors import CheckpointError, ConfigError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RECIPE = "shakespeare_char"
 FILE = "run.json"
+ADDED: dict[str, Any] = {"scale": None}  # which the files of earlier runs do not have
 CHECKPOINT, LOG, BOARD = "checkpoint.safetensors", "log.jsonl", "tensorboard"
 TRAIN, VALIDATION = "tokens/train.bin", "tokens/validation.bin"
 # have an option of their own
@@ -40,6 +41,7 @@ class Asked:
 
     Args:
         recipe: name of a recipe.
+        scale: "paper" or "small".
         mechanism: of the attention.
         data: name or path of a corpus.
         tokenizer: name or path.
@@ -50,6 +52,7 @@ class Asked:
     """
 
     recipe: str | None = None
+    scale: str | None = None
     mechanism: str | None = None
     data: str | None = None
     tokenizer: str | None = None
@@ -79,7 +82,7 @@ class Asked:
         Raises:
             ConfigError: if something is unknown or not legal.
         """
-        one = lm_recipe(self.recipe or RECIPE)
+        one = lm_recipe(self.recipe or RECIPE, scale=self.scale or "paper")
         if self.tokenizer is not None and self.tokenizer != one.tokenizer:
             options = {n: v for n, v in one.options if n != "vocabulary_size"}
             one = replace(one, tokenizer=self.tokenizer, options=tuple(options.items()))
@@ -158,7 +161,7 @@ class Trained:
         config, specs = self.recipe.configured(self.tokenizer.vocabulary_size)
         lm = config.build(specs)
         with show(console, quiet=quiet) as progress:
-            progress.cell(self.recipe.name)
+            progress.cell(f"{self.recipe.name}{mark(self.recipe.scale)}")
             return fit_lm(
                 lm,
                 self.train_file,
@@ -181,6 +184,7 @@ class Trained:
             lm,
             self.tokenizer,
             recipe=self.recipe.name,
+            scale=self.recipe.scale,
             corpus=self.recipe.corpus,
             training=asdict(self.recipe.training),
             seed=self.asked.seed or 0,
@@ -188,9 +192,9 @@ class Trained:
         )
 
 
-def new_folder(recipe: str) -> Path:
-    """Return where a new run goes: runs/RECIPE-TIME."""
-    return RUNS / f"{recipe}-{datetime.now():{STAMP}}"
+def new_folder(chosen: LMRecipe) -> Path:
+    """Return where a new run goes: runs/RECIPE-TIME, or runs/RECIPE-small-TIME."""
+    return RUNS / f"{chosen.name}{mark(chosen.scale)}-{datetime.now():{STAMP}}"
 
 
 def latest(asked: Asked) -> Path:
@@ -199,15 +203,14 @@ def latest(asked: Asked) -> Path:
     Raises:
         ConfigError: if there is none.
     """
-    found = RUNS.glob(f"{asked.recipe or '*'}-*/{FILE}")
-    folders = sorted(found, key=lambda path: tuple(path.parent.name.split("-")[-2:]))
+    folders = folders_of(asked.recipe, asked.scale, FILE)
     if not folders:
         of = f" of {asked.recipe}" if asked.recipe else ""
         raise ConfigError(
             f"there is no training{of} under {RUNS}/ to resume; name its folder with --out, or "
             "start one without --resume."
         )
-    return folders[-1].parent
+    return folders[-1]
 
 
 def read_kept(folder: Path) -> Asked:
@@ -219,7 +222,8 @@ def read_kept(folder: Path) -> Asked:
     path = folder / FILE
     try:
         data = json.loads(path.read_text("utf-8"))
-        if isinstance(data, dict) and data.keys() == {f.name for f in fields(Asked)}:
+        data = {**ADDED, **data} if isinstance(data, dict) else {}
+        if data.keys() == {f.name for f in fields(Asked)}:
             return Asked(**data)
     except OSError as error:
         raise CheckpointError(

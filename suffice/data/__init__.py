@@ -6,7 +6,21 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from suffice.data import digits, imdb, induction, mnist, mqar, passkey
+from suffice.data import (
+    amazon,
+    cifar10_jpeg,
+    cifar100,
+    digits,
+    image_folder,
+    imdb,
+    induction,
+    mnist,
+    mqar,
+    passkey,
+    tiny_imagenet,
+    translation_es,
+    womens_clothing,
+)
 from suffice.data.dataset import NOT_ASKED, Dataset, Split
 from suffice.errors import unknown
 
@@ -16,12 +30,19 @@ if TYPE_CHECKING:
 __all__ = ["NOT_ASKED", "TASKS", "Dataset", "Split", "load"]
 
 TASKS: dict[str, Callable[..., Dataset]] = {
+    "amazon": amazon.amazon,
+    "cifar100": cifar100.cifar100,
+    "cifar10_jpeg": cifar10_jpeg.cifar10_jpeg,
     "digits": digits.digits,
+    "image_folder": image_folder.image_folder,
     "imdb": imdb.imdb,
     "induction": induction.induction,
     "mnist": mnist.mnist,
     "mqar": mqar.mqar,
     "passkey": passkey.passkey,
+    "tiny_imagenet_100": tiny_imagenet.tiny_imagenet_100,
+    "translation_es": translation_es.translation_es,
+    "womens_clothing": womens_clothing.womens_clothing,
 }
 
 

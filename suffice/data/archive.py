@@ -1,22 +1,15 @@
-"""The official archive of IMDB reviews, and its conversion to two files of JSON lines.
-
-The archive is read member by member as a stream; nothing is ever extracted from it. A member's
-name is data: a regular file whose whole name has the form of a review is read, and all else is
-passed over.
-"""
+"""The official archive of IMDB reviews, and its conversion to two files of JSON lines."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import lzma
 import re
-import tarfile
-import zlib
 from pathlib import Path
 
 from suffice.data.find import record
+from suffice.data.members import members
 from suffice.data.write import atomically
 from suffice.errors import DataError
 
@@ -52,19 +45,14 @@ def convert(archive: bytes, folder: Path) -> None:
 def _reviews(archive: bytes) -> dict[str, list[dict[str, int | str]]]:
     """Return the rows of each part, sorted by label and id."""
     parts: dict[str, list[dict[str, int | str]]] = {"train": [], "test": []}
+    name = "the archive of IMDB reviews"
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r|gz") as members:
-            for member in members:
-                match = REVIEW.fullmatch(member.name)
-                stream = members.extractfile(member) if match and member.isreg() else None
-                if match and stream:
-                    part, label, number, rating = match.groups()
-                    row = {"id": int(number), "label": LABELS[label], "rating": int(rating)}
-                    parts[part].append({**row, "text": stream.read().decode()})
-    except (tarfile.TarError, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise DataError(
-            f"the archive of IMDB reviews is truncated or damaged ({error})."
-        ) from error
+        for match, text in members(archive, REVIEW, name):
+            part, label, number, rating = match.groups()
+            row = {"id": int(number), "label": LABELS[label], "rating": int(rating)}
+            parts[part].append({**row, "text": text.decode()})
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name} is truncated or damaged ({error}).") from error
     for rows in parts.values():
         rows.sort(key=lambda row: (row["label"], row["id"]))
     return parts

@@ -1,6 +1,6 @@
 """What every task gives: three splits of inputs and labels, and how to prepare an input.
 
-Letters: N rows, C channels, H height, W width, T tokens.
+Letters: N rows, C channels, H height, W width, S tokens of a source, T tokens.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
 
@@ -25,10 +26,13 @@ class Split:
         labels: int64 [N], one answer for each row; or, tokens only, int64 [N, T], an answer at
             each token that is asked and NOT_ASKED at the others.
         valid: tokens only, bool [N, T], True at a real token; None when every token is real.
+        source: of a translation, int64 [N, S]: the text to translate, where inputs are its
+            translation so far; None for other tasks.
+        source_valid: bool [N, S], likewise.
 
     Raises:
-        ShapeError: if the three do not have the same rows, or inputs are neither shape.
-        MaskError: if valid is not boolean.
+        ShapeError: if they do not have the same rows, or inputs are neither shape.
+        MaskError: if valid or source_valid is not boolean.
         ConfigError: if labels are not int64.
         DataError: if a row of tokens asks nothing, or asks at padding.
     """
@@ -36,6 +40,8 @@ class Split:
     inputs: Tensor
     labels: Tensor
     valid: Tensor | None = None
+    source: Tensor | None = None
+    source_valid: Tensor | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(self.inputs.shape)
@@ -49,19 +55,22 @@ class Split:
             )
         if self.labels.dtype != torch.int64:
             raise ConfigError(f"labels are {self.labels.dtype}; give torch.int64.")
-        self._check_valid(shape)
+        _check_valid("valid", self.valid, "inputs", self.inputs)
+        self._check_source(shape)
         self._check_asked()
 
-    def _check_valid(self, shape: tuple[int, ...]) -> None:
-        if self.valid is None:
+    def _check_source(self, shape: tuple[int, ...]) -> None:
+        if self.source is None:
+            if self.source_valid is not None:
+                raise ShapeError("source_valid is given without a source; give both, or neither.")
             return
-        if len(shape) != 2 or self.valid.shape != self.inputs.shape:
+        own = tuple(self.source.shape)
+        if self.labels.dim() != 2 or len(own) != 2 or own[0] != shape[0]:
             raise ShapeError(
-                f"valid has shape {tuple(self.valid.shape)} for inputs {shape}; "
-                "give the shape of the tokens [N, T], and none for images."
+                f"a source has shape {own} for inputs {shape}; give tokens [N, S] beside tokens "
+                "[N, T] that are asked at each."
             )
-        if self.valid.dtype != torch.bool:
-            raise MaskError(f"valid is {self.valid.dtype}; give torch.bool, True at a real token.")
+        _check_valid("source_valid", self.source_valid, "source", self.source)
 
     def _check_asked(self) -> None:
         if self.labels.dim() == 1:
@@ -90,8 +99,21 @@ class Split:
 
     def take(self, indices: Tensor) -> Split:
         """Return the rows at `indices` (int64 [M]), in that order."""
-        valid = None if self.valid is None else self.valid[indices]
-        return Split(self.inputs[indices], self.labels[indices], valid)
+        given = (self.inputs, self.labels, self.valid, self.source, self.source_valid)
+        return Split(*(None if tensor is None else tensor[indices] for tensor in given))
+
+
+def _check_valid(name: str, valid: Tensor | None, of: str, tokens: Tensor) -> None:
+    """Refuse a mask that is not one of these tokens."""
+    if valid is None:
+        return
+    if tokens.dim() != 2 or valid.shape != tokens.shape:
+        raise ShapeError(
+            f"{name} has shape {tuple(valid.shape)} for {of} {tuple(tokens.shape)}; "
+            "give the shape of the tokens [N, T], and none for images."
+        )
+    if valid.dtype != torch.bool:
+        raise MaskError(f"{name} is {valid.dtype}; give torch.bool, True at a real token.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,11 +128,17 @@ class Dataset:
         validation: the rows to choose weights by; none of them is in train.
         test: the rows to report on.
         num_classes: labels are 0 .. num_classes - 1, or NOT_ASKED.
-        mean: mean of the training images, in units of the inputs; unused by tokens.
-        std: standard deviation of the training images, in the same units; unused by tokens.
+        mean: mean of the training images, in units of the inputs; one number, or one for each
+            channel. Unused by tokens.
+        std: standard deviation of the training images, likewise.
+        side: pixels that images are resized to when they are prepared; None leaves them as they
+            are.
         vocabulary: the word of each token id, for tasks of words.
+        source_vocabulary: the same of the source's ids, for translation.
         chance: accuracy of a guess that has not found the answer, a fraction; None where no such
             figure is known.
+        scores: what the test split is scored by besides loss and accuracy: names of
+            `suffice.measure.scores.SCORES`.
 
     Raises:
         ShapeError: if the inputs of the splits differ in shape beyond their rows.
@@ -125,14 +153,17 @@ class Dataset:
     validation: Split
     test: Split
     num_classes: int
-    mean: float = 0.0
-    std: float = 1.0
+    mean: float | tuple[float, ...] = 0.0
+    std: float | tuple[float, ...] = 1.0
+    side: int | None = None
     vocabulary: tuple[str, ...] | None = None
+    source_vocabulary: tuple[str, ...] | None = None
     chance: float | None = None
+    scores: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
-        shapes = {name: tuple(split.inputs.shape[1:]) for name, split in splits.items()}
+        shapes = {name: _widths(split) for name, split in splits.items()}
         if len(set(shapes.values())) > 1:
             raise ShapeError(f"{self.name}: the splits' rows differ in shape: {shapes}.")
         for name, split in splits.items():
@@ -144,7 +175,7 @@ class Dataset:
                     f"{self.name}: {name} holds label {split.labels[outside][0].item()}; "
                     f"labels are 0 to {self.num_classes - 1}."
                 )
-        if not self.std > 0.0:  # so that NaN is refused too
+        if not (torch.tensor(self.std) > 0.0).all():  # so that NaN is refused too
             raise ConfigError(f"{self.name}: std={self.std}; give a positive number.")
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
             raise ConfigError(f"{self.name}: chance={self.chance}; give a fraction from 0 to 1.")
@@ -153,8 +184,26 @@ class Dataset:
         """Return what a model is given.
 
         Shapes:
-            inputs: images [B, C, H, W] -> float32 (inputs - mean) / std; tokens [B, T] -> as given.
+            inputs: images [B, C, H, W] -> float32 (inputs - mean) / std, [B, C, side, side] where
+                a side is given; tokens [B, T] -> as given.
         """
         if inputs.dtype == torch.int64:
             return inputs
-        return (inputs.float() - self.mean) / self.std
+        images = (inputs.float() - self._each(self.mean, inputs)) / self._each(self.std, inputs)
+        if self.side is None or images.shape[2:] == (self.side, self.side):
+            return images
+        smaller = self.side < images.shape[2]
+        return interpolate(images, size=(self.side, self.side), mode="bilinear", antialias=smaller)
+
+    @staticmethod
+    def _each(values: float | tuple[float, ...], images: Tensor) -> Tensor | float:
+        """Return what is taken from each image: a number, or one for each channel [C, 1, 1]."""
+        if not isinstance(values, tuple):
+            return values
+        return torch.tensor(values, device=images.device)[:, None, None]
+
+
+def _widths(split: Split) -> tuple[int, ...]:
+    """Return the shape of a row, with that of its source."""
+    source = () if split.source is None else split.source.shape[1:]
+    return (*split.inputs.shape[1:], *source)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from suffice.data.archive import convert
-from suffice.data.dataset import Dataset, Split
+from suffice.data.dataset import Dataset
 from suffice.data.find import DataFile, cache, locate, read
+from suffice.data.last_words import last_words
 from suffice.data.partition import held_out
-from suffice.data.vocabulary import PAD, START, Vocabulary, check_size, words
+from suffice.data.vocabulary import Vocabulary, check_size, words
 from suffice.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -76,14 +72,14 @@ def imdb(
     texts, labels = _official("train", console)
     train, validation = held_out(len(texts), VALIDATION)
     vocabulary = Vocabulary.build((words(texts[row]) for row in train.tolist()), vocabulary_size)
-    official = _split(texts, labels, vocabulary, length)
+    official = last_words(texts, labels, vocabulary, length)
     return Dataset(
         name="imdb",
         title=f"IMDB film reviews, last {length} words",
         source="Maas et al. 2011 (research use; the texts belong to their authors)",
         train=official.take(train),
         validation=official.take(validation),
-        test=_split(*_official("test", console), vocabulary, length),
+        test=last_words(*_official("test", console), vocabulary, length),
         num_classes=2,
         vocabulary=vocabulary.words,
     )
@@ -123,21 +119,3 @@ def _convert(console: Console | None) -> None:
         convert(archive, cache() / PLACE)
     if ours:
         (cache() / ARCHIVE.path).unlink(missing_ok=True)
-
-
-def _split(
-    texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary, length: int
-) -> Split:
-    inputs = _ids(texts, vocabulary, length)
-    return Split(inputs, torch.tensor(labels), inputs != PAD)
-
-
-def _ids(texts: Sequence[str], vocabulary: Vocabulary, length: int) -> Tensor:
-    """Return the last `length` ids of each text, padded in front, int64 [N, length]."""
-    ids = np.full((len(texts), length), PAD, dtype=np.int64)
-    for row, text in enumerate(texts):
-        kept = vocabulary.encode(words(text)[-length:])
-        if len(kept) < length:
-            kept = [START, *kept]
-        ids[row, length - len(kept) :] = kept
-    return torch.from_numpy(ids)

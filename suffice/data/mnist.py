@@ -9,14 +9,13 @@ from torch.nn.functional import pad
 from suffice.data.dataset import Dataset, Split
 from suffice.data.find import DataFile, read
 from suffice.data.idx import parse
-from suffice.data.partition import held_out
+from suffice.data.image_parts import check, parts
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PIXELS = 28
-VALIDATION = 0.1  # of the official training part
 
 # Mean and standard deviation of the pixels (0 to 255) of the training rows, by size of image.
 MOMENTS = {28: (33.30875819633409, 78.5556751109659), 32: (25.502017994068286, 70.16947327352987)}
@@ -52,38 +51,38 @@ FILES = {
 }
 
 
-def mnist(*, size: int = 32, console: Console | None = None) -> Dataset:
+def mnist(*, size: int = 32, rows: int | None = None, console: Console | None = None) -> Dataset:
     """Load MNIST; a tenth of the official training part is held out for validation.
 
     Args:
         size: height and width of an image in pixels; 28 as published, or 32 with two pixels of
             zeros added on each side.
+        rows: of the training part; of validation and test a quarter as many. None takes all.
         console: where a download shows its progress; None shows nothing.
 
     Shapes:
         inputs: uint8 [N, 1, size, size]
 
     Raises:
-        ConfigError: if size is neither 28 nor 32.
+        ConfigError: if size is neither 28 nor 32, or rows is below 1.
         DataError: if a file is absent and cannot be downloaded, truncated or altered.
 
     Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits", 1998.
     """
     if not isinstance(size, int) or size not in MOMENTS:
         raise ConfigError(f"mnist: size={size!r} pixels is not legal; give 28 or 32.")
-    official = _official("train", size, console)
-    train, validation = held_out(len(official), VALIDATION)
+    check("mnist", rows=rows)
+    official, test = _official("train", size, console), _official("test", size, console)
+    splits = parts(official, test, rows=rows)
     mean, std = MOMENTS[size]
     return Dataset(
         name="mnist",
         title=f"MNIST handwritten digits, {size}x{size} pixels",
         source="LeCun, Cortes and Burges 1998 (CC BY-SA 3.0)",
-        train=official.take(train),
-        validation=official.take(validation),
-        test=_official("test", size, console),
         num_classes=10,
         mean=mean,
         std=std,
+        **splits,
     )
 
 

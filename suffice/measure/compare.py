@@ -14,11 +14,13 @@ from suffice.measure.machine import machine_facts, software_versions, source_com
 from suffice.measure.memory import peak_bytes
 from suffice.measure.plan import Plan
 from suffice.measure.results import Cell, Results, Speed
+from suffice.measure.scores import check_scores
 from suffice.measure.storage import cell_path, read_cell, write_results
 from suffice.measure.timing import interleave
 from suffice.measure.together import first, losing, together
 from suffice.measure.training import train_cell
 from suffice.train import Processes, processes, resolve_device, show
+from suffice.train.reading import Reading
 
 ROUNDS = 15
 WARM_UP = 3  # calls
@@ -62,6 +64,7 @@ def compare(
     with processes(plan.device) as group, losing(group):
         first(group, lambda: plan.claim(folder, resume=resume))
         dataset = _load(plan, group, shown)
+        check_scores(dataset)
         cells = _train_all(plan, dataset, folder, group, console, quiet)
         speeds = first(group, lambda: time_all(plan, dataset, shown)) or ()
         results = Results(
@@ -72,6 +75,7 @@ def compare(
             baseline=plan.baseline,
             answers=int(dataset.test.answers.sum()) / len(dataset.test),
             chance=dataset.chance,
+            scale=plan.recipe.scale,
             cells=tuple(cells),
             speeds=speeds,
             machine=machine_facts(),
@@ -128,12 +132,12 @@ def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tu
     place = resolve_device(plan.device)
     size = min(plan.recipe.training.batch_size, len(dataset.test))
     batch = dataset.test.take(torch.arange(size))
-    inputs = dataset.prepare(batch.inputs.to(place))
-    valid = None if batch.valid is None else batch.valid.to(place)
+    reading = Reading.of(batch).each(lambda tensor: tensor.to(place))
+    reading = reading._replace(inputs=dataset.prepare(reading.inputs))
     models = {pair: plan.recipe.build(*pair).eval().to(place) for pair in plan.pairs}
     with torch.inference_mode():
         calls = {
-            f"{mechanism} {heads}": lambda model=model: model(inputs, valid=valid)
+            f"{mechanism} {heads}": lambda model=model: reading.answered(model)
             for (mechanism, heads), model in models.items()
         }
         times = interleave(

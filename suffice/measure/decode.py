@@ -53,6 +53,8 @@ def decode(record: type[T], given: object, *, where: str) -> T:
 
 def _value(hint: Any, given: object, where: str) -> Any:
     """Check one value against one type hint and return it typed."""
+    if hint is Any:
+        return given
     origin = typing.get_origin(hint)
     if origin in (types.UnionType, typing.Union):
         return _optional(hint, given, where)
@@ -60,6 +62,9 @@ def _value(hint: Any, given: object, where: str) -> Any:
         inner = typing.get_args(hint)[0]
         items = _expect(list, given, where)
         return tuple(_value(inner, item, f"{where}[{i}]") for i, item in enumerate(items))
+    if origin is dict and (inner := typing.get_args(hint)[1]) is not Any:
+        named = _expect(dict, given, where)
+        return {key: _value(inner, item, f"{where}: {key}") for key, item in named.items()}
     if dataclasses.is_dataclass(hint) or typing.is_typeddict(hint):
         return _record(hint, given, where)
     if hint is float:
@@ -97,7 +102,11 @@ def _record(record: Any, given: object, where: str) -> Any:
 def _has_default(record: Any, key: str) -> bool:
     """Say whether a dataclass knows what stands in for an absent key."""
     fields = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
-    return any(f.name == key and f.default is not dataclasses.MISSING for f in fields)
+    absent = dataclasses.MISSING
+    return any(
+        f.name == key and (f.default is not absent or f.default_factory is not absent)
+        for f in fields
+    )
 
 
 def _float(given: object, where: str) -> float:

@@ -14,6 +14,8 @@ from importlib import resources
 
 from suffice.errors import unknown
 
+NAMES = {"translation_es": "translation"}  # tables by tasks, where they differ
+
 
 @dataclass(frozen=True, kw_only=True)
 class PaperRow:
@@ -25,7 +27,7 @@ class PaperRow:
         mechanism: name of the mechanism here.
         num_heads: heads.
         d_model: model width.
-        length: tokens.
+        length: tokens, None where not printed.
         num_layers: attention layers.
         parameters_layer: parameters of one attention layer.
         seconds_per_epoch: training time of one epoch on the authors' machine.
@@ -35,6 +37,9 @@ class PaperRow:
         test_accuracy: accuracy on the test split.
         test_loss: loss there.
         test_top5: top-5 accuracy there.
+        train_bleu: BLEU on the training split, of a translation, 0 to 100.
+        test_bleu: BLEU on the test split.
+        parameters_model: parameters of the whole model, where printed.
     """
 
     table: str
@@ -42,16 +47,19 @@ class PaperRow:
     mechanism: str
     num_heads: int
     d_model: int
-    length: int
+    length: int | None
     num_layers: int
     parameters_layer: int
-    seconds_per_epoch: float
+    seconds_per_epoch: float | None
     train_accuracy: float
     train_loss: float
     train_top5: float | None
     test_accuracy: float
     test_loss: float
     test_top5: float | None
+    train_bleu: float | None = None
+    test_bleu: float | None = None
+    parameters_model: int | None = None
 
 
 def paper_row(table_name: str, mechanism: str, heads: int) -> PaperRow | None:
@@ -75,7 +83,7 @@ def paper_row(table_name: str, mechanism: str, heads: int) -> PaperRow | None:
 
 
 def paper_tables() -> tuple[str, ...]:
-    """List the tables: "mnist", "imdb", "amazon", "cifar100" of v2, "mnist_v1" of v1."""
+    """List the tables by task: "mnist", "imdb" and so on of v2, "mnist_v1" and so on of v1."""
     return tuple(dict.fromkeys(table for table, _, _ in _rows()))
 
 
@@ -88,8 +96,37 @@ def paper_table_of(task: str, recipe: str) -> str | None:
         >>> paper_table_of("mnist", "mnist_vit_v1"), paper_table_of("digits", "digits_vit")
         ('mnist_v1', None)
     """
-    name = f"{task}_v1" if recipe.endswith("_v1") else task
+    named = NAMES.get(task, task)
+    name = f"{named}_v1" if recipe.endswith("_v1") else named
     return name if name in paper_tables() else None
+
+
+def paper_seconds(version: str, task: str, mechanism: str, heads: int) -> float | None:
+    """Return the paper's seconds for 5,000 samples on its edge device, None where not printed.
+
+    Args:
+        version: "v1" or "v2".
+        task: "mnist", "cifar100", "imagenet", "imdb" or "amazon".
+        mechanism: name of the mechanism here.
+        heads: number of heads.
+
+    Example:
+        >>> paper_seconds("v2", "imdb", "efficient", 4)
+        0.17
+    """
+    return _edge().get((version, task, mechanism, heads))
+
+
+@cache
+def _edge() -> dict[tuple[str, str, str, int], float]:
+    """Read the times that come with the package."""
+    text = resources.files("suffice.measure").joinpath("paper_edge.csv").read_text("utf-8")
+    return {
+        (row["version"], row["task"], row["mechanism"], int(row["num_heads"])): float(
+            row["seconds"]
+        )
+        for row in csv.DictReader(text.splitlines())
+    }
 
 
 @cache
@@ -101,15 +138,15 @@ def _rows() -> dict[tuple[str, str, int], PaperRow]:
 
 
 def _row(row: dict[str, str]) -> PaperRow:
-    """Type one line of the file."""
-    whole = ("num_heads", "d_model", "length", "num_layers", "parameters_layer")
-    plain = ("seconds_per_epoch", "train_loss", "test_loss")
+    """Type one line of the file; what is not printed is None."""
+    whole = ("num_heads", "d_model", "length", "num_layers", "parameters_layer", "parameters_model")
+    plain = ("seconds_per_epoch", "train_loss", "test_loss", "train_bleu", "test_bleu")
     percent = ("train_accuracy", "train_top5", "test_accuracy", "test_top5")
     return PaperRow(
         table=row["table"],
         source=row["source"],
         mechanism=row["mechanism"],
-        **{name: int(row[name]) for name in whole},
-        **{name: float(row[name]) for name in plain},
+        **{name: int(row[name]) if row[name] else None for name in whole},
+        **{name: float(row[name]) if row[name] else None for name in plain},
         **{name: round(float(row[name]) / 100, 6) if row[name] else None for name in percent},
     )

@@ -108,11 +108,12 @@ class Plan:
     def _refuse_another(self, folder: Path) -> None:
         """Raise unless the plan on disk has this recipe and device."""
         kept = read_kept(folder)
-        there = {**flat(kept.recipe), "device": kept.device}
+        # a plan from before a setting was there was run with what is now its default
+        there = {**_defaults(self.recipe), **flat(kept.recipe), "device": kept.device}
         here = {**flat(describe(self.recipe)), "device": self.device}
         told = [
             f"{key} was {_value(there, key)} and is {_value(here, key)}"
-            for key in dict.fromkeys([*here, *there])
+            for key in dict.fromkeys(["scale", *here, *there])
             if _value(there, key) != _value(here, key)
         ]
         if told:
@@ -169,6 +170,16 @@ def read_kept(folder: Path) -> Kept:
 def describe(recipe: Recipe) -> dict[str, Any]:
     """Return a recipe as plain data, the same after a round trip through JSON."""
     return json.loads(json.dumps(dataclasses.asdict(recipe)))
+
+
+def _defaults(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings of a recipe that have a default, flat, with it."""
+    found: dict[str, Any] = {}
+    for prefix, part in (("", recipe), ("model.", recipe.model), ("training.", recipe.training)):
+        for field in dataclasses.fields(part):
+            if field.default is not dataclasses.MISSING:
+                found[prefix + field.name] = field.default
+    return json.loads(json.dumps(found))
 
 
 def flat(data: Any, prefix: str = "") -> dict[str, Any]:

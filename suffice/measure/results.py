@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, unknown
 from suffice.measure.decode import decode, encode
+from suffice.recipes import SCALES
 
 
 class EpochRecord(TypedDict):
@@ -47,9 +48,12 @@ class Cell:
         test_loss: loss on the test split.
         test_accuracy: accuracy on the test split.
         test_top5: top-5 accuracy there, None with 5 classes or fewer.
+        scores: further figures of the test split by name, see `suffice.measure.scores`.
+        signatures: how a score was worked out, for those of which there are several kinds.
 
     Raises:
-        ConfigError: if a count is negative or an accuracy is outside 0 to 1.
+        ConfigError: if a count is negative, an accuracy is outside 0 to 1, or a signature is of no
+            score.
     """
 
     mechanism: str
@@ -68,6 +72,8 @@ class Cell:
     test_loss: float
     test_accuracy: float
     test_top5: float | None
+    scores: dict[str, float] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         refuse_below(self, 1, "num_heads")
@@ -76,6 +82,8 @@ class Cell:
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
                 raise ConfigError(f"{name}={value} is no accuracy; give a fraction from 0 to 1.")
+        if lost := set(self.signatures) - set(self.scores):
+            raise ConfigError(f"signatures of {', '.join(sorted(lost))}, which is no score here.")
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -138,10 +146,12 @@ class Results:
         seconds: how long it all took.
         answers: asked for in a row of the test split, mean; 1 where a row is one answer.
         chance: accuracy of a guess that has not found the answer, None where it is not known.
+        scale: "paper" for the recipe's own sizes, "small" for its small twin.
 
     Raises:
         ConfigError: if the margin is not a fraction from 0 to below 1, chance is no accuracy, a
-            row asks for less than one answer, or a cell or a speed is there twice.
+            row asks for less than one answer, the scale is unknown, or a cell or a speed is there
+            twice.
     """
 
     task: str
@@ -159,6 +169,7 @@ class Results:
     seconds: float
     answers: float = 1.0
     chance: float | None = None
+    scale: str = "paper"
 
     def __post_init__(self) -> None:
         check_margin(self.margin)
@@ -166,6 +177,8 @@ class Results:
             raise ConfigError(f"answers={self.answers} of a row must be at least 1.")
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
             raise ConfigError(f"chance={self.chance} is no accuracy; give a fraction from 0 to 1.")
+        if self.scale not in SCALES:
+            raise unknown("scale", self.scale, SCALES)
         refuse_twice("cell", (cell.key for cell in self.cells))
         refuse_twice("speed", (speed.key for speed in self.speeds))
 

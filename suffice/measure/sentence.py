@@ -10,6 +10,7 @@ from suffice.measure.results import Results
 from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
 from suffice.measure.verdict import ALPHA, CAP, Comparison, Verdict
+from suffice.recipes import SMALL
 
 
 def count_heads(num_heads: int) -> str:
@@ -81,7 +82,7 @@ def sentence(verdict: Verdict, results: Results) -> str:
 
 def notes(verdict: Verdict, results: Results) -> list[str]:
     """List what else the comparison did and did not establish, one sentence each."""
-    found = []
+    found = [] if results.scale == "paper" else [f"{SMALL.capitalize()}."]
     if verdict.winner is not None:
         found += [_note_claim(verdict, verdict.winner), *_note_other_heads(verdict)]
     found += [_note_undecided(c) for c in _open_cheaper(verdict)]
@@ -93,11 +94,18 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
             f"(Holm, alpha {ALPHA})."
         )
     found += _note_answers(results)
+    found += _note_signatures(results)
     found.append(
         f"The seeds vary weights and data order on {results.task}; other data, sizes, training "
         "lengths and hyperparameters were not tried."
     )
     return found
+
+
+def _note_signatures(results: Results) -> list[str]:
+    """Tell how scores were worked out of which there are several kinds."""
+    named = [item for cell in results.cells for item in cell.signatures.items()]
+    return [f"Signature of {name}: {signature}" for name, signature in dict.fromkeys(named)]
 
 
 def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:

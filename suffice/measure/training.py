@@ -15,6 +15,7 @@ from suffice.errors import DataError
 from suffice.layers import Attention
 from suffice.measure.plan import Plan, describe
 from suffice.measure.results import Cell
+from suffice.measure.scores import Trained, scores_of
 from suffice.measure.storage import cell_path, write_cell
 from suffice.measure.together import first, together
 from suffice.train import Processes, Progress, Run, evaluate, fit, save_model
@@ -121,8 +122,11 @@ def _score(
     train = evaluate(model, dataset, dataset.train, device=plan.device)
     test = evaluate(model, dataset, dataset.test, device=plan.device)
     layers = [module for module in model.modules() if isinstance(module, Attention)]
-    length = plan.recipe.model.length
+    scores, signatures = scores_of(
+        Trained(model=model, dataset=dataset, test=test, device=plan.device)
+    )
     mechanism, num_heads, seed = key
+    length = plan.recipe.model_of(mechanism).length
     return Cell(
         mechanism=mechanism,
         num_heads=num_heads,
@@ -140,6 +144,8 @@ def _score(
         test_loss=test.loss,
         test_accuracy=test.accuracy,
         test_top5=test.top5,
+        scores=scores,
+        signatures=signatures,
     )
 
 

@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from suffice.errors import unknown
+from suffice.recipes.amazon import amazon
+from suffice.recipes.amazon_scaling import (
+    amazon_scaling_5m,
+    amazon_scaling_10m,
+    amazon_scaling_15m,
+    amazon_scaling_20m,
+    amazon_scaling_25m,
+)
+from suffice.recipes.cifar_v1 import cifar10_v1, cifar100_v1, tiny_imagenet_32_v1
+from suffice.recipes.cifar_v2 import cifar10_v2, cifar100_v2, tiny_imagenet_32_v2
 from suffice.recipes.digits_vit import digits_vit
+from suffice.recipes.imagenet_v2 import (
+    imagenet_equal_params,
+    imagenet_v2,
+    tiny_imagenet_112_equal_params,
+    tiny_imagenet_112_v2,
+)
 from suffice.recipes.imdb import imdb
 from suffice.recipes.induction import induction
 from suffice.recipes.language import (
@@ -17,15 +33,39 @@ from suffice.recipes.language import (
     shakespeare_char,
     stdlib_bpe,
 )
+from suffice.recipes.lm_small import lm_small
+from suffice.recipes.mnist_v1 import mnist_v1
 from suffice.recipes.mnist_v2 import mnist_v2
 from suffice.recipes.mqar import mqar
 from suffice.recipes.passkey import passkey
-from suffice.recipes.recipe import Recipe
+from suffice.recipes.recipe import SCALES, SMALL, Recipe
+from suffice.recipes.translation_es import translation_es
+from suffice.recipes.womens_clothing import womens_clothing
 
-RECIPES: dict[str, Callable[[], Recipe]] = {
+RECIPES: dict[str, Callable[..., Recipe]] = {
     "digits_vit": digits_vit,
     "mnist_v2": mnist_v2,
+    "mnist_v1": mnist_v1,
+    "cifar100_v1": cifar100_v1,
+    "cifar10_v1": cifar10_v1,
+    "tiny_imagenet_32_v1": tiny_imagenet_32_v1,
+    "cifar100_v2": cifar100_v2,
+    "cifar10_v2": cifar10_v2,
+    "tiny_imagenet_32_v2": tiny_imagenet_32_v2,
+    "imagenet_v2": imagenet_v2,
+    "imagenet_equal_params": imagenet_equal_params,
+    "tiny_imagenet_112_v2": tiny_imagenet_112_v2,
+    "tiny_imagenet_112_equal_params": tiny_imagenet_112_equal_params,
     "imdb": imdb,
+    "amazon": amazon,
+    "amazon_scaling_5m": amazon_scaling_5m,
+    "amazon_scaling_10m": amazon_scaling_10m,
+    "amazon_scaling_15m": amazon_scaling_15m,
+    "amazon_scaling_20m": amazon_scaling_20m,
+    "amazon_scaling_25m": amazon_scaling_25m,
+    "translation_es": translation_es,
+    "womens_clothing": womens_clothing,
+    "lm_small": lm_small,
     "mqar": mqar,
     "induction": induction,
     "passkey": passkey,
@@ -34,23 +74,56 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 TASK_RECIPES = {
     "digits": "digits_vit",
     "mnist": "mnist_v2",
+    "cifar100": "cifar100_v2",
+    "cifar10_jpeg": "cifar10_v2",
+    "tiny_imagenet_100": "tiny_imagenet_32_v2",
+    "image_folder": "imagenet_v2",
     "imdb": "imdb",
+    "amazon": "amazon",
+    "translation_es": "translation_es",
+    "womens_clothing": "womens_clothing",
+    "text": "lm_small",
     "mqar": "mqar",
     "induction": "induction",
     "passkey": "passkey",
 }
 
+STAND_INS = {
+    "cifar100_v1": ("cifar10_v1", "tiny_imagenet_32_v1"),
+    "cifar100_v2": ("cifar10_v2", "tiny_imagenet_32_v2"),
+    "imagenet_v2": ("tiny_imagenet_112_v2",),
+    "imagenet_equal_params": ("tiny_imagenet_112_equal_params",),
+}
+"""Recipes of the paper's sizes on other pictures, for those who do not have the paper's."""
+
 __all__ = [
     "LM_RECIPES",
     "RECIPES",
+    "SCALES",
+    "SMALL",
+    "STAND_INS",
     "TASK_RECIPES",
     "LMRecipe",
     "Recipe",
+    "amazon",
+    "amazon_scaling_5m",
+    "amazon_scaling_10m",
+    "amazon_scaling_15m",
+    "amazon_scaling_20m",
+    "amazon_scaling_25m",
+    "cifar10_v1",
+    "cifar10_v2",
+    "cifar100_v1",
+    "cifar100_v2",
     "digits_vit",
+    "imagenet_equal_params",
+    "imagenet_v2",
     "imdb",
     "induction",
     "llama_1b_efficient",
     "lm_recipe",
+    "lm_small",
+    "mnist_v1",
     "mnist_v2",
     "mqar",
     "nanogpt_124m",
@@ -59,26 +132,40 @@ __all__ = [
     "recipe_of_task",
     "shakespeare_char",
     "stdlib_bpe",
+    "tiny_imagenet_32_v1",
+    "tiny_imagenet_32_v2",
+    "tiny_imagenet_112_equal_params",
+    "tiny_imagenet_112_v2",
+    "translation_es",
+    "womens_clothing",
 ]
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str, *, scale: str = "paper") -> Recipe:
     """Return a recipe by name.
 
+    Args:
+        name: a key of `RECIPES`.
+        scale: "paper" for the paper's sizes, "small" for minutes on two cores by the same code.
+
     Raises:
-        ConfigError: for an unknown name.
+        ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
     """
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
-    return RECIPES[name]()
+    return RECIPES[name](scale)
 
 
-def recipe_of_task(task: str) -> Recipe:
+def recipe_of_task(task: str, *, scale: str = "paper") -> Recipe:
     """Return the recipe that a task runs unless another is named.
 
+    Args:
+        task: a key of `suffice.data.TASKS`.
+        scale: see `recipe`.
+
     Raises:
-        ConfigError: for an unknown task.
+        ConfigError: for an unknown task or scale, or a scale that the recipe does not have.
     """
     if task not in TASK_RECIPES:
         raise unknown("task", task, TASK_RECIPES)
-    return recipe(TASK_RECIPES[task])
+    return recipe(TASK_RECIPES[task], scale=scale)

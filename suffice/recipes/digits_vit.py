@@ -7,7 +7,7 @@ from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
 
 
-def digits_vit() -> Recipe:
+def digits_vit(scale: str = "paper") -> Recipe:
     """Two blocks of 64 features on 8x8 digits cut into 16 patches of 2x2 pixels.
 
     The default of `suffice compare`: real images, no download, seconds per cell on two cores.
@@ -35,4 +35,4 @@ def digits_vit() -> Recipe:
             clip=1.0,
         ),
         num_heads=4,
-    )
+    ).at(scale)

@@ -7,7 +7,7 @@ from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
 
 
-def imdb() -> Recipe:
+def imdb(scale: str = "paper") -> Recipe:
     """IMDB as in arXiv:2403.01643, table 8 of version 2: one layer, d 32, 32 tokens.
 
     The paper fixes one attention layer, d_model and context length 32, and the size ("650K": this
@@ -17,6 +17,9 @@ def imdb() -> Recipe:
     of 32, dropout 0.1, the mean over positions, a head of 20 ReLU features, Adam at 1e-3. From the
     authors' code: batches of 64, 10 epochs, a tenth of the training set held out. Ours: weights of
     the best validation loss are kept (the authors keep the best accuracy).
+
+    Args:
+        scale: "small" for 5,000 words, d 16 and 3 epochs.
     """
     return Recipe(
         name="imdb",
@@ -36,4 +39,10 @@ def imdb() -> Recipe:
         ),
         training=Training(epochs=10, batch_size=64, learning_rate=1e-3),
         num_heads=4,
+    ).at(
+        scale,
+        title="IMDB reviews, 1 block, d_model 16, last 32 of 5,000 words",
+        task_options=(("length", 32), ("vocabulary_size", 5_000)),
+        model={"vocabulary_size": 5_000, "d_model": 16, "mlp_width": 16},
+        training={"epochs": 3},
     )

@@ -7,7 +7,7 @@ from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
 
 
-def induction() -> Recipe:
+def induction(scale: str = "paper") -> Recipe:
     """Two causal blocks of 64 features continue a stretch of 16 symbols seen before.
 
     A block has to find the same symbol and another one to have passed on what stood before: the
@@ -31,4 +31,4 @@ def induction() -> Recipe:
             clip=1.0,
         ),
         num_heads=2,
-    )
+    ).at(scale)

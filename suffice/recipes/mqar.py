@@ -7,7 +7,7 @@ from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
 
 
-def mqar() -> Recipe:
+def mqar(scale: str = "paper") -> Recipe:
     """Two causal blocks of 64 features recall 8 values by their keys, see `suffice.data`.
 
     Exact recall over the whole row: a window that does not reach the pairs cannot answer at all,
@@ -31,4 +31,4 @@ def mqar() -> Recipe:
             clip=1.0,
         ),
         num_heads=2,
-    )
+    ).at(scale)

@@ -7,7 +7,7 @@ from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
 
 
-def passkey() -> Recipe:
+def passkey(scale: str = "paper") -> Recipe:
     """Two causal blocks of 64 features find a number of 3 digits among 3 others in 64 tokens.
 
     It tests reach: through a window, only a row whose passkey lies near its end can be answered.
@@ -31,4 +31,4 @@ def passkey() -> Recipe:
             clip=1.0,
         ),
         num_heads=2,
-    )
+    ).at(scale)

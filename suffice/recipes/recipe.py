@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from suffice.errors import ConfigError
-from suffice.models import LM, Classifier, ClassifierConfig, LMConfig, ViT, ViTConfig
-from suffice.presets import PRESETS, schedule, takes_length
+from suffice.errors import ConfigError, unknown
+from suffice.models import LM, Classifier, Translator, ViT, ViTConfig
+from suffice.recipes.attention import Sizes, built, specs_of
 from suffice.spec import AttentionSpec
 from suffice.train.settings import Training
+
+SCALES = ("paper", "small")
+SMALL = "small scale: not the paper's size"
+"""What every output of a small recipe says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,39 +29,67 @@ class Recipe:
         training: the hyper-parameters.
         num_heads: heads of a comparison that does not say otherwise.
         scale: "paper" for the paper's sizes, "small" for minutes on two cores.
+        models: the sizes of mechanisms that have their own, by name; of all others, `model`.
     """
 
     name: str
     title: str
     task: str
     task_options: tuple[tuple[str, Any], ...] = ()
-    model: ViTConfig | ClassifierConfig | LMConfig
+    model: Sizes
     training: Training
     num_heads: int
     scale: str = "paper"
+    models: tuple[tuple[str, ViTConfig], ...] = ()
 
-    def specs(self, mechanism: str, num_heads: int) -> list[AttentionSpec]:
-        """Return the attention of each block of one cell, made for the model's length.
+    def at(
+        self,
+        scale: str,
+        *,
+        model: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> Recipe:
+        """Return this recipe, which is at the paper's scale, or its small twin.
+
+        Args:
+            scale: "paper" or "small".
+            model: fields of the model that differ when small.
+            training: fields of the training that differ when small.
+            **fields: fields of the recipe that differ when small, the title among them; none at
+                all for a recipe without a small scale.
 
         Raises:
-            ConfigError: for an unknown mechanism, one that cannot be causal where it must, or heads
-                that do not fit.
+            ConfigError: for an unknown scale, or one that the recipe does not have.
         """
-        sized = mechanism in PRESETS and takes_length(mechanism)
-        options = {"length": self.model.length} if sized else {}
-        model = self.model
-        specs = schedule(mechanism, model.d_model, num_heads, depth=model.depth, **options)
-        if not isinstance(model, LMConfig):
-            return specs
-        try:
-            return schedule(
-                mechanism, model.d_model, num_heads, depth=model.depth, causal=True, **options
-            )
-        except ConfigError as error:
+        if scale not in SCALES:
+            raise unknown("scale", scale, SCALES)
+        if scale == "paper":
+            return self
+        if not fields:
             raise ConfigError(
-                f"{mechanism} cannot be causal, which the language model of recipe {self.name} "
-                f"needs; leave it out, or compare it on another task. {error}"
-            ) from error
+                f"recipe {self.name} is of no paper and has one scale only; leave scale={scale!r} "
+                "out."
+            )
+        return replace(
+            self,
+            model=replace(self.model, **(model or {})),
+            training=replace(self.training, **(training or {})),
+            scale=scale,
+            **{**fields, "title": f"{fields['title']}; {SMALL}"},
+        )
+
+    def model_of(self, mechanism: str) -> Sizes:
+        """Return the sizes of the model that has this mechanism."""
+        return dict(self.models).get(mechanism, self.model)
+
+    def specs(self, mechanism: str, num_heads: int) -> list[AttentionSpec]:
+        """Return the attention of each layer of one cell, made for the model's length.
+
+        Raises:
+            ConfigError: as `specs_of`.
+        """
+        return specs_of(self.model_of(mechanism), mechanism, num_heads, recipe=self.name)
 
     def spec(self, mechanism: str, num_heads: int) -> AttentionSpec:
         """Return the attention of the first block of one cell.
@@ -67,6 +99,6 @@ class Recipe:
         """
         return self.specs(mechanism, num_heads)[0]
 
-    def build(self, mechanism: str, num_heads: int) -> ViT | Classifier | LM:
+    def build(self, mechanism: str, num_heads: int) -> ViT | Classifier | LM | Translator:
         """Return a fresh model of one cell, drawn from torch's present random state."""
-        return self.model.build(self.specs(mechanism, num_heads))
+        return built(self.model_of(mechanism), self.specs(mechanism, num_heads))

@@ -9,6 +9,7 @@ from suffice.text.gpt2 import gpt2
 from suffice.text.llama import llama
 from suffice.text.load import load_tokenizer
 from suffice.text.packing import pack
+from suffice.text.task import text
 from suffice.text.token_file import TokenFile
 from suffice.text.tokenizer import Tokenizer
 
@@ -26,4 +27,5 @@ __all__ = [
     "llama",
     "load_tokenizer",
     "pack",
+    "text",
 ]

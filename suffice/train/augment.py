@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from suffice.train.moves import draw_moves, move
+
 
 class Augmentation(NamedTuple):
     """Two functions: draw(N, generator) -> [N, ...] and apply(inputs [B, ...], draws [B, ...])."""
@@ -50,4 +52,7 @@ def shift(images: Tensor, shifts: Tensor) -> Tensor:
     return shifted[row, :, :, :, 1 - shifts[:, 0], 1 - shifts[:, 1]]
 
 
-AUGMENTATIONS: dict[str, Augmentation] = {"shift": Augmentation(draw_shifts, shift)}
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "shift": Augmentation(draw_shifts, shift),
+    "flip_turn_zoom": Augmentation(draw_moves, move),
+}

@@ -11,6 +11,7 @@ from torch import Tensor
 from suffice.data.dataset import Dataset
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.distributed import Processes
+from suffice.train.reading import Reading
 from suffice.train.seeds import generator
 from suffice.train.settings import Training
 
@@ -19,18 +20,16 @@ class Batch(NamedTuple):
     """This process's share of a global batch.
 
     Args:
-        inputs: prepared for the model, [B, ...].
+        reading: what the model reads, prepared for it.
         labels: int64 [B], or [B, T] where tokens are asked.
-        valid: bool [B, T] for tokens, or None.
         rows: (index of the first row in the global batch, rows of the global batch).
         weight: what the share's summed loss is multiplied with before the backward pass: the
             processes over the answers of the global batch; 0 when the share is empty and the one
             row here only keeps the processes in step.
     """
 
-    inputs: Tensor
+    reading: Reading
     labels: Tensor
-    valid: Tensor | None
     rows: tuple[int, int]
     weight: float
 
@@ -51,9 +50,8 @@ class Batches:
         device: torch.device,
     ) -> None:
         split = dataset.train
-        self._inputs = split.inputs.to(device)
+        self._reading = Reading.of(split).each(lambda tensor: tensor.to(device))
         self._labels = split.labels.to(device)
-        self._valid = None if split.valid is None else split.valid.to(device)
         self._answers = split.answers.cpu()  # of each row; read by this process, not by the device
         self._prepare = dataset.prepare
         self._augment = AUGMENTATIONS[training.augment] if training.augment else None
@@ -94,9 +92,9 @@ class Batches:
             low, high, weight = 0, 1, 0.0
         own = slice(start + low, start + high)
         rows = order[own]
-        inputs = self._inputs.index_select(0, rows)
+        reading = self._reading.each(lambda tensor: tensor.index_select(0, rows))
+        inputs = reading.inputs
         if self._augment is not None:
             inputs = self._augment.apply(inputs, draws[own])
-        valid = None if self._valid is None else self._valid.index_select(0, rows)
-        labels = self._labels.index_select(0, rows)
-        return Batch(self._prepare(inputs), labels, valid, (low, total), weight)
+        reading = reading._replace(inputs=self._prepare(inputs))
+        return Batch(reading, self._labels.index_select(0, rows), (low, total), weight)

@@ -13,6 +13,7 @@ from suffice.data.dataset import Dataset, Split
 from suffice.errors import ConfigError, DataError
 from suffice.train.answers import aligned, losses
 from suffice.train.distributed import current, resolve_device
+from suffice.train.reading import Reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +61,13 @@ def evaluate(
     model.to(place)
     sums = torch.zeros(3, dtype=torch.float64, device=place)
     start, stop = processes.share(len(split))
+    whole = Reading.of(split)
     with evaluating(model), torch.inference_mode():
         for at in range(start, stop, batch_size):
             rows = slice(at, min(at + batch_size, stop))
-            inputs = dataset.prepare(split.inputs[rows].to(place))
-            valid = None if split.valid is None else split.valid[rows].to(place)
-            sums += _sums(model(inputs, valid=valid), split.labels[rows].to(place))
+            reading = whole.each(lambda tensor, rows=rows: tensor[rows].to(place))
+            reading = reading._replace(inputs=dataset.prepare(reading.inputs))
+            sums += _sums(reading.answered(model), split.labels[rows].to(place))
     count = int(split.answers.sum())
     loss, right, near = (processes.sum(sums) / count).tolist()
     top5 = near if dataset.num_classes > 5 else None

@@ -53,7 +53,8 @@ def fit(
 
     Args:
         model: called as model(inputs, valid=valid_or_None) -> logits [B, num_classes], or
-            [B, T, num_classes] where tokens are asked; moved to the device, its training flags
+            [B, T, num_classes] where tokens are asked; where rows have a source, as
+            model(source, inputs, source_valid, valid). Moved to the device, its training flags
             are the same afterwards.
         dataset: trained on `train`, judged by `validation`; `test` is not touched.
         training: the settings.
@@ -178,7 +179,7 @@ class _Fit:
             group["lr"] = settings.learning_rate * scale
         for dropout in self.dropouts:
             dropout.rows = batch.rows
-        logits, labels = aligned(self.replica(batch.inputs, valid=batch.valid), batch.labels)
+        logits, labels = aligned(batch.reading.answered(self.replica), batch.labels)
         loss = losses(logits, labels, reduction="sum", label_smoothing=settings.label_smoothing)
         adamw.zero_grad(set_to_none=True)
         (loss * batch.weight).backward()

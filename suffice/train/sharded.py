@@ -15,6 +15,8 @@ from suffice.errors import ConfigError
 from suffice.layers import Block
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
     from suffice.train.distributed import Processes
 
 
@@ -34,7 +36,6 @@ def shard(model: nn.Module, processes: Processes, device: torch.device) -> nn.Mo
         ConfigError: if a parameter has no dimension to be cut along.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
     for name, parameter in model.named_parameters():
         if parameter.dim() == 0:
@@ -45,11 +46,17 @@ def shard(model: nn.Module, processes: Processes, device: torch.device) -> nn.Mo
     parted = copy.deepcopy(model)
     for tensor in (*parted.parameters(), *parted.buffers()):
         processes.broadcast(tensor.detach())
-    mesh = init_device_mesh(device.type, (processes.world_size,))
-    for module in parted.modules():
+    return cut(parted, init_device_mesh(device.type, (processes.world_size,)))
+
+
+def cut(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Cut a model's weights between the processes of a mesh, in place, and return it."""
+    from torch.distributed.fsdp import fully_shard
+
+    for module in model.modules():
         if isinstance(module, Block):
             fully_shard(module, mesh=mesh)
-    return fully_shard(parted, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def is_sharded(model: nn.Module) -> bool:

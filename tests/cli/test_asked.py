@@ -62,6 +62,14 @@ def test_the_baseline_is_standard_or_else_the_first():
     assert Asked(mechanisms="mqa,gqa").plan().baseline == "mqa"
 
 
+def test_a_scale_may_be_asked_for():
+    assert Asked(task="mnist", scale="small").plan().recipe == mnist_v2("small")
+    assert Asked(recipe="mnist_v2", scale="paper").plan().recipe == mnist_v2()
+    told = "recipe digits_vit is of no paper and has one scale only; leave scale='small' out"
+    with pytest.raises(ConfigError, match=told):
+        Asked(scale="small").plan()
+
+
 def test_a_recipe_may_be_named_with_its_task():
     assert Asked(recipe="mnist_v2", task="mnist").plan().recipe == mnist_v2()
     told = "--recipe mnist_v2 is on mnist, not on --task imdb; give one of the two"
@@ -120,6 +128,15 @@ def test_what_is_not_said_anew_is_as_it_was(tmp_path):
     plan.claim(tmp_path, resume=True)
 
 
+def test_the_scale_is_kept_and_may_be_said_again(tmp_path):
+    kept = begun(tmp_path, mnist_v2("small"), heads=(4,))
+    assert Asked().plan(kept).recipe == mnist_v2("small")
+    assert Asked(recipe="mnist_v2").plan(kept).recipe == mnist_v2("small")
+    assert Asked(scale="paper").plan(kept).recipe.scale == "paper"
+    del kept.recipe["scale"]
+    assert Asked().plan(kept).recipe.scale == "paper", "of before there were scales"
+
+
 def test_what_is_said_anew_counts(tmp_path):
     kept = begun(tmp_path, digits_vit())
     plan = Asked(mechanisms="gqa,mqa", heads="2", seeds=9, margin=2, baseline="mqa").plan(kept)
@@ -161,11 +178,12 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_new_folder_is_named_by_recipe_and_time():
-    path = new_folder("digits_vit")
+    path = new_folder(digits_vit())
     assert path.parent == Path("runs")
     name, date, time = path.name.split("-")
     assert (name, len(date), len(time)) == ("digits_vit", 8, 6)
     assert (date + time).isdigit()
+    assert new_folder(mnist_v2("small")).name.startswith("mnist_v2-small-")
 
 
 def test_the_latest_run_is_the_one_begun_last(here):
@@ -185,6 +203,26 @@ def test_the_latest_run_is_the_one_begun_last(here):
     }
     for asked, name in latest.items():
         assert latest_folder(asked) == Path("runs") / name
+
+
+def test_the_latest_run_of_a_scale(here):
+    for name in ("mnist_v2-20260101-000000", "mnist_v2-small-20260102-000000"):
+        scale = "small" if "small" in name else "paper"
+        begun(Path("runs") / name, mnist_v2(scale), heads=(4,))
+    latest = {
+        Asked(): "mnist_v2-small-20260102-000000",
+        Asked(recipe="mnist_v2"): "mnist_v2-small-20260102-000000",
+        Asked(scale="paper"): "mnist_v2-20260101-000000",
+        Asked(task="mnist", scale="paper"): "mnist_v2-20260101-000000",
+        Asked(task="mnist", scale="small"): "mnist_v2-small-20260102-000000",
+    }
+    for asked, name in latest.items():
+        assert latest_folder(asked) == Path("runs") / name
+    told = "there is no run of imdb at scale small under runs/ to resume; name its folder with"
+    with pytest.raises(ConfigError, match=told):
+        latest_folder(Asked(recipe="imdb", scale="small"))
+    with pytest.raises(ConfigError, match="unknown scale 'smal'; did you mean 'small'"):
+        latest_folder(Asked(scale="smal"))
 
 
 def test_no_run_is_told(here):

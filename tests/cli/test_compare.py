@@ -149,7 +149,7 @@ MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
         ),
         (
             ["--task", "minst"],
-            "unknown task 'minst'; did you mean 'mnist'? Legal: digits, imdb, indu",
+            "unknown task 'minst'; did you mean 'mnist'? Legal: ama",
         ),
         (["--recipe", "mnist_vit"], "unknown recipe 'mnist_vit'; did you mean 'mnist_v2'?"),
         (

@@ -201,3 +201,34 @@ def test_a_folder_that_names_no_corpus_needs_a_text(tmp_path):
     models.save(tmp_path, config.build(specs), Characters("abc"))
     with pytest.raises(ConfigError, match="names no corpus; name a text by --data"):
         evaluate(tmp_path, task="perplexity", device="cpu", quiet=True)
+
+
+def test_a_small_twin_says_so_wherever_it_is_shown(suffice, text):
+    pytest.importorskip("tokenizers")
+    small = ("--recipe", "llama_1b_efficient", "--scale", "small")
+    sizes = [*WORDS, "--set", "mlp_width=16", "--set", "evaluation_batches=1"]
+    words = ("--data", text, "--tokenizer", "characters", "--quiet", *sizes)
+    done = suffice("train", *small, *words)
+    assert done.code == 0, done.err
+    assert done.out.startswith("small scale: not the paper's size\n")
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("llama_1b_efficient-small-")
+    assert models.load(folder)[2]["scale"] == "small"
+    assert latest(Asked(settings={})) == folder
+    assert latest(Asked(scale="small", settings={})) == folder
+    with pytest.raises(ConfigError, match="there is no training under runs/"):
+        latest(Asked(scale="paper", settings={}))
+    kept = read_kept(folder)
+    assert kept.scale == "small"
+    assert Asked(settings={}).over(kept).recipe_chosen().scale == "small"
+    again = suffice("train", "--resume", "--quiet")
+    assert again.code == 0, again.err
+
+
+def test_a_run_from_before_there_were_scales_is_read(tmp_path):
+    claim(tmp_path, Asked(recipe="stdlib_bpe", settings={}), resume=False)
+    path = tmp_path / "run.json"
+    told = json.loads(path.read_text())
+    del told["scale"]
+    path.write_text(json.dumps(told))
+    assert read_kept(tmp_path) == Asked(recipe="stdlib_bpe", settings={})

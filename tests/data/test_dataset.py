@@ -5,6 +5,7 @@ import torch
 
 from suffice.data import NOT_ASKED, Dataset, Split
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
+from suffice.testing import assert_close
 
 
 def images(count: int = 3) -> Split:
@@ -106,6 +107,28 @@ def test_prepare_normalises_images_and_leaves_tokens():
     assert toy.prepare(ids) is ids
 
 
+def test_prepare_normalises_each_channel_by_its_own():
+    toy = dataset(mean=(1.0, 2.0), std=(2.0, 4.0))
+    colours = torch.tensor([5, 10], dtype=torch.uint8)[None, :, None, None].expand(3, 2, 2, 2)
+    prepared = toy.prepare(colours)
+    assert prepared.dtype == torch.float32
+    assert prepared[:, 0].unique().tolist() == prepared[:, 1].unique().tolist() == [2.0]
+
+
+@pytest.mark.parametrize("side", [1, 2, 3, 6])
+def test_prepare_resizes_after_it_has_normalised(side: int):
+    toy = dataset(mean=2.0, std=4.0, side=side)
+    plain = dataset(mean=2.0, std=4.0).prepare(images().inputs)
+    prepared = toy.prepare(images().inputs)
+    assert prepared.shape == (3, 1, side, side)
+    assert_close(prepared.mean(dim=(1, 2, 3)), plain.mean(dim=(1, 2, 3)), "same_math")
+    if side == 2:
+        assert torch.equal(prepared, plain)
+    if side == 6:
+        assert torch.equal(prepared[:, :, 0, 0], plain[:, :, 0, 0]), "a corner is its pixel"
+        assert (prepared.diff(dim=3) > -1e-6).all(), "and it is linear between them"
+
+
 def test_dataset_refuses_splits_of_different_rows():
     other = Split(torch.zeros(3, 1, 4, 4), torch.arange(3))
     with pytest.raises(ShapeError, match=r"toy: the splits' rows differ in shape.*\(1, 4, 4\)"):
@@ -143,7 +166,53 @@ def test_dataset_refuses_a_chance_that_is_no_accuracy(chance: float):
         dataset(chance=chance)
 
 
-@pytest.mark.parametrize("std", [0.0, -1.0, float("nan")])
-def test_dataset_refuses_a_std_that_is_not_positive(std: float):
+@pytest.mark.parametrize("std", [0.0, -1.0, float("nan"), (1.0, 0.0), (float("nan"), 1.0)])
+def test_dataset_refuses_a_std_that_is_not_positive(std: float | tuple[float, ...]):
     with pytest.raises(ConfigError, match="give a positive number"):
         dataset(std=std)
+
+
+def pair(**changes) -> Split:
+    given = {
+        "inputs": torch.zeros(2, 3, dtype=torch.int64),
+        "labels": torch.zeros(2, 3, dtype=torch.int64),
+        "source": torch.zeros(2, 4, dtype=torch.int64),
+        "source_valid": torch.ones(2, 4, dtype=torch.bool),
+        **changes,
+    }
+    return Split(**given)
+
+
+def test_a_source_stands_beside_tokens_that_are_asked_at_each():
+    assert pair().source.shape == (2, 4)
+    wrong = [
+        {"source": torch.zeros(3, 4, dtype=torch.int64)},
+        {"source": torch.zeros(2, dtype=torch.int64)},
+        {"labels": torch.zeros(2, dtype=torch.int64)},
+    ]
+    for changes in wrong:
+        with pytest.raises(ShapeError, match=r"a source has shape .* give tokens \[N, S\] beside"):
+            pair(**changes)
+    with pytest.raises(ShapeError, match="source_valid is given without a source; give both"):
+        pair(source=None)
+    with pytest.raises(ShapeError, match=r"source_valid has shape \(2, 3\) for source \(2, 4\)"):
+        pair(source_valid=torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(MaskError, match=r"source_valid is torch.int64; give torch.bool"):
+        pair(source_valid=torch.ones(2, 4, dtype=torch.int64))
+
+
+def test_sources_of_the_splits_are_of_one_length():
+    longer = pair(
+        source=torch.zeros(2, 5, dtype=torch.int64),
+        source_valid=None,
+    )
+    with pytest.raises(ShapeError, match="the splits' rows differ in shape"):
+        Dataset(
+            name="pairs",
+            title="",
+            source="",
+            train=pair(),
+            validation=pair(),
+            test=longer,
+            num_classes=1,
+        )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.measure.paper import PaperRow, paper_row, paper_table_of, paper_tables
+from suffice.measure.paper import PaperRow, paper_row, paper_seconds, paper_table_of, paper_tables
 
 LAYER = {  # parameters with biases, from d_model and length
     "standard": lambda d, length: 4 * (d * d + d),
@@ -18,7 +18,7 @@ def every_row() -> list[PaperRow]:
         paper_row(table, mechanism, heads)
         for table in paper_tables()
         for mechanism in LAYER
-        for heads in (1, 2, 4, 8)
+        for heads in (1, 2, 4, 6, 8, 12)
     ]
     return [row for row in rows if row is not None]
 
@@ -62,18 +62,60 @@ def test_all_tables_are_complete():
     counts = dict.fromkeys(paper_tables(), 0)
     for row in every_row():
         counts[row.table] += 1
-    assert counts == {"mnist": 12, "imdb": 12, "amazon": 12, "cifar100": 16, "mnist_v1": 8}
+    assert counts == {
+        "mnist": 12,
+        "imdb": 12,
+        "amazon": 12,
+        "cifar100": 16,
+        "mnist_v1": 8,
+        "cifar100_v1": 10,
+        "imdb_v1": 8,
+        "amazon_v1": 8,
+        "imagenet": 4,
+        "imagenet_equal": 4,
+        "translation": 9,
+    }
 
 
 def test_every_parameter_count_follows_from_width_and_length():
     for row in every_row():
-        assert row.parameters_layer == LAYER[row.mechanism](row.d_model, row.length), row
+        length = row.length or 0  # mechanisms of the table without lengths do not depend on it
+        assert row.parameters_layer == LAYER[row.mechanism](row.d_model, length), row
 
 
-def test_only_cifar100_has_top5():
+def test_only_tasks_of_many_classes_have_top5():
+    many = {"cifar100", "cifar100_v1", "imagenet", "imagenet_equal"}
     for row in every_row():
-        assert (row.test_top5 is not None) == (row.table == "cifar100")
-        assert (row.train_top5 is not None) == (row.table == "cifar100")
+        assert (row.test_top5 is not None) == (row.table in many)
+        assert (row.train_top5 is not None) == (row.table in many)
+
+
+def test_only_translation_has_bleu_and_names_no_length():
+    for row in every_row():
+        is_translation = row.table == "translation"
+        assert (row.test_bleu is not None) == is_translation
+        assert (row.train_bleu is not None) == is_translation
+        assert (row.length is None) == is_translation
+
+
+def test_models_of_equal_size_have_their_size_and_no_time():
+    for row in every_row():
+        assert (row.parameters_model is not None) == (row.table == "imagenet_equal")
+        assert (row.seconds_per_epoch is None) == (row.table == "imagenet_equal")
+
+
+@pytest.mark.parametrize(
+    ("version", "task", "mechanism", "heads", "seconds"),
+    [
+        ("v1", "cifar100", "standard", 6, 55.47),
+        ("v2", "imagenet", "super_attention", 8, 309.72),
+        ("v2", "amazon", "efficient", 1, 0.93),
+        ("v1", "imdb", "efficient", 4, None),
+        ("v1", "imagenet", "standard", 1, None),
+    ],
+)
+def test_seconds_of_the_edge_device(version, task, mechanism, heads, seconds):
+    assert paper_seconds(version, task, mechanism, heads) == seconds
 
 
 @pytest.mark.parametrize(("mechanism", "heads"), [("gqa", 4), ("standard", 3), ("super", 4)])
@@ -92,8 +134,10 @@ def test_an_unknown_table_is_refused():
         ("mnist", "mnist_v2", "mnist"),
         ("mnist", "mnist_vit_v1", "mnist_v1"),
         ("imdb", "imdb", "imdb"),
-        ("imdb", "imdb_v1", None),
+        ("imdb", "imdb_v1", "imdb_v1"),
+        ("imdb", "imdb_v2", "imdb"),
         ("digits", "digits_vit", None),
+        ("digits", "digits_v1", None),
     ],
 )
 def test_the_table_of_a_task(task, recipe, table):

@@ -134,15 +134,46 @@ def test_resuming_with_another_recipe_is_refused(tmp_path, changes, told):
     assert (tmp_path / "plan.json").read_bytes() == before
 
 
-def test_a_setting_that_is_null_differs_from_one_that_is_not_there(tmp_path):
+def edit(folder, change):
+    content = json.loads((folder / "plan.json").read_text())
+    change(content["recipe"])
+    (folder / "plan.json").write_text(json.dumps(content))
+
+
+def test_a_setting_that_is_not_there_was_its_default(tmp_path):
+    """A plan of an earlier version, before the recipe, its model or its training knew it."""
     plan().claim(tmp_path, resume=False)
-    content = json.loads((tmp_path / "plan.json").read_text())
-    del content["recipe"]["training"]["patience"]
-    content["recipe"]["training"]["momentum"] = None
-    (tmp_path / "plan.json").write_text(json.dumps(content))
-    told = "training.patience was absent and is None, training.momentum was None and is absent;"
+    for place in (lambda r: r, lambda r: r["model"], lambda r: r["training"]):
+        name = {"models", "channels", "augment", "betas"}
+
+        def forget(recipe, place=place, name=name):
+            for key in name & place(recipe).keys():
+                del place(recipe)[key]
+
+        edit(tmp_path, forget)
+    assert "models" not in read_kept(tmp_path).recipe
+    plan().claim(tmp_path, resume=True)
+    assert read_kept(tmp_path).recipe == describe(digits_vit())
+
+
+def test_a_setting_that_is_not_there_differs_from_another_than_its_default(tmp_path):
+    plan().claim(tmp_path, resume=False)
+    edit(tmp_path, lambda recipe: recipe["training"].pop("clip"))
+    edit(tmp_path, lambda recipe: recipe["training"].pop("epochs"))
+    edit(tmp_path, lambda recipe: recipe["training"].update(momentum=None))
+    told = (
+        "training.epochs was absent and is 20, training.clip was None and is 1.0, "
+        "training.momentum was None and is absent;"
+    )
     with pytest.raises(ConfigError, match=told):
         plan().claim(tmp_path, resume=True)
+
+
+def test_a_small_comparison_does_not_go_on_with_one_of_the_papers_size(tmp_path):
+    plan(recipe=mnist_v2()).claim(tmp_path, resume=False)
+    told = "another recipe: scale was 'paper' and is 'small', title was .* more differences; give"
+    with pytest.raises(ConfigError, match=told):
+        plan(recipe=mnist_v2("small")).claim(tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -192,7 +223,7 @@ def test_a_plan_that_is_not_there_is_told(tmp_path):
 def test_a_recipe_is_described_by_what_json_gives_back(name):
     told = describe(RECIPES[name]())
     assert json.loads(json.dumps(told)) == told
-    assert told["training"]["betas"] == [0.9, 0.999]
+    assert told["training"]["betas"] == list(RECIPES[name]().training.betas)
 
 
 def test_flat_names_every_leaf():

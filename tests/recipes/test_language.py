@@ -81,3 +81,28 @@ def test_what_is_unknown_is_refused():
         lm_recipe("shakespeare_char").changed({"windw": 3}).configured(9)
     with pytest.raises(ConfigError, match="d_model='wide'"):
         lm_recipe("shakespeare_char").changed({"d_model": "wide"}).configured(9)
+
+
+@pytest.mark.parametrize("name", ["nanogpt_124m", "llama_1b_efficient"])
+def test_a_small_twin_has_15m_parameters_and_trains_for_minutes(name):
+    one = lm_recipe(name, scale="small")
+    vocabulary = one.vocabulary_size or 50_257
+    config, specs = one.configured(vocabulary)
+    model = config.build(specs, device="meta")
+    assert 14.5e6 < sum(p.numel() for p in model.parameters()) < 15.5e6
+    assert one.training.steps * one.training.batch_size * one.training.length < 500_000
+    assert one.training.dtype == "float32"
+    large = lm_recipe(name)
+    assert (one.scale, large.scale) == ("small", "paper")
+    assert one.title.endswith("; small scale: not the paper's size")
+    assert (one.configuration, one.corpus) == (large.configuration, large.corpus)
+    original = large.configured(vocabulary)[1][0]
+    assert type(specs[0].projections) is type(original.projections)
+
+
+def test_scales_that_a_language_model_lacks_are_refused():
+    told = "recipe stdlib_bpe trains in minutes and has one scale only; leave scale='small' out"
+    with pytest.raises(ConfigError, match=told):
+        lm_recipe("stdlib_bpe", scale="small")
+    with pytest.raises(ConfigError, match="unknown scale 'smal'; did you mean 'small'"):
+        lm_recipe("nanogpt_124m", scale="smal")

@@ -7,8 +7,10 @@ from dataclasses import asdict
 import torch
 from torch import Tensor, nn
 
+from suffice import preset
 from suffice.data.dataset import NOT_ASKED, Dataset, Split
 from suffice.layers.dropout import Dropout
+from suffice.models import Translator, TranslatorConfig
 from suffice.train import Run, Score, Training
 
 
@@ -87,7 +89,42 @@ def asking(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0
     return _dataset("asking", split, train, validation, test)
 
 
-def _dataset(name, split, train, validation, test, **numbers) -> Dataset:
+def pairs(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0) -> Dataset:
+    """Sources of 1 to 4 tokens from 3 to 8; a target is the source itself and an end, 1."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def split(rows: int) -> Split:
+        lengths = torch.randint(1, 5, (rows, 1), generator=generator)
+        place = torch.arange(5)
+        source = torch.randint(3, 9, (rows, 5), generator=generator)
+        source = torch.where(place < lengths, source, 0)
+        inputs = torch.cat([torch.full((rows, 1), 2), source[:, :-1]], dim=1)
+        labels = torch.where(place < lengths, source, 1)
+        labels = torch.where(place <= lengths, labels, NOT_ASKED)
+        return Split(inputs, labels, place <= lengths, source, place < lengths)
+
+    return _dataset("pairs", split, train, validation, test, classes=9)
+
+
+def translator(
+    *, seed: int = 0, dropout: float = 0.0, dtype: torch.dtype = torch.float32
+) -> Translator:
+    torch.manual_seed(seed)
+    config = TranslatorConfig(
+        source_vocabulary_size=9,
+        target_vocabulary_size=9,
+        length=5,
+        d_model=8,
+        mlp_width=16,
+        decoder_depth=1,
+        dropout=dropout,
+    )
+    causal = preset("super_attention", 8, 2, length=5, causal=True)
+    both = preset("super_attention", 8, 2, length=5)
+    return config.build(both, causal, both, dtype=dtype)
+
+
+def _dataset(name, split, train, validation, test, classes=6, **numbers) -> Dataset:
     return Dataset(
         name=name,
         title=name,
@@ -95,7 +132,7 @@ def _dataset(name, split, train, validation, test, **numbers) -> Dataset:
         train=split(train),
         validation=split(validation),
         test=split(test),
-        num_classes=6,
+        num_classes=classes,
         **numbers,
     )
 

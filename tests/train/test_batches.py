@@ -33,7 +33,7 @@ def test_every_row_comes_once_in_an_order_of_seed_and_epoch():
     assert torch.equal(order.sort().values, torch.arange(23))
     assert torch.equal(torch.cat([b.labels for b in seen]), dataset.train.labels[order])
     wanted = (dataset.train.inputs[order].float() - 40.0) / 50.0
-    assert torch.equal(torch.cat([b.inputs for b in seen]), wanted)
+    assert torch.equal(torch.cat([b.reading.inputs for b in seen]), wanted)
     assert torch.equal(order, build(dataset, size=7).order(1))
     assert not torch.equal(order, batches.order(2))
     assert not torch.equal(order, build(dataset, seed=1).order(1))
@@ -44,9 +44,9 @@ def test_tokens_carry_their_valid_rows():
     dataset = tokens(train=8)
     batches = build(dataset, size=8)
     (batch,) = batches.epoch(4)
-    assert torch.equal(batch.valid, dataset.train.valid[batches.order(4)])
-    assert torch.equal(batch.inputs, dataset.train.inputs[batches.order(4)])
-    assert batch.inputs.dtype == torch.int64
+    assert torch.equal(batch.reading.valid, dataset.train.valid[batches.order(4)])
+    assert torch.equal(batch.reading.inputs, dataset.train.inputs[batches.order(4)])
+    assert batch.reading.inputs.dtype == torch.int64
 
 
 def test_a_batch_weighs_its_answers():
@@ -78,7 +78,7 @@ def test_an_epoch_begun_later_gives_the_same_batches(first):
     later = list(batches.epoch(3, first=first))
     assert len(later) == len(whole) - first
     for a, b in zip(whole[first:], later, strict=True):
-        assert torch.equal(a.inputs, b.inputs)
+        assert torch.equal(a.reading.inputs, b.reading.inputs)
         assert torch.equal(a.labels, b.labels)
 
 
@@ -88,8 +88,10 @@ def test_augmentation_is_drawn_for_the_epoch_and_applied_before_preparing():
     (batch,) = batches.epoch(1)
     drawn = draw_shifts(6, generator("augment", 2, 1))
     wanted = dataset.prepare(shift(dataset.train.inputs[batches.order(1)], drawn))
-    assert torch.equal(batch.inputs, wanted)
-    assert not torch.equal(batch.inputs, dataset.prepare(dataset.train.inputs[batches.order(1)]))
+    assert torch.equal(batch.reading.inputs, wanted)
+    assert not torch.equal(
+        batch.reading.inputs, dataset.prepare(dataset.train.inputs[batches.order(1)])
+    )
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -103,7 +105,9 @@ def test_shares_of_all_processes_make_the_global_batch(world):
     for index, batch in enumerate(whole):
         shares = [rank[index] for rank in ranks]
         real = [share for share in shares if share.weight]
-        assert torch.equal(torch.cat([share.inputs for share in real]), batch.inputs)
+        assert torch.equal(
+            torch.cat([share.reading.inputs for share in real]), batch.reading.inputs
+        )
         assert torch.equal(torch.cat([share.labels for share in real]), batch.labels)
         assert {share.weight for share in real} == {world / len(batch.labels)}
         offset = 0

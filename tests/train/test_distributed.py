@@ -221,7 +221,7 @@ SCRIPT = """
     import json, os, signal, sys
     from pathlib import Path
     import torch
-    from cases import Each, Tiny, asking, full, images, tokens, record
+    from cases import Each, Tiny, asking, full, images, pairs, record, tokens, translator
     from suffice.train import Interrupted, evaluate, fit, processes, save
 
     out = Path(sys.argv[1])
@@ -252,6 +252,11 @@ SCRIPT = """
         model = Each(dropout=0.3, words=10, dtype=torch.float64)
         run = fit(model, dataset, full(None), seed=7)
         done("asking", model, run, dataset.test, dataset)
+
+        dataset = pairs()
+        model = translator(dropout=0.3, dtype=torch.float64)
+        run = fit(model, dataset, full(None), seed=8)
+        done("pairs", model, run, dataset.test, dataset)
 
         class Pressing(Tiny):
             calls = 0
@@ -320,6 +325,12 @@ def test_two_processes_train_asked_tokens_like_one(out):
     dataset, model = asking(), Each(dropout=0.3, words=10, dtype=torch.float64)
     run = fit(model, dataset, cases.full(None), seed=7)
     compare(out / "asking", model, run, evaluate(model, dataset, dataset.test))
+
+
+def test_two_processes_train_a_translator_like_one(out):
+    dataset, model = cases.pairs(), cases.translator(dropout=0.3, dtype=torch.float64)
+    run = fit(model, dataset, cases.full(None), seed=8)
+    compare(out / "pairs", model, run, evaluate(model, dataset, dataset.test))
 
 
 def test_ctrl_c_on_one_of_two_stops_both_at_one_step_and_resumes(out):

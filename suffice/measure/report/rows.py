@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from suffice.measure.paper import PaperRow, paper_row, paper_table_of
 from suffice.measure.report.numbers import loss
@@ -37,6 +38,7 @@ class Row:
         peak_bytes: most bytes at once in that forward, None if not measured.
         comparison: against the baseline, None for the baseline.
         paper: the paper's own row, None where it has none.
+        scores: further figures of the test split by name, of those that all seeds have.
         ranks: place among equal heads by name of the measure, 1 is best.
     """
 
@@ -59,6 +61,7 @@ class Row:
     peak_bytes: int | None
     comparison: Comparison | None
     paper: PaperRow | None
+    scores: dict[str, Summary] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
 
 
@@ -75,6 +78,8 @@ RANKED: dict[str, Callable[[Row], float | None]] = {
     "test_top5": lambda row: _falling(row.test_top5),
     "latency": lambda row: row.latency and float(f"{row.latency.median:.3g}"),
 }
+FALLING = ("perplexity",)  # scores that are better the lower they are
+PRINTED = {"balanced_accuracy": 4}  # digits behind the point, where not two
 
 
 def build_rows(results: Results, verdict: Verdict) -> list[Row]:
@@ -114,6 +119,7 @@ def _row(results: Results, verdict: Verdict, table: str | None, name: str, heads
         peak_bytes=None if speed is None else speed.peak_bytes,
         comparison=verdict.find(name, heads),
         paper=None if table is None else paper_row(table, name, heads),
+        scores=_scores(cells),
     )
 
 
@@ -123,9 +129,24 @@ def _over(cells: list[Cell], name: str) -> Summary | None:
     return None if None in values else summarise(values)
 
 
+def _scores(cells: list[Cell]) -> dict[str, Summary]:
+    """Summarise the further scores that every seed has."""
+    names = [name for name in cells[0].scores if all(name in cell.scores for cell in cells)]
+    return {name: summarise([cell.scores[name] for cell in cells]) for name in names}
+
+
+def _score(row: Row, name: str) -> float | None:
+    """Return a further score as printed, so that lower is better."""
+    if name not in row.scores:
+        return None
+    value = round(row.scores[name].mean, PRINTED.get(name, 2))
+    return value if name in FALLING else -value
+
+
 def _rank(rows: list[Row]) -> None:
     """Number the rows by each measure; equal values share a place."""
-    for name, value in RANKED.items():
+    further = {name: partial(_score, name=name) for row in rows for name in row.scores}
+    for name, value in {**RANKED, **further}.items():
         values = [value(row) for row in rows]
         if None in values or len(rows) < 2:
             continue

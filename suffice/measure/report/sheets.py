@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from suffice.measure.paper import PaperRow
+from suffice.measure.report.further import further_sheet
+from suffice.measure.report.lines import PAPER, Line, Sheet, seeds, source, starts
 from suffice.measure.report.numbers import (
     bounds,
     count,
@@ -20,50 +22,19 @@ from suffice.measure.results import Results
 from suffice.measure.sentence import decision, margin_points, points
 from suffice.measure.statistics import Summary
 from suffice.measure.verdict import ALPHA, Verdict
-
-PAPER = "paper"  # what stands in place of a mechanism's name before the paper's own figures
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """One line of a table.
-
-    Args:
-        cells: one text per column.
-        from_paper: whether these are the paper's figures rather than ours.
-        starts_group: whether a new number of heads starts here.
-    """
-
-    cells: tuple[str, ...]
-    from_paper: bool = False
-    starts_group: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sheet:
-    """One table.
-
-    Args:
-        title: what it shows.
-        columns: their heads; the first is text, the others are aligned to the right unless
-            they are in `words`.
-        lines: its lines, in order.
-        words: columns that hold words.
-        caption: how to read it.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    lines: tuple[Line, ...]
-    words: tuple[str, ...] = ()
-    caption: str = ""
+from suffice.recipes import SMALL
 
 
 def sheets(results: Results, verdict: Verdict, rows: list[Row]) -> list[Sheet]:
     """Return the tables of the report: quality on each split, difference to the baseline, cost."""
     counted = "" if results.answers == 1.0 else " of answers"
     quality = [quality_sheet(rows, split, counted=counted) for split in ("train", "test")]
-    return [*quality, difference_sheet(results, verdict, rows), cost_sheet(rows)]
+    further = further_sheet(rows)
+    quality += [further] if further.lines else []
+    found = [*quality, difference_sheet(results, verdict, rows), cost_sheet(rows)]
+    if results.scale == "paper":
+        return found
+    return [replace(sheet, title=f"{sheet.title} ({SMALL})") for sheet in found]
 
 
 def quality_sheet(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
@@ -72,7 +43,7 @@ def quality_sheet(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
     lines = []
     for row in rows:
         cells = (row.mechanism, str(row.num_heads), *_quality(row, split, top5))
-        lines.append(Line(cells=cells, starts_group=_starts(lines, rows, row)))
+        lines.append(Line(cells=cells, starts_group=starts(lines, rows, row)))
         if row.paper is not None:
             theirs = (PAPER, "", *_quality_of_paper(row.paper, split, top5))
             lines.append(Line(cells=theirs, from_paper=True))
@@ -80,8 +51,8 @@ def quality_sheet(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
         title=f"Quality, {split}",
         columns=("mechanism", "heads", *_columns(split, top5)),
         lines=tuple(lines),
-        caption=f"Mean over {_seeds(rows)}; accuracies in percent{counted}; sd over seeds; 95% t "
-        "interval of the mean; (rank) among equal heads. " + _source(rows),
+        caption=f"Mean over {seeds(rows)}; accuracies in percent{counted}; sd over seeds; 95% t "
+        "interval of the mean; (rank) among equal heads. " + source(rows),
     )
 
 
@@ -90,7 +61,7 @@ def difference_sheet(results: Results, verdict: Verdict, rows: list[Row]) -> She
     shown = [row for row in rows if row.comparison is not None]
     lines = []
     for row in shown:
-        lines.append(Line(cells=_difference(row), starts_group=_starts(lines, shown, row)))
+        lines.append(Line(cells=_difference(row), starts_group=starts(lines, shown, row)))
     return Sheet(
         title=f"Test accuracy against {results.baseline} at equal heads",
         columns=("mechanism", "heads", "points", "95% CI", "p (Holm)", "claim", "verdict"),
@@ -108,7 +79,7 @@ def cost_sheet(rows: list[Row]) -> Sheet:
     columns += ["latency", "ratio", "memory"]
     lines = []
     for row in rows:
-        lines.append(Line(cells=_cost(row), starts_group=_starts(lines, rows, row)))
+        lines.append(Line(cells=_cost(row), starts_group=starts(lines, rows, row)))
         if row.paper is not None:
             lines.append(Line(cells=_cost_of_paper(row.paper), from_paper=True))
     batches = sorted({row.batch_size for row in rows if row.batch_size is not None})
@@ -119,7 +90,7 @@ def cost_sheet(rows: list[Row]) -> Sheet:
         lines=tuple(lines),
         caption="FLOPs: one forward of the attention layers for one sample. Latency: median "
         f"forward of a batch{batch}; ratio: median over rounds against the baseline at "
-        "equal heads; memory: most bytes at once in that forward. " + _source(rows),
+        "equal heads; memory: most bytes at once in that forward. " + source(rows),
     )
 
 
@@ -210,21 +181,3 @@ def _ranked(row: Row, name: str, text: str) -> str:
 def _mean(summary: Summary | None) -> float | None:
     """Return a mean, None for what the task does not have."""
     return None if summary is None else summary.mean
-
-
-def _starts(lines: list[Line], rows: list[Row], row: Row) -> bool:
-    """Say whether a row opens a new number of heads below others."""
-    first = next(r for r in rows if r.num_heads == row.num_heads)
-    return bool(lines) and row is first
-
-
-def _seeds(rows: list[Row]) -> str:
-    """Write how many seeds stand behind the means."""
-    fewest, most = min(row.seeds for row in rows), max(row.seeds for row in rows)
-    return f"{fewest} seed{'s' * (most > 1)}" if fewest == most else f"{fewest} to {most} seeds"
-
-
-def _source(rows: list[Row]) -> str:
-    """Name where the paper's lines come from, if there are any."""
-    sources = sorted({row.paper.source for row in rows if row.paper is not None})
-    return f"Lines named {PAPER}: arXiv:2403.01643, {', '.join(sources)}." if sources else ""

@@ -26,7 +26,7 @@ STYLES = {
 def tables(results: Results, verdict: Verdict) -> list[Table]:
     """Return the tables of the report, readable at 100 columns."""
     found = sheets(results, verdict, build_rows(results, verdict))
-    return [_table(sheet) for sheet in found if sheet.lines]
+    return [lay_out(sheet) for sheet in found if sheet.lines]
 
 
 def print_report(results: Results, verdict: Verdict, console: Console) -> None:
@@ -45,8 +45,8 @@ def print_report(results: Results, verdict: Verdict, console: Console) -> None:
         console.print(Text(f"- {note}", style=DIM))
 
 
-def _table(sheet: Sheet) -> Table:
-    """Lay out one table."""
+def lay_out(sheet: Sheet) -> Table:
+    """Lay out one table for the terminal."""
     table = Table(
         title=Text(sheet.title, style="bold"),
         caption=Text(sheet.caption, style=DIM),

@@ -9,7 +9,7 @@ from suffice.recipes.language.large import llama_1b_efficient, nanogpt_124m
 from suffice.recipes.language.recipe import LMRecipe
 from suffice.recipes.language.small import shakespeare_char, stdlib_bpe
 
-LM_RECIPES: dict[str, Callable[[], LMRecipe]] = {
+LM_RECIPES: dict[str, Callable[..., LMRecipe]] = {
     "shakespeare_char": shakespeare_char,
     "stdlib_bpe": stdlib_bpe,
     "nanogpt_124m": nanogpt_124m,
@@ -27,12 +27,16 @@ __all__ = [
 ]
 
 
-def lm_recipe(name: str) -> LMRecipe:
+def lm_recipe(name: str, *, scale: str = "paper") -> LMRecipe:
     """Return a recipe of a language model by name.
 
+    Args:
+        name: a key of `LM_RECIPES`.
+        scale: "paper" for the sizes it is named for, "small" for minutes on two cores.
+
     Raises:
-        ConfigError: for an unknown name.
+        ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
     """
     if name not in LM_RECIPES:
         raise unknown("recipe", name, LM_RECIPES)
-    return LM_RECIPES[name]()
+    return LM_RECIPES[name](scale)

@@ -5,12 +5,27 @@ from __future__ import annotations
 from suffice.recipes.language.recipe import LMRecipe
 from suffice.train.language import LMTraining
 
+# of a small twin's training
+MINUTES = {
+    "batch_size": 8,
+    "accumulate": 1,
+    "length": 256,
+    "learning_rate": 1e-3,
+    "min_learning_rate": 1e-4,
+    "evaluate_every": 50,
+    "evaluation_batches": 8,
+    "dtype": "float32",
+}
 
-def nanogpt_124m() -> LMRecipe:
+
+def nanogpt_124m(scale: str = "paper") -> LMRecipe:
     """GPT-2 of 124M parameters on OpenWebText as nanoGPT trains it, half a million tokens a step.
 
     The corpus is the user's folder or file of text; without --data a sample of a thousand pages
     stands in for it, which shows that it runs and no more.
+
+    Small: 15M parameters, three blocks of 256 features and four heads, of which 12.9M are the
+    tokenizer's 50,257 tokens; 100 steps of 8 rows of 256 tokens.
 
     Source: nanoGPT, config/train_gpt2.py and train.py. Differs: the corpus.
     """
@@ -36,14 +51,22 @@ def nanogpt_124m() -> LMRecipe:
             evaluation_batches=200,
             dtype="bfloat16",
         ),
+    ).at(
+        scale,
+        title="GPT-2 in small, 15M parameters, 3 blocks, d_model 256, 256 tokens",
+        options=(("d_model", 256), ("depth", 3), ("num_heads", 4)),
+        training={**MINUTES, "steps": 100, "warmup": 10},
     )
 
 
-def llama_1b_efficient() -> LMRecipe:
+def llama_1b_efficient(scale: str = "paper") -> LMRecipe:
     """The Efficient Attention model of 1.14B parameters, trained as TinyLlama is.
 
     TinyLlama reads SlimPajama and Starcoder; here the corpus is the user's, and a sample of C4
     stands in for it. Its tokenizer is Llama 2's, which the user has: --tokenizer FILE.
+
+    Small: 15M parameters, eight blocks of 384 features, 4,096 byte pairs learned from the corpus;
+    200 steps of 8 rows of 256 tokens.
 
     Source: the published configuration of the authors of arXiv:2403.01643; TinyLlama,
         pretrain/tinyllama.py, arXiv:2401.02385. Differs: the corpus.
@@ -71,4 +94,10 @@ def llama_1b_efficient() -> LMRecipe:
             checkpointing=True,
             documents="joined",
         ),
+    ).at(
+        scale,
+        title="Efficient Attention in small, 15M parameters, 8 blocks, d_model 384, 256 tokens",
+        tokenizer="bpe",
+        options=(("d_model", 384), ("depth", 8), ("mlp_width", 1024), ("vocabulary_size", 4096)),
+        training={**MINUTES, "steps": 200, "warmup": 20, "checkpointing": False},
     )

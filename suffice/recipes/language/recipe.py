@@ -6,9 +6,10 @@ import inspect
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from suffice.errors import unknown
+from suffice.errors import ConfigError, unknown
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
 from suffice.models.configurations import Configured, layers
+from suffice.recipes.recipe import SCALES, SMALL
 from suffice.train.language import LMTraining
 
 SIZES = ("d_model", "depth", "mlp_width")  # which a configuration fixes
@@ -31,6 +32,7 @@ class LMRecipe:
         options: of the configuration and of the mechanism; d_model, depth and mlp_width change the
             configuration's own sizes, vocabulary_size is how many byte pairs are learned.
         training: the settings; its length is the model's.
+        scale: "paper" for the sizes that the recipe is named for, "small" for its twin of minutes.
     """
 
     name: str
@@ -42,6 +44,35 @@ class LMRecipe:
     rounded: int = 1
     options: tuple[tuple[str, Any], ...] = ()
     training: LMTraining
+    scale: str = "paper"
+
+    def at(self, scale: str, *, training: dict[str, Any] | None = None, **fields: Any) -> LMRecipe:
+        """Return this recipe, which is at the paper's scale, or its small twin.
+
+        Args:
+            scale: "paper" or "small".
+            training: fields of the training that differ when small.
+            **fields: fields of the recipe that differ when small, the title among them; none at
+                all for a recipe without a small scale.
+
+        Raises:
+            ConfigError: for an unknown scale, or one that the recipe does not have.
+        """
+        if scale not in SCALES:
+            raise unknown("scale", scale, SCALES)
+        if scale == "paper":
+            return self
+        if not fields:
+            raise ConfigError(
+                f"recipe {self.name} trains in minutes and has one scale only; leave "
+                f"scale={scale!r} out."
+            )
+        return replace(
+            self,
+            training=replace(self.training, **(training or {})),
+            scale=scale,
+            **{**fields, "title": f"{fields['title']}; {SMALL}"},
+        )
 
     @property
     def vocabulary_size(self) -> int | None:

@@ -6,7 +6,7 @@ from suffice.recipes.language.recipe import LMRecipe
 from suffice.train.language import LMTraining
 
 
-def shakespeare_char() -> LMRecipe:
+def shakespeare_char(scale: str = "paper") -> LMRecipe:
     """Characters of Shakespeare's plays, nanoGPT's settings for a laptop: 4 layers of 128 features.
 
     The model for a GPU, of 6 layers and 384 features, is `nanogpt_char`: set configuration to it,
@@ -34,10 +34,10 @@ def shakespeare_char() -> LMRecipe:
             clip=1.0,
             evaluate_every=500,
         ),
-    )
+    ).at(scale)
 
 
-def stdlib_bpe() -> LMRecipe:
+def stdlib_bpe(scale: str = "paper") -> LMRecipe:
     """Python's own standard library by 2,048 byte pairs: real text that every machine has.
 
     The sizes are those of shakespeare_char with rows of 128 tokens.
@@ -63,4 +63,4 @@ def stdlib_bpe() -> LMRecipe:
             evaluation_batches=64,
             documents="separate",
         ),
-    )
+    ).at(scale)

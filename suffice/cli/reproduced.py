@@ -1,0 +1,289 @@
+"""What `suffice reproduce` does with what it was asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from suffice.errors import ConfigError, unknown
+from suffice.measure.report.sheets import Sheet
+from suffice.measure.report.table import lay_out
+from suffice.reproduce.edge import finished, publish_edge, run_edge, wanted
+from suffice.reproduce.edge_sheet import edge_sheet, latency_bars, records
+from suffice.reproduce.edge_sheet import to_csv as edge_csv
+from suffice.reproduce.finished import Key, gather
+from suffice.reproduce.published import publish
+from suffice.reproduce.report import save, write_report
+from suffice.reproduce.request import FOLDER, Request, ask
+from suffice.reproduce.shown import Shown, show, to_csv
+from suffice.reproduce.table import Table
+from suffice.reproduce.tables import TABLES, table
+from suffice.reproduce.twice import twice
+from suffice.reproduce.work import Means, run_cells
+from suffice.threads import threads
+
+OTHERS = {
+    "flops": (
+        "Equation 24 and true FLOPs",
+        "v2 appendix B.2, v3 figures 2, 5, 6 and 7",
+        "computed",
+    ),
+    "evidence": ("What became of forty claims", "v1, v2, v3", "from all results"),
+}
+WIDTH = 150  # columns of a table that goes to a file or a pipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line says.
+
+    Args:
+        table: name, None for the list.
+        run: train what is missing.
+        heads: instead of the table's.
+        seeds: instead of the table's.
+        scale: of the recipe.
+        rerun: a cell to train again.
+        out: working folder.
+        publish: write the package's results.
+        as_json: print JSON.
+        as_csv: print CSV.
+        report: draw figures.
+        command: the command itself.
+        threads: as given, None where not.
+        means: how cells are run.
+
+    Raises:
+        ConfigError: if two of these contradict each other.
+    """
+
+    table: str | None
+    run: bool
+    heads: tuple[int, ...] | None
+    seeds: int | None
+    scale: str | None
+    rerun: str | None
+    out: Path | None
+    publish: bool
+    as_json: bool
+    as_csv: bool
+    report: bool
+    command: str
+    threads: int | None
+    means: Means
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.as_csv:
+            raise ConfigError("--json and --csv are two forms of one answer; give one of them.")
+        if self.seeds is not None and self.seeds < 1:
+            raise ConfigError(f"--seeds {self.seeds}: give at least 1.")
+
+
+def answer(asked: Asked, console: Console) -> None:
+    """Do what was asked and print it.
+
+    Args:
+        asked: the command line.
+        console: where progress is shown.
+    """
+    if asked.table is None:
+        _list()
+        return
+    if asked.table in WRITERS:
+        WRITERS[asked.table](asked, console)
+        return
+    if asked.table not in TABLES:
+        raise unknown("table", asked.table, (*TABLES, *WRITERS))
+    found = table(asked.table)
+    {"cells": _cells, "parts": _parts, "edge": _edge}[found.shows](found, asked, console)
+
+
+def _cells(found: Table, asked: Asked, console: Console) -> None:
+    """Show one table of cells."""
+    request = ask(found, scale=asked.scale, heads=asked.heads, seeds=asked.seeds, out=asked.out)
+    if asked.rerun is not None:
+        _again(request, asked, console)
+        return
+    request = _run(request, asked, console, more=bool(asked.heads or asked.seeds))
+    if asked.publish:
+        content = gather(request.plan, request.folder, list(request.finished), request.kept)
+        console.print(f"published: {publish(found, content)}", markup=False, soft_wrap=True)
+    _print(found, [show(request)], asked)
+
+
+def _parts(found: Table, asked: Asked, console: Console) -> None:
+    """Show the tables that a summary or a figure is made of."""
+    if asked.rerun or asked.publish or asked.out:
+        raise ConfigError(
+            f"{found.name} is made of {', '.join(found.parts)}; give --rerun, --publish and --out "
+            "with one of these."
+        )
+    parts = [part for part in map(table, found.parts) if part.known]
+    shown = []
+    for part in parts:
+        heads = asked.heads or (None if found.figures else (max(part.heads),))
+        request = ask(part, scale=asked.scale, heads=heads, seeds=asked.seeds)
+        shown.append(show(_run(request, asked, console, more=bool(asked.heads or asked.seeds))))
+    _print(found, shown, asked)
+
+
+def _run(request: Request, asked: Asked, console: Console, *, more: bool) -> Request:
+    """Train what is missing if that was asked for, and return what is finished then."""
+    if not request.missing or not (asked.run or more):
+        return request
+    run_cells(
+        request.plan,
+        request.missing,
+        request.folder,
+        asked.means,
+        console=console,
+        command=asked.command,
+    )
+    return request.again()
+
+
+def _again(request: Request, asked: Asked, console: Console) -> None:
+    """Train one cell again and print it beside the finished one."""
+    key = _key(asked.rerun or "")
+    sheet = twice(request, key, asked.means, console=console, command=asked.command)
+    _console().print(lay_out(sheet))
+
+
+def _key(word: str) -> Key:
+    """Read the name of a cell.
+
+    Raises:
+        ConfigError: if it is none.
+    """
+    name, _, rest = word.rpartition(":")
+    name, _, heads = name.rpartition(":")
+    if not (name and heads.isdecimal() and rest.isdecimal()):
+        raise ConfigError(
+            f"--rerun {word!r} names no cell; give MECHANISM:HEADS:SEED, such as standard:4:0."
+        )
+    return name, int(heads), int(rest)
+
+
+def _edge(found: Table, asked: Asked, console: Console) -> None:
+    """Show an edge table, after timing what it lacks if that was asked for.
+
+    Raises:
+        ConfigError: if something was asked that times of drawn inputs do not have.
+    """
+    if asked.seeds or asked.rerun or asked.scale:
+        raise ConfigError(
+            f"{found.name} times models that were not trained; leave --seeds, --scale and --rerun "
+            "out. To time again, choose another folder with --out."
+        )
+    keys = wanted(found, asked.heads)
+    folder = asked.out or FOLDER / found.store
+    if asked.run:
+        threads(asked.threads)
+        run_edge(found, folder, keys, console=None if asked.means.quiet else console)
+    edge = finished(found, folder, keys)
+    done = {(group.timed[0].recipe, group.timed[0].num_heads) for group in edge.groups}
+    if asked.publish:
+        console.print(f"published: {publish_edge(found, edge)}", markup=False, soft_wrap=True)
+    if asked.as_json:
+        sys.stdout.write(json.dumps(records(found, edge), indent=1) + "\n")
+    elif asked.as_csv:
+        sys.stdout.write(edge_csv(found, edge))
+    else:
+        missing = [key for key in keys if key not in done]
+        print_sheet(edge_sheet(found, edge, missing), _console())
+        if missing:
+            _say(f"What is missing was not timed: suffice reproduce {found.name} --run")
+    if asked.report and edge.groups:
+        folder = folder / "report"
+        save(latency_bars(found, edge), folder / "latency")
+        console.print(f"report: {folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _flops(asked: Asked, console: Console) -> None:  # noqa: ARG001 - of the table of writers
+    """Print the counts of FLOPs and draw their figures."""
+    from suffice.reproduce.flops import flops
+
+    folder = asked.out or FOLDER / "flops"
+    flops(folder, _console())
+    _say(f"figures: {folder}")
+
+
+def _evidence(asked: Asked, console: Console) -> None:
+    """Print what was found about each claim of the papers; --publish writes docs/evidence.md."""
+    from suffice.reproduce.evidence import page, write_page
+
+    if asked.publish:
+        console.print(f"written: {write_page()}", markup=False, soft_wrap=True)
+    else:
+        sys.stdout.write(page())
+
+
+WRITERS = {"flops": _flops, "evidence": _evidence}
+
+
+def _print(found: Table, shown: list[Shown], asked: Asked) -> None:
+    """Print tables in the form that was asked for, and write the report."""
+    if asked.report:
+        folder = write_report(found, shown, (asked.out or FOLDER / found.name) / "report")
+    if asked.as_json:
+        sys.stdout.write(json.dumps([part.to_json() for part in shown], indent=1) + "\n")
+    elif asked.as_csv:
+        sys.stdout.write(to_csv(shown))
+    else:
+        console = _console()
+        for part in shown:
+            print_sheet(part.sheet(), console)
+        if any(part.missing for part in shown):
+            _say(f"What is blank was not run: suffice reproduce {found.name} --run")
+        if asked.report:
+            _say(f"report: {folder}")
+
+
+def print_sheet(sheet: Sheet, console: Console) -> None:
+    """Print one table and an empty line."""
+    console.print(lay_out(sheet))
+    console.print()
+
+
+def _say(text: str) -> None:
+    _console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH)
+    return console
+
+
+def _list() -> None:
+    """Print every table with what is finished."""
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in ("table", "shows", "in the paper", "finished"):
+        grid.add_column(Text(column), no_wrap=column == "table")
+    for name, found in TABLES.items():
+        grid.add_row(Text(name), Text(found.title), Text(found.source), Text(_state(found)))
+    for name, said in OTHERS.items():
+        grid.add_row(Text(name), *map(Text, said))
+    _console().print(grid)
+
+
+def _state(found: Table) -> str:
+    """Say how much of a table is finished."""
+    if found.shows == "parts":
+        return "from " + ", ".join(found.parts)
+    if found.shows == "edge":
+        keys = wanted(found)
+        return f"{len(finished(found, FOLDER / found.store, keys).groups)} of {len(keys)} groups"
+    if not found.known:
+        return f"recipe {found.recipe} is not there yet"
+    request = ask(found)
+    done = len(request.plan.cells) - len(request.missing)
+    return f"{done} of {len(request.plan.cells)} cells, scale {request.recipe.scale}"

@@ -1,0 +1,138 @@
+"""The figures that a table of cells is drawn as, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from suffice.measure.report.canvas import blank, legend, panels_width, style
+from suffice.measure.report.curves import learning_curves
+from suffice.measure.report.palette import looks
+from suffice.measure.results import Results
+from suffice.recipes import SMALL
+from suffice.reproduce.shown import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from suffice.reproduce.column import Column
+
+ABLATED = ("test_accuracy", "test_loss")
+
+
+def curves(shown: Shown) -> Figure:
+    """Draw validation loss and accuracy by epoch: mean and 95% interval over seeds."""
+    figure = learning_curves(_results(shown))
+    return _named(figure, shown)
+
+
+def heads(shown: Shown) -> Figure:
+    """Draw test accuracy and loss by heads, ours with intervals, the paper's dotted."""
+    columns = [c for c in shown.request.table.columns if c.name in ABLATED]
+    found = looks(row.mechanism for row in shown.rows)
+    with style():
+        figure, axes = blank(
+            1, len(columns), width=panels_width(len(columns)), height=3.6, sharex="all"
+        )
+        for panel, column in zip(axes[0], columns, strict=True):
+            _heads_panel(panel, shown, column)
+        legend(figure, found)
+    return _named(figure, shown)
+
+
+def _heads_panel(axes: Axes, shown: Shown, column: Column) -> None:
+    """Draw one measure."""
+    scale = 100 if column.rising else 1
+    all_heads = shown.request.heads
+    found = looks(row.mechanism for row in shown.rows)
+    for number, (mechanism, look) in enumerate(found.items()):
+        rows = [row for row in shown.rows if row.mechanism == mechanism]
+        shift = 0.06 * (number - (len(found) - 1) / 2)  # so that intervals stand side by side
+        ours = [(p, row.figures[column.name].ours) for p, row in enumerate(rows)]
+        known = [(place, summary) for place, summary in ours if summary is not None]
+        half = [0.0 if s.sd is None else scale * (s.high - s.low) / 2 for _, s in known]
+        axes.errorbar(
+            [place + shift for place, _ in known],
+            [scale * s.mean for _, s in known],
+            yerr=half,
+            color=look.colour,
+            marker=look.marker,
+            markersize=4,
+            linestyle="-",
+            linewidth=1.4,
+        )
+        theirs = [(p, row.figures[column.name].paper) for p, row in enumerate(rows)]
+        printed = [(place, scale * value) for place, value in theirs if value is not None]
+        axes.plot(
+            [place + shift for place, _ in printed],
+            [value for _, value in printed],
+            color=look.colour,
+            linestyle=":",
+            marker=look.marker,
+            markersize=3,
+            markerfacecolor="none",
+            linewidth=0.9,
+        )
+    axes.set_xticks(range(len(all_heads)), [str(number) for number in all_heads])
+    axes.set_xlabel("heads (solid: ours with 95% intervals; dotted: the paper's)")
+    axes.set_title(column.title + (", %" if column.rising else ""))
+
+
+def _results(shown: Shown) -> Results:
+    """Return the cells shown as the results that figures of comparisons are drawn from."""
+    recipe = shown.request.recipe
+    order = {key: place for place, key in enumerate(shown.request.plan.cells)}
+    return Results(
+        task=recipe.task,
+        recipe=recipe.name,
+        title=recipe.title,
+        margin=0.01,
+        baseline=shown.request.plan.baseline,
+        cells=tuple(sorted(shown.request.shown, key=lambda cell: order[cell.key])),
+        speeds=(),
+        machine={},
+        versions={},
+        commit=None,
+        command="",
+        started="",
+        seconds=0.0,
+    )
+
+
+def _named(figure: Figure, shown: Shown) -> Figure:
+    """Write below a figure what it shows, at which scale."""
+    recipe = shown.request.recipe
+    small = "" if recipe.scale == "paper" else f" ({SMALL})"
+    figure.supxlabel(f"{shown.request.table.title}{small}", fontsize=8)
+    return figure
+
+
+def scaling(parts: list[Shown]) -> Figure:
+    """Draw test accuracy and loss by parameters of the model, over tables of growing models."""
+    columns = [c for c in parts[0].request.table.columns if c.name in ABLATED]
+    found = looks(parts[0].request.table.mechanisms)
+    with style():
+        figure, axes = blank(1, len(columns), width=panels_width(len(columns)), height=3.6)
+        for panel, column in zip(axes[0], columns, strict=True):
+            scale = 100 if column.rising else 1
+            for mechanism, look in found.items():
+                rows = [r for p in parts for r in p.rows if r.mechanism == mechanism and r.seeds]
+                figures = [row.figures[column.name].ours for row in rows]
+                panel.errorbar(
+                    [row.figures["parameters_model"].ours.mean / 1e6 for row in rows],
+                    [scale * s.mean for s in figures],
+                    yerr=[0.0 if s.sd is None else scale * (s.high - s.low) / 2 for s in figures],
+                    color=look.colour,
+                    marker=look.marker,
+                    markersize=4,
+                    linewidth=1.4,
+                )
+            panel.set_xlabel("parameters, millions")
+            panel.set_title(column.title + (", %" if column.rising else ""))
+        legend(figure, found)
+    return _named(figure, parts[0])
+
+
+ACROSS: dict[str, Callable[[list[Shown]], Figure]] = {"scaling": scaling}
+FIGURES: dict[str, Callable[[Shown], Figure]] = {"curves": curves, "heads": heads}

@@ -1,0 +1,150 @@
+"""What a table of cells shows: its rows, and the scale, machine and minutes behind them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from suffice.measure.report.sheets import Sheet
+from suffice.recipes import SMALL
+from suffice.reproduce.finished import Key, machine_of, trained_seconds
+from suffice.reproduce.layout import sheet
+from suffice.reproduce.request import Request
+from suffice.reproduce.rows import Row, rows
+
+FIELDS = ("n", "mean", "low", "high", "rank", "paper", "paper_rank")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A table of cells, ready to be printed or written.
+
+    Args:
+        request: what was asked.
+        rows: of ours and the paper's.
+        machine: facts about the machines that trained, None where nothing was trained.
+        minutes: of training behind the cells shown.
+    """
+
+    request: Request
+    rows: list[Row]
+    machine: dict[str, Any] | None
+    minutes: float
+
+    @property
+    def missing(self) -> list[Key]:
+        """Cells of these rows that were not run."""
+        return self.request.missing
+
+    def sheet(self) -> Sheet:
+        """Lay the table out as the paper does."""
+        table, recipe = self.request.table, self.request.recipe
+        small = "" if recipe.scale == "paper" else f"; {SMALL}"
+        return sheet(
+            f"{table.name}: {recipe.title.removesuffix(f'; {SMALL}')}{small}",
+            table.columns,
+            self.rows,
+            source=table.source,
+            notes=self._notes(),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as plain data, unrounded."""
+        return {
+            "table": self.request.table.name,
+            "title": self.request.recipe.title,
+            "source": self.request.table.source,
+            "recipe": self.request.recipe.name,
+            "scale": self.request.recipe.scale,
+            "machine": self.machine,
+            "minutes": round(self.minutes, 2),
+            "rows": [
+                {
+                    "mechanism": row.mechanism,
+                    "heads": row.num_heads,
+                    "seeds": row.seeds,
+                    "figures": {name: _flat(figure) for name, figure in row.figures.items()},
+                }
+                for row in self.rows
+            ],
+            "missing": [list(key) for key in self.missing],
+        }
+
+    def _notes(self) -> list[str]:
+        """Say what stands behind the figures and what does not."""
+        notes = []
+        if self.request.table.instead_of:
+            notes.append(f"The paper's figures are of {self.request.table.instead_of}.")
+        signed = {
+            name: line for cell in self.request.shown for name, line in cell.signatures.items()
+        }
+        notes += [f"{name}: {line}." for name, line in signed.items()]
+        if self.machine is not None:
+            minutes = f"{self.minutes:.0f}" if self.minutes >= 10 else f"{self.minutes:.1f}"
+            notes.append(
+                f"Ours: scale {self.request.recipe.scale}, {minutes} minutes of training on "
+                f"{machine_line(self.machine)}."
+            )
+        if self.missing:
+            wanted = len(self.request.plan.cells)
+            notes.append(f"{len(self.missing)} of {wanted} cells were not run.")
+        return notes
+
+
+def show(request: Request) -> Shown:
+    """Return what a request shows."""
+    cells = request.shown
+    machine = None
+    if cells:
+        machine = machine_of(request.folder, request.kept) or {}
+    return Shown(
+        request=request,
+        rows=rows(request.table, cells, request.heads),
+        machine=machine,
+        minutes=sum(map(trained_seconds, cells)) / 60,
+    )
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    """Name a machine in a line.
+
+    Example:
+        >>> machine_line({"cpu": "Some CPU", "cores": 2, "threads": 1, "gpu": None})
+        'Some CPU (2 cores, 1 thread each)'
+    """
+    if not machine:
+        return "an unknown machine"
+    cores, threads = machine.get("cores"), machine.get("threads")
+    parts = f"{cores} cores, {threads} thread{'s' * (threads != 1)} each"
+    gpu = machine.get("gpu")
+    return f"{machine.get('cpu') or 'an unknown processor'} ({parts}){f', {gpu}' if gpu else ''}"
+
+
+def to_csv(shown: list[Shown]) -> str:
+    """Write one line for each figure of each row."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["table", "scale", "mechanism", "heads", "figure", *FIELDS])
+    for part in shown:
+        content = part.to_json()
+        for row in content["rows"]:
+            for name, figure in row["figures"].items():
+                if figure["mean"] is None and figure["paper"] is None:
+                    continue
+                values = [figure[field] for field in FIELDS]
+                start = [content["table"], content["scale"], row["mechanism"], row["heads"], name]
+                writer.writerow([*start, *["" if value is None else value for value in values]])
+    return stream.getvalue()
+
+
+def _flat(figure: Any) -> dict[str, Any]:
+    """Return a figure with its summary's fields beside the others."""
+    ours = asdict(figure.ours) if figure.ours else dict.fromkeys(("n", "mean", "low", "high"))
+    return {
+        **{name: ours[name] for name in ("n", "mean", "low", "high")},
+        "rank": figure.rank,
+        "paper": figure.paper,
+        "paper_rank": figure.paper_rank,
+    }

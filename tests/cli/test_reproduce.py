@@ -1,0 +1,262 @@
+"""`suffice reproduce`: tables of the papers from finished cells, and the cells that are missing."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from suffice.cli import reproduced
+from suffice.cli.reproduce import reproduce
+from suffice.cli.stop import Stopped
+from suffice.errors import ConfigError
+from suffice.reproduce import published as published_module
+from suffice.reproduce import request as request_module
+from suffice.reproduce import tables
+from suffice.reproduce.edge import Edge
+from suffice.reproduce.work import Means
+from tests.reproduce.conftest import quick
+from tests.reproduce.test_edge import EDGE, FOUR
+from tests.reproduce.tiny import TINY, cells, fill, kept
+
+SUMMARY = replace(TINY, name="all", shows="parts", parts=("tiny",), columns=(), figures=())
+DRAWN = replace(SUMMARY, name="drawn", figures=("heads",))
+TIMES = replace(EDGE, name="times", cells_of="times")
+PLAIN = ("--no-report", "--quiet")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """Let the registry be a few small tables and the published results an empty folder."""
+    made = {found.name: found for found in (TINY, SUMMARY, DRAWN, TIMES)}
+    monkeypatch.setattr(tables, "TABLES", made)
+    monkeypatch.setattr(reproduced, "TABLES", made)
+    (tmp_path / "pyproject.toml").touch()
+
+    def path_of(store):
+        return tmp_path / "suffice" / "results" / f"{store}.json"
+
+    monkeypatch.setattr(published_module, "path_of", path_of)
+    monkeypatch.setattr("suffice.reproduce.edge.path_of", path_of)
+    monkeypatch.setattr(request_module, "recipe", quick)
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Let cells be drawn instead of trained; what was asked for is remembered."""
+    asked = []
+
+    def run_cells(plan, keys, folder, means, *, console, command):
+        asked.append((keys, means))
+        found = {cell.key: cell for cell in cells(seeds=3)}
+        fill(folder, [found[key] for key in keys])
+        return keys
+
+    monkeypatch.setattr(reproduced, "run_cells", run_cells)
+    return asked
+
+
+def publish(found=None):
+    recipe = json.loads(json.dumps(kept([]).recipe))
+    recipe["training"]["epochs"] = 1
+    published_module.publish(TINY, kept(cells() if found is None else found, recipe=recipe))
+
+
+def test_without_a_table_they_are_listed(suffice):
+    publish()
+    told = suffice("reproduce")
+    assert (told.code, told.err) == (0, "")
+    lines = {line.split()[0]: line for line in told.out.splitlines()[2:] if line.split()}
+    assert "12 of 12 cells, scale paper" in lines["tiny"]
+    assert "from tiny" in lines["all"]
+    assert "0 of 4 groups" in lines["times"]
+    assert "computed" in lines["flops"]
+
+
+def test_a_recipe_that_is_not_there_is_listed_so(suffice, monkeypatch):
+    monkeypatch.setitem(reproduced.TABLES, "tiny", replace(TINY, recipe="nowhere"))
+    assert "recipe nowhere is not there yet" in suffice("reproduce").out
+
+
+def test_published_results_are_printed_without_training(suffice, ran, tmp_path):
+    publish()
+    told = suffice("reproduce", "tiny", "--no-report")
+    assert (told.code, told.err, ran) == (0, "", [])
+    assert "97.10 ± 1.27 (1)" in told.out
+    assert "98.12" in told.out
+    assert "not run" not in told.out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_report_is_drawn_beside_the_table(suffice, tmp_path):
+    publish()
+    told = suffice("reproduce", "tiny")
+    assert told.out.endswith("report: runs/reproduce/tiny/report\n")
+    assert (tmp_path / "runs" / "reproduce" / "tiny" / "report" / "heads.svg").exists()
+
+
+def test_what_is_missing_is_blank_until_it_is_asked_for(suffice, ran):
+    publish(cells(heads=(1,)))
+    told = suffice("reproduce", "tiny", *PLAIN)
+    assert "6 of 12 cells were not run" in told.out
+    assert told.out.endswith("What is blank was not run: suffice reproduce tiny --run\n")
+    assert ran == []
+    told = suffice("reproduce", "tiny", "--run", "--jobs", 2, "--max-minutes", 5, *PLAIN)
+    assert told.code == 0
+    (keys, means), *more = ran
+    assert more == []
+    assert len(keys) == 6
+    assert {key[1] for key in keys} == {4}
+    assert (means.jobs, means.threads, means.minutes, means.quiet) == (2, 1, 5.0, True)
+    assert "not run" not in told.out
+    suffice("reproduce", "tiny", "--run", *PLAIN)
+    assert len(ran) == 1
+
+
+def test_more_seeds_or_heads_train_what_they_lack(suffice, ran):
+    publish()
+    suffice("reproduce", "tiny", "--seeds", 3, *PLAIN)
+    assert {key[2] for key in ran[0][0]} == {2}
+    suffice("reproduce", "tiny", "--heads", "1", *PLAIN)
+    assert len(ran) == 1
+
+
+def test_json_and_csv(suffice):
+    publish()
+    content = json.loads(suffice("reproduce", "tiny", "--json", *PLAIN).out)
+    assert content[0]["rows"][0]["figures"]["test_accuracy"]["n"] == 2
+    told = suffice("reproduce", "tiny", "--csv", *PLAIN)
+    assert told.out.startswith("table,scale,mechanism,heads,figure,n,mean")
+    told = suffice("reproduce", "tiny", "--json", "--csv")
+    assert "--json and --csv are two forms of one answer; give one of them" in told.said
+    assert told.code == 2
+
+
+def test_what_is_finished_is_published(suffice, ran, tmp_path):
+    told = suffice("reproduce", "tiny", "--run", "--publish", "--no-report")
+    assert told.code == 0
+    assert "published: " in told.err
+    content = json.loads((tmp_path / "suffice" / "results" / "tiny.json").read_text())
+    assert len(content["results"]["cells"]) == 12
+
+
+def test_a_cell_is_run_again(suffice, monkeypatch):
+    publish()
+    monkeypatch.setattr("suffice.reproduce.twice.run_cells", lambda *_, **__: [])
+    told = suffice("reproduce", "tiny", "--rerun", "efficient:4:1")
+    assert told.code == 0
+    assert "tiny: efficient heads 4 seed 1, trained twice" in " ".join(told.out.split())
+    for word in ("efficient", "efficient:4", ":4:1", "efficient:four:1"):
+        told = suffice("reproduce", "tiny", "--rerun", word)
+        assert f"--rerun '{word}' names no cell; give MECHANISM:HEADS:SEED" in told.said
+
+
+def test_a_summary_shows_its_parts_at_their_highest_heads(suffice, ran):
+    publish(cells(heads=(4,)))
+    told = suffice("reproduce", "all", *PLAIN)
+    assert (told.code, ran) == (0, [])
+    content = json.loads(suffice("reproduce", "all", "--json", *PLAIN).out)
+    assert {row["heads"] for row in content[0]["rows"]} == {4}
+    content = json.loads(suffice("reproduce", "drawn", "--json", *PLAIN).out)
+    assert {row["heads"] for row in content[0]["rows"]} == {1, 4}
+    told = suffice("reproduce", "all", "--publish")
+    assert "all is made of tiny; give --rerun, --publish and --out with one of these" in told.said
+
+
+def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
+    taken = []
+    monkeypatch.setattr(reproduced, "run_edge", lambda *given, console: taken.append(given))
+    monkeypatch.setattr(reproduced, "finished", lambda *given: Edge(groups=(FOUR,)))
+    told = suffice("reproduce", "times", "--no-report")
+    assert (told.code, taken) == (0, [])
+    assert "1.5 (3)" in told.out
+    assert told.out.endswith("What is missing was not timed: suffice reproduce times --run\n")
+    told = suffice("reproduce", "times", "--run", "--publish", "--json", "--quiet")
+    assert len(taken) == 1
+    assert json.loads(told.out)[0]["task"] == "imdb"
+    assert (tmp_path / "suffice" / "results" / "times.json").exists()
+    assert (tmp_path / "runs" / "reproduce" / "times" / "report" / "latency.png").exists()
+    assert suffice("reproduce", "times", "--csv", "--no-report").out.startswith("task,heads")
+    told = suffice("reproduce", "times", "--seeds", 3)
+    assert "times times models that were not trained; leave --seeds, --scale and" in told.said
+
+
+def test_flops_and_evidence_have_writers(suffice, monkeypatch):
+    monkeypatch.setattr(
+        "suffice.reproduce.flops.flops", lambda folder, console: console.print(f"into {folder}")
+    )
+    told = suffice("reproduce", "flops")
+    assert told.out == "into runs/reproduce/flops\nfigures: runs/reproduce/flops\n"
+    monkeypatch.setattr("suffice.reproduce.evidence.page", lambda: "the page\n")
+    assert suffice("reproduce", "evidence").out == "the page\n"
+    monkeypatch.setattr("suffice.reproduce.evidence.write_page", lambda: "evidence.md")
+    assert suffice("reproduce", "evidence", "--publish").err == "written: evidence.md\n"
+
+
+def test_what_is_not_there_is_refused(suffice):
+    told = suffice("reproduce", "tini")
+    assert told.code == 2
+    assert "unknown table 'tini'; did you mean 'tiny'?" in told.said
+    assert "flops" in told.said
+    assert "--seeds 0: give at least 1" in suffice("reproduce", "tiny", "--seeds", 0).said
+
+
+def test_ctrl_c_says_that_finished_cells_are_kept(suffice, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduced, "run_cells", interrupt)
+    told = suffice("reproduce", "tiny", "--run")
+    assert told.code == 130
+    assert "interrupted. Finished cells are kept; the same command goes on" in told.said
+
+
+# the same, met as errors
+
+
+def asked(table="tiny", **changes):
+    given = {
+        "table": table,
+        "run": False,
+        "heads": None,
+        "seeds": None,
+        "scale": None,
+        "rerun": None,
+        "out": None,
+        "publish": False,
+        "as_json": False,
+        "as_csv": False,
+        "report": False,
+        "command": "",
+        "threads": None,
+        "means": Means(quiet=True),
+    }
+    return reproduced.Asked(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"as_json": True, "as_csv": True}, "--json and --csv are two forms of one answer"),
+        ({"seeds": 0}, "--seeds 0: give at least 1"),
+        ({"table": "tini"}, "unknown table 'tini'; did you mean 'tiny'"),
+        ({"rerun": "efficient"}, "--rerun 'efficient' names no cell; give MECHANISM:HEADS:SEED"),
+        ({"table": "all", "publish": True}, "all is made of tiny; give --rerun, --publish and"),
+        ({"table": "times", "scale": "small"}, "times times models that were not trained; leave"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(changes, told):
+    with pytest.raises(ConfigError, match=told):
+        reproduced.answer(asked(**changes), Console(file=io.StringIO()))
+
+
+def test_ctrl_c_ends_the_command(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduced, "answer", interrupt)
+    with pytest.raises(Stopped, match="interrupted. Finished cells are kept; the same command"):
+        reproduce("tiny")

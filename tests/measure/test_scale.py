@@ -1,0 +1,69 @@
+"""A small comparison says that it is one, wherever it is shown."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from suffice.errors import ConfigError, DataError
+from suffice.measure import judge, verdict_record
+from suffice.measure.report import print_report
+from suffice.measure.report.figures import draw_figures
+from suffice.measure.report.page import page
+from suffice.measure.report.rows import build_rows
+from suffice.measure.report.sheets import sheets
+from suffice.measure.results import Results
+from suffice.recipes import SMALL
+
+from .synthetic import make_cell, make_results, realistic
+
+SMALL_TITLE = f"MNIST, 8,000 rows; {SMALL}"
+
+
+@pytest.fixture(scope="module")
+def small() -> Results:
+    return realistic(heads=(1, 4), seeds=3, epochs=3, scale="small", title=SMALL_TITLE)
+
+
+def test_tables_say_it(small):
+    found = sheets(small, judge(small), build_rows(small, judge(small)))
+    assert len(found) == 4
+    assert all(sheet.title.endswith(f" ({SMALL})") for sheet in found)
+    paper = realistic(heads=(1, 4), seeds=3, epochs=3)
+    found = sheets(paper, judge(paper), build_rows(paper, judge(paper)))
+    assert not any(SMALL in sheet.title for sheet in found)
+
+
+def test_the_terminal_says_it(small):
+    console = Console(file=io.StringIO(), width=100)
+    print_report(small, judge(small), console)
+    text = " ".join(console.file.getvalue().split())
+    assert text.count(f"({SMALL})") == 4
+    assert f"- {SMALL.capitalize()}." in text
+
+
+def test_the_page_says_it(small):
+    verdict = judge(small)
+    text = page(small, verdict, draw_figures(small, verdict)).replace("&#x27;", "'")
+    assert f"<title>{SMALL_TITLE} · suffice</title>" in text
+    assert f"<h1>{SMALL_TITLE}</h1>" in text
+    assert f"<li>{SMALL.capitalize()}.</li>" in text
+    assert text.count(f" ({SMALL})</h3>") == 4
+
+
+def test_json_says_it(small):
+    assert small.to_json()["scale"] == "small"
+    assert Results.from_json(small.to_json(), where="f.json") == small
+    assert verdict_record(judge(small), small)["notes"][0] == f"{SMALL.capitalize()}."
+    old = make_results([make_cell()]).to_json()
+    del old["scale"]
+    assert Results.from_json(old, where="f.json").scale == "paper"
+
+
+def test_an_unknown_scale_is_refused(small):
+    with pytest.raises(ConfigError, match="unknown scale 'smal'; did you mean 'small'"):
+        make_results([make_cell()], scale="smal")
+    with pytest.raises(DataError, match="f.json holds a value that is not legal: unknown scale"):
+        Results.from_json({**small.to_json(), "scale": "large"}, where="f.json")

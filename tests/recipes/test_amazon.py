@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from suffice.recipes import RECIPES, recipe
+from suffice.recipes.amazon_scaling import WIDTHS
+
+FOUR = ("standard", "optimised", "efficient", "super_attention")
+
+
+def count(model) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "layer"), list(zip(FOUR, (16_640, 12_480, 8_320, 12_480), strict=True))
+)
+def test_amazon_is_that_of_version_2(mechanism, layer):
+    one = recipe("amazon")
+    assert (one.model.length, one.model.d_model, one.model.depth) == (64, 64, 3)
+    for heads in (1, 2, 4):
+        model = one.build(mechanism, heads)
+        assert [count(block.attention) for block in model.blocks] == [layer] * 3
+        assert count(model) == 2_641_149 - 3 * (16_640 - layer)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "amazon" in name or "cloth" in name])
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_the_data_fit_the_model(name, scale):
+    one = recipe(name, scale=scale)
+    options = dict(one.task_options)
+    assert options["length"] == one.model.length
+    assert options["vocabulary_size"] == one.model.vocabulary_size
+    assert one.model.num_classes == 5
+    assert one.model.d_model % 8 == 0, "up to eight heads"
+    assert one.scale == scale
+    assert ("small scale" in one.title) == (scale == "small")
+
+
+@pytest.mark.parametrize("millions", WIDTHS)
+def test_the_models_have_the_millions_of_their_names(millions):
+    one = recipe(f"amazon_scaling_{millions}m")
+    assert count(one.build("standard", 4)) == pytest.approx(1e6 * millions, rel=0.02)
+    assert one.model.mlp_width == one.model.d_model
+    assert one.model.depth == recipe("amazon").model.depth
+
+
+def test_small_models_grow_as_the_large_ones_do():
+    small = [recipe(f"amazon_scaling_{m}m", scale="small").model.d_model for m in WIDTHS]
+    assert small == [24, 40, 64, 80, 96]
+
+
+def test_the_clothing_is_read_by_the_model_of_amazon():
+    one, amazon = recipe("womens_clothing"), recipe("amazon")
+    assert (one.task, one.training) == ("womens_clothing", amazon.training)
+    assert one.model.d_model == amazon.model.d_model
+
+
+@pytest.mark.parametrize("name", ["amazon", "amazon_scaling_5m", "translation_es"])
+def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
+    told = " ".join((RECIPES[name].__doc__ or "").split())
+    for words in ("arXiv:2403.01643", "The paper fixes", "What it does not say", "Ours:", "Small:"):
+        assert words in told

@@ -1,0 +1,131 @@
+"""The vision Transformers of the papers: their layers' parameters as printed, and their totals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice.recipes import RECIPES, STAND_INS, TASK_RECIPES, recipe
+
+FOUR = ("standard", "optimised", "efficient", "super_attention")
+LAYERS = {
+    "mnist_v1": (16_640, 12_480, 8_320, 12_480),
+    "cifar100_v1": (83_520, 62_640, 41_760, 62_640),
+    "cifar100_v2": (263_168, 197_376, 131_584, 197_890),
+    "imagenet_v2": (2_362_368, 1_771_776, 1_181_184, 1_220_190),
+    "imagenet_equal_params": (2_362_368, 2_000_016, 1_294_440, 1_333_446),
+}
+LENGTHS = {
+    "mnist_v1": (64, 64, 2),
+    "cifar100_v1": (144, 144, 8),
+    "cifar100_v2": (257, 256, 8),
+    "imagenet_v2": (197, 768, 8),
+}
+HEADS = {
+    "mnist_v1": (1, 2, 4),
+    "cifar100_v1": (1, 2, 4, 6),
+    "cifar100_v2": (1, 2, 4, 8),
+    "imagenet_v2": (12,),
+    "imagenet_equal_params": (12,),
+}
+# in hundredths of a million, cut and not rounded
+TOTALS = dict(zip(FOUR, (6054, 6012, 6009, 6044), strict=True))
+
+
+def built(one, mechanism, heads):
+    """A model that has sizes and no numbers."""
+    with torch.device("meta"):
+        return one.build(mechanism, heads)
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_layers_are_as_printed(name, place):
+    one, mechanism = recipe(name), FOUR[place]
+    for heads in HEADS[name]:
+        model = built(one, mechanism, heads)
+        attention = [count(block.attention) for block in model.blocks]
+        assert attention == [LAYERS[name][place]] * one.model_of(mechanism).depth
+
+
+@pytest.mark.parametrize("name", list(LENGTHS))
+def test_tokens_width_and_layers_are_the_papers(name):
+    model = recipe(name).model
+    assert (model.length, model.d_model, model.depth) == LENGTHS[name]
+    assert recipe(name).num_heads == HEADS[name][-1] or name == "cifar100_v1"
+
+
+@pytest.mark.parametrize("mechanism", FOUR)
+def test_totals_of_imagenet_are_as_printed(mechanism):
+    one = recipe("imagenet_equal_params")
+    model = built(one, mechanism, 12)
+    assert count(model) // 10_000 == TOTALS[mechanism]
+    sizes = {"standard": (768, 8), "optimised": (816, 8)}.get(mechanism, (804, 9))
+    assert (model.config.d_model, model.config.depth) == sizes
+    assert {block.mlp.up.out_features for block in model.blocks} == {3072}
+    assert built(one, "standard", 12).config == recipe("imagenet_v2").model
+
+
+def test_any_other_mechanism_has_the_sizes_of_standard():
+    one = recipe("imagenet_equal_params")
+    assert one.model_of("performer") == one.model == recipe("imagenet_v2").model
+
+
+def test_the_head_of_the_example_is_wide_and_drops():
+    for name in ("mnist_v1", "cifar100_v1"):
+        model = recipe(name).model
+        assert (model.pooling, model.head_widths) == ("flatten", (2048, 1024))
+        assert (model.dropout, model.head_dropout) == (0.1, 0.5)
+        assert recipe(name).training.augment == "flip_turn_zoom"
+    for name in ("cifar100_v2", "imagenet_v2"):
+        assert recipe(name).model.pooling == "class_token"
+        assert recipe(name).training.augment is None
+
+
+def test_small_models_of_equal_parameters_are_nearly_equal():
+    one = recipe("imagenet_equal_params", scale="small")
+    counts = [count(built(one, mechanism, one.num_heads)) for mechanism in FOUR]
+    assert max(counts) < 1.05 * min(counts)
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+@pytest.mark.parametrize("name", list(STAND_INS))
+def test_stand_ins_have_the_sizes_and_name_their_own_data(name, scale):
+    paper = recipe(name, scale=scale)
+    for other in STAND_INS[name]:
+        one = recipe(other, scale=scale)
+        assert one.training == paper.training
+        assert one.num_heads == paper.num_heads
+        for mechanism in FOUR:
+            ours, theirs = one.model_of(mechanism), paper.model_of(mechanism)
+            assert (ours.length, ours.d_model, ours.depth) == (
+                theirs.length,
+                theirs.d_model,
+                theirs.depth,
+            )
+        assert one.task != paper.task
+        for told in (one.title, one.name, one.task):
+            assert "CIFAR-100" not in told
+            assert "cifar100" not in told.lower()
+        assert not one.title.startswith("ImageNet")
+        if scale == "paper":
+            assert "(sizes of arXiv:2403.01643v" in one.title
+            assert "(arXiv:2403.01643v" in paper.title
+
+
+@pytest.mark.parametrize("name", [*LAYERS])
+def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
+    told = " ".join((RECIPES[name].__doc__ or "").split())
+    assert "The paper fixes" in told
+    assert "hat the paper does not say" in told or "Ours" in told
+
+
+def test_tasks_of_images_run_the_second_version():
+    assert TASK_RECIPES["cifar100"] == "cifar100_v2"
+    assert TASK_RECIPES["cifar10_jpeg"] == "cifar10_v2"
+    assert TASK_RECIPES["tiny_imagenet_100"] == "tiny_imagenet_32_v2"
+    assert TASK_RECIPES["image_folder"] == "imagenet_v2"

@@ -1,0 +1,113 @@
+"""The scale of a recipe, and what it does to it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice.data import TASKS
+from suffice.errors import ConfigError
+from suffice.models import ViTConfig
+from suffice.recipes import (
+    RECIPES,
+    SCALES,
+    SMALL,
+    digits_vit,
+    imdb,
+    mnist_v2,
+    recipe,
+    recipe_of_task,
+)
+
+OWN = ("digits_vit", "mqar", "induction", "passkey")
+PAPERS = [name for name in RECIPES if name not in OWN]
+FOUR = ("standard", "optimised", "efficient", "super_attention")
+
+
+def test_the_paper_is_the_default():
+    assert SCALES == ("paper", "small")
+    for name, function in RECIPES.items():
+        assert recipe(name) == function() == recipe(name, scale="paper") == function("paper")
+        assert recipe(name).scale == "paper"
+        assert SMALL not in recipe(name).title
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_small_recipe_says_so_and_is_smaller(name):
+    paper, small = recipe(name), recipe(name, scale="small")
+    assert small.scale == "small"
+    assert small.title.endswith(f"; {SMALL}")
+    assert (small.name, small.task) == (name, paper.task)
+    assert small.training.epochs <= paper.training.epochs
+    assert small.training.augment == paper.training.augment, "the same code path"
+    assert type(small.model) is type(paper.model)
+    assert {option for option, _ in small.task_options} <= set(
+        inspect.signature(TASKS[small.task]).parameters
+    )
+
+
+def test_sizes_of_the_papers_runs_are_as_they_were():
+    """Comparisons that were begun go on only while these stay."""
+    for one in (imdb(), mnist_v2()):
+        assert (one.scale, one.models) == ("paper", ())
+    assert mnist_v2().task_options == (("size", 32),)
+    assert imdb().task_options == (("length", 32), ("vocabulary_size", 20_000))
+    assert (
+        mnist_v2().title == "MNIST, ViT of 2 blocks, d_model 128, 64 patches (arXiv:2403.01643v2)"
+    )
+    assert imdb().title == "IMDB reviews, 1 block, d_model 32, last 32 words (arXiv:2403.01643v2)"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_recipe_of_no_paper_has_one_scale(name):
+    told = f"recipe {name} is of no paper and has one scale only; leave scale='small' out"
+    with pytest.raises(ConfigError, match=told):
+        recipe(name, scale="small")
+
+
+def test_an_unknown_scale_is_refused():
+    for ask in (lambda: recipe("imdb", scale="smal"), lambda: recipe_of_task("imdb", scale="smal")):
+        with pytest.raises(ConfigError, match="unknown scale 'smal'; did you mean 'small'"):
+            ask()
+    assert recipe_of_task("imdb", scale="small") == imdb("small")
+
+
+def test_what_differs_is_said_field_by_field():
+    small = digits_vit().at(
+        "small", title="Digits", model={"depth": 1}, training={"epochs": 2}, num_heads=2
+    )
+    assert small == replace(
+        digits_vit(),
+        title=f"Digits; {SMALL}",
+        model=replace(digits_vit().model, depth=1),
+        training=replace(digits_vit().training, epochs=2),
+        num_heads=2,
+        scale="small",
+    )
+    assert digits_vit().at("paper", title="Digits") == digits_vit()
+
+
+def test_a_mechanism_may_have_sizes_of_its_own():
+    wide = replace(digits_vit().model, d_model=96, depth=3)
+    one = replace(digits_vit(), models=(("efficient", wide),))
+    assert one.model_of("efficient") is wide
+    assert one.model_of("standard") is one.model
+    assert [spec.d_model for spec in one.specs("efficient", 4)] == [96] * 3
+    assert [spec.d_model for spec in one.specs("standard", 4)] == [64] * 2
+    model = one.build("efficient", 4)
+    assert model.config == wide
+    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", [n for n in PAPERS if isinstance(recipe(n).model, ViTConfig)])
+@pytest.mark.parametrize("mechanism", FOUR)
+def test_small_models_of_images_run(name, mechanism):
+    one = recipe(name, scale="small")
+    model = one.build(mechanism, one.num_heads)
+    config = one.model_of(mechanism)
+    images = torch.randn(2, config.channels, config.image_size, config.image_size)
+    assert model(images).shape == (2, config.num_classes)
+    assert sum(p.numel() for p in model.parameters()) < 500_000

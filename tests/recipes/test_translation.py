@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice.errors import ConfigError
+from suffice.generate.translate import translate
+from suffice.layers import Attention
+from suffice.presets import PRESETS
+from suffice.recipes import recipe
+
+# what looks at positions of one text cannot look at another one
+ONE_TEXT = (
+    "sliding_window",
+    "mistral",
+    "longformer",
+    "etc",
+    "bigbird",
+    "star_transformer",
+    "sparse_strided",
+    "sparse_fixed",
+    "infini",
+)
+BOTH = [name for name in PRESETS if name not in (*ONE_TEXT, "linformer")]
+LAYERS = {"standard": 4_198_400, "optimised": 3_148_800, "efficient": 2_099_200}
+
+
+def count(module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("mechanism", LAYERS)
+def test_translation_is_that_of_version_2(mechanism):
+    one = recipe("translation_es")
+    specs = one.specs(mechanism, 4)
+    assert [spec.cost(one.model.length).parameters for spec in specs] == [LAYERS[mechanism]] * 5
+    assert [spec.pattern.causal for spec in specs] == [False, True, True, False, False]
+    with torch.device("meta"):
+        model = one.build(mechanism, 4)
+    assert (len(model.encoder), len(model.decoder)) == (1, 2)
+    assert 93e6 < count(model) < 105e6
+    assert one.training.epochs == 6
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_the_data_fit_the_model(scale):
+    one = recipe("translation_es", scale=scale)
+    options = dict(one.task_options)
+    assert options["length"] == one.model.length
+    assert options["vocabulary_size"] == one.model.source_vocabulary_size
+    assert options["vocabulary_size"] == one.model.target_vocabulary_size
+
+
+@pytest.mark.parametrize("mechanism", BOTH)
+def test_a_mechanism_translates_in_all_its_layers(mechanism):
+    one = recipe("translation_es", scale="small")
+    specs = one.specs(mechanism, 4)
+    model = one.build(mechanism, 4).eval()
+    own = [module.spec for module in model.modules() if isinstance(module, Attention)]
+    assert sorted(map(repr, own)) == sorted(map(repr, specs))
+    source = torch.randint(3, 50, (2, one.model.length))
+    target = torch.randint(3, 50, (2, one.model.length))
+    logits = model(source, target)
+    assert logits.shape == (2, one.model.length, one.model.target_vocabulary_size)
+    changed = target.clone()
+    changed[:, 4:] += 1
+    torch.testing.assert_close(model(source, changed)[:, :4], logits[:, :4], rtol=1e-4, atol=1e-4)
+    told = translate(model, source, start=1, max_new_tokens=one.model.length)
+    assert told.new.shape == (2, one.model.length)
+
+
+@pytest.mark.parametrize("mechanism", ONE_TEXT)
+def test_a_mechanism_of_one_text_is_refused(mechanism):
+    told = f"{mechanism} cannot look at another text, which the decoder of recipe translation_es"
+    with pytest.raises(ConfigError, match=rf"{told} does; leave it out, or compare it on another"):
+        recipe("translation_es", scale="small").specs(mechanism, 4)
+
+
+def test_a_mechanism_that_sums_a_whole_text_is_refused():
+    told = "linformer cannot be causal, which the decoder of recipe translation_es needs"
+    with pytest.raises(ConfigError, match=told):
+        recipe("translation_es", scale="small").specs("linformer", 4)

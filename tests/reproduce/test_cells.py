@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from suffice.errors import ConfigError, DataError
+from suffice.measure.storage import write_results
+from suffice.recipes import RECIPES, recipe
+from suffice.reproduce import published as module
+from suffice.reproduce.column import BALANCED, BLEU, TEST
+from suffice.reproduce.finished import (
+    RAN,
+    claim,
+    gather,
+    in_folder,
+    joined,
+    machine_of,
+    read_ran,
+    trained_seconds,
+)
+from suffice.reproduce.published import (
+    cells_of,
+    path_of,
+    publish,
+    published,
+    same_training,
+)
+from suffice.reproduce.request import ask
+from suffice.reproduce.rows import rows
+from suffice.reproduce.tables import TABLES, table
+from tests.measure.synthetic import make_cell, make_results
+from tests.reproduce.tiny import TINY, cells, fill, kept
+
+
+@pytest.fixture
+def checkout(monkeypatch, tmp_path):
+    """A checkout whose published results are those of the test."""
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(
+        module, "path_of", lambda store: tmp_path / "suffice" / "results" / f"{store}.json"
+    )
+    return tmp_path
+
+
+# the registry
+
+
+def test_every_recipe_is_there_and_every_table_has_rows():
+    for found in TABLES.values():
+        if found.shows == "cells":
+            assert found.recipe in RECIPES
+            assert found.known
+            recipe(found.recipe).specs("efficient", found.heads[-1])
+            assert found.columns
+        else:
+            assert found.parts
+        assert found.store in TABLES
+        assert set(found.mechanisms) >= {"standard"}
+        assert found.figures or found.name == "v2-table1"
+
+
+def test_tables_that_share_cells_share_a_recipe():
+    for found in TABLES.values():
+        owner = TABLES[found.store]
+        assert (owner.recipe, owner.parts) == (found.recipe, found.parts)
+
+
+def test_an_unknown_table_is_refused():
+    with pytest.raises(ConfigError, match="unknown table 'v2-imbd'; did you mean 'v2-imdb'"):
+        table("v2-imbd")
+
+
+def test_a_recipe_that_is_not_there_is_told():
+    with pytest.raises(ConfigError, match="table tiny needs recipe nowhere, which is not there"):
+        ask(replace(TINY, recipe="nowhere"))
+
+
+# rows
+
+
+def test_rows_average_rank_and_stand_beside_the_paper():
+    found = rows(TINY, cells())
+    assert [(row.mechanism, row.num_heads, row.seeds) for row in found[:3]] == [
+        ("standard", 1, 2),
+        ("efficient", 1, 2),
+        ("super_attention", 1, 2),
+    ]
+    figure = found[1].figures["test_accuracy"]
+    assert figure.ours.mean == pytest.approx(0.961)
+    assert figure.ours.high - figure.ours.mean == pytest.approx(12.7062 * 0.001, rel=1e-4)
+    assert (figure.rank, figure.paper, figure.paper_rank) == (2, 0.9778, 3)
+    assert found[2].figures["parameters_layer"].rank == 1
+    assert found[0].figures["test_loss"].rank == 1
+
+
+def test_what_was_not_run_is_blank():
+    found = rows(TINY, cells(heads=(4,), seeds=1))
+    assert found[0].seeds == 0
+    assert found[0].figures["test_accuracy"].ours is None
+    assert found[0].figures["test_accuracy"].rank is None
+    assert found[0].paper.num_heads == 1
+    assert found[3].figures["test_accuracy"].ours.sd is None
+
+
+def test_a_score_is_a_column_where_the_task_has_it():
+    cell = make_cell()
+    assert BALANCED.ours(cell) is None
+    scored = replace(cell, scores={"balanced_accuracy": 0.5, "bleu": 20.0})
+    assert (BALANCED.ours(scored), BLEU.ours(scored)) == (0.5, 20.0)
+    assert BLEU.theirs(None) is None
+    assert TEST[0].ours(cell) == cell.test_accuracy
+
+
+# published results
+
+
+def test_what_is_published_comes_back(checkout):
+    assert published(TINY) is None
+    content = kept(cells())
+    path = publish(TINY, content)
+    assert path == checkout / "suffice" / "results" / "tiny.json"
+    assert published(TINY) == content
+    assert cells_of(content, recipe("digits_vit")) == cells()
+
+
+def test_results_of_an_installed_package_are_not_written(checkout):
+    (checkout / "pyproject.toml").unlink()
+    with pytest.raises(DataError, match="belongs to an installed package; publish from a checkout"):
+        publish(TINY, kept(cells()))
+
+
+def test_a_truncated_file_of_results_is_told(checkout):
+    path = publish(TINY, kept(cells()))
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(DataError, match="cannot be read .* Take the file of the release"):
+        published(TINY)
+
+
+def test_cells_of_other_settings_do_not_count():
+    content = kept(cells())
+    assert cells_of(None, recipe("digits_vit")) == []
+    assert cells_of(replace(content, scale="small"), recipe("digits_vit")) == []
+    other = {**content.recipe, "training": {**content.recipe["training"], "epochs": 1}}
+    assert cells_of(replace(content, recipe=other), recipe("digits_vit")) == []
+
+
+def test_a_title_and_new_settings_do_not_make_another_training():
+    found = kept(cells()).recipe
+    older = {key: value for key, value in found.items() if key != "models"}
+    assert same_training({**older, "title": "anew"}, recipe("digits_vit"))
+    deeper = {**found, "training": {**found["training"], "augment": {"flip": True}}}
+    assert not same_training(deeper, recipe("digits_vit"))
+
+
+def test_the_package_holds_its_results():
+    assert path_of("v2-imdb").parent.name == "results"
+    for found in TABLES.values():
+        content = published(found) if found.shows == "cells" else None
+        if content is not None:
+            made = recipe(found.recipe, scale=content.scale)
+            assert cells_of(content, made), f"{found.name} is of another recipe"
+
+
+# the working folder
+
+
+def test_cells_are_found_in_both_places_and_the_folder_wins(checkout, tmp_path):
+    publish(TINY, kept(cells()))
+    newer = cells(shift=0.01)[:1]
+    request = fill(tmp_path / "run", newer)
+    assert request.missing == []
+    found = {cell.key: cell for cell in request.shown}
+    assert len(found) == 12
+    assert found[newer[0].key] == newer[0]
+    assert joined(newer, cells())[0].key == ("efficient", 1, 0)
+
+
+def test_a_request_knows_what_is_missing(checkout, tmp_path):
+    request = fill(tmp_path / "run", cells(heads=(1,)))
+    assert request.missing == [(name, 4, seed) for seed in (0, 1) for name in TINY.mechanisms]
+    assert ask(TINY, out=tmp_path / "run", heads=(1,)).missing == []
+    assert len(ask(TINY, out=tmp_path / "run", heads=(1,), seeds=3).missing) == 3
+
+
+def test_a_folder_of_nobody_holds_nothing(tmp_path):
+    assert in_folder(tmp_path / "nowhere", ask(TINY, out=tmp_path).plan) == []
+    assert read_ran(tmp_path) is None
+
+
+def test_a_folder_of_another_recipe_is_refused(tmp_path):
+    request = fill(tmp_path, cells())
+    epochs = replace(request.recipe, training=replace(request.recipe.training, epochs=3))
+    other = replace(request.plan, recipe=epochs)
+    with pytest.raises(ConfigError, match="holds cells of other settings .digits_vit, scale paper"):
+        in_folder(tmp_path, other)
+
+
+def test_cells_of_other_threads_are_not_mixed(tmp_path):
+    request = fill(tmp_path, cells())
+    claim(tmp_path, request.plan, command="", started="", threads=1)
+    with pytest.raises(ConfigError, match="were trained with 1 threads each, not 2; give --thr"):
+        claim(tmp_path, request.plan, command="", started="", threads=2)
+
+
+def test_an_altered_note_of_what_ran_is_told(tmp_path):
+    fill(tmp_path, cells())
+    (tmp_path / RAN).write_text("{")
+    with pytest.raises(DataError, match="ran.json cannot be read .* delete it to go on"):
+        read_ran(tmp_path)
+
+
+def test_what_is_gathered_says_what_it_ran_on(tmp_path):
+    request = fill(tmp_path, cells())
+    content = gather(request.plan, tmp_path, list(request.finished), None)
+    assert content.results.cells == request.finished
+    assert content.results.machine["threads"] == content.threads == 1
+    seconds = sum(trained_seconds(cell) for cell in request.finished)
+    assert content.results.seconds == round(seconds, 1) > 0
+    assert same_training(content.recipe, request.recipe)
+
+
+def test_a_folder_of_compare_says_what_it_ran_on(tmp_path):
+    request = fill(tmp_path, cells())
+    (tmp_path / RAN).unlink()
+    assert machine_of(tmp_path, None) is None
+    with pytest.raises(ConfigError, match="nothing has run in .* yet; begin with --run"):
+        gather(request.plan, tmp_path, cells(), None)
+    assert gather(request.plan, tmp_path, cells(), kept(cells())).threads == 2
+    write_results(tmp_path / "results.json", make_results(cells(), machine={"cpu": "own"}))
+    content = gather(request.plan, tmp_path, cells(), kept(cells()))
+    assert content.results.machine == {"cpu": "own"}
+    assert content.threads == 1
+    assert json.loads(json.dumps(content.recipe)) == content.recipe

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from suffice.errors import DataError
+from suffice.reproduce.edge import Edge
+from suffice.reproduce.evidence import claims, page, ranks, timed, trained, write_page
+from suffice.reproduce.evidence import document as page_module
+from suffice.reproduce.evidence.claims import CHECKS
+from suffice.reproduce.evidence.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding
+from suffice.reproduce.published import path_of
+from suffice.reproduce.table import MECHANISMS
+from tests.measure.synthetic import make_cell
+from tests.reproduce.test_edge import EDGE, FOUR
+from tests.reproduce.tiny import kept
+
+# by number, what follows from the counts and the paper's own figures, whatever is published
+FIXED = {
+    6: NOT_CONFIRMED,
+    11: CONFIRMED,
+    12: NOT_CONFIRMED,
+    13: CONFIRMED,
+    14: NOT_CONFIRMED,
+    15: NOT_CONFIRMED,
+    16: NOT_CONFIRMED,
+    17: NOT_CONFIRMED,
+    18: NOT_CONFIRMED,
+    19: CONFIRMED,
+    20: NOT_CONFIRMED,
+    21: NOT_CONFIRMED,
+    22: NOT_CONFIRMED,
+    23: NOT_CONFIRMED,
+    24: NOT_CONFIRMED,
+    25: NOT_CONFIRMED,
+    26: NOT_CONFIRMED,
+    27: NOT_CONFIRMED,
+    28: CONFIRMED,
+    29: CONFIRMED,
+    30: CONFIRMED,
+    31: CONFIRMED,
+    32: CONFIRMED,
+    33: CONFIRMED,
+    34: CONFIRMED,
+    35: NOT_CONFIRMED,
+    36: NOT_CONFIRMED,
+    37: NOT_TESTED,
+}
+
+
+@pytest.fixture(scope="module")
+def written() -> str:
+    return page()
+
+
+def test_the_page_in_the_documents_is_what_the_command_writes(written):
+    path = path_of("x").parents[2] / "docs" / "evidence.md"
+    assert path.read_text() == written, "run `suffice reproduce evidence --publish`"
+
+
+def test_every_claim_has_a_line_a_check_and_a_verdict(written):
+    lines = [line for line in written.splitlines() if line.startswith("| ")]
+    assert [claim.id for claim in claims()] == list(range(1, 41))
+    assert {claim.check for claim in claims()} == set(CHECKS)
+    for claim in claims():
+        line = next(line for line in lines if line.startswith(f"| {claim.id} |"))
+        assert claim.claim in line
+        assert any(f"**{v}**" in line for v in (CONFIRMED, NOT_CONFIRMED, NOT_TESTED))
+
+
+@pytest.mark.parametrize("number", FIXED)
+def test_what_counts_and_rows_decide(number, written):
+    line = next(line for line in written.splitlines() if line.startswith(f"| {number} |"))
+    assert line.endswith(f"**{FIXED[number]}** |")
+
+
+def test_the_page_is_written_into_a_checkout_alone(monkeypatch, tmp_path):
+    def path(store):
+        return tmp_path / "suffice" / "results" / f"{store}.json"
+
+    monkeypatch.setattr(page_module, "path_of", path)
+    monkeypatch.setattr(page_module, "page", lambda: "told\n")
+    with pytest.raises(DataError, match="docs/evidence.md belongs to a checkout of the source"):
+        write_page()
+    (tmp_path / "docs").mkdir()
+    assert Path(write_page()).read_text() == "told\n"
+
+
+# what trainings decide
+
+
+def results(monkeypatch, accuracy, *, seeds=3, scale="paper", heads=(1, 2, 4)):
+    """Publish cells of IMDB: by mechanism the test accuracy, a little apart by seed."""
+    found = [
+        make_cell(name, number, seed, test_accuracy=value + 0.001 * seed, epochs=2)
+        for name, value in accuracy.items()
+        for number in heads
+        for seed in range(seeds)
+    ]
+    content = kept(found, scale=scale)
+
+    def published(table):
+        return content if table.store == "v2-imdb" else None
+
+    monkeypatch.setattr(trained, "published", published)
+    monkeypatch.setattr(page_module, "published", published)
+    return content
+
+
+EQUAL = dict.fromkeys(MECHANISMS, 0.78)
+
+
+def test_a_gain_is_held_against_its_interval(monkeypatch):
+    results(monkeypatch, {**EQUAL, "super_attention": 0.78 * 1.02})
+    near = trained.gains("test_accuracy", {"v2-imdb": 0.02})
+    assert near.verdict == CONFIRMED
+    assert near.ours.startswith("relative gain, test accuracy: v2-imdb +2.0% [+2.0%, +2.0%]")
+    assert "v2-imdb +1.83% train, +0.93% test" in near.theirs
+    assert trained.gains("test_accuracy", {"v2-imdb": 0.03}).verdict == NOT_CONFIRMED
+    both = trained.gains("test_accuracy", {"v2-imdb": 0.02, "v2-amazon": 0.02})
+    assert both.verdict == NOT_TESTED
+
+
+def test_the_largest_gain_needs_every_table_to_fail(monkeypatch):
+    results(monkeypatch, {**EQUAL, "super_attention": 0.78 * 1.1})
+    names = ["v2-imdb", "v2-amazon"]
+
+    def largest(share, tables):
+        return trained.gains("test_accuracy", {}, at_least=share, tables=tables).verdict
+
+    assert largest(0.1, names) == CONFIRMED
+    assert largest(0.2, names) == NOT_TESTED
+    assert largest(0.2, names[:1]) == NOT_CONFIRMED
+
+
+@pytest.mark.parametrize("changes", [{"seeds": 2}, {"scale": "small"}])
+def test_few_seeds_and_small_scales_test_nothing(monkeypatch, changes):
+    results(monkeypatch, EQUAL, **changes)
+    assert trained.gains("test_accuracy", {"v2-imdb": 0.5}).verdict == NOT_TESTED
+    assert trained.flat(["v2-imdb"]).verdict == NOT_TESTED
+
+
+def test_who_is_first(monkeypatch):
+    results(monkeypatch, {**EQUAL, "efficient": 0.8})
+    found = trained.best_everywhere(["v2-imdb"], ["test_accuracy"])
+    assert found.ours == (
+        "first in 0 of 3; v2-imdb, 1 head, test acc: efficient first; v2-imdb, 2 heads, test acc: "
+        "efficient first; ..."
+    )
+    assert found.verdict == NOT_CONFIRMED
+    results(monkeypatch, {**EQUAL, "super_attention": 0.8})
+    found = trained.best_everywhere(["v2-imdb"], ["test_accuracy"], highest=True)
+    assert (found.ours, found.verdict) == ("first in 1 of 1", CONFIRMED)
+    found = ranks.rank("v2-imdb", "test_accuracy", 4, {"super_attention": 1})
+    assert found.ours == "v2-imdb: standard 2, optimised 2, efficient 2, super_attention 1"
+    assert found.verdict == CONFIRMED
+    results(monkeypatch, {"standard": 0.8})
+    assert trained.best_everywhere(["v2-imdb"], ["test_accuracy"]).verdict == NOT_TESTED
+
+
+def test_rows_of_the_paper_that_say_otherwise_decide():
+    found = trained.best_everywhere(["v2-imagenet"], ["test_accuracy"])
+    assert found.theirs == "v2-imagenet, 12 heads, test acc: optimised first"
+    assert found.verdict == NOT_CONFIRMED
+
+
+def test_leads_in_points(monkeypatch):
+    results(monkeypatch, {**EQUAL, "super_attention": 0.8})
+    found = trained.ahead("v2-imdb", "test_accuracy", {"least": 0.49, "standard": 0.72})
+    assert found.theirs == "over the next +0.49 points; over standard +0.72 points"
+    assert found.ours == "v2-imdb: over the next +2.00 points; over standard +2.00 points"
+    assert found.verdict == CONFIRMED
+
+
+def test_fit_at_the_lowest_validation_loss(monkeypatch):
+    content = results(monkeypatch, EQUAL)
+    found = trained.flat(["v2-imdb"])
+    summary = content.results.cells[0].train_accuracy
+    assert f"{100 * summary:.0f}" in found.ours
+    assert found.verdict == NOT_CONFIRMED
+    results(monkeypatch, dict.fromkeys(MECHANISMS, 0.995))
+    assert trained.flat(["v2-imdb"]).verdict in (CONFIRMED, NOT_CONFIRMED)
+
+
+# what times decide
+
+
+def test_savings_at_equal_heads(monkeypatch):
+    monkeypatch.setattr(timed, "table", lambda name: EDGE)
+    monkeypatch.setattr(timed, "published_edge", lambda table: Edge(groups=(FOUR,)))
+    monkeypatch.setattr(timed, "wanted", lambda table: [("imdb", 4)])
+    found = timed.savings("v2-edge", ["efficient"], least=None, most=0.14)
+    assert found.theirs == "3.8% to 14.7% of the time saved at equal heads"
+    assert found.ours == "50.0% to 50.0% of the time saved at equal heads (v2-edge)"
+    assert found.verdict == CONFIRMED
+    assert timed.savings("v2-edge", ["efficient"], least=0.1, most=0.14).verdict == CONFIRMED
+    assert timed.savings("v2-edge", ["efficient"], least=0.6, most=0.14).verdict == NOT_CONFIRMED
+    assert timed.savings("v2-edge", ["efficient"], least=None, most=0.6).verdict == NOT_CONFIRMED
+    monkeypatch.setattr(timed, "wanted", lambda table: [("imdb", 4), ("imdb", 8)])
+    assert timed.savings("v2-edge", ["optimised"], least=0.0, most=0.07).verdict == NOT_TESTED
+    monkeypatch.setattr(timed, "published_edge", lambda table: Edge(groups=()))
+    assert timed.savings("v2-edge", ["efficient"], least=None, most=0.1).ours == ""
+
+
+# the list of what was run
+
+
+def test_the_page_lists_what_it_rests_on(monkeypatch):
+    results(monkeypatch, EQUAL)
+    monkeypatch.setattr(
+        page_module, "published_edge", lambda table: Edge(groups=(FOUR,) * (table.paper == "v2"))
+    )
+    rows = page_module._runs()
+    assert rows[2].startswith("| v2-imdb | paper | 36 | Some CPU @ 2 GHz (2 cores, 2 threads each)")
+    assert rows[3].startswith("| v2-edge | paper | 4 times | Some CPU (2 cores, 2 threads each) |")
+    finding = Finding(ours="seen", holds=(True,), tables=("v2-imdb", "v1-table3", "v2-edge"))
+    assert page_module._with_minutes(finding) == "seen (2.1 minutes)"
+    assert page_module._written(12.3) == "12"
+
+
+def test_nothing_published_is_said(monkeypatch):
+    monkeypatch.setattr(page_module, "published", lambda table: None)
+    monkeypatch.setattr(page_module, "published_edge", lambda table: Edge(groups=()))
+    assert page_module._runs() == ["Nothing is published yet."]
+    finding = Finding(ours="seen", holds=(None,), tables=("v2-imdb", "v2-edge"))
+    assert page_module._with_minutes(finding) == "seen"

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from suffice.errors import ConfigError, DataError
+from suffice.reproduce import twice as twice_module
+from suffice.reproduce import work as work_module
+from suffice.reproduce.column import MODEL, TEST
+from suffice.reproduce.figures import curves, heads, scaling
+from suffice.reproduce.lock import locked
+from suffice.reproduce.report import write_report
+from suffice.reproduce.request import ask
+from suffice.reproduce.shown import machine_line, show, to_csv
+from suffice.reproduce.twice import twice
+from suffice.reproduce.watch import Bars, Lines, watching
+from suffice.reproduce.work import Means, run_cells
+from tests.measure.synthetic import make_cell
+from tests.reproduce.tiny import TINY, cells, fill
+
+KEY = ("standard", 4, 0)
+
+
+# what is shown
+
+
+def test_a_table_is_laid_out_as_in_the_paper(tmp_path):
+    shown = show(fill(tmp_path, cells(heads=(4,))))
+    sheet = shown.sheet()
+    assert sheet.title == "tiny: Digits 8x8, ViT of 2 blocks, d_model 64, 16 patches"
+    assert sheet.columns[:4] == ("mechanism", "heads", "seeds", "params/layer")
+    assert sheet.lines[0].cells[:3] == ("standard", "1", "")
+    assert set(sheet.lines[0].cells[3:]) == {""}
+    assert sheet.lines[1].cells[0] == "paper"
+    first = next(line for line in sheet.lines if line.cells[:3] == ("standard", "4", "2"))
+    assert first.starts_group
+    assert first.cells[3] == "100 (3)"
+    assert first.cells[7] == "97.10 ± 1.27 (1)"
+    assert "arXiv:2403.01643, v2 table 5" in sheet.caption
+    assert "6 of 12 cells were not run." in sheet.caption
+    assert "minutes of training on" in sheet.caption
+
+
+def test_data_that_stand_in_and_a_small_scale_are_said(tmp_path):
+    signed = [replace(cells()[0], scores={"bleu": 1.0}, signatures={"bleu": "nrefs:1"})]
+    request = fill(tmp_path, [*signed, *cells()[1:]])
+    other = replace(request, table=replace(TINY, instead_of="CIFAR100"))
+    small = replace(other, recipe=replace(request.recipe, scale="small"))
+    sheet = show(small).sheet()
+    assert sheet.title.endswith("; small scale: not the paper's size")
+    assert "The paper's figures are of CIFAR100." in sheet.caption
+    assert "bleu: nrefs:1." in sheet.caption
+    assert "scale small" in sheet.caption
+
+
+def test_machines_and_minutes_are_written_short():
+    machine = {"cpu": None, "cores": 8, "threads": 2, "gpu": "Some GPU"}
+    assert machine_line(machine) == ("an unknown processor (8 cores, 2 threads each), Some GPU")
+    assert machine_line({}) == "an unknown machine"
+
+
+def test_many_minutes_are_whole(tmp_path):
+    request = fill(tmp_path, cells())
+    assert "12 minutes of training" in replace(show(request), minutes=12.3).sheet().caption
+
+
+def test_json_and_csv_hold_what_is_printed(tmp_path):
+    shown = show(fill(tmp_path, cells(heads=(4,))))
+    content = json.loads(json.dumps(shown.to_json()))
+    row = next(row for row in content["rows"] if row["heads"] == 4)
+    accuracy = row["figures"]["test_accuracy"]
+    assert accuracy["mean"] == pytest.approx(0.971)
+    assert (accuracy["n"], accuracy["rank"], accuracy["paper"]) == (2, 1, 0.9812)
+    assert (content["scale"], len(content["missing"])) == ("paper", 6)
+    unprinted = replace(shown, request=replace(shown.request, table=replace(TINY, paper="")))
+    assert len(to_csv([show(unprinted.request)]).splitlines()) == 1 + 3 * len(TINY.columns)
+    lines = list(csv.DictReader(io.StringIO(to_csv([shown]))))
+    line = next(
+        x
+        for x in lines
+        if (x["mechanism"], x["heads"], x["figure"]) == (*KEY[:1], "4", "test_loss")
+    )
+    assert (line["rank"], line["paper"], line["n"]) == ("1", "0.062", "2")
+    assert not any(line["mean"] == line["paper"] == "" for line in lines)
+
+
+# figures
+
+
+def test_the_report_has_numbers_and_figures_that_do_not_depend_on_the_day(tmp_path):
+    columns = (MODEL, *TINY.columns)
+    table = replace(TINY, figures=("curves", "heads", "scaling"), columns=columns)
+    shown = show(replace(fill(tmp_path / "run", cells()), table=table))
+    folder = write_report(table, [shown], tmp_path / "report")
+    names = [
+        "table.json",
+        "table.csv",
+        *(f"{n}.{e}" for n in table.figures for e in ("png", "svg")),
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+    svg = (folder / "heads.svg").read_text()
+    one = replace(table, figures=("heads",))
+    again = write_report(one, [shown], tmp_path / "again")
+    assert (again / "heads.svg").read_text() == svg
+    assert "heads (solid: ours" in svg
+    assert "<dc:date>" not in svg
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_tables_of_many_parts_name_their_figures_and_leave_out_what_was_not_run(tmp_path):
+    shown = show(fill(tmp_path / "run", cells()))
+    empty = show(ask(replace(TINY, name="other"), out=tmp_path / "nothing"))
+    folder = write_report(replace(TINY, figures=("heads",)), [shown, empty], tmp_path / "report")
+    assert {path.name for path in folder.glob("*.png")} == {"heads-tiny.png"}
+
+
+def test_curves_show_every_head_and_the_scale(tmp_path):
+    request = fill(tmp_path, cells())
+    shown = show(replace(request, recipe=replace(request.recipe, scale="small")))
+    figure = curves(shown)
+    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["1 head", "4 heads"]
+    assert "not the paper's size" in figure.get_supxlabel()
+
+
+def test_head_plots_show_ours_with_intervals_and_the_papers(tmp_path):
+    figure = heads(show(fill(tmp_path, cells())))
+    accuracy = figure.axes[0]
+    bars = accuracy.containers
+    assert len(bars) == 3
+    assert bars[0][0].get_ydata() == pytest.approx([97.1, 97.1])
+    dotted = [line for line in accuracy.lines if line.get_linestyle() == ":"]
+    assert [round(y, 2) for y in dotted[0].get_ydata()] == [98.02, 98.12]
+
+
+def test_scaling_is_drawn_over_parameters(tmp_path):
+    table = replace(TINY, columns=(MODEL, *TEST), heads=(4,))
+    request = replace(fill(tmp_path, cells(heads=(4,))), table=table, heads=(4,))
+    grown = [make_cell(c.mechanism, 4, c.seed, parameters=9_000_000) for c in request.finished]
+    parts = [show(request), show(replace(request, finished=tuple(grown)))]
+    lines = scaling(parts).axes[0].containers
+    assert list(lines[0][0].get_xdata()) == pytest.approx([0.0403, 27.04])
+
+
+# progress
+
+
+def test_lines_tell_what_ended_and_what_was_lost():
+    stream = io.StringIO()
+    with watching(Console(file=stream, width=200), 2) as watch:
+        watch.begin(0, KEY)
+        watch.step(0, 1, 2)
+        watch.end(0, KEY)
+        watch.lost(KEY)
+    assert stream.getvalue().splitlines() == [
+        "standard heads 4 seed 0 finished, 1 of 2",
+        "the worker of standard heads 4 seed 0 was lost; the cell is run again",
+    ]
+    with watching(Console(file=stream), 2, quiet=True) as watch:
+        assert isinstance(watch, Lines)
+        before = stream.getvalue()
+        watch.lost(KEY)
+    assert stream.getvalue() == before
+
+
+def test_a_terminal_has_a_bar_for_each_worker():
+    stream = io.StringIO()
+    with watching(Console(file=stream, force_terminal=True, width=100), 2) as watch:
+        assert isinstance(watch, Bars)
+        watch.begin(0, KEY)
+        watch.step(0, 1, 2)
+        assert watch.rich.tasks[0].completed == 0.5
+        watch.begin(0, KEY)
+        assert len(watch.rich.tasks) == 1
+        watch.end(0, KEY)
+    assert "standard heads 4 seed 0 finished, 1 of 2" in stream.getvalue()
+
+
+# one program at a time
+
+
+def test_a_folder_has_one_program_at_a_time(tmp_path):
+    with (
+        locked(tmp_path),
+        pytest.raises(ConfigError, match="another program is training in"),
+        locked(tmp_path),
+    ):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+def test_a_killed_program_holds_nothing(tmp_path):
+    code = (
+        "import fcntl, os, sys, time; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); "
+        "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-S", "-c", code, str(tmp_path / ".lock")]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "held\n"
+    with pytest.raises(ConfigError, match="another program is training"), locked(tmp_path):
+        pass
+    other.kill()
+    other.wait()
+    other.stdout.close()
+    with locked(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(DataError, match="cannot write in .* choose another folder"),
+        locked(tmp_path / "file" / "run"),
+    ):
+        pass
+
+
+# how cells are run
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"jobs": 0}, "--jobs 0: give at least 1"),
+        ({"threads": 0}, "--threads 0: give at least 1"),
+        ({"minutes": 0.0}, "--max-minutes 0: give a time above 0"),
+        ({"engine": "rai"}, "unknown engine 'rai'; did you mean 'ray'"),
+        ({"address": "auto"}, "--address names a cluster; give it with --engine ray"),
+    ],
+)
+def test_means_that_are_none_are_refused(given, told):
+    with pytest.raises(ConfigError, match=told):
+        Means(**given)
+
+
+def test_cells_are_handed_to_the_engine_with_a_deadline(plan, tmp_path, monkeypatch):
+    asked = []
+
+    def local(order, keys, watch, deadline, means):
+        asked.append((order.threads, keys, deadline - time.monotonic(), means.jobs))
+        return keys
+
+    monkeypatch.setattr(work_module, "_local", local)
+    means = Means(jobs=3, threads=2, minutes=1.0, quiet=True)
+    console = Console(file=io.StringIO())
+    done = run_cells(plan, plan.cells, tmp_path, means, console=console, command="by hand")
+    assert done == plan.cells
+    assert asked[0][:2] == (2, plan.cells)
+    assert 50 < asked[0][2] <= 60
+    assert asked[0][3] == 3
+    assert json.loads((tmp_path / "ran.json").read_text())["command"] == "by hand"
+
+
+def test_the_local_engine_is_processes_and_ray_is_ray(plan, tmp_path, monkeypatch):
+    from suffice.reproduce import jobs
+    from suffice.reproduce.on_ray import on_ray
+
+    monkeypatch.setattr(jobs.Jobs, "run", lambda work, number: [*work.keys, number])
+    console = Console(file=io.StringIO())
+    found = run_cells(plan, plan.cells, tmp_path, Means(jobs=2), console=console, command="")
+    assert found == [*plan.cells, 2]
+    assert work_module._engine(Means(engine="ray")) is on_ray
+
+
+# a cell again
+
+
+def test_a_cell_trained_again_stands_beside_the_first(tmp_path, monkeypatch):
+    request = fill(tmp_path, cells())
+
+    def again(plan, keys, folder, means, *, console, command):
+        fill(folder, [replace(cells()[0], test_accuracy=0.98)])
+        return keys
+
+    monkeypatch.setattr(twice_module, "run_cells", again)
+    sheet = twice(
+        request, ("standard", 1, 0), Means(), console=Console(file=io.StringIO()), command=""
+    )
+    line = next(line for line in sheet.lines if line.cells[0] == "test acc")
+    assert line.cells == ("test acc", "97.00", "98.00", "+0.01")
+    assert sheet.title == "tiny: standard heads 1 seed 0, trained twice"
+    assert request.again().finished == request.finished
+
+
+def test_a_cell_that_was_not_finished_stands_alone(tmp_path, monkeypatch):
+    request = fill(tmp_path, [])
+    monkeypatch.setattr(twice_module, "run_cells", lambda *_, **__: [])
+    sheet = twice(request, KEY, Means(), console=Console(file=io.StringIO()), command="")
+    assert {line.cells[1:] for line in sheet.lines} == {("", "", "")}
+
+
+def test_a_cell_of_no_row_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="tiny has no row 'gqa'; its mechanisms are standard"):
+        twice(fill(tmp_path, []), ("gqa", 4, 0), Means(), console=Console(), command="")

@@ -8,7 +8,7 @@
 namespace SUFFICE_ISA {
 
 constexpr int64_t AHEAD = 2048, LINE = 64;  // bytes asked for before they are read; of a cache line
-constexpr int APART = 4;           // places of a matrix that are read at once
+constexpr int PLACES = 4;           // places of a matrix that are read at once
 constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
 constexpr int AT_ONCE = 6;         // inputs whose sums with two panels fit in registers
 
@@ -83,12 +83,12 @@ static void product_of_numbers(const Matrix &matrix, const Inputs &in, int64_t r
   typedef typename E::Element Element;
   const Element *w = (const Element *)matrix.data;
   const float *x = in.x + row * in.columns;
-  const int64_t each = (span.end - span.begin) / APART, rest = span.begin + APART * each;
+  const int64_t each = (span.end - span.begin) / PLACES, rest = span.begin + PLACES * each;
   y += row * matrix.rows;
   for (int64_t r = span.begin; r < span.begin + each; ++r) {
-    const Element *rows[APART];
-    for (int i = 0; i < APART; ++i) rows[i] = w + (r + i * each) * matrix.columns;
-    rows_at<E, APART, M>(rows, matrix.columns, x, y + r, each, matrix.rows);
+    const Element *rows[PLACES];
+    for (int i = 0; i < PLACES; ++i) rows[i] = w + (r + i * each) * matrix.columns;
+    rows_at<E, PLACES, M>(rows, matrix.columns, x, y + r, each, matrix.rows);
   }
   for (int64_t r = rest; r < span.end; ++r) {
     const Element *alone = w + r * matrix.columns;
@@ -181,10 +181,10 @@ static void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, i
 template <class C>
 static void panels_of_one(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
                           float *y) {
-  const int64_t each = (span.end - span.begin) / PANEL / APART;
+  const int64_t each = (span.end - span.begin) / PANEL / PLACES;
   for (int64_t p = 0; p < each; ++p)
-    tile_of_codes<C, 1, APART>(matrix, in, row, span.begin + p * PANEL, each, y);
-  product_of_codes<C, 1>(matrix, in, row, {span.begin + APART * each * PANEL, span.end}, y);
+    tile_of_codes<C, 1, PLACES>(matrix, in, row, span.begin + p * PANEL, each, y);
+  product_of_codes<C, 1>(matrix, in, row, {span.begin + PLACES * each * PANEL, span.end}, y);
 }
 
 template <int M>

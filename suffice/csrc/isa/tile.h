@@ -204,4 +204,17 @@ APART bool fill(const Whole &whole, const Rows &keys, const Rows &values, int64_
   return true;
 }
 
+// Hides what a product of rows has of hidden keys.
+template <int C>
+INLINE void hide(const uint32_t *seen, Wide (&sums)[ROWS][C], float with) {
+  for (int r = 0; r < ROWS; ++r)
+    for (int c = 0; c < C; ++c) sums[r][c] = sees(seen[r], c) ? sums[r][c] : wide(with);
+}
+
+INLINE bool all_see(const uint32_t *seen) {
+  uint32_t all = ALL_SEE;
+  for (int r = 0; r < ROWS; ++r) all &= seen[r];
+  return all == ALL_SEE;
+}
+
 }  // namespace SUFFICE_ISA

@@ -31,19 +31,6 @@ struct Desk {
   float *near;    // keys and values of a stretch, or null: they are read where they lie
 };
 
-// Hides what a product of rows has of hidden keys.
-template <int C>
-INLINE void hide(const uint32_t *seen, Wide (&sums)[ROWS][C], float with) {
-  for (int r = 0; r < ROWS; ++r)
-    for (int c = 0; c < C; ++c) sums[r][c] = sees(seen[r], c) ? sums[r][c] : wide(with);
-}
-
-INLINE bool all_see(const uint32_t *seen) {
-  uint32_t all = ALL_SEE;
-  for (int r = 0; r < ROWS; ++r) all &= seen[r];
-  return all == ALL_SEE;
-}
-
 // Scores of a tile, -inf where a key is hidden, and the largest of each lane.
 template <int C>
 APART void score_tile(const Tile &tile, int64_t width, const float *columns, float *scores,

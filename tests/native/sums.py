@@ -54,7 +54,7 @@ def posed(q, k, v, kernel, pattern, *, where=None, **other):
     return problem, Parts(features=maps)
 
 
-def as_specified(q, k, v, kernel, pattern, *, where=None, n=None):
+def assert_as_specified(q, k, v, kernel, pattern, *, where=None, n=None):
     """Hold outputs and gradients against the specification; return the outputs."""
     problem, parts = posed(q, k, v, kernel, pattern, where=where)
     assert not OPS["native_scan"].refuses(problem)

@@ -60,7 +60,7 @@ def heads(batch, number, length, width, *, layout="rows"):
     return torch.randn(batch, length, number, width).transpose(1, 2)
 
 
-def as_specified(q, k, v, pattern, *, learning=True, n=None, **given):
+def assert_as_specified(q, k, v, pattern, *, learning=True, n=None, **given):
     """Hold outputs and gradients against the specification."""
     ours = [x.detach().requires_grad_(learning) for x in (q, k, v)]
     exact = [x.detach().double().requires_grad_(learning) for x in (q, k, v)]
@@ -85,31 +85,31 @@ def test_bands_of_every_length(isa, pattern):
         groups = (4, 2, 1)[i % 3]
         q, k, v = heads(1, 4, queries, width), heads(1, groups, keys, width), None
         v = heads(1, groups, keys, wide)
-        as_specified(q, k, v, pattern, learning=queries * keys < 70_000 and i % 2 == 0)
+        assert_as_specified(q, k, v, pattern, learning=queries * keys < 70_000 and i % 2 == 0)
 
 
 @pytest.mark.parametrize("pattern", LISTED, ids=lambda p: type(p).__name__)
 def test_lists_of_keys(isa, pattern):
     for queries, keys in ((1, 5), (17, 17), (65, 65), (33, 130), (64, 40), (200, 200)):
         q, k, v = heads(2, 4, queries, 8), heads(2, 2, keys, 8), heads(2, 2, keys, 24)
-        as_specified(q, k, v, pattern)
+        assert_as_specified(q, k, v, pattern)
 
 
 @pytest.mark.parametrize("layout", ["rows", "heads", "wide", "off"])
 def test_any_strides_and_alignment(isa, layout):
     q, k, v = (heads(2, n, 150, 40, layout=layout) for n in (4, 2, 2))
-    as_specified(q, k, v, Causal())
+    assert_as_specified(q, k, v, Causal())
     sparse = torch.randn(2, 4, 20, 80)[..., ::2]
-    as_specified(sparse, sparse[:, :2], sparse[:, 2:], Full())
+    assert_as_specified(sparse, sparse[:, :2], sparse[:, 2:], Full())
     shared = torch.randn(2, 1, 20, 40).expand(2, 4, 20, 40)
-    as_specified(shared, shared, shared, Causal())
+    assert_as_specified(shared, shared, shared, Causal())
 
 
 def test_scales(isa):
     q, k, v = (heads(1, 2, 40, 16) for _ in range(3))
     for scale in (0.0, -1.0, 3.0):
-        as_specified(q, k, v, Causal(), scale=scale)
-    large = as_specified(60 * q, 60 * k, v, Full(), learning=False)
+        assert_as_specified(q, k, v, Causal(), scale=scale)
+    large = assert_as_specified(60 * q, 60 * k, v, Full(), learning=False)
     assert large.isfinite().all()
 
 
@@ -175,7 +175,7 @@ def test_the_same_for_the_same_threads(threads):
             runs.append((out.detach(), *torch.autograd.grad(out.square().sum(), (q, k, v))))
         for run in runs[1:]:
             assert all(map(torch.equal, run, runs[0]))
-        as_specified(q, k, v, Causal())
+        assert_as_specified(q, k, v, Causal())
     finally:
         torch.set_num_threads(before)
 

@@ -16,7 +16,7 @@ from suffice.ops import OPS, Where, choose, explain, register_flops
 from suffice.patterns import Causal, Full, Window
 from suffice.testing import assert_close
 from tests.native.codings import isa, some_isa
-from tests.native.sums import as_specified, heads, inputs, posed
+from tests.native.sums import assert_as_specified, heads, inputs, posed
 
 __all__ = ["isa", "some_isa"]
 
@@ -33,7 +33,7 @@ def test_every_length_and_width(isa, kernel, pattern):
     for i, ((queries, keys), (width, wide)) in enumerate(product(LENGTHS, WIDTHS)):
         if i % 3 == len(isa) % 3 or i % 7 == 0:
             groups = (4, 2, 1)[i % 3]
-            as_specified(
+            assert_as_specified(
                 *inputs(queries, keys, groups=groups, width=width, wide=wide), kernel, pattern
             )
 
@@ -42,8 +42,8 @@ def test_every_length_and_width(isa, kernel, pattern):
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_long_sequences_pass_several_stretches(some_isa, kernel, pattern):
     q, k, v = (x[:1, :2] for x in inputs(600, 700, width=16))
-    as_specified(q, k, v, kernel, pattern)
-    as_specified(q, k[:, :1], v[:, :1], kernel, pattern)
+    assert_as_specified(q, k, v, kernel, pattern)
+    assert_as_specified(q, k[:, :1], v[:, :1], kernel, pattern)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
@@ -52,10 +52,10 @@ def test_padding(some_isa, kernel, pattern):
     for queries, keys in ((9, 9), (100, 100), (20, 150)):
         valid = torch.rand(2, keys, generator=torch.Generator().manual_seed(keys)) < 0.6
         valid[0, : keys // 2] = False
-        as_specified(*inputs(queries, keys), kernel, pattern, where=Where(valid=valid))
+        assert_as_specified(*inputs(queries, keys), kernel, pattern, where=Where(valid=valid))
     valid = torch.zeros(2, 70, dtype=torch.bool)
     valid[1] = True
-    out = as_specified(*inputs(70, 70), kernel, pattern, where=Where(valid=valid))
+    out = assert_as_specified(*inputs(70, 70), kernel, pattern, where=Where(valid=valid))
     assert not out[0].any()
 
 
@@ -75,7 +75,7 @@ def test_documents(some_isa, kernel, pattern):
                 q_positions=places,
                 k_positions=places,
             )
-            as_specified(*inputs(length, length), kernel, pattern, where=where)
+            assert_as_specified(*inputs(length, length), kernel, pattern, where=where)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
@@ -85,7 +85,7 @@ def test_references_that_move(some_isa, pattern, groups):
     q, k, v = inputs(140, 140, groups=groups, width=16)
     rising = torch.linspace(12.0, 0.1, 140)[:, None]
     for sizes in (rising, rising.flip(0), 12.0 * (torch.arange(140) % 3)[:, None]):
-        as_specified(q, sizes * k, v, Favor(40), pattern, n=1 << 14)
+        assert_as_specified(q, sizes * k, v, Favor(40), pattern, n=1 << 14)
     huge = k.clone()
     huge[:, :, 70] = 1e30
     problem, parts = posed(q, k, v, Favor(40), Causal())
@@ -96,10 +96,10 @@ def test_references_that_move(some_isa, pattern, groups):
 
 @pytest.mark.parametrize("layout", ["rows", "heads", "wide", "off", "spaced"])
 def test_any_strides_and_alignment(isa, layout):
-    as_specified(*inputs(80, 80, width=24, wide=24, layout=layout), Favor(20), Causal())
-    as_specified(*inputs(80, 80, width=24, wide=24, layout=layout), Elu(), Full())
+    assert_as_specified(*inputs(80, 80, width=24, wide=24, layout=layout), Favor(20), Causal())
+    assert_as_specified(*inputs(80, 80, width=24, wide=24, layout=layout), Elu(), Full())
     shared = heads(2, 1, 20, 40).expand(2, 4, 20, 40)
-    as_specified(shared, shared, shared, Elu(), Causal())
+    assert_as_specified(shared, shared, shared, Elu(), Causal())
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 3, 4), (2, 0, 3, 4), (2, 3, 0, 4), (2, 3, 3, 0)])
@@ -121,8 +121,8 @@ def test_any_number_of_threads(some_isa, count):
     try:
         q, k, v = (x[:1, :1] for x in inputs(300, 300, width=64, wide=100))
         for kernel, pattern in product((Elu(), Favor(64)), PATTERNS):
-            as_specified(q, k, v, kernel, pattern)
-        as_specified(*inputs(300, 300, groups=4, width=64, wide=64), Favor(64), Causal())
+            assert_as_specified(q, k, v, kernel, pattern)
+        assert_as_specified(*inputs(300, 300, groups=4, width=64, wide=64), Favor(64), Causal())
     finally:
         torch.set_num_threads(before)
 

@@ -108,6 +108,7 @@ def _kept(spec: AttentionSpec) -> set[str]:
         return set()
     keys = "keys" if spec.projections.learns_keys else "x"
     values = "values" if spec.projections.learns_values else "x"
+    values = keys if spec.projections.shares else values
     if not spec.kernel.weighs_pairs:
         return {values} if spec.mixing.mixes else set()
     return {keys, values, "mixed values"} if spec.mixing.mixes else {keys, values}

@@ -92,7 +92,8 @@ def kv_heads_divide_heads(spec: AttentionSpec) -> str | None:
 
 def slices_fit_input(spec: AttentionSpec) -> str | None:
     """Keys and values that are columns of x need as many columns as x has."""
-    if spec.projections.learns_keys and spec.projections.learns_values:
+    of = spec.projections
+    if of.learns_keys and (of.learns_values or of.shares):
         return None
     columns = spec.kv_heads * spec.head_width
     source = spec.d_memory or spec.d_model

@@ -26,7 +26,7 @@ from suffice.patterns import (
 )
 from suffice.positions import Rope
 from suffice.presets import PRESETS, needs_length
-from suffice.projections import Efficient, Optimised, Standard
+from suffice.projections import Efficient, Latent, Optimised, Standard
 from tests.acceptance.mechanisms import PRESET_KINDS, ops_of
 
 D_MODEL, NUM_HEADS = 32, 4
@@ -301,6 +301,10 @@ STATES = {
     "efficient-rope": (
         AttentionSpec(d_model=32, num_heads=4, projections=Efficient(), position=Rope()),
         32,
+    ),
+    "latent": (
+        AttentionSpec(d_model=32, num_heads=4, num_kv_heads=1, head_dim=13, projections=Latent()),
+        13,
     ),
     "super": (
         AttentionSpec(d_model=32, num_heads=4, projections=Efficient(), mixing=Alignment(9)),

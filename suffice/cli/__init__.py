@@ -13,6 +13,7 @@ from rich.console import Console
 
 from suffice.cli.bench import bench
 from suffice.cli.compare import compare
+from suffice.cli.convert import convert
 from suffice.cli.doctor import doctor
 from suffice.cli.evaluate import evaluate
 from suffice.cli.generate import generate
@@ -48,6 +49,7 @@ app.command("bench", short_help="Measure how fast a language model writes here."
 app.command("quantise", short_help="Pack a trained language model into 8 or 4 bits.")(
     stoppable(quantise)
 )
+app.command("convert", short_help="Give a trained model cheaper attention.")(stoppable(convert))
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

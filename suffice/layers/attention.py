@@ -276,8 +276,8 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Raw]:
         """Return q, k, v at positions [S] or [B, S], before any mixing, and before any turn."""
         q = self._heads(self.q_proj(x), self.num_heads)
-        k = self._heads(self.k_proj(source), self.num_kv_heads)
-        v = self._heads(self.v_proj(source), self.num_kv_heads)
+        read = self.spec.projections.read(self.k_proj, self.v_proj, source)
+        k, v = (self._heads(part, self.num_kv_heads) for part in read)
         raw = Raw(q, k, v)
         if self.rotates:
             find = partial(self.spec.position.turns, at, self.head_dim, q.dtype)

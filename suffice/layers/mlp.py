@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +12,12 @@ from suffice.errors import unknown
 from suffice.layers.dropout import Dropout
 from suffice.ops.linear import Linear
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_tanh": partial(nn.GELU, approximate="tanh"),
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+}
 
 
 class MLP(nn.Module):
@@ -18,7 +26,7 @@ class MLP(nn.Module):
     Args:
         d_model: features in and out.
         width: features between.
-        activation: "gelu" or "relu".
+        activation: "gelu", "gelu_tanh" (an approximation, GPT-2's), "relu" or "tanh".
         dropout: probability, after the activation and after the second map.
         inner_dropout: False to drop after the second map only.
         bias: biases on the maps.

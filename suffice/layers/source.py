@@ -45,8 +45,8 @@ class Source:
             memory: [B, S, M], 0 at padding.
             valid: bool [B, S], True = a real position; None = all are.
         """
-        k = layer._heads(layer.k_proj(memory), layer.num_kv_heads)
-        v = layer._heads(layer.v_proj(memory), layer.num_kv_heads)
+        read = layer.spec.projections.read(layer.k_proj, layer.v_proj, memory)
+        k, v = (layer._heads(part, layer.num_kv_heads) for part in read)
         rows, where = ALL_REAL, PLAIN
         if valid is not None:
             rows = Rows(valid=valid, positions=positions(valid, None))

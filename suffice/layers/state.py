@@ -68,15 +68,11 @@ class LayerState:
         self.device = torch.device("cpu")  # of what was read last
         self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
         self.sums: running.State | None = None
-        self.tied = not (
-            spec.projections.learns_keys
-            or spec.projections.learns_values
-            or spec.position.rotates
-            or spec.mixing.mixes
-        )
         weighs, mixes = spec.kernel.weighs_pairs, spec.mixing.mixes
-        unrotated = not (spec.projections.learns_keys or spec.position.rotates)
-        self.keys_are_values = weighs and unrotated and not spec.projections.learns_values
+        shared = spec.projections.shares and not spec.position.rotates
+        self.tied = shared and not mixes
+        # learned keys hold their bias at padding, where a mixing reads zeros
+        self.keys_are_values = weighs and shared and not spec.projections.learns_keys
         self.store = kept(spec, memory).build() if weighs else None
         self.recalled = Recalled()
         self.raw = history_of(spec, memory) if mixes and not self.keys_are_values else None

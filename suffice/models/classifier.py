@@ -23,6 +23,7 @@ from suffice.models.stack import specs_of_blocks
 from suffice.shapes import check, check_mask
 from suffice.spec import AttentionSpec
 
+POOLINGS = ("mean", "first")
 SIZES = (
     "vocabulary_size",
     "length",
@@ -56,10 +57,13 @@ class ClassifierConfig:
         positions: what is added to the tokens for where they stand: "learned" numbers,
             "sinusoidal" ones (see `sinusoidal`), or "none", for attention that knows positions
             itself.
+        embedding_norm: a layer norm of the embedded tokens, as BERT has.
+        pooling: how tokens become one vector: "mean" of all, or the "first" token, as BERT does.
+        head_activation: of the head's hidden layers.
 
     Raises:
-        ConfigError: if a size is below 1, dropout is outside [0, 1), or norm, activation or
-            positions is unknown.
+        ConfigError: if a size is below 1, dropout is outside [0, 1), or norm, an activation,
+            pooling or positions is unknown.
     """
 
     vocabulary_size: int
@@ -75,6 +79,9 @@ class ClassifierConfig:
     activation: str = "relu"
     reads_padding: bool = False
     positions: str = "learned"
+    embedding_norm: bool = False
+    pooling: str = "mean"
+    head_activation: str = "relu"
 
     def __post_init__(self) -> None:
         check_sizes(self, *SIZES)
@@ -82,6 +89,8 @@ class ClassifierConfig:
         check_name(self, "norm", NORMS)
         check_name(self, "activation", ACTIVATIONS)
         check_name(self, "positions", POSITIONS)
+        check_name(self, "pooling", POOLINGS)
+        check_name(self, "head_activation", ACTIVATIONS)
 
     def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> Classifier:
         """Return a model of these sizes with the given attention."""
@@ -109,6 +118,7 @@ class Classifier(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary_size, d_model)
         learned = config.positions == "learned"
         self.positions = nn.Embedding(config.length, d_model) if learned else None
+        self.embedding_norm = nn.LayerNorm(d_model, config.eps) if config.embedding_norm else None
         for table in filter(None, (self.tokens, self.positions)):
             nn.init.uniform_(table.weight, -0.05, 0.05)
         self.blocks = nn.ModuleList(
@@ -128,7 +138,9 @@ class Classifier(nn.Module):
             for one in specs
         )
         self.dropout = Dropout(config.dropout)
-        self.head = head(d_model, config.head_widths, config.num_classes, "relu", config.dropout)
+        self.head = head(
+            d_model, config.head_widths, config.num_classes, config.head_activation, config.dropout
+        )
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return logits [B, num_classes] of tokens [B, T].
@@ -143,25 +155,29 @@ class Classifier(nn.Module):
                 reach, or valid has another shape.
             MaskError: if valid is not boolean.
         """
+        config = self.config
         check("tokens", tokens, (None, None))
-        if self.positions is not None and tokens.shape[1] > self.config.length:
+        if self.positions is not None and tokens.shape[1] > config.length:
             raise ShapeError(
-                f"texts of {tokens.shape[1]} tokens in a model of length={self.config.length}; "
+                f"texts of {tokens.shape[1]} tokens in a model of length={config.length}; "
                 "cut the texts or build a longer model."
             )
         if valid is not None:
             check_mask("valid", valid)
             check("valid", valid, tuple(tokens.shape), hint="One entry for each token.")
-        if self.config.reads_padding:
+        if config.reads_padding:
             valid = None
         at = torch.arange(tokens.shape[1], device=tokens.device)
         if valid is not None:
             at = positions(valid, None)
             tokens = tokens.masked_fill(~valid, 0)
         x = self._placed(self.tokens(tokens), at)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
         for block in self.blocks:
             x = block(x, valid=valid)
-        return self.head(self.dropout(mean_of_real(x, valid)))
+        pooled = x[:, 0] if config.pooling == "first" else mean_of_real(x, valid)
+        return self.head(self.dropout(pooled))
 
     def _placed(self, x: Tensor, at: Tensor) -> Tensor:
         """Return tokens [B, T, M] at positions [T] or [B, T] with these added."""

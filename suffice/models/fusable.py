@@ -27,6 +27,7 @@ from suffice.spec import AttentionSpec
 WIDEST, MOST_QUERIES = 512, 128  # of suffice/csrc: features of a head, heads that share keys
 POSITIONS = (Alibi, NoPosition, Rope)
 MAPS = (Linear, nn.Embedding)  # which a packed matrix may stand for
+ACTIVATIONS = ("gelu", "relu", "swiglu")
 
 
 def why_not(lm: object, memory: Memory) -> str:
@@ -40,6 +41,8 @@ def why_not(lm: object, memory: Memory) -> str:
         return f"{type(lm).__name__} is no LM as it is"
     if not library.available():
         return library.why_not()
+    if lm.config.activation not in ACTIVATIONS:
+        return f"kernels know no {lm.config.activation}"
     if lm.device.type != "cpu":
         return f"the model lies on {lm.device}"
     reasons = (
@@ -60,6 +63,8 @@ def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
         return f"{type(spec.mixing).__name__} sums keys"
     if spec.mixing.mixes and memory.rounds:
         return f"{type(spec.mixing).__name__} reads values that {type(memory).__name__} rounds"
+    if spec.projections.shares and spec.projections.learns_keys:
+        return f"{type(spec.projections).__name__} reads values from the map of the keys"
     if spec.past.reads:
         return f"{type(spec.past).__name__} compresses the past"
     if type(spec.position) not in POSITIONS:

@@ -42,7 +42,7 @@ class LMConfig:
         d_model: features.
         depth: blocks.
         mlp_width: features inside a block's MLP.
-        activation: of the MLPs: "gelu", "relu", or "swiglu" (see `SwiGLU`), which has a third map.
+        activation: of the MLPs: one of `MLP`, or "swiglu" (see `SwiGLU`), which has a third map.
         norm: "layer" or "rms" (see `RMSNorm`), before the attention, the MLP and the head.
         eps: of the norms.
         positions: what is added to the tokens for where they stand: "learned" numbers,

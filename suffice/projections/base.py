@@ -52,7 +52,10 @@ class Projections(Axis, family="projections"):
     """True if keys are W_K x, False if they are columns of x."""
 
     learns_values: ClassVar[bool] = True
-    """True if values are W_V x, False if they are columns of x."""
+    """True if values are W_V x, False if they are columns of x, or the keys."""
+
+    shares: ClassVar[bool] = False
+    """True if keys, before they turn, and values are one tensor."""
 
     def shapes(self, widths: Widths) -> dict[str, tuple[int, int]]:
         """Return (inputs, outputs) of each learned map by the name of its module."""
@@ -84,3 +87,7 @@ class Projections(Axis, family="projections"):
             if bias:
                 nn.init.zeros_(maps[name].bias)
         return maps
+
+    def read(self, k_proj: nn.Module, v_proj: nn.Module, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [B, S, G D] of what a layer attends to."""
+        return k_proj(source), v_proj(source)

@@ -22,3 +22,4 @@ class Efficient(Projections):
 
     learns_keys = False
     learns_values = False
+    shares = True

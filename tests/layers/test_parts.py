@@ -47,7 +47,14 @@ def test_dropout_is_the_same_on_any_number_of_processes(parts):
     assert_close(torch.cat(got), whole, "exact")
 
 
-@pytest.mark.parametrize(("activation", "function"), [("gelu", F.gelu), ("relu", F.relu)])
+def gelu_tanh(x):
+    return 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [("gelu", F.gelu), ("gelu_tanh", gelu_tanh), ("relu", F.relu), ("tanh", torch.tanh)],
+)
 def test_mlp(activation, function):
     mlp = drawn(MLP(4, 6, activation=activation).double(), seed=1)
     x = normal(2, 3, 4, seed=2)

@@ -14,7 +14,7 @@ from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
 from suffice.patterns import Block, Causal, Dilated, Full, Global, Random, Window
 from suffice.positions import Alibi, Rope
-from suffice.projections import Efficient, Optimised, Standard
+from suffice.projections import Efficient, Latent, Optimised, Standard
 from suffice.testing import assert_close, drawn, normal, padded
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
 
@@ -38,7 +38,7 @@ SPECS = {
             BASE, projections=projections, mixing=mixing
         )
         for mixing in MIXINGS
-        for projections in (Standard(), Optimised(), Efficient())
+        for projections in (Standard(), Optimised(), Efficient(), Latent())
     },
     **{
         repr(pattern): replace(BASE, pattern=pattern)

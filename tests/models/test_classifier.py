@@ -46,6 +46,17 @@ def test_forward_is_the_formula(length, norm, activation):
     assert_close(model(tokens), want)
 
 
+def test_the_first_token_may_speak_for_all():
+    config = replace(SMALL, embedding_norm=True, pooling="first", head_activation="tanh")
+    model, tokens = build(config), texts()
+    for row, got in zip(tokens, model(tokens), strict=True):
+        x = formulas.placed(model.tokens.weight[row], model)
+        x = formulas.norm(x, model.embedding_norm)
+        for block in model.blocks:
+            x = formulas.block(x, block, torch.ones(7), formulas.relu)
+        assert_close(got, formulas.head(x[0], model.head, torch.tanh))
+
+
 @pytest.mark.parametrize("length", [7, 4])
 @pytest.mark.parametrize("positions", ["sinusoidal", "none"])
 def test_other_positions(positions, length):
@@ -209,6 +220,8 @@ def test_imdb(mechanism, layer, whole):
         ("positions", "sinus", "unknown positions 'sinus'; did you mean 'sinusoidal'"),
         ("norm", "pots", "unknown norm 'pots'; did you mean 'post'"),
         ("activation", "rulu", "unknown activation 'rulu'; did you mean 'relu'"),
+        ("head_activation", "tan", "unknown head_activation 'tan'; did you mean 'tanh'"),
+        ("pooling", "firs", "unknown pooling 'firs'; did you mean 'first'"),
     ],
 )
 def test_a_config_that_is_none_is_refused(name, value, told):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from suffice import Attention, preset
-from suffice.projections import Columns, Efficient, Optimised, Projections, Standard, Widths
+from suffice.projections import Columns, Efficient, Latent, Optimised, Projections, Standard, Widths
 from suffice.testing import normal
 
 WIDTHS = Widths(d_model=12, d_memory=10, q=8, kv=4)
@@ -15,6 +15,7 @@ LEARNED = {
     Standard(): {"q_proj", "k_proj", "v_proj", "o_proj"},
     Optimised(): {"q_proj", "k_proj", "o_proj"},
     Efficient(): {"q_proj", "o_proj"},
+    Latent(): {"q_proj", "k_proj", "o_proj"},
 }
 SHAPES = {"q_proj": (12, 8), "k_proj": (10, 4), "v_proj": (10, 4), "o_proj": (8, 12)}
 
@@ -29,7 +30,7 @@ def test_maps(projections: Projections, bias):
         if name in LEARNED[projections]:
             assert (made.in_features, made.out_features) == SHAPES[name]
             assert (made.bias is not None) is bias
-        else:
+        elif projections != Latent():
             assert isinstance(made, Columns)
             assert made.width == 4
     built = sum(p.numel() for made in maps.values() for p in made.parameters())

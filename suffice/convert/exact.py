@@ -1,0 +1,152 @@
+"""Conversions that change nothing but the maps: recognised by what the maps hold, never by trying.
+
+Letters: H query heads, G key/value heads, D head width, M d_model, S d_memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from suffice.convert.maps import Maps
+from suffice.convert.slices import columns_of, slices
+from suffice.convert.target import Step
+from suffice.spec import AttentionSpec
+
+
+def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
+    """Return the maps after one change if they compute what they did, else None.
+
+    Args:
+        step: the change; what it does to a pattern is not looked at.
+        maps: of the layer.
+        spec: of the layer.
+        after: its composition then, as `spec_after` says.
+    """
+    if spec.mixing.mixes and step.name not in ("keep", "window", "standard"):
+        return None  # what a mixing adds to values would pass other maps than before
+    return _EXACT[step.name](maps, spec, after)
+
+
+def _same(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps:  # noqa: ARG001
+    return maps
+
+
+def _regrouped(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:  # noqa: ARG001
+    """Repeat heads, or let those share that are equal."""
+    groups = after.kv_heads
+    if groups % len(maps.k) == 0:
+        return maps.with_heads(groups)
+    if len(maps.k) % groups:
+        return None
+    merged = {}
+    for name in "kv":
+        parts = getattr(maps, name).unflatten(0, (groups, -1))
+        if not torch.equal(parts, parts[:, :1].expand_as(parts)):
+            return None
+        merged[name] = parts[:, 0]
+    return replace(maps, **merged)
+
+
+def _optimised(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
+    """Take a value map into the output map where it reads no other head's columns."""
+    regrouped = _regrouped(maps, spec, after)
+    own = None if regrouped is None else _own_columns(regrouped.v)
+    if own is None:
+        return None
+    bias = (regrouped.of_query(regrouped.v)[:, -1:] @ regrouped.o).sum(dim=(0, 1))
+    return replace(
+        regrouped,
+        v=slices(regrouped.v.shape[1] - 1, *own.shape[:2]),
+        o=regrouped.of_query(own) @ regrouped.o,
+        offset=regrouped.offset + bias,
+    )
+
+
+def _efficient(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
+    """Take the key map into the query map, too."""
+    without_v = _optimised(maps, spec, after)
+    own = None if without_v is None else _own_columns(without_v.k)
+    if own is None:
+        return None
+    if spec.position.rotates and not torch.equal(without_v.k, without_v.v):
+        return None
+    q = without_v.q @ without_v.of_query(own).transpose(1, 2)
+    return replace(without_v, q=q, k=without_v.v)
+
+
+def _latent(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:  # noqa: ARG001
+    """Read everything of the input, or all heads' keys and values side by side."""
+    width, inputs = after.head_width, maps.k.shape[1] - 1
+    both = torch.cat([*maps.k, *maps.v], dim=1)
+    if both.shape[1] <= width:
+        own = maps.k.shape[-1]
+        place = torch.arange(len(maps.q)) // maps.shared * own
+        wide = torch.nn.functional.pad(both, (0, width - both.shape[1]))[None]
+        return replace(
+            maps,
+            q=_placed(maps.q, place, width),
+            k=wide,
+            v=wide,
+            o=_placed(maps.o.transpose(1, 2), place + both.shape[1] // 2, width).transpose(1, 2),
+        )
+    if inputs <= width:
+        return _whole(maps, width)
+    return None
+
+
+def _input(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps:  # noqa: ARG001
+    return _whole(maps, after.head_width)
+
+
+def _whole(maps: Maps, width: int) -> Maps:
+    """Read the input itself, filled up with zeros to a width."""
+    inputs = maps.k.shape[1] - 1
+    keys, values = maps.of_query(maps.k), maps.of_query(maps.v)
+    fill = (0, width - inputs)
+    both = torch.nn.functional.pad(slices(inputs, 1, inputs), fill)
+    return Maps(
+        q=torch.nn.functional.pad(maps.q @ keys[:, :-1].transpose(1, 2), fill),
+        k=both,
+        v=both,
+        o=torch.nn.functional.pad(values[:, :-1] @ maps.o, (0, 0, *fill)),
+        offset=maps.offset + (values[:, -1:] @ maps.o).sum(dim=(0, 1)),
+    )
+
+
+def _own_columns(maps: Tensor) -> Tensor | None:
+    """Return [G, D, D] of maps [G, S + 1, D] that read their own slices alone, else None."""
+    width = maps.shape[-1]
+    own = []
+    for head, one in enumerate(maps):
+        at = columns_of(head, width)
+        rest = one[:-1].clone()
+        own.append(one[at])
+        rest[at] = 0.0
+        if bool(rest.any()):
+            return None
+    return torch.stack(own)
+
+
+def _placed(part: Tensor, place: Tensor, width: int) -> Tensor:
+    """Return [H, N, width] with each head's [N, D] at its place, zeros elsewhere."""
+    wide = part.new_zeros(*part.shape[:2], width)
+    for head, at in enumerate(place.tolist()):
+        wide[head, :, at : at + part.shape[-1]] = part[head]
+    return wide
+
+
+_EXACT: dict[str, Callable[[Maps, AttentionSpec, AttentionSpec], Maps | None]] = {
+    "keep": _same,
+    "window": _same,
+    "standard": _same,
+    "gqa": _regrouped,
+    "optimised": _optimised,
+    "efficient": _efficient,
+    "super": _efficient,
+    "latent": _latent,
+    "input": _input,
+}

@@ -1,0 +1,123 @@
+"""An attention layer as numbers: its four maps in float64, whatever its projections are.
+
+Letters: H query heads, G key/value heads, D head width, M d_model, S d_memory. Rows are inputs; the
+last row of a map that has one more than inputs is its bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError
+from suffice.kernels import Softmax
+from suffice.layers import Attention
+from suffice.layers.packed import Packed
+from suffice.projections import Columns
+from suffice.spec import AttentionSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maps:
+    """The maps of one layer; a head's keys and values are explicit even where they are columns.
+
+    Args:
+        q: [H, M + 1, D].
+        k: [G, S + 1, D].
+        v: [G, S + 1, D].
+        o: [H, D, M].
+        offset: [M], the bias of the output map.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    o: Tensor
+    offset: Tensor
+
+    @property
+    def shared(self) -> int:
+        """Query heads of one key/value head."""
+        return len(self.q) // len(self.k)
+
+    def of_query(self, part: Tensor) -> Tensor:
+        """Return k or v as each query head reads it: [H, S + 1, D]."""
+        return part.repeat_interleave(len(self.q) // len(part), dim=0)
+
+    def with_heads(self, kv_heads: int) -> Maps:
+        """Return the same layer with each key/value head repeated, kv_heads in all."""
+        times = kv_heads // len(self.k)
+        parts = (part.repeat_interleave(times, dim=0) for part in (self.k, self.v))
+        return replace(self, **dict(zip("kv", parts, strict=True)))
+
+
+@torch.no_grad()
+def read(layer: Attention) -> Maps:
+    """Return the maps of a layer.
+
+    Raises:
+        ConfigError: if its weights are packed or no numbers, or it forms no softmax.
+    """
+    spec = layer.spec
+    if not isinstance(spec.kernel, Softmax) or spec.past.reads:
+        named = spec.past if spec.past.reads else spec.kernel
+        raise ConfigError(f"{named!r} is no plain softmax, which is all that is converted.")
+    if any(isinstance(one, Packed) for one in layer.children()):
+        raise ConfigError("packed weights are not converted; convert first, pack what comes out.")
+    if not all(bool(one.isfinite().all()) for one in layer.parameters()):
+        raise ConfigError("weights hold NaN or infinity; give a model whose weights are numbers.")
+    q = _heads(_rows(layer.q_proj, spec.d_model), spec.num_heads)
+    k = _heads(_rows(layer.k_proj, spec.widths.d_memory), spec.kv_heads)
+    v = k
+    if not spec.projections.shares:
+        v = _heads(_rows(layer.v_proj, spec.widths.d_memory), spec.kv_heads)
+    o = layer.o_proj.weight.detach().double().cpu().T.unflatten(0, (spec.num_heads, -1))
+    bias = layer.o_proj.bias
+    offset = o.new_zeros(spec.d_model) if bias is None else bias.detach().double().cpu()
+    return Maps(q=q, k=k, v=v, o=o.clone(), offset=offset.clone())
+
+
+@torch.no_grad()
+def build(
+    maps: Maps, spec: AttentionSpec, *, dtype: torch.dtype | None = None, like: Attention
+) -> Attention:
+    """Return the layer of these maps.
+
+    Args:
+        maps: what it computes; maps that the projections do not learn are taken for what they are.
+        spec: the composition.
+        dtype: of the parameters; None = that of `like`.
+        like: the layer it comes from: its device, mode, and mixing where the spec has the same.
+    """
+    weight = like.q_proj.weight
+    layer = Attention(spec, device=weight.device, dtype=dtype or weight.dtype)
+    _set(layer.q_proj, maps.q.transpose(0, 1).flatten(1))
+    if spec.projections.learns_keys:
+        _set(layer.k_proj, maps.k.transpose(0, 1).flatten(1))
+    if spec.projections.learns_values:
+        _set(layer.v_proj, maps.v.transpose(0, 1).flatten(1))
+    _set(layer.o_proj, torch.cat([maps.o.flatten(0, 1), maps.offset[None]]))
+    if spec.mixing.mixes and spec.mixing == like.spec.mixing:
+        layer.mixing.load_state_dict(like.mixing.state_dict())
+    return layer.train(like.training)
+
+
+def _rows(linear: nn.Module, inputs: int) -> Tensor:
+    """Return W^T with the bias below it; of columns, what takes them."""
+    if isinstance(linear, Columns):
+        return torch.eye(inputs + 1, dtype=torch.float64)[:, : linear.width]
+    weight = linear.weight.detach().double().cpu()
+    bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.double().cpu()
+    return torch.cat([weight.T, bias[None]])
+
+
+def _heads(rows: Tensor, heads: int) -> Tensor:
+    return rows.unflatten(1, (heads, -1)).transpose(0, 1).contiguous()
+
+
+def _set(linear: nn.Module, rows: Tensor) -> None:
+    linear.weight.copy_(rows[:-1].T)
+    if linear.bias is not None:
+        linear.bias.copy_(rows[-1])

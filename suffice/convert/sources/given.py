@@ -1,0 +1,64 @@
+"""The entries of a config.json of transformers, read one by one and checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suffice.errors import ConfigError
+
+
+class Given:
+    """A configuration.
+
+    Args:
+        entries: the content of its file.
+        where: the file, for errors.
+    """
+
+    def __init__(self, entries: dict[str, Any], where: object) -> None:
+        self.entries, self.where = entries, where
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """Return a whole number of at least 1.
+
+        Raises:
+            ConfigError: if it is none.
+        """
+        found = self.entries.get(name)
+        found = default if found is None else found
+        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+            raise ConfigError(f"{self.where}: {name}={found!r} is no whole number of at least 1.")
+        return found
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Return a number.
+
+        Raises:
+            ConfigError: if it is none.
+        """
+        found = self.entries.get(name)
+        found = default if found is None else found
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
+            raise ConfigError(f"{self.where}: {name}={found!r} is no number.")
+        return float(found)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return whether something is on."""
+        found = self.entries.get(name)
+        return default if found is None else bool(found)
+
+    def only(self, name: str, *legal: Any) -> Any:
+        """Return an entry that may hold certain values alone; the first is the default.
+
+        Raises:
+            ConfigError: if it holds another, which no model here computes.
+        """
+        found = self.entries.get(name)
+        found = legal[0] if found is None else found
+        if found not in legal:
+            told = " or ".join(map(repr, legal))
+            raise ConfigError(
+                f"{self.where}: {name}={found!r} is nothing that a model here computes; only "
+                f"{told} is."
+            )
+        return found

@@ -1,0 +1,172 @@
+"""What a layer is to become: words such as "gqa:2" or "mqa,window:64+sinks"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from suffice.errors import ConfigError
+from suffice.mixing import Alignment, NoMixing
+from suffice.patterns import Causal, Global, Pattern, Window
+from suffice.projections import Efficient, Latent, Optimised, Standard
+from suffice.spec import AttentionSpec
+
+SINKS = 4  # first positions that a window keeps where it is asked for some
+LEGAL = (
+    "keep, standard, gqa:N, mqa, optimised, efficient, super, latent:R, input, window:W, "
+    "window:W+sinks, several joined by commas"
+)
+NUMBERED = {"gqa": True, "latent": True, "window": True, "optimised": False, "efficient": False}
+"""Names that take a number, and whether they need it."""
+PLAIN = ("keep", "standard", "mqa", "super", "input")
+WORD = re.compile(r"([a-z]+)(?::(\d{1,9}))?(?:\+sinks(?::(\d{1,9}))?)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One change of a layer.
+
+    Args:
+        name: "keep", "standard" (learned keys and values), "gqa", "optimised", "efficient",
+            "super", "latent", "input" (keys and values are the layer's input itself), "window".
+        number: key/value heads, the latent's width, or the window's size; None = as the layer has.
+        sinks: first positions a window keeps.
+    """
+
+    name: str
+    number: int | None = None
+    sinks: int = 0
+
+    def __str__(self) -> str:
+        """Return the word."""
+        sinks = "" if not self.sinks else f"+sinks:{self.sinks}"
+        return f"{self.name}{'' if self.number is None else f':{self.number}'}{sinks}"
+
+
+Steps = tuple[Step, ...]
+
+
+def steps_of(text: str) -> Steps:
+    """Return the changes that words name, in their order.
+
+    Raises:
+        ConfigError: with the legal words.
+
+    Example:
+        >>> [str(step) for step in steps_of("mqa,window:64+sinks")]
+        ['gqa:1', 'window:64+sinks:4']
+    """
+    return tuple(_step(word.strip(), text) for word in text.split(","))
+
+
+def _step(word: str, text: str) -> Step:
+    found = WORD.fullmatch(word)
+    name = found[1] if found else ""
+    if found is None or name not in (*NUMBERED, *PLAIN):
+        raise ConfigError(f"unknown target {text!r:.80}; legal: {LEGAL}.")
+    number = None if found[2] is None else int(found[2])
+    if number == 0 or (number is None and NUMBERED.get(name, False)):
+        given = "0" if number == 0 else "none"
+        raise ConfigError(f"target {word!r} takes a number of at least 1, got {given}; as gqa:2.")
+    if number is not None and name in PLAIN:
+        raise ConfigError(f"target {word!r}: {name} takes no number.")
+    sinks = 0
+    if "+" in word:
+        if name != "window":
+            raise ConfigError(f"target {word!r}: only a window keeps sinks.")
+        sinks = SINKS if found[3] is None else int(found[3])
+    if name == "mqa":
+        name, number = "gqa", 1
+    return Step(name=name, number=number, sinks=sinks)
+
+
+def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> AttentionSpec:
+    """Return the composition of a layer after one change.
+
+    Args:
+        step: the change.
+        spec: before it.
+        length: the longest input of the model, tokens; None = any.
+
+    Raises:
+        ConfigError: if there is no such layer, saying why.
+    """
+    if step.name == "keep":
+        return spec
+    if step.name == "window":
+        return replace(spec, pattern=_window(spec.pattern, step))
+    return _SPECS[step.name](spec, step.number, length)
+
+
+def _shared(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
+    return replace(spec, projections=Standard(), num_kv_heads=number)
+
+
+def _standard(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
+    return replace(spec, projections=Standard())
+
+
+def _optimised(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
+    return replace(spec, projections=Optimised(), num_kv_heads=number or spec.num_kv_heads)
+
+
+def _efficient(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
+    return replace(spec, projections=Efficient(), num_kv_heads=number or spec.num_kv_heads)
+
+
+def _super(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
+    if length is None:
+        raise ConfigError(
+            "super fixes the longest input, and this layer stands in no model that has one; give "
+            "length=."
+        )
+    if spec.mixing != NoMixing():
+        raise ConfigError(f"super: the layer mixes its values already, by {spec.mixing!r}.")
+    aligned = Alignment(length, bias=spec.bias, init="identity")
+    return replace(_efficient(spec, None, None), mixing=aligned)
+
+
+def _latent(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
+    _refuse_turns(spec, f"latent:{number}")
+    return _one_head(spec, number, Latent())
+
+
+def _input(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
+    _refuse_turns(spec, "input")
+    return _one_head(spec, spec.widths.d_memory, Efficient())
+
+
+def _one_head(
+    spec: AttentionSpec, width: int | None, projections: Latent | Efficient
+) -> AttentionSpec:
+    one = {"num_kv_heads": 1, "head_dim": width, "scale": spec.score_scale}
+    return replace(spec, projections=projections, **one)
+
+
+def _refuse_turns(spec: AttentionSpec, word: str) -> None:
+    if spec.position.rotates:
+        raise ConfigError(
+            f"{word}: {type(spec.position).__name__} turns each head's keys by its own features, "
+            "which cannot be taken into the queries' maps; share heads instead, by gqa:N or mqa."
+        )
+
+
+_SPECS = {
+    "gqa": _shared,
+    "standard": _standard,
+    "optimised": _optimised,
+    "efficient": _efficient,
+    "super": _super,
+    "latent": _latent,
+    "input": _input,
+}
+
+
+def _window(pattern: Pattern, step: Step) -> Pattern:
+    """Return the pattern that sees so much less."""
+    near: Pattern = Window(step.number)
+    if step.sinks:
+        near = near | Global(step.sinks)
+    if isinstance(pattern, Causal):
+        return near & Causal()
+    return near & pattern

@@ -1,0 +1,152 @@
+"""`suffice convert`: a model in, one with cheaper attention out, and what it says of that."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from suffice import AttentionSpec, preset
+from suffice.convert import folder as folders
+from suffice.convert.certificate import Certificate
+from suffice.convert.sources import Source
+from suffice.errors import CheckpointError, ConfigError
+from suffice.models import LMConfig, ViTConfig, folder
+from suffice.patterns import Causal
+from suffice.testing import drawn
+from suffice.text import Characters
+
+TEXT = "to be or not to be, that is the question. " * 60
+SPEC = AttentionSpec(d_model=16, num_heads=4, pattern=Causal())
+SIZES = {"length": 12, "d_model": 16, "depth": 1, "mlp_width": 16}
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    tokenizer = Characters.of([TEXT])
+    config = LMConfig(**SIZES, vocabulary_size=tokenizer.vocabulary_size)
+    lm = drawn(config.build(SPEC), seed=1).eval()
+    folder.save(tmp_path / "run", lm, tokenizer, corpus=str(tmp_path / "text.txt"))
+    return lm
+
+
+def test_a_model_is_fitted_written_and_told_of(suffice, run, tmp_path):
+    told = suffice("convert", "run", "--to", "mqa,window:9+sinks:2", "--quiet", "--tokens", 500)
+    assert (told.code, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert lines[1].split()[:2] == ["blocks.0", "gqa:1,"]
+    assert "approximate, fitted on 492 tokens; errors are shares of each layer's output" in told.out
+    assert "held-out loss " in told.out
+    assert " nats per token, 220 tokens in 20 rows" in told.out
+    assert "model: run-mqa-window-9-sinks-2" in told.out
+    out = tmp_path / "run-mqa-window-9-sinks-2"
+    certificate = json.loads((out / "certificate.json").read_text())
+    assert (certificate["kind"], certificate["naive"]) == ("approximate", False)
+    (layer,) = certificate["layers"]
+    assert (layer["exact"], layer["exact_up_to"], layer["chosen"]) == (False, 9, "closed form")
+    lm, tokenizer, facts = folder.load(out)
+    assert lm.specs[0].kv_heads == 1
+    assert tokenizer.fingerprint == folder.load("run")[1].fingerprint
+    assert facts["converted"] == {
+        "from": "suffice",
+        "to": "mqa,window:9+sinks:2",
+        "kind": "approximate",
+    }
+    assert suffice("generate", out, "--prompt", "to", "--max-new-tokens", 5).code == 0
+    judged = suffice("evaluate", out, "--data", "text.txt", "--limit", 5, "--json", "--quiet")
+    assert json.loads(judged.out)["items"] == 5
+
+
+def test_an_exact_one_says_so(suffice, run, tmp_path):
+    told = suffice("convert", "run", "--to", "input", "--out", "x", "--json", "--quiet")
+    found = json.loads(told.out)
+    assert found["kind"] == "exact"
+    assert found["layers"][0]["difference"] < 1e-12
+    assert abs(found["loss"]["change"]) < 1e-5
+    again = suffice("convert", "run", "--to", "input", "--out", "x", "--quiet")
+    assert "exact (" in again.out
+    assert "exact: every layer computes what it did, rounding apart" in again.out
+
+
+def test_a_plan_and_the_usual_starts(suffice, run, tmp_path):
+    (tmp_path / "half.json").write_text('{"layers": ["gqa:2"]}')
+    told = suffice("convert", "run", "--to", "half.json", "--naive", "--quiet")
+    assert "approximate, by the usual starts: nothing was fitted" in told.out
+    assert folder.load("run-half")[0].specs[0].kv_heads == 2
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config.pop("corpus")
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    told = suffice("convert", "run", "--to", "mqa", "--naive", "--quiet")
+    assert "held-out" not in told.out
+    assert "average" in told.out
+
+
+WRONG = {
+    "target": (["--to", "best"], "unknown target 'best'; legal: keep, standard"),
+    "source": (["--to", "mqa", "--out", "run"], "--out run is the source itself, which would be"),
+    "tokens": (["--to", "mqa", "--tokens", "0"], "--tokens 0: give at least 1."),
+    "plan": (["--to", "none.json"], "none.json"),
+    "corpus": (["--to", "mqa", "--calibration", "nowhere"], "unknown corpus 'nowhere'"),
+    "short": (["--to", "mqa", "--calibration", "short.txt"], "less than one batch of 8 rows of 12"),
+    "heads": (["--to", "gqa:3"], "blocks.0.attention: num_kv_heads=3 does not divide num_heads=4"),
+    "naive": (["--to", "super:3", "--naive"], "target 'super:3': super takes no number."),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
+    (tmp_path / "short.txt").write_text("to be or not " * 8)
+    words, said = WRONG[case]
+    before = {path.name for path in tmp_path.iterdir()}
+    told = suffice("convert", "run", *words, "--quiet")
+    assert (told.code, told.out) == (2, "")
+    assert said in told.said
+    assert {path.name for path in tmp_path.iterdir()} - before <= {"cache"}
+
+
+def test_the_source_is_checked(suffice, run, tmp_path):
+    told = suffice("convert", "nothing", "--to", "mqa")
+    assert (told.code, "nothing does not exist; give a folder of suffice" in told.said) == (2, True)
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"x" * 40)
+    told = suffice("convert", "run", "--to", "mqa", "--quiet")
+    assert told.code == 2
+    assert not (tmp_path / "run-mqa").exists()
+
+
+def picture(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        image_size=8,
+        patch_size=4,
+        num_labels=3,
+    )
+    transformers.ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
+
+
+def test_a_model_of_pictures(suffice, tmp_path):
+    picture(tmp_path)
+    told = suffice("convert", "vit", "--to", "efficient", "--quiet")
+    assert told.code == 0
+    assert "exact: every layer" in told.out
+    stored = json.loads((tmp_path / "vit-efficient" / "config.json").read_text())
+    assert stored["kind"] == "image classifier"
+    assert (tmp_path / "vit-efficient" / "model.safetensors").is_file()
+    told = suffice("convert", "vit", "--to", "efficient", "--calibration", "stdlib", "--quiet")
+    assert "--calibration stdlib: a vit model reads no text here; leave it out, or" in told.said
+
+
+def test_a_folder_needs_a_tokenizer_and_a_disk(run, tmp_path, monkeypatch):
+    one = Certificate(layers=())
+    with pytest.raises(ConfigError, match="this llama model has no tokenizer beside it, and a"):
+        folders.save(tmp_path / "x", run, Source(model=run, kind="llama"), one)
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "file").write_text("")
+    config = ViTConfig(image_size=4, patch_size=2, num_classes=2, d_model=4, depth=1, mlp_width=4)
+    vit = config.build(preset("standard", 4, 1))
+    with pytest.raises(CheckpointError, match=r"cannot write .*file.x \(.*\); free space, or give"):
+        folders.save(tmp_path / "file" / "x", vit, Source(model=vit, kind="vit"), one)

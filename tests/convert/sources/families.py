@@ -1,0 +1,80 @@
+"""Tiny random models of transformers, one for each thing that differs."""
+
+from __future__ import annotations
+
+import transformers as t
+
+TEXT = {
+    "vocab_size": 37,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+GROUPED = TEXT | {"num_key_value_heads": 2}
+MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+OLD = {"vocab_size": 37, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64}
+PICTURE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "image_size": 16,
+    "patch_size": 4,
+    "num_labels": 5,
+}
+
+
+def _turning(kind, **more):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **more}}
+
+
+def cases():
+    """Return the class and configuration of each case."""
+    stretched = {"factor": 4.0, "original_max_position_embeddings": 16}
+    blended = stretched | {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    llama, gpt2 = t.LlamaForCausalLM, t.GPT2LMHeadModel
+    marked = {"bos_token_id": 1, "eos_token_id": 2}
+    biased = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}
+    return {
+        "llama": (llama, t.LlamaConfig(**TEXT)),
+        "llama-grouped": (llama, t.LlamaConfig(**GROUPED)),
+        "llama-biased-wide-tied": (llama, t.LlamaConfig(**GROUPED, head_dim=12, **biased)),
+        "llama-linear": (llama, t.LlamaConfig(**GROUPED, **_turning("linear", factor=4.0))),
+        "llama-llama3": (llama, t.LlamaConfig(**GROUPED, **_turning("llama3", **blended))),
+        "llama-yarn": (llama, t.LlamaConfig(**GROUPED, **_turning("yarn", **stretched))),
+        "mistral": (t.MistralForCausalLM, t.MistralConfig(**GROUPED, sliding_window=5)),
+        "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config(**GROUPED)),
+        "qwen2-windows": (
+            t.Qwen2ForCausalLM,
+            t.Qwen2Config(
+                **GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1
+            ),
+        ),
+        "stablelm": (t.StableLmForCausalLM, t.StableLmConfig(**GROUPED, use_qkv_bias=True)),
+        "helium": (t.HeliumForCausalLM, t.HeliumConfig(**GROUPED, head_dim=8)),
+        "smollm3": (
+            t.SmolLM3ForCausalLM,
+            t.SmolLM3Config(**GROUPED, **MARKS, no_rope_layers=[1, 0]),
+        ),
+        "phi3": (
+            t.Phi3ForCausalLM,
+            t.Phi3Config(**GROUPED, **MARKS, **_turning("default", partial_rotary_factor=0.5)),
+        ),
+        "gpt2": (gpt2, t.GPT2Config(**OLD, **marked)),
+        "gpt2-scaled": (
+            gpt2,
+            t.GPT2Config(
+                **OLD,
+                **marked,
+                scale_attn_by_inverse_layer_idx=True,
+                scale_attn_weights=False,
+                tie_word_embeddings=False,
+                n_inner=40,
+            ),
+        ),
+        "bert": (t.BertForSequenceClassification, t.BertConfig(**TEXT, num_labels=3)),
+        "vit": (t.ViTForImageClassification, t.ViTConfig(**PICTURE)),
+        "vit-unbiased": (t.ViTForImageClassification, t.ViTConfig(**PICTURE, qkv_bias=False)),
+    }

@@ -1,0 +1,210 @@
+"""Checkpoints of transformers become models with equal logits, and their tensors come back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from suffice.convert.sources import FAMILIES, open_source, tensors_for
+from suffice.convert.sources.given import Given
+from suffice.convert.sources.rotary import rope_of
+from suffice.errors import CheckpointError, ConfigError
+from suffice.positions import Rope
+from suffice.testing import drawn
+
+pytest.importorskip("transformers")
+
+from .families import cases  # noqa: E402 - they need transformers
+
+CASES = cases()
+
+
+def saved(name, folder, **options):
+    kind, config = CASES[name]
+    theirs = drawn(kind(config), seed=1).eval()
+    theirs.save_pretrained(folder, **options)
+    return theirs
+
+
+def given(name):
+    draws = torch.Generator().manual_seed(2)
+    if name.startswith("vit"):
+        return torch.randn(2, 3, 16, 16, generator=draws)
+    return torch.randint(3, 37, (2, 20), generator=draws)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_equal_both_ways(name, tmp_path):
+    theirs, x = saved(name, tmp_path), given(name)
+    ours = open_source(tmp_path)
+    assert ours.kind == theirs.config.model_type
+    assert not ours.model.training
+    with torch.no_grad():
+        wanted = theirs(x).logits
+        assert (ours.model(x) - wanted).abs().max() < 1e-4
+        config = json.loads((tmp_path / "config.json").read_text())
+        for parameter in ours.model.parameters():
+            parameter.mul_(1.5)
+        back = tensors_for(ours.model, config)
+        save_file(back, tmp_path / "model.safetensors", {"format": "pt"})
+        again = type(theirs).from_pretrained(tmp_path).eval()
+        assert (ours.model(x) - again(x).logits).abs().max() < 1e-4
+        assert (again(x).logits - wanted).abs().max() > 1e-2
+
+
+def test_every_family_is_met():
+    assert {kind.__name__ for kind, _ in CASES.values()} == {
+        family.architecture for family in FAMILIES.values()
+    }
+
+
+def test_shards_are_read(tmp_path):
+    theirs, x = saved("llama", tmp_path, max_shard_size="20KB"), given("llama")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    with torch.no_grad():
+        assert (open_source(tmp_path).model(x) - theirs(x).logits).abs().max() < 1e-4
+
+
+def changed(folder, **entries):
+    path = folder / "config.json"
+    config = {**json.loads(path.read_text()), **entries}
+    path.write_text(json.dumps({k: v for k, v in config.items() if v is not Ellipsis}))
+
+
+def rewritten(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def test_weights_without_a_head_are_read(tmp_path):
+    theirs, x = saved("gpt2", tmp_path), given("gpt2")
+
+    def strip(tensors):
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 4, 4)
+
+    rewritten(tmp_path, strip)
+    with torch.no_grad():
+        assert (open_source(tmp_path).model(x) - theirs(x).logits).abs().max() < 1e-4
+
+
+def test_a_head_that_is_the_embedding_may_lie_there(tmp_path):
+    saved("gpt2", tmp_path)
+
+    def add(tensors):
+        tensors["lm_head.weight"] = tensors["transformer.wte.weight"].clone()
+
+    rewritten(tmp_path, add)
+    assert open_source(tmp_path).model.head is None
+
+    def differ(tensors):
+        tensors["lm_head.weight"][0, 0] += 1
+
+    rewritten(tmp_path, differ)
+    with pytest.raises(CheckpointError, match="ties the head to the embedding and their weights"):
+        open_source(tmp_path)
+
+
+def test_older_words_for_rotary_positions():
+    older = {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    found = rope_of(Given({**older, "partial_rotary_factor": 0.5}, "f"), 8)
+    assert (found.theta, found.features, found.scaling.factor) == (500.0, 4, 2.0)
+    assert rope_of(Given({"rope_scaling": None}, "f"), 8) == Rope()
+    yarn = {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1.5, "truncate": False}
+    made = rope_of(Given({"rope_parameters": yarn, "max_position_embeddings": 32}, "f"), 8)
+    assert (made.scaling.length, made.scaling.attention_factor) == (32, 1.5)
+
+
+BAD = {
+    "architecture": ("llama", {"model_type": "mamba"}, "the architecture 'mamba' is not read; leg"),
+    "class": (
+        "bert",
+        {"architectures": ["BertForMaskedLM"]},
+        "holds a BertForMaskedLM; of bert only BertForSequenceClassification is read",
+    ),
+    "activation": ("llama", {"hidden_act": "relu2"}, "hidden_act='relu2' is nothing that a model"),
+    "parallel": (
+        "stablelm",
+        {"use_parallel_residual": True},
+        "use_parallel_residual=True is nothing that a model here computes; only False is",
+    ),
+    "size": ("llama", {"hidden_size": 0}, "hidden_size=0 is no whole number of at least 1"),
+    "number": ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps='x' is no number"),
+    "heads": (
+        "llama",
+        {"num_attention_heads": 5, "head_dim": None},
+        "num_attention_heads=5 does not divide hidden_size=32, and there is no head_dim",
+    ),
+    "heads-gpt2": ("gpt2", {"n_head": 5}, "n_head=5 does not divide n_embd=32"),
+    "heads-bert": ("bert", {"num_attention_heads": 5}, "num_attention_heads=5 does not divide"),
+    "heads-vit": ("vit", {"num_attention_heads": 5}, "num_attention_heads=5 does not divide"),
+    "kinds": (
+        "qwen2-windows",
+        {"layer_types": ["full_attention", "chunked"]},
+        "layer_types=.* are not full_attention or sliding_attention for each of 2 layers",
+    ),
+    "turning": ("smollm3", {"no_rope_layers": [1]}, r"no_rope_layers=\[1\] is not for 2 layers"),
+    "scaling": (
+        "llama",
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+        "rotary scaling 'dynamic' is not known; default, linear, llama3 and yarn are",
+    ),
+    "by-layer": (
+        "llama",
+        {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+        "rope_parameters=.* differ by kind of layer, which is not read",
+    ),
+    "mscale": (
+        "llama",
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
+        "mscale=0.7 is nothing that a model here computes",
+    ),
+    "shape": (
+        "llama",
+        {"intermediate_size": 47},
+        r"'model.layers.0.mlp.down_proj.weight' has shape \[32, 48\], and .* asks for \[32, 47\]",
+    ),
+    "tensors": (
+        "llama",
+        {"num_hidden_layers": 1},
+        "does not fit its config.json: 'model.layers.1.input_layernorm.weight' is not expected, .*"
+        "and 5 more",
+    ),
+    "huge": ("llama", {"vocab_size": 1 << 62}, "no model has such sizes"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_not_a_model_here(case, tmp_path):
+    name, entries, told = BAD[case]
+    saved(name, tmp_path)
+    changed(tmp_path, **{k: ... if v is None else v for k, v in entries.items()})
+    with pytest.raises((CheckpointError, ConfigError), match=told):
+        open_source(tmp_path)
+
+
+def test_a_missing_tensor_is_named(tmp_path):
+    saved("llama", tmp_path)
+    rewritten(tmp_path, lambda tensors: tensors.pop("model.norm.weight"))
+    with pytest.raises(CheckpointError, match="'model.norm.weight' is missing"):
+        open_source(tmp_path)
+
+
+def test_only_its_own_architecture_goes_back(tmp_path):
+    saved("gpt2", tmp_path / "gpt2")
+    saved("vit-unbiased", tmp_path / "vit")
+    old = open_source(tmp_path / "gpt2").model
+    with pytest.raises(ConfigError, match="the model is no llama of this configuration"):
+        tensors_for(old, {**CASES["llama"][1].to_dict(), "model_type": "llama"})
+    with pytest.raises(CheckpointError, match="the architecture None is not read"):
+        tensors_for(old, {})
+    picture = drawn(open_source(tmp_path / "vit").model, seed=1)
+    torch.nn.init.ones_(picture.blocks[0].attention.k_proj.bias)
+    config = json.loads((tmp_path / "vit" / "config.json").read_text())
+    with pytest.raises(ConfigError, match=r"blocks.0.attention.\w_proj.bias is not zero, and the"):
+        tensors_for(picture, config)

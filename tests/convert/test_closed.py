@@ -1,0 +1,267 @@
+"""The closed forms do what their definitions say, and are never worse than the usual starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice.convert import convert
+from suffice.convert.arrange import permuted
+from suffice.convert.fit import errors
+from suffice.convert.latent import latent
+from suffice.convert.maps import build, read
+from suffice.convert.moments import gather
+from suffice.convert.regression import Regression
+from suffice.convert.sharing import averaged, shared, turning
+from suffice.convert.slices import sliced_keys, sliced_values
+from suffice.errors import ConfigError, DataError
+from suffice.mixing import Alignment
+from suffice.models import LMConfig
+from suffice.patterns import Full
+from suffice.positions import Rope
+from suffice.projections import Optimised
+from suffice.testing import assert_close, drawn
+
+from .layers import inputs, layer_of, moments_of
+
+POSITIONS = {
+    "none": {},
+    "no-bias": {"bias": False},
+    "half": {"position": Rope()},
+    "interleaved": {"position": Rope(layout="interleaved"), "bias": False},
+    "partial": {"position": Rope(features=2)},
+    "grouped": {"num_heads": 8, "num_kv_heads": 4, "head_dim": 4},
+}
+WORDS = ("mqa", "gqa:2", "optimised", "efficient", "latent:6", "window:3+sinks:1", "mqa,window:4")
+
+
+def possible():
+    for name, fields in POSITIONS.items():
+        for words in WORDS:
+            turns = "position" in fields and words.startswith("latent")
+            # more than half the columns would be taken, or heads that are none
+            wide = name == "grouped" and words in ("optimised", "efficient")
+            if not turns and not wide:
+                yield pytest.param(fields, words, id=f"{name}-{words}")
+    for words in ("optimised:2", "efficient:2", "optimised:4"):
+        yield pytest.param({"num_kv_heads": 2 if words[-1] == "4" else 4}, words, id=words)
+    yield pytest.param({"num_heads": 6, "num_kv_heads": 2, "head_dim": 2}, "gqa:3", id="not-nested")
+
+
+@pytest.mark.parametrize(("fields", "words"), list(possible()))
+@pytest.mark.parametrize("seed", range(3))
+def test_never_worse_than_the_usual_start_on_what_it_was_fitted_on(fields, words, seed):
+    layer, batches = layer_of(seed=seed, **fields), inputs(seed=seed)
+    closed = convert(layer, words, calibration=batches).certificate.layers[0]
+    naive = convert(layer, words, calibration=batches, naive=True)
+    usual = naive.certificate.layers[0]
+    assert not closed.exact
+    assert not usual.exact
+    assert closed.predicted <= usual.predicted * (1 + 1e-9)
+    again = errors(layer, {"": naive.model}, batches)[""]
+    assert usual.predicted == pytest.approx(again, rel=1e-4)
+
+
+def test_closed_forms_win_by_far_where_inputs_are_correlated():
+    layer, batches = layer_of(bias=False), inputs()
+    for words, factor in (("mqa", 3), ("latent:8", 2), ("optimised", 2)):
+        closed, usual = (
+            convert(layer, words, calibration=batches, naive=naive).certificate.layers[0].predicted
+            for naive in (False, True)
+        )
+        assert closed * factor < usual
+    assert convert(layer, "mqa", calibration=batches).certificate.layers[0].chosen == "closed form"
+
+
+def test_shared_values_are_the_best_of_their_rank():
+    """Eckart and Young: the error is what the singular values left out weigh."""
+    layer = layer_of(bias=False)
+    maps, moments = read(layer), moments_of(layer)
+    found = shared(maps, layer.spec, 1, moments)
+    lower = torch.linalg.cholesky(moments.spread(centred=False))
+    wanted = lower.T @ torch.cat(list(maps.v[:, :-1] @ maps.o), dim=1)
+    got = lower.T @ torch.cat(list(found.of_query(found.v)[:, :-1] @ found.o), dim=1)
+    lost = torch.linalg.svdvals(wanted)[4:].square().sum()
+    assert (wanted - got).square().sum() == pytest.approx(float(lost), rel=1e-2)
+    usual = averaged(maps, 1)
+    worse = lower.T @ torch.cat(list(usual.of_query(usual.v)[:, :-1] @ usual.o), dim=1)
+    assert (wanted - worse).square().sum() > 2 * lost
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_shared_turning_keys_are_the_leading_component_of_each_pair(layout):
+    layer = layer_of(bias=False, position=Rope(layout=layout))
+    maps, moments = read(layer), moments_of(layer)
+    found = shared(maps, layer.spec, 1, moments)
+    lower = torch.linalg.cholesky(moments.spread(centred=False)).to(torch.complex128)
+    for a, b in turning(layer.spec.position, 4)[0]:
+        keys = torch.complex(maps.k[:, :-1, a], maps.k[:, :-1, b])
+        queries = torch.complex(maps.q[:, :-1, a], maps.q[:, :-1, b])
+        power = (queries @ lower).abs().square().sum(dim=1)
+        stacked = power.sqrt()[:, None] * (keys @ lower)
+        lost = torch.linalg.svdvals(stacked)[1:].square().sum()
+        one = torch.complex(found.k[0, :-1, a], found.k[0, :-1, b])
+        new = torch.complex(found.q[:, :-1, a], found.q[:, :-1, b])
+        factor = (new.conj() / queries.conj())[:, 0]
+        assert (new - queries * factor.conj()[:, None]).abs().max() < 1e-9
+        left = power.sqrt()[:, None] * (keys - factor[:, None] * one) @ lower
+        assert left.abs().square().sum() == pytest.approx(float(lost), rel=1e-2)
+
+
+def test_slices_are_regressions():
+    layer = layer_of()
+    maps, moments = read(layer), moments_of(layer)
+    sliced = sliced_keys(sliced_values(maps, 4, moments, bias=True), layer.spec, moments)
+    x = torch.cat([batch.flatten(0, 1) for batch in inputs()]).double()
+    centred = x - x.mean(dim=0)
+    for head in range(4):
+        at = slice(4 * head, 4 * head + 4)
+        values = centred @ maps.v[head, :-1] @ maps.o[head]
+        fit = torch.linalg.lstsq(centred[:, at], values).solution
+        assert (sliced.o[head] - fit).abs().max() < 0.02 * fit.abs().max()
+        keys = torch.linalg.lstsq(centred[:, at], centred @ maps.k[head, :-1]).solution
+        wanted = maps.q[head] @ keys.T
+        assert (sliced.q[head] - wanted).abs().max() < 0.02 * wanted.abs().max()
+
+
+def test_slices_of_turning_keys_are_complex_regressions():
+    layer = layer_of(bias=False, position=Rope())
+    maps, moments = read(layer), moments_of(layer)
+    sliced = sliced_keys(maps, layer.spec, moments)
+    x = torch.cat([batch.flatten(0, 1) for batch in inputs()]).double()
+    keys = torch.nn.functional.pad(x, (0, 1), value=1.0) @ maps.k
+    for head in range(4):
+        for a, b in turning(layer.spec.position, 4)[0]:
+            columns = torch.complex(x[:, 4 * head + a], x[:, 4 * head + b])
+            wanted = torch.complex(keys[head, :, a], keys[head, :, b])
+            factor = (columns.conj() @ wanted) / columns.abs().square().sum()
+            before = torch.complex(maps.q[head, :, a], maps.q[head, :, b])
+            after = torch.complex(sliced.q[head, :, a], sliced.q[head, :, b])
+            assert (after - before * factor.conj()).abs().max() < 1e-6
+
+
+def test_a_latent_of_full_width_loses_nothing():
+    layer = layer_of()
+    maps, moments = read(layer), moments_of(layer)
+    spec = convert(layer, "latent:16").model.spec
+    whole = build(latent(maps, 16, moments, bias=True), spec, like=layer, dtype=torch.float64)
+    exact = layer.double()
+    for batch in inputs(batches=2):
+        wanted = exact(batch.double())
+        assert (whole(batch.double()) - wanted).abs().max() < 1e-2 * wanted.abs().max()
+
+
+def test_a_refit_is_the_least_squares_and_never_loses():
+    draws = torch.Generator().manual_seed(0)
+    z, y = torch.randn(60, 8, generator=draws), torch.randn(60, 16, generator=draws)
+    maps = read(layer_of(num_heads=2, head_dim=4))
+    sums = Regression(8, 16, bias=True)
+    sums.add(z[:30], y[:30])
+    sums.add(z[30:], y[30:])
+    found = sums.refitted(maps)
+    wide = torch.nn.functional.pad(z, (0, 1), value=1.0).double()
+    fit = torch.linalg.lstsq(wide, y.double()).solution
+    got = torch.cat([found.o.flatten(0, 1), found.offset[None]])
+    assert (got - fit).abs().max() < 1e-4
+    lost = (wide @ got - y).square().sum() / y.double().square().sum()
+    assert sums.error(found) == pytest.approx(float(lost.sqrt()), rel=1e-9)
+    assert sums.error(found) < sums.error(maps)
+
+
+def test_padding_is_not_learnt_from():
+    layer = layer_of(pattern=Full())
+    batch = inputs(batches=1)[0]
+    valid = torch.ones(4, 12, dtype=torch.bool)
+    valid[:, 9:] = False
+
+    class Padded(torch.nn.Module):
+        def __init__(self, fill):
+            super().__init__()
+            self.layer, self.fill = layer, fill
+
+        def forward(self, x):
+            return self.layer(x.masked_fill(~valid[..., None], self.fill), valid=valid)
+
+    zeros, large = (
+        convert(Padded(fill), "mqa", calibration=[batch], held_out=[batch]) for fill in (0.0, 1e3)
+    )
+    assert zeros.certificate == large.certificate
+    assert zeros.certificate.calibration_tokens == 48
+    assert 0 < zeros.certificate.layers[0].measured < 1
+    own = gather(Padded(0.0), {"layer": layer}, [batch])  # a layer outside of the model: no call
+    assert own["layer"].count == 36
+
+
+def test_layers_that_mix_values_are_refused():
+    layer = layer_of(mixing=Alignment(12))
+    for naive in (True, False):
+        with pytest.raises(ConfigError, match="gqa:1: the layer mixes its values by Alignment"):
+            convert(layer, "mqa", calibration=inputs(), naive=naive)
+    found = convert(layer, "window:3", calibration=inputs())
+    assert found.certificate.layers[0].exact_up_to == 3
+    assert_close(found.model.mixing.weight, layer.mixing.weight, "exact")
+
+
+def test_calibration_without_numbers():
+    with pytest.raises(DataError, match="the calibration holds no batch; give text or inputs"):
+        convert(layer_of(), "mqa", calibration=[])
+    bad = inputs()
+    bad[2][0, 0, 0] = torch.inf
+    with pytest.raises(DataError, match="the layer reads NaN or infinity on the calibration"):
+        convert(layer_of(), "mqa", calibration=bad)
+
+
+SIZES = {"vocabulary_size": 19, "length": 12, "d_model": 16, "depth": 2, "mlp_width": 24}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"norm": "rms", "activation": "swiglu", "bias": False, "tied": False}],
+    ids=["gpt", "llama"],
+)
+def test_an_order_of_features_changes_no_logit(options):
+    spec = layer_of().spec
+    lm = drawn(LMConfig(**SIZES, **options).build(spec), seed=1).eval()
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(4))
+    tokens = torch.randint(19, (3, 12), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        moved = permuted(lm, order)
+        assert_close(moved(tokens), lm(tokens))
+        assert_close(moved.embedding.tokens.weight, lm.embedding.tokens.weight[:, order], "exact")
+
+
+@pytest.mark.parametrize("position", [{}, {"position": Rope()}, {"position": Rope(features=2)}])
+@pytest.mark.parametrize("words", ["optimised", "efficient"])
+def test_chosen_features_lose_less(position, words, monkeypatch):
+    spec = layer_of(num_heads=4, num_kv_heads=2, **position).spec
+    lm = drawn(LMConfig(**SIZES).build(spec), seed=1).eval()
+    draws = torch.Generator().manual_seed(5)
+    batches = [torch.randint(19, (6, 12), generator=draws) for _ in range(5)]
+
+    def lost():
+        layers = convert(lm, words, calibration=batches).certificate.layers
+        return sum(one.predicted**2 for one in layers)
+
+    chosen = lost()
+    monkeypatch.setattr("suffice.convert.arrange._movable", lambda _model: False)
+    assert chosen < lost()
+
+
+def test_features_stay_where_they_cannot_move():
+    draws = torch.Generator().manual_seed(5)
+    batches = [torch.randint(19, (6, 12), generator=draws)]
+    spec = layer_of().spec
+    sines = LMConfig(**SIZES, positions="sinusoidal").build(spec)
+    columns = LMConfig(**SIZES).build([replace(spec, projections=Optimised()), spec])
+    for lm in (sines, columns):
+        drawn(lm, seed=1).eval()
+        found = convert(lm, ["keep", "optimised"], calibration=batches).model
+        weight = lm.embedding.tokens.weight
+        assert_close(found.embedding.tokens.weight, weight, "exact")
+    moved = convert(
+        drawn(LMConfig(**SIZES).build(spec), seed=1).eval(), "optimised", calibration=batches
+    )
+    with pytest.raises(AssertionError):
+        assert_close(moved.model.embedding.tokens.weight, weight, "exact")

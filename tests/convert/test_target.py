@@ -1,0 +1,86 @@
+"""Words and the compositions they lead to."""
+
+from __future__ import annotations
+
+import pytest
+
+from suffice import AttentionSpec, preset
+from suffice.convert import Step, spec_after, steps_of
+from suffice.errors import ConfigError
+from suffice.mixing import Alignment
+from suffice.patterns import Causal, Full, Global, Window
+from suffice.positions import Rope
+from suffice.projections import Efficient, Latent, Optimised, Standard
+
+SPEC = AttentionSpec(d_model=16, num_heads=4, num_kv_heads=2, pattern=Causal())
+
+
+def after(word, spec=SPEC, length=8):
+    (step,) = steps_of(word)
+    return spec_after(step, spec, length)
+
+
+def test_words_come_back():
+    for word in ("keep", "gqa:2", "optimised", "efficient:4", "latent:12", "window:8+sinks:3"):
+        assert [str(step) for step in steps_of(word)] == [word]
+    assert steps_of("mqa, window:9+sinks") == (
+        Step(name="gqa", number=1),
+        Step(name="window", number=9, sinks=4),
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("gqa2", r"unknown target 'gqa2'; legal: keep, standard, gqa:N, mqa"),
+        ("linear", r"unknown target 'linear'; legal"),
+        ("", r"unknown target ''; legal"),
+        ("gqa", r"target 'gqa' takes a number of at least 1, got none; as gqa:2"),
+        ("latent:0", r"target 'latent:0' takes a number of at least 1, got 0"),
+        ("super:3", r"target 'super:3': super takes no number"),
+        ("gqa:2+sinks", r"target 'gqa:2\+sinks': only a window keeps sinks"),
+    ],
+)
+def test_other_words_are_refused(word, told):
+    with pytest.raises(ConfigError, match=told):
+        steps_of(word)
+
+
+def test_compositions():
+    assert after("keep") is SPEC
+    assert after("gqa:4").kv_heads == 4
+    assert after("standard", preset("efficient", 16, 4)).projections == Standard()
+    assert (after("optimised").projections, after("optimised").kv_heads) == (Optimised(), 2)
+    assert (after("efficient:4").projections, after("efficient:4").kv_heads) == (Efficient(), 4)
+    aligned = after("super")
+    assert aligned.mixing == Alignment(8, bias=True, init="identity")
+    latent = after("latent:6")
+    assert (latent.projections, latent.kv_heads, latent.head_dim) == (Latent(), 1, 6)
+    assert latent.score_scale == SPEC.score_scale == 0.5
+    whole = after("input")
+    assert (whole.projections, whole.kv_heads, whole.head_dim) == (Efficient(), 1, 16)
+
+
+def test_windows():
+    assert after("window:5").pattern == Window(5) & Causal()
+    assert after("window:5+sinks:2").pattern == (Window(5) | Global(2)) & Causal()
+    two_sided = after("window:5", preset("standard", 16, 4))
+    assert two_sided.pattern == Window(5) & Full()
+
+
+@pytest.mark.parametrize("word", ["latent:8", "input"])
+def test_what_turns_is_not_taken_into_one_latent(word):
+    turning = AttentionSpec(d_model=16, num_heads=4, position=Rope())
+    with pytest.raises(
+        ConfigError, match=rf"{word}: Rope turns each head's keys .* by gqa:N or mqa"
+    ):
+        after(word, turning)
+
+
+def test_super_needs_a_length_and_values_as_they_are():
+    with pytest.raises(ConfigError, match="super fixes the longest input, .* give length="):
+        after("super", length=None)
+    with pytest.raises(
+        ConfigError, match="super: the layer mixes its values already, by Alignment"
+    ):
+        after("super", preset("super_attention", 16, 4, length=8))

@@ -176,7 +176,8 @@ def test_the_operator_keeps_its_promises(some_isa):
     seen = torch.rand(1, 40) < 0.5
     documents = (torch.arange(40) // 7)[None]
     for given in ((None, seen, None, False), (omega, None, documents, True)):
-        torch.library.opcheck(torch.ops.suffice.native_scan.default, (q, k, v, *given, 0.5))
+        found = torch.library.opcheck(torch.ops.suffice.native_scan.default, (q, k, v, *given, 0.5))
+        assert set(found.values()) == {"SUCCESS"}
 
 
 def test_what_torch_transforms(some_isa):

@@ -222,8 +222,8 @@ def test_what_does_not_fit_the_recipe_or_the_gpus_is_refused(words, told):
 
 
 def test_a_network_makes_many_gpus_known():
-    Asked(gpus=12, network=1e9).refuse(tiny(), L4)
-    Asked(gpus=12).refuse(tiny(), H100)
+    assert Asked(gpus=12, network=1e9).refuse(tiny(), L4) is None
+    assert Asked(gpus=12).refuse(tiny(), H100) is None
 
 
 def test_settings_that_a_training_has_not_are_refused():

@@ -86,7 +86,10 @@ def test_no_words_show_the_commands(suffice):
     ("words", "wanted"),
     [
         (["comprae"], "No such command 'comprae'. Did you mean 'compare'?"),
-        (["compare", "--sead", "3"], "No such option: --sead (Possible options: --heads, --seeds)"),
+        (
+            ["compare", "--sead", "3"],
+            "No such option: --sead (Possible options: --heads, --scale",
+        ),
         (["compare", "--seeds", "few"], "Invalid value for '--seeds'"),
         (["compare", "--out"], "Option '--out' requires an argument"),
         (["compare", "digits"], "Got unexpected extra argument(s) (digits)"),

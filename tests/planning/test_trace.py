@@ -193,6 +193,12 @@ def test_two_replicas_need_what_one_process_does_and_buckets(both):
     assert found.peak + found.gradients - there == pytest.approx(real["peak"], rel=0.15)
 
 
+def fakes() -> int:
+    """Count the tensors without content that are alive, of other tests too."""
+    gc.collect()
+    return sum(type(o) is FakeTensor for o in gc.get_objects())
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -202,9 +208,9 @@ def test_two_replicas_need_what_one_process_does_and_buckets(both):
 )
 def test_every_recipe_is_traced_and_leaves_nothing(name):
     one = work(name)
+    before = fakes()
     assert trace(one, 1).numbers > 0
-    gc.collect()
-    assert not [o for o in gc.get_objects() if type(o) is FakeTensor]
+    assert fakes() <= before
     assert not torch.compiler.is_compiling()
 
 

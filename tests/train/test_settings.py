@@ -48,7 +48,9 @@ def test_an_unknown_schedule_is_refused_with_the_nearest_name():
 
 
 def test_an_unknown_augmentation_is_refused_with_the_legal_names():
-    with pytest.raises(ConfigError, match=r"unknown augmentation 'flip'.*Legal: shift\."):
+    with pytest.raises(
+        ConfigError, match=r"unknown augmentation 'flip'.*: flip_turn_zoom, shift\."
+    ):
         Training(**LEGAL, augment="flip")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -18,6 +19,7 @@ from suffice.recipes import Recipe
 from suffice.reproduce.table import Table
 
 UNTOLD = ("title",)  # of a recipe; what may be worded anew without a training being another
+FOLDERS = re.compile(r"(?<![^\s='\"])/(?:[^\s/]+/)*")  # of an absolute path
 ADVICE = "Take the file of the release, or publish it anew with --publish."
 
 
@@ -69,15 +71,26 @@ def publish(table: Table, content: Published) -> Path:
     Raises:
         DataError: if the package is not a checkout that can be written.
     """
+    results = replace(content.results, command=portable(content.results.command))
     return write_published(
         table.store,
         {
             "scale": content.scale,
             "threads": content.threads,
             "recipe": content.recipe,
-            "results": content.results.to_json(),
+            "results": results.to_json(),
         },
     )
+
+
+def portable(command: str) -> str:
+    """Return a command without the folders of the machine it was given on.
+
+    Example:
+        >>> portable("suffice compare --recipe imdb --out /home/me/runs/imdb")
+        'suffice compare --recipe imdb --out imdb'
+    """
+    return FOLDERS.sub("", command)
 
 
 def write_published(store: str, content: dict[str, Any]) -> Path:

@@ -125,6 +125,21 @@ def test_what_is_published_comes_back(checkout):
     assert cells_of(content, recipe("digits_vit")) == cells()
 
 
+def test_folders_of_a_machine_are_not_published(checkout):
+    content = kept(cells())
+    told = "suffice compare --data=/data/a.jsonl --heads 1,2 --out '/home/my runs/tiny'"
+    content = replace(content, results=replace(content.results, command=told))
+    publish(TINY, content)
+    command = published(TINY).results.command
+    assert command == "suffice compare --data=a.jsonl --heads 1,2 --out 'my runs/tiny'"
+
+
+def test_the_results_of_the_package_name_no_folder_of_a_machine():
+    for name, one in TABLES.items():
+        content = published(one)
+        assert content is None or "/" not in content.results.command, name
+
+
 def test_results_of_an_installed_package_are_not_written(checkout):
     (checkout / "pyproject.toml").unlink()
     with pytest.raises(DataError, match="belongs to an installed package; publish from a checkout"):

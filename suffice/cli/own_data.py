@@ -1,18 +1,14 @@
-"""A recipe on the user's own files."""
+"""A recipe on the user's own files; a resumed comparison keeps its own."""
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import replace
-
-from suffice.data import TASKS
-from suffice.errors import ConfigError
 from suffice.measure.plan import Kept
 from suffice.recipes import Recipe
+from suffice.recipes.own_data import of_user
 
 
 def with_data(chosen: Recipe, data: str | None, kept: Kept | None) -> Recipe:
-    """Return a recipe that reads the files at a path; a resumed comparison keeps its own.
+    """Return a recipe that reads the files at a path.
 
     Args:
         chosen: the recipe.
@@ -24,12 +20,4 @@ def with_data(chosen: Recipe, data: str | None, kept: Kept | None) -> Recipe:
     """
     if data is None and kept is not None:
         data = dict(kept.recipe.get("task_options", ())).get("path")
-    if data is None:
-        return chosen
-    if "path" not in inspect.signature(TASKS[chosen.task]).parameters:
-        able = [name for name in TASKS if "path" in inspect.signature(TASKS[name]).parameters]
-        raise ConfigError(
-            f"--data {data}: task {chosen.task} reads its own data; leave it out, or compare on "
-            f"{' or '.join(able)}."
-        )
-    return replace(chosen, task_options=tuple({**dict(chosen.task_options), "path": data}.items()))
+    return chosen if data is None else of_user(chosen, data)

@@ -21,6 +21,13 @@ def plan(
     memory: Annotated[
         str | None, typer.Option(help="Of each GPU, such as 80GB; the GPU's by default.")
     ] = None,
+    flops: Annotated[
+        float | None,
+        typer.Option(help="TFLOP/s of products, your own figure; the maker's of dense matrices."),
+    ] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="GB/s of the memory, your own figure; the maker's.")
+    ] = None,
     mechanism: Annotated[
         str | None, typer.Option(help="Of the attention; the recipe's by default.")
     ] = None,
@@ -59,7 +66,7 @@ def plan(
     from suffice.cli.planned import as_data, show
     from suffice.planning import Asked, device, work
     from suffice.planning import plan as make
-    from suffice.planning.devices import read_bytes
+    from suffice.planning.devices import read_bytes, with_figures
 
     asked = Asked(
         gpus=gpus,
@@ -73,7 +80,12 @@ def plan(
         reached=reached / 100,
     )
     chosen = work(recipe, mechanism=mechanism, num_heads=heads, scale=scale)
-    found = make(chosen, device(gpu), asked)
+    one = with_figures(
+        device(gpu),
+        flops=None if flops is None else flops * 1e12,
+        bandwidth=None if bandwidth is None else bandwidth * 1e9,
+    )
+    found = make(chosen, one, asked)
     if as_json:
         sys.stdout.write(json.dumps(as_data(found), indent=1, allow_nan=False) + "\n")
         return

@@ -50,6 +50,13 @@ def reproduce(
         Path | None,
         typer.Option(help="Working folder, also one of suffice compare; runs/reproduce/TABLE."),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Your own files, in a folder of results of their own: lines of JSON for amazon "
+            "and scaling, PATH.en and PATH.es for translation, a folder for imagenet."
+        ),
+    ] = None,
     publish: Annotated[
         bool,
         typer.Option("--publish", help="Write what is finished to suffice/results, in a checkout."),
@@ -81,6 +88,7 @@ def reproduce(
         scale=scale,
         rerun=rerun,
         out=out,
+        data=data,
         publish=publish,
         as_json=as_json,
         as_csv=as_csv,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table as Grid
-from rich.text import Text
 
+from suffice.cli.listed import list_tables
+from suffice.cli.mapped import maps_of
+from suffice.cli.printed import console_of, print_sheet, say
 from suffice.errors import ConfigError, unknown
-from suffice.measure.report.sheets import Sheet
 from suffice.measure.report.table import lay_out
 from suffice.reproduce.edge import finished, publish_edge, run_edge, wanted
 from suffice.reproduce.edge_sheet import edge_sheet, latency_bars, records
@@ -29,16 +29,6 @@ from suffice.reproduce.twice import twice
 from suffice.reproduce.work import Means, run_cells
 from suffice.threads import threads
 
-OTHERS = {
-    "flops": (
-        "Equation 24 and true FLOPs",
-        "v2 appendix B.2, v3 figures 2, 5, 6 and 7",
-        "computed",
-    ),
-    "evidence": ("What became of forty claims", "v1, v2, v3", "from all results"),
-}
-WIDTH = 150  # columns of a table that goes to a file or a pipe
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -52,6 +42,7 @@ class Asked:
         scale: of the recipe.
         rerun: a cell to train again.
         out: working folder.
+        data: files of the user's instead of the task's own.
         publish: write the package's results.
         as_json: print JSON.
         as_csv: print CSV.
@@ -71,6 +62,7 @@ class Asked:
     scale: str | None
     rerun: str | None
     out: Path | None
+    data: str | None
     publish: bool
     as_json: bool
     as_csv: bool
@@ -94,20 +86,34 @@ def answer(asked: Asked, console: Console) -> None:
         console: where progress is shown.
     """
     if asked.table is None:
-        _list()
+        list_tables(TABLES)
         return
     if asked.table in WRITERS:
+        if asked.data and asked.table != "hellaswag":
+            raise ConfigError(f"{asked.table} reads no data; leave --data out.")
         WRITERS[asked.table](asked, console)
         return
     if asked.table not in TABLES:
         raise unknown("table", asked.table, (*TABLES, *WRITERS))
     found = table(asked.table)
-    {"cells": _cells, "parts": _parts, "edge": _edge}[found.shows](found, asked, console)
+    SHOWS[found.shows](found, asked, console)
 
 
 def _cells(found: Table, asked: Asked, console: Console) -> None:
     """Show one table of cells."""
-    request = ask(found, scale=asked.scale, heads=asked.heads, seeds=asked.seeds, out=asked.out)
+    if asked.publish and asked.data:
+        raise ConfigError(
+            "--publish writes what anybody can train again; results on files of your own, --data, "
+            "stay in their folder."
+        )
+    request = ask(
+        found,
+        scale=asked.scale,
+        heads=asked.heads,
+        seeds=asked.seeds,
+        out=asked.out,
+        data=asked.data,
+    )
     if asked.rerun is not None:
         _again(request, asked, console)
         return
@@ -129,7 +135,7 @@ def _parts(found: Table, asked: Asked, console: Console) -> None:
     shown = []
     for part in parts:
         heads = asked.heads or (None if found.figures else (max(part.heads),))
-        request = ask(part, scale=asked.scale, heads=heads, seeds=asked.seeds)
+        request = ask(part, scale=asked.scale, heads=heads, seeds=asked.seeds, data=asked.data)
         shown.append(show(_run(request, asked, console, more=bool(asked.heads or asked.seeds))))
     _print(found, shown, asked)
 
@@ -153,7 +159,7 @@ def _again(request: Request, asked: Asked, console: Console) -> None:
     """Train one cell again and print it beside the finished one."""
     key = _key(asked.rerun or "")
     sheet = twice(request, key, asked.means, console=console, command=asked.command)
-    _console().print(lay_out(sheet))
+    console_of().print(lay_out(sheet))
 
 
 def _key(word: str) -> Key:
@@ -177,10 +183,10 @@ def _edge(found: Table, asked: Asked, console: Console) -> None:
     Raises:
         ConfigError: if something was asked that times of drawn inputs do not have.
     """
-    if asked.seeds or asked.rerun or asked.scale:
+    if asked.seeds or asked.rerun or asked.scale or asked.data:
         raise ConfigError(
-            f"{found.name} times models that were not trained; leave --seeds, --scale and --rerun "
-            "out. To time again, choose another folder with --out."
+            f"{found.name} times models that were not trained; leave --seeds, --scale, --rerun and "
+            "--data out. To time again, choose another folder with --out."
         )
     keys = wanted(found, asked.heads)
     folder = asked.out or FOLDER / found.store
@@ -197,9 +203,9 @@ def _edge(found: Table, asked: Asked, console: Console) -> None:
         sys.stdout.write(edge_csv(found, edge))
     else:
         missing = [key for key in keys if key not in done]
-        print_sheet(edge_sheet(found, edge, missing), _console())
+        print_sheet(edge_sheet(found, edge, missing), console_of())
         if missing:
-            _say(f"What is missing was not timed: suffice reproduce {found.name} --run")
+            say(f"What is missing was not timed: suffice reproduce {found.name} --run")
     if asked.report and edge.groups:
         folder = folder / "report"
         save(latency_bars(found, edge), folder / "latency")
@@ -211,8 +217,8 @@ def _flops(asked: Asked, console: Console) -> None:  # noqa: ARG001 - of the tab
     from suffice.reproduce.flops import flops
 
     folder = asked.out or FOLDER / "flops"
-    flops(folder, _console())
-    _say(f"figures: {folder}")
+    flops(folder, console_of())
+    say(f"figures: {folder}")
 
 
 def _evidence(asked: Asked, console: Console) -> None:
@@ -225,65 +231,32 @@ def _evidence(asked: Asked, console: Console) -> None:
         sys.stdout.write(page())
 
 
-WRITERS = {"flops": _flops, "evidence": _evidence}
+def _hellaswag(asked: Asked, console: Console) -> None:
+    """Print HellaSwag of the language models."""
+    from suffice.cli.hellaswag import hellaswag
+
+    hellaswag(asked, console)
+
+
+SHOWS = {"cells": _cells, "parts": _parts, "edge": _edge, "maps": maps_of}
+WRITERS = {"flops": _flops, "evidence": _evidence, "hellaswag": _hellaswag}
 
 
 def _print(found: Table, shown: list[Shown], asked: Asked) -> None:
     """Print tables in the form that was asked for, and write the report."""
     if asked.report:
-        folder = write_report(found, shown, (asked.out or FOLDER / found.name) / "report")
+        own = shown[0].request.folder if asked.data else FOLDER / found.name
+        folder = write_report(found, shown, (asked.out or own) / "report")
     if asked.as_json:
         sys.stdout.write(json.dumps([part.to_json() for part in shown], indent=1) + "\n")
     elif asked.as_csv:
         sys.stdout.write(to_csv(shown))
     else:
-        console = _console()
+        console = console_of()
         for part in shown:
             print_sheet(part.sheet(), console)
         if any(part.missing for part in shown):
-            _say(f"What is blank was not run: suffice reproduce {found.name} --run")
+            own = f" --data {shlex.quote(asked.data)}" if asked.data else ""
+            say(f"What is blank was not run: suffice reproduce {found.name}{own} --run")
         if asked.report:
-            _say(f"report: {folder}")
-
-
-def print_sheet(sheet: Sheet, console: Console) -> None:
-    """Print one table and an empty line."""
-    console.print(lay_out(sheet))
-    console.print()
-
-
-def _say(text: str) -> None:
-    _console().print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH)
-    return console
-
-
-def _list() -> None:
-    """Print every table with what is finished."""
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in ("table", "shows", "in the paper", "finished"):
-        grid.add_column(Text(column), no_wrap=column == "table")
-    for name, found in TABLES.items():
-        grid.add_row(Text(name), Text(found.title), Text(found.source), Text(_state(found)))
-    for name, said in OTHERS.items():
-        grid.add_row(Text(name), *map(Text, said))
-    _console().print(grid)
-
-
-def _state(found: Table) -> str:
-    """Say how much of a table is finished."""
-    if found.shows == "parts":
-        return "from " + ", ".join(found.parts)
-    if found.shows == "edge":
-        keys = wanted(found)
-        return f"{len(finished(found, FOLDER / found.store, keys).groups)} of {len(keys)} groups"
-    if not found.known:
-        return f"recipe {found.recipe} is not there yet"
-    request = ask(found)
-    done = len(request.plan.cells) - len(request.missing)
-    return f"{done} of {len(request.plan.cells)} cells, scale {request.recipe.scale}"
+            say(f"report: {folder}")

@@ -10,10 +10,12 @@ from suffice.layers.resize import extend, interpolate
 from suffice.layers.rms_norm import RMSNorm
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.layers.swiglu import SwiGLU
+from suffice.layers.watched import AttentionMap, watched
 
 __all__ = [
     "MLP",
     "Attention",
+    "AttentionMap",
     "Block",
     "CrossBlock",
     "Dropout",
@@ -23,4 +25,5 @@ __all__ = [
     "from_torch",
     "interpolate",
     "sinusoidal",
+    "watched",
 ]

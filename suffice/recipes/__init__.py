@@ -39,6 +39,7 @@ from suffice.recipes.mnist_v2 import mnist_v2
 from suffice.recipes.mqar import mqar
 from suffice.recipes.passkey import passkey
 from suffice.recipes.recipe import SCALES, SMALL, Recipe
+from suffice.recipes.stand_ins import STAND_INS, stands_for
 from suffice.recipes.translation_es import translation_es
 from suffice.recipes.womens_clothing import womens_clothing
 
@@ -88,14 +89,6 @@ TASK_RECIPES = {
     "passkey": "passkey",
 }
 
-STAND_INS = {
-    "cifar100_v1": ("cifar10_v1", "tiny_imagenet_32_v1"),
-    "cifar100_v2": ("cifar10_v2", "tiny_imagenet_32_v2"),
-    "imagenet_v2": ("tiny_imagenet_112_v2",),
-    "imagenet_equal_params": ("tiny_imagenet_112_equal_params",),
-}
-"""Recipes of the paper's sizes on other pictures, for those who do not have the paper's."""
-
 __all__ = [
     "LM_RECIPES",
     "RECIPES",
@@ -131,6 +124,7 @@ __all__ = [
     "recipe",
     "recipe_of_task",
     "shakespeare_char",
+    "stands_for",
     "stdlib_bpe",
     "tiny_imagenet_32_v1",
     "tiny_imagenet_32_v2",

@@ -10,7 +10,7 @@ from suffice.measure.report.curves import learning_curves
 from suffice.measure.report.palette import looks
 from suffice.measure.results import Results
 from suffice.recipes import SMALL
-from suffice.reproduce.shown import Shown
+from suffice.reproduce.shown import Shown, differs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ def curves(shown: Shown) -> Figure:
 
 
 def heads(shown: Shown) -> Figure:
-    """Draw test accuracy and loss by heads, ours with intervals, the paper's dotted."""
+    """Draw test accuracy and loss by heads: ours with intervals, the paper's dotted if alike."""
     columns = [c for c in shown.request.table.columns if c.name in ABLATED]
     found = looks(row.mechanism for row in shown.rows)
     with style():
@@ -46,6 +46,7 @@ def _heads_panel(axes: Axes, shown: Shown, column: Column) -> None:
     scale = 100 if column.rising else 1
     all_heads = shown.request.heads
     found = looks(row.mechanism for row in shown.rows)
+    alike = not differs(shown.request)
     for number, (mechanism, look) in enumerate(found.items()):
         rows = [row for row in shown.rows if row.mechanism == mechanism]
         shift = 0.06 * (number - (len(found) - 1) / 2)  # so that intervals stand side by side
@@ -63,7 +64,7 @@ def _heads_panel(axes: Axes, shown: Shown, column: Column) -> None:
             linewidth=1.4,
         )
         theirs = [(p, row.figures[column.name].paper) for p, row in enumerate(rows)]
-        printed = [(place, scale * value) for place, value in theirs if value is not None]
+        printed = [(p, scale * value) for p, value in theirs if value is not None and alike]
         axes.plot(
             [place + shift for place, _ in printed],
             [value for _, value in printed],
@@ -75,7 +76,10 @@ def _heads_panel(axes: Axes, shown: Shown, column: Column) -> None:
             linewidth=0.9,
         )
     axes.set_xticks(range(len(all_heads)), [str(number) for number in all_heads])
-    axes.set_xlabel("heads (solid: ours with 95% intervals; dotted: the paper's)")
+    axes.set_xlabel(
+        "heads (solid: ours with 95% intervals; "
+        + ("dotted: the paper's)" if alike else "the paper's differ)")
+    )
     axes.set_title(column.title + (", %" if column.rising else ""))
 
 
@@ -104,7 +108,7 @@ def _named(figure: Figure, shown: Shown) -> Figure:
     """Write below a figure what it shows, at which scale."""
     recipe = shown.request.recipe
     small = "" if recipe.scale == "paper" else f" ({SMALL})"
-    figure.supxlabel(f"{shown.request.table.title}{small}", fontsize=8)
+    figure.supxlabel(f"{shown.request.table.headline}{small}", fontsize=8)
     return figure
 
 

@@ -14,6 +14,9 @@ from suffice.measure.machine import machine_facts, software_versions, source_com
 from suffice.measure.plan import CELLS, FILE, Plan, describe, read_kept
 from suffice.measure.results import Cell, Results
 from suffice.measure.storage import cell_path, read_cell, read_results, write_atomic
+from suffice.recipes import Recipe
+from suffice.recipes.own_data import path_of
+from suffice.reproduce.own_data import digest
 from suffice.reproduce.published import Published, same_training
 
 Key = tuple[str, int, int]
@@ -31,6 +34,7 @@ class Ran:
         command: that began the folder.
         started: when, in ISO 8601.
         threads: of each training.
+        data: digest of the user's files that they were trained on, None for the task's own.
     """
 
     machine: dict[str, Any]
@@ -39,6 +43,7 @@ class Ran:
     command: str
     started: str
     threads: int
+    data: str | None = None
 
 
 def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int) -> None:
@@ -65,6 +70,7 @@ def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int)
             "command": command,
             "started": started,
             "threads": threads,
+            "data": data_of(plan.recipe),
         }
         write_atomic(folder / RAN, json.dumps(content, indent=1) + "\n")
 
@@ -73,8 +79,9 @@ def refuse_another(folder: Path, plan: Plan) -> None:
     """Refuse a folder whose cells have other settings.
 
     Raises:
-        ConfigError: if its plan is of another recipe or device.
-        DataError: if its plan cannot be read.
+        ConfigError: if its plan is of another recipe or device, or files of the user's have
+            changed since.
+        DataError: if its plan cannot be read, or the files of the user's.
     """
     kept = read_kept(folder)
     if kept.device != plan.device or not same_training(kept.recipe, plan.recipe):
@@ -82,6 +89,23 @@ def refuse_another(folder: Path, plan: Plan) -> None:
             f"{folder} holds cells of other settings ({kept.recipe.get('name')}, scale "
             f"{kept.recipe.get('scale')}, {kept.device}); name another folder with --out."
         )
+    ran = read_ran(folder)
+    if ran is not None and ran.data != data_of(plan.recipe):
+        raise ConfigError(
+            f"the cells in {folder} were trained on other data: what lies at "
+            f"{path_of(plan.recipe)} has changed since; give the files as they were, or another "
+            "folder with --out."
+        )
+
+
+def data_of(recipe: Recipe) -> str | None:
+    """Return the digest of the files of the user's that a recipe reads, None if it reads none.
+
+    Raises:
+        DataError: if they cannot be read.
+    """
+    path = path_of(recipe)
+    return None if path is None else digest(path)
 
 
 def read_ran(folder: Path) -> Ran | None:

@@ -34,7 +34,6 @@ FIRST_VERSION = (
         "cifar100_v1",
         (1, 2, 4, 6),
         MANY_CLASSES,
-        instead_of="CIFAR100",
     ),
     of_cells(
         "v1-tiny-imagenet-32",
@@ -44,7 +43,6 @@ FIRST_VERSION = (
         "cifar100_v1",
         (1, 2, 4, 6),
         MANY_CLASSES,
-        instead_of="CIFAR100",
     ),
     of_cells(
         "v1-table3",
@@ -65,6 +63,7 @@ FIRST_VERSION = (
         (1, 2, 4),
         REVIEWS,
         cells_of="v2-amazon",
+        more="3.65 million reviews",
     ),
     Table(
         name="v1-edge",

@@ -33,8 +33,10 @@ def sheet(
             lines.append(Line(cells=(PAPER, "", "", *theirs), from_paper=True))
     caption = (
         "Mean over seeds ± half of the 95% t interval; (rank) among equal heads; accuracies in "
-        f"percent. Lines named {PAPER}: arXiv:2403.01643, {source}. "
+        "percent. "
     )
+    if any(line.from_paper for line in lines):
+        caption += f"Lines named {PAPER}: arXiv:2403.01643, {source}. "
     return Sheet(
         title=title,
         columns=("mechanism", "heads", "seeds", *[column.title for column in shown]),

@@ -12,6 +12,7 @@ from suffice.errors import ConfigError
 from suffice.measure.decode import decode
 from suffice.measure.plan import Plan
 from suffice.recipes import Recipe, recipe
+from suffice.recipes.own_data import of_user, path_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class Order:
     Args:
         recipe: name.
         scale: "paper" or "small".
+        data: where files of the user's lie that it reads, None for the task's own.
         training: fields of the training that differ from the recipe's.
         device: "cpu" or "cuda".
         folder: where cells are written.
@@ -29,6 +31,7 @@ class Order:
 
     recipe: str
     scale: str
+    data: str | None
     training: dict[str, Any]
     device: str
     folder: str
@@ -38,6 +41,8 @@ class Order:
     def made(self) -> Recipe:
         """The recipe itself."""
         found = recipe(self.recipe, scale=self.scale)
+        if self.data is not None:
+            found = of_user(found, self.data)
         return dataclasses.replace(
             found, training=dataclasses.replace(found.training, **self.training)
         )
@@ -76,6 +81,7 @@ def order_of(plan: Plan, folder: Path, threads: int) -> Order:
     found = Order(
         recipe=given.name,
         scale=given.scale,
+        data=None if path_of(given) == path_of(named) else path_of(given),
         training=changed,
         device=plan.device,
         folder=str(folder.absolute()),

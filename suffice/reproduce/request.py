@@ -9,7 +9,10 @@ from suffice.errors import ConfigError
 from suffice.measure.plan import Plan
 from suffice.measure.results import Cell
 from suffice.recipes import SCALES, Recipe, recipe
+from suffice.recipes.own_data import of_user
 from suffice.reproduce.finished import Key, in_folder, joined
+from suffice.reproduce.own_data import digest
+from suffice.reproduce.own_data import found as found_at
 from suffice.reproduce.published import Published, cells_of, published
 from suffice.reproduce.table import BASELINE, Table
 
@@ -28,6 +31,7 @@ class Request:
         folder: the working folder.
         kept: what was published, None if nothing.
         finished: cells that need not be trained.
+        data: where files of the user's lie that it reads, None for the task's own.
     """
 
     table: Table
@@ -37,6 +41,7 @@ class Request:
     folder: Path
     kept: Published | None
     finished: tuple[Cell, ...]
+    data: str | None = None
 
     @property
     def plan(self) -> Plan:
@@ -74,28 +79,35 @@ def ask(
     heads: tuple[int, ...] | None = None,
     seeds: int | None = None,
     out: Path | None = None,
+    data: str | None = None,
 ) -> Request:
     """Return a request, with what is finished for it.
 
     Args:
         table: one that shows cells.
-        scale: of its recipe; the published one unless told, else the paper's.
+        scale: of its recipe; the published one unless told, else the paper's, as with data.
         heads: instead of the table's.
         seeds: instead of the table's.
         out: working folder instead of the usual.
+        data: the user's own files instead of the task's; their cells have a folder of their own,
+            and nothing that is published counts.
 
     Raises:
         ConfigError: if the recipe is not there, or something does not fit.
-        DataError: if a file is truncated or altered.
+        DataError: if a file is truncated or altered, or the user's files are not there.
     """
     if not table.known:
         raise ConfigError(
             f"table {table.name} needs recipe {table.recipe}, which is not there yet."
         )
-    kept = published(table)
+    kept = published(table) if data is None else None
     chosen = scale or (kept.scale if kept else SCALES[0])
     made = recipe(table.recipe, scale=chosen)
     suffix = "" if chosen == SCALES[0] else f"-{chosen}"
+    if data is not None:
+        data = found_at(data)
+        made = of_user(made, data)
+        suffix += f"-{Path(data).name}-{digest(data)[:8]}"
     found = Request(
         table=table,
         recipe=made,
@@ -104,5 +116,6 @@ def ask(
         folder=out or FOLDER / f"{table.store}{suffix}",
         kept=kept,
         finished=tuple(cells_of(kept, made)),
+        data=data,
     )
     return found.again()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from suffice.measure.report.sheets import Sheet
-from suffice.recipes import SMALL
+from suffice.measure.report.lines import Sheet, beside
+from suffice.recipes import SCALES, SMALL
 from suffice.reproduce.finished import Key, machine_of, trained_seconds
 from suffice.reproduce.layout import sheet
 from suffice.reproduce.request import Request
@@ -40,15 +41,15 @@ class Shown:
 
     def sheet(self) -> Sheet:
         """Lay the table out as the paper does."""
-        table, recipe = self.request.table, self.request.recipe
-        small = "" if recipe.scale == "paper" else f"; {SMALL}"
-        return sheet(
-            f"{table.name}: {recipe.title.removesuffix(f'; {SMALL}')}{small}",
+        table = self.request.table
+        made = sheet(
+            title_of(self.request),
             table.columns,
             self.rows,
             source=table.source,
             notes=self._notes(),
         )
+        return beside(made, *differs(self.request))
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as plain data, unrounded."""
@@ -58,6 +59,8 @@ class Shown:
             "source": self.request.table.source,
             "recipe": self.request.recipe.name,
             "scale": self.request.recipe.scale,
+            "data": self.request.data,
+            "paper_differs_in": list(differs(self.request)),
             "machine": self.machine,
             "minutes": round(self.minutes, 2),
             "rows": [
@@ -75,8 +78,11 @@ class Shown:
     def _notes(self) -> list[str]:
         """Say what stands behind the figures and what does not."""
         notes = []
-        if self.request.table.instead_of:
-            notes.append(f"The paper's figures are of {self.request.table.instead_of}.")
+        table = self.request.table
+        if "size" in differs(self.request):
+            notes.append("The paper's models, rows and epochs are larger and more.")
+        if "data" in differs(self.request):
+            notes.append(f"The paper's figures are of {table.instead_of or table.more}.")
         signed = {
             name: line for cell in self.request.shown for name, line in cell.signatures.items()
         }
@@ -107,6 +113,26 @@ def show(request: Request) -> Shown:
     )
 
 
+def differs(request: Request) -> tuple[str, ...]:
+    """Say in what the paper's figures differ from ours beside them: "size", "data", nothing."""
+    table = request.table
+    if not table.paper:
+        return ()
+    part = table.more and request.data is None
+    found = {"size": request.recipe.scale != SCALES[0], "data": table.instead_of or part}
+    return tuple(name for name, other in found.items() if other)
+
+
+def title_of(request: Request) -> str:
+    """Return what stands above a table of cells: what was trained, on what, at which scale."""
+    recipe = request.recipe
+    small = "" if recipe.scale == "paper" else f"; {SMALL}"
+    own = "" if request.data is None else f"; data of the user: {Path(request.data).name}"
+    paper = request.table.instead_of
+    stands = "" if paper is None else f", in place of {paper}"
+    return f"{request.table.name}: {recipe.title.removesuffix(f'; {SMALL}')}{stands}{own}{small}"
+
+
 def machine_line(machine: dict[str, Any]) -> str:
     """Name a machine in a line.
 
@@ -126,7 +152,8 @@ def to_csv(shown: list[Shown]) -> str:
     """Write one line for each figure of each row."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["table", "scale", "mechanism", "heads", "figure", *FIELDS])
+    start = ["table", "scale", "mechanism", "heads", "figure"]
+    writer.writerow([*start, *FIELDS, "paper_differs_in"])
     for part in shown:
         content = part.to_json()
         for row in content["rows"]:
@@ -135,7 +162,8 @@ def to_csv(shown: list[Shown]) -> str:
                     continue
                 values = [figure[field] for field in FIELDS]
                 start = [content["table"], content["scale"], row["mechanism"], row["heads"], name]
-                writer.writerow([*start, *["" if value is None else value for value in values]])
+                written = ["" if value is None else value for value in values]
+                writer.writerow([*start, *written, " and ".join(content["paper_differs_in"])])
     return stream.getvalue()
 
 

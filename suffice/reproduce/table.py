@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from suffice.recipes import RECIPES
+from suffice.recipes import RECIPES, recipe, stands_for
 from suffice.reproduce.column import Column
 
 MECHANISMS = ("standard", "optimised", "efficient", "super_attention")
@@ -23,7 +23,8 @@ class Table:
         name: what it goes by here, such as "v2-imdb".
         title: one line for people.
         source: version and number in the paper.
-        shows: "cells" of one recipe, "parts" of other tables, "edge" times.
+        shows: "cells" of one recipe, "parts" of other tables, "edge" times, "maps" of what the
+            models of other tables look at.
         recipe: name of the recipe of its cells.
         paper: name of the paper's table, see `suffice.measure.paper`.
         mechanisms: its rows.
@@ -33,7 +34,7 @@ class Table:
         cells_of: the table that owns the cells, where two tables show the same trainings.
         parts: the tables that a summary or figure is drawn from.
         figures: names of the figures that are drawn.
-        instead_of: the paper's data, where ours stand in for them.
+        more: what the paper has of the same data, where ours are a part of it.
     """
 
     name: str
@@ -49,7 +50,18 @@ class Table:
     cells_of: str = ""
     parts: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    instead_of: str = ""
+    more: str = ""
+
+    @property
+    def instead_of(self) -> str | None:
+        """The paper's data that others stand in for here, None for the paper's own."""
+        paper = stands_for(self.recipe)
+        return None if paper is None else recipe(paper).title.partition(",")[0]
+
+    @property
+    def headline(self) -> str:
+        """The title, with what stands for what."""
+        return self.title + (f", in place of {self.instead_of}" if self.instead_of else "")
 
     @property
     def store(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from suffice.errors import unknown
+from suffice.recipes import stands_for
 from suffice.reproduce.column import (
     BLEU,
     CLASSES,
@@ -21,8 +22,8 @@ from suffice.reproduce.table import Table, of_cells
 
 LANGUAGE = ("standard", "optimised", "efficient")
 TASKS = ("v2-mnist", "v2-cifar100", "v2-imagenet", "v2-imdb", "v2-amazon", "v2-translation")
-STAND_INS = ("v2-cifar10", "v2-tiny-imagenet-32", "v2-tiny-imagenet", "v2-womens-clothing")
 EDGE = ("mnist_v2", "cifar100_v2", "imagenet_v2", "imdb", "amazon")
+LOOKED_INTO = ("v2-mnist", "v2-imdb", "v2-amazon")
 SIZES = (5, 10, 15, 20, 25)  # millions of parameters
 EQUAL = (MODEL, *TRAIN, TRAIN_TOP5, *TEST, TEST_TOP5)
 
@@ -53,7 +54,6 @@ _SECOND_VERSION = (
         "cifar100",
         (1, 2, 4, 8),
         MANY_CLASSES,
-        instead_of="CIFAR100",
     ),
     of_cells(
         "v2-tiny-imagenet-32",
@@ -63,7 +63,6 @@ _SECOND_VERSION = (
         "cifar100",
         (1, 2, 4, 8),
         MANY_CLASSES,
-        instead_of="CIFAR100",
     ),
     of_cells(
         "v2-imagenet", "ImageNet", "v2 table 1", "imagenet_v2", "imagenet", (12,), MANY_CLASSES
@@ -76,7 +75,6 @@ _SECOND_VERSION = (
         "imagenet",
         (12,),
         MANY_CLASSES,
-        instead_of="ImageNet",
     ),
     of_cells(
         "v2-imagenet-equal",
@@ -95,10 +93,18 @@ _SECOND_VERSION = (
         "imagenet_equal",
         (12,),
         EQUAL,
-        instead_of="ImageNet",
     ),
     of_cells("v2-imdb", "IMDB", "v2 table 8", "imdb", "imdb", (1, 2, 4), CLASSES),
-    of_cells("v2-amazon", "Amazon reviews", "v2 table 9", "amazon", "amazon", (1, 2, 4), REVIEWS),
+    of_cells(
+        "v2-amazon",
+        "Amazon reviews",
+        "v2 table 9",
+        "amazon",
+        "amazon",
+        (1, 2, 4),
+        REVIEWS,
+        more="3.65 million reviews",
+    ),
     of_cells(
         "v2-womens-clothing",
         "Reviews of women's clothing",
@@ -107,7 +113,6 @@ _SECOND_VERSION = (
         "amazon",
         (1, 2, 4),
         REVIEWS,
-        instead_of="Amazon reviews",
     ),
     of_cells(
         "v2-translation",
@@ -118,6 +123,7 @@ _SECOND_VERSION = (
         (1, 2, 4),
         (PARAMETERS, EPOCH, *TRAIN, *TEST, BLEU),
         mechanisms=LANGUAGE,
+        more="Europarl as well",
     ),
     Table(
         name="v2-edge",
@@ -131,16 +137,21 @@ _SECOND_VERSION = (
     ),
 )
 
+STAND_INS = tuple(  # for the papers' data of those tasks
+    other.name
+    for other in _SECOND_VERSION
+    if stands_for(other.recipe) in {one.recipe for one in _SECOND_VERSION if one.name in TASKS}
+)
+
 _FIGURES = (
     of_cells(
         "lm",
-        "A language model of characters",
+        "A language model of characters, no experiment of the paper",
         "v3 section 4.1",
         "lm_small",
         "",
         (4,),
         (PARAMETERS, EPOCH, *TRAIN, *TEST, PERPLEXITY),
-        instead_of="OpenWebText",
     ),
     Table(
         name="curves",
@@ -168,6 +179,25 @@ _FIGURES = (
         shows="parts",
         parts=(*TASKS, *STAND_INS),
         figures=("heads",),
+    ),
+    Table(
+        name="attention-maps",
+        title="What trained models look at",
+        source="of no version",
+        shows="maps",
+        parts=LOOKED_INTO,
+        figures=("maps",),
+    ),
+    *(
+        Table(
+            name=f"attention-maps-{part.partition('-')[2]}",
+            title=f"What the models of {part} look at",
+            source="of no version",
+            shows="maps",
+            parts=(part,),
+            figures=("maps",),
+        )
+        for part in LOOKED_INTO
     ),
     *(
         of_cells(

@@ -15,6 +15,8 @@ from suffice.train.reading import Reading
 from suffice.train.seeds import generator
 from suffice.train.settings import Training
 
+MOVED_WHOLE = 1 << 30  # bytes of a split that a device holds besides the model
+
 
 class Batch(NamedTuple):
     """This process's share of a global batch.
@@ -37,7 +39,8 @@ class Batch(NamedTuple):
 class Batches:
     """The training batches of every epoch, a pure function of (data, batch size, seed, epoch).
 
-    The split moves to the device once. The last batch is smaller when the rows do not divide.
+    A split of up to `MOVED_WHOLE` bytes moves to the device once; of a larger one each batch does,
+    so that a GPU need not hold the pictures. The last batch is smaller when the rows do not divide.
     """
 
     def __init__(
@@ -50,8 +53,12 @@ class Batches:
         device: torch.device,
     ) -> None:
         split = dataset.train
-        self._reading = Reading.of(split).each(lambda tensor: tensor.to(device))
-        self._labels = split.labels.to(device)
+        whole = Reading.of(split)
+        nbytes = sum(tensor.nbytes for tensor in (*whole, split.labels) if tensor is not None)
+        self._device = device
+        stays = device if nbytes <= MOVED_WHOLE else torch.device("cpu")
+        self._reading = whole.each(lambda tensor: tensor.to(stays))
+        self._labels = split.labels.to(stays)
         self._answers = split.answers.cpu()  # of each row; read by this process, not by the device
         self._prepare = dataset.prepare
         self._augment = AUGMENTATIONS[training.augment] if training.augment else None
@@ -80,7 +87,7 @@ class Batches:
         draws = None
         if self._augment is not None:
             drawn = self._augment.draw(len(order), generator("augment", self._seed, epoch))
-            draws = drawn.to(order.device)
+            draws = drawn.to(self._device)
         for start in range(first * self._size, len(order), self._size):
             asked = int(answers[start : start + self._size].sum())
             yield self._batch(order, draws, start, self._processes.world_size / asked)
@@ -92,9 +99,13 @@ class Batches:
             low, high, weight = 0, 1, 0.0
         own = slice(start + low, start + high)
         rows = order[own]
-        reading = self._reading.each(lambda tensor: tensor.index_select(0, rows))
+        reading = self._reading.each(lambda tensor: self._moved(tensor, rows))
         inputs = reading.inputs
         if self._augment is not None:
             inputs = self._augment.apply(inputs, draws[own])
         reading = reading._replace(inputs=self._prepare(inputs))
-        return Batch(reading, self._labels.index_select(0, rows), (low, total), weight)
+        return Batch(reading, self._moved(self._labels, rows), (low, total), weight)
+
+    def _moved(self, tensor: Tensor, rows: Tensor) -> Tensor:
+        """Return rows of a tensor on the device."""
+        return tensor.index_select(0, rows).to(self._device)

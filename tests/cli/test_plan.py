@@ -22,6 +22,15 @@ def test_data_alone_are_printed(suffice):
     assert told.err == ""
 
 
+def test_figures_of_the_users_own_are_counted_with(suffice):
+    words = ("--flops", 50, "--bandwidth", 200, "--json")
+    data = json.loads(suffice("plan", "mqar", "--gpu", "l4", *words).out)
+    assert data["gpu"]["flops"]["bfloat16"] == 50e12
+    assert data["gpu"]["bandwidth"] == 200e9
+    assert data["gpu"]["source"].startswith("flops and bandwidth of your own")
+    assert "flops=0; give a number above 0" in suffice("plan", "mqar", "--flops", 0).said
+
+
 def test_mistakes_are_one_sentence(suffice):
     told = suffice("plan", "imbd")
     assert told.code == 2

@@ -181,7 +181,7 @@ def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
     assert (tmp_path / "runs" / "reproduce" / "times" / "report" / "latency.png").exists()
     assert suffice("reproduce", "times", "--csv", "--no-report").out.startswith("task,heads")
     told = suffice("reproduce", "times", "--seeds", 3)
-    assert "times times models that were not trained; leave --seeds, --scale and" in told.said
+    assert "times times models that were not trained; leave --seeds, --scale, --rerun" in told.said
 
 
 def test_flops_and_evidence_have_writers(suffice, monkeypatch):
@@ -226,6 +226,7 @@ def asked(table="tiny", **changes):
         "scale": None,
         "rerun": None,
         "out": None,
+        "data": None,
         "publish": False,
         "as_json": False,
         "as_csv": False,
@@ -245,6 +246,11 @@ def asked(table="tiny", **changes):
         ({"table": "tini"}, "unknown table 'tini'; did you mean 'tiny'"),
         ({"rerun": "efficient"}, "--rerun 'efficient' names no cell; give MECHANISM:HEADS:SEED"),
         ({"table": "all", "publish": True}, "all is made of tiny; give --rerun, --publish and"),
+        ({"table": "tiny", "publish": True, "data": "x"}, "--publish writes what anybody can"),
+        ({"table": "flops", "data": "x"}, "flops reads no data; leave --data out"),
+        ({"table": "times", "data": "x"}, "times times models that were not trained; leave"),
+        ({"table": "tiny", "data": __file__}, "task digits reads its own data; leave it out, or"),
+        ({"table": "all", "data": __file__}, "task digits reads its own data; leave it out, or"),
         ({"table": "times", "scale": "small"}, "times times models that were not trained; leave"),
     ],
 )
@@ -260,3 +266,29 @@ def test_ctrl_c_ends_the_command(monkeypatch):
     monkeypatch.setattr(reproduced, "answer", interrupt)
     with pytest.raises(Stopped, match="interrupted. Finished cells are kept; the same command"):
         reproduce("tiny")
+
+
+OWN = replace(TINY, name="own", recipe="amazon", paper="amazon", heads=(4,))
+
+
+def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_path):
+    monkeypatch.setitem(tables.TABLES, "own", OWN)
+    asked = []
+
+    def run_cells(plan, keys, folder, means, *, console, command):
+        asked.append((dict(plan.recipe.task_options)["path"], folder, len(keys)))
+
+    monkeypatch.setattr(reproduced, "run_cells", run_cells)
+    path = tmp_path / "my reviews.jsonl"
+    path.write_text("{}\n")
+    told = suffice("reproduce", "own", "--data", "my reviews.jsonl", "--quiet")
+    assert "data of the user: my reviews.jsonl" in " ".join(told.out.split())
+    assert "was not run: suffice reproduce own --data 'my reviews.jsonl' --run" in told.out
+    suffice("reproduce", "own", "--data", "my reviews.jsonl", "--run", *PLAIN)
+    ((where, folder, number),) = asked
+    assert (where, number) == (str(path), 6)
+    assert folder.name.startswith("own-my reviews.jsonl-")
+    assert (folder / "report" / "table.json").exists()
+    told = suffice("reproduce", "own", "--data", "nowhere.jsonl")
+    assert told.code == 2
+    assert "--data nowhere.jsonl: there is no file or folder there" in told.said

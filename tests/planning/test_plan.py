@@ -13,7 +13,7 @@ from suffice.cli.planned import as_data, sentences, show
 from suffice.errors import ConfigError
 from suffice.planning import Asked, device, plan, work
 from suffice.planning.choose import _sizes
-from suffice.planning.devices import DEVICES, read_bytes
+from suffice.planning.devices import DEVICES, read_bytes, with_figures
 from suffice.planning.plan import USABLE
 from suffice.planning.recorder import Call, Stretch
 from suffice.planning.roofline import Time, exchange_time, time_of
@@ -177,6 +177,35 @@ def test_devices_say_where_their_numbers_are_from():
         assert one.rate("bfloat16") > one.rate("float32")
         assert one.bandwidth < one.rate("float32")
         assert (one.network is None) == ("PCIe" in one.source)
+
+
+def test_rates_are_those_of_dense_matrices():
+    published = {  # TFLOP/s in half precision, GB/s
+        "h100": (989.4, 3350),
+        "h200": (989.4, 4800),
+        "a100": (312, 2039),
+        "a100_40gb": (312, 1555),
+        "l40s": (362.05, 864),
+        "l4": (121, 300),
+        "rtx4090": (165.2, 1008),
+    }
+    found = {n: (d.rate("bfloat16") / 1e12, d.bandwidth / 1e9) for n, d in DEVICES.items()}
+    assert found == {name: pytest.approx(both) for name, both in published.items()}
+
+
+def test_figures_of_the_users_own_take_the_place_of_the_makers():
+    assert with_figures(L4) is L4
+    own = with_figures(L4, flops=60e12, bandwidth=250e9)
+    assert own.rate("bfloat16") == own.rate("float32") == 60e12
+    assert (own.bandwidth, own.link, own.memory) == (250e9, L4.link, L4.memory)
+    assert own.source.startswith("flops and bandwidth of your own; else NVIDIA L4 data sheet")
+    assert with_figures(L4, bandwidth=1e9).flops == L4.flops
+    slower = plan(tiny(), with_figures(L4, flops=1e9))
+    assert slower.seconds()[0] > plan(tiny(), L4).seconds()[0]
+    with pytest.raises(ConfigError, match="flops=-1; give a number above 0"):
+        with_figures(L4, flops=-1.0)
+    with pytest.raises(ConfigError, match="bandwidth=inf; give a number above 0"):
+        with_figures(L4, bandwidth=float("inf"))
 
 
 def test_sizes_are_read():

@@ -7,7 +7,7 @@ import pytest
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure.storage import write_results
-from suffice.recipes import RECIPES, recipe
+from suffice.recipes import RECIPES, STAND_INS, recipe
 from suffice.reproduce import published as module
 from suffice.reproduce.column import BALANCED, BLEU, TEST
 from suffice.reproduce.finished import (
@@ -248,3 +248,18 @@ def test_a_folder_of_compare_says_what_it_ran_on(tmp_path):
     assert content.results.machine == {"cpu": "own"}
     assert content.threads == 1
     assert json.loads(json.dumps(content.recipe)) == content.recipe
+
+
+def test_what_stands_for_what_is_known_to_the_recipes_alone():
+    shown = {found.recipe: found for found in TABLES.values() if found.shows == "cells"}
+    for paper, others in STAND_INS.items():
+        for other in others:
+            data = recipe(paper).title.partition(",")[0]
+            assert shown[other].instead_of == data
+            assert shown[other].headline.endswith(f", in place of {data}")
+            assert recipe(other).title.partition(",")[0] != data
+        assert shown[paper].instead_of is None
+    stand = {name for names in STAND_INS.values() for name in names}
+    assert {found.recipe for found in TABLES.values() if found.instead_of} == stand
+    named = ("v2-cifar10", "v2-tiny-imagenet-32", "v2-tiny-imagenet", "v2-womens-clothing")
+    assert TABLES["curves"].parts[-4:] == named

@@ -19,7 +19,7 @@ from suffice.reproduce.figures import curves, heads, scaling
 from suffice.reproduce.lock import locked
 from suffice.reproduce.report import write_report
 from suffice.reproduce.request import ask
-from suffice.reproduce.shown import machine_line, show, to_csv
+from suffice.reproduce.shown import differs, machine_line, show, to_csv
 from suffice.reproduce.twice import twice
 from suffice.reproduce.watch import Bars, Lines, watching
 from suffice.reproduce.work import Means, run_cells
@@ -49,16 +49,63 @@ def test_a_table_is_laid_out_as_in_the_paper(tmp_path):
     assert "minutes of training on" in sheet.caption
 
 
-def test_data_that_stand_in_and_a_small_scale_are_said(tmp_path):
+def stand_in(monkeypatch) -> None:
+    """Let the digits stand in for the reviews of IMDB."""
+    module = sys.modules["suffice.reproduce.table"]  # the name is a function's too
+    monkeypatch.setattr(module, "stands_for", {"digits_vit": "imdb"}.get)
+
+
+def test_data_that_stand_in_and_a_small_scale_are_said(tmp_path, monkeypatch):
+    stand_in(monkeypatch)
     signed = [replace(cells()[0], scores={"bleu": 1.0}, signatures={"bleu": "nrefs:1"})]
     request = fill(tmp_path, [*signed, *cells()[1:]])
-    other = replace(request, table=replace(TINY, instead_of="CIFAR100"))
-    small = replace(other, recipe=replace(request.recipe, scale="small"))
+    small = replace(request, recipe=replace(request.recipe, scale="small"))
     sheet = show(small).sheet()
-    assert sheet.title.endswith("; small scale: not the paper's size")
-    assert "The paper's figures are of CIFAR100." in sheet.caption
+    said = ", in place of IMDB reviews; small scale: not the paper's size; the paper's lines: other"
+    assert sheet.title.endswith(f"{said} size and data")
+    assert "The paper's figures are of IMDB reviews." in sheet.caption
+    assert "The paper's models, rows and epochs are larger and more." in sheet.caption
+    assert "not to be held against ours, neither figures nor ranks" in sheet.caption
+    name = "paper (other size and data)"
+    assert f"Lines named {name}: arXiv" in sheet.caption
+    assert {line.cells[0] for line in sheet.lines if line.from_paper} == {name}
     assert "bleu: nrefs:1." in sheet.caption
     assert "scale small" in sheet.caption
+
+
+def test_json_csv_and_figures_say_in_what_the_paper_differs(tmp_path, monkeypatch):
+    request = fill(tmp_path, cells())
+    assert differs(request) == ()
+    dotted = {":"}
+    assert dotted < {line.get_linestyle() for line in drawn(heads(show(request)))}
+    small = show(replace(request, recipe=replace(request.recipe, scale="small")))
+    assert small.to_json()["paper_differs_in"] == ["size"]
+    lines = list(csv.DictReader(io.StringIO(to_csv([small, show(request)]))))
+    assert {line["paper_differs_in"] for line in lines} == {"size", ""}
+    figure = heads(small)
+    assert all(not len(line.get_xdata()) for line in drawn(figure) if line.get_linestyle() == ":")
+    assert figure.axes[0].get_xlabel().endswith("the paper's differ)")
+    stand_in(monkeypatch)
+    assert differs(request) == ("data",)
+    assert request.table.headline == "Digits, in place of IMDB reviews"
+    part = replace(request, table=replace(TINY, recipe="amazon", more="all of them"))
+    assert differs(part) == ("data",)
+    assert differs(replace(part, data="all.jsonl")) == ()
+    assert "The paper's figures are of all of them." in show(part).sheet().caption
+    assert differs(replace(part, table=replace(TINY, paper=""))) == ()
+
+
+def drawn(figure):
+    """Every line of a figure."""
+    return [line for axes in figure.axes for line in axes.lines]
+
+
+def test_a_table_without_papers_figures_names_no_lines_of_theirs(tmp_path):
+    request = replace(fill(tmp_path, cells()), table=replace(TINY, paper=""))
+    sheet = show(replace(request, recipe=replace(request.recipe, scale="small"))).sheet()
+    assert sheet.title.endswith("; small scale: not the paper's size")
+    assert "Lines named" not in sheet.caption
+    assert "larger" not in sheet.caption
 
 
 def test_machines_and_minutes_are_written_short():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from suffice.train import batches as module
 from suffice.train.augment import draw_shifts, shift
 from suffice.train.batches import Batches
 from suffice.train.distributed import Processes
@@ -120,3 +121,35 @@ def test_an_empty_share_is_one_row_of_no_weight():
     shares = [list(build(images(train=1), rank=r, world=3).epoch(1))[0] for r in range(3)]
     assert [share.weight for share in shares] == [0.0, 0.0, 3.0]
     assert all(len(share.labels) == 1 and share.rows == (0, 1) for share in shares)
+
+
+@pytest.mark.parametrize("augment", [None, "shift"])
+def test_a_large_split_moves_batch_by_batch(monkeypatch, augment):
+    """The device of this test holds no numbers, so what lies on it is seen."""
+    dataset, device = images(train=12), torch.device("meta")
+    whole = sum(t.nbytes for t in (dataset.train.inputs, dataset.train.labels))
+    training = Training(epochs=1, batch_size=5, learning_rate=0.1, augment=augment)
+    given = {"seed": 0, "processes": Processes(0, 1), "device": device}
+    for limit, place in ((whole, "meta"), (whole - 1, "cpu")):
+        monkeypatch.setattr(module, "MOVED_WHOLE", limit)
+        batches = Batches(dataset, training, **given)
+        assert batches._reading.inputs.device.type == batches._labels.device.type == place
+        for batch in batches.epoch(1):
+            assert batch.reading.inputs.device.type == batch.labels.device.type == "meta"
+
+
+def test_where_a_split_lies_changes_no_batch(monkeypatch):
+    def seen(dataset, **words):
+        found = list(build(dataset, **words).epoch(3, first=1))
+        return [(b.reading, b.labels, b.rows, b.weight) for b in found]
+
+    for dataset, words in ((images(), {"augment": "shift"}), (asking(), {"world": 2, "rank": 1})):
+        before = seen(dataset, **words)
+        monkeypatch.setattr(module, "MOVED_WHOLE", 0)
+        for (reading, labels, *rest), (other, same, *others) in zip(
+            before, seen(dataset, **words), strict=True
+        ):
+            assert torch.equal(reading.inputs, other.inputs)
+            assert torch.equal(labels, same)
+            assert rest == others
+        monkeypatch.undo()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suffice.measure.report.rows import Row
 
@@ -60,3 +60,31 @@ def source(rows: list[Row]) -> str:
     """Name where the paper's lines come from, if there are any."""
     sources = sorted({row.paper.source for row in rows if row.paper is not None})
     return f"Lines named {PAPER}: arXiv:2403.01643, {', '.join(sources)}." if sources else ""
+
+
+def beside(sheet: Sheet, *differ: str) -> Sheet:
+    """Say in the title, the caption and before each of the paper's lines that they differ.
+
+    Args:
+        sheet: a table.
+        differ: in what they differ from ours, such as "size" and "data"; nothing if they do not.
+
+    Example:
+        >>> sheet = Sheet(title="a", columns=(), lines=(Line(cells=("paper",), from_paper=True),))
+        >>> beside(sheet, "size").lines[0].cells
+        ('paper (other size)',)
+    """
+    if not differ or not any(line.from_paper for line in sheet.lines):
+        return sheet
+    other = f"other {' and '.join(differ)}"
+    name = f"{PAPER} ({other})"
+    return replace(
+        sheet,
+        title=f"{sheet.title}; the paper's lines: {other}",
+        lines=tuple(
+            replace(line, cells=(name, *line.cells[1:])) if line.from_paper else line
+            for line in sheet.lines
+        ),
+        caption=sheet.caption.replace(f"Lines named {PAPER}:", f"Lines named {name}:").rstrip()
+        + " The paper's lines are not to be held against ours, neither figures nor ranks.",
+    )

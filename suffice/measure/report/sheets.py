@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from suffice.measure.paper import PaperRow
 from suffice.measure.report.further import further_sheet
-from suffice.measure.report.lines import PAPER, Line, Sheet, seeds, source, starts
+from suffice.measure.report.lines import PAPER, Line, Sheet, beside, seeds, source, starts
 from suffice.measure.report.numbers import (
     bounds,
     count,
@@ -34,7 +34,7 @@ def sheets(results: Results, verdict: Verdict, rows: list[Row]) -> list[Sheet]:
     found = [*quality, difference_sheet(results, verdict, rows), cost_sheet(rows)]
     if results.scale == "paper":
         return found
-    return [replace(sheet, title=f"{sheet.title} ({SMALL})") for sheet in found]
+    return [beside(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in found]
 
 
 def quality_sheet(rows: list[Row], split: str, *, counted: str = "") -> Sheet:

@@ -106,8 +106,9 @@ def _runs() -> list[str]:
 def _cells_row(found: Table, kept: Published | None) -> list[str] | None:
     if kept is None:
         return None
+    stands = f" (in place of {found.instead_of})" if found.instead_of else ""
     return [
-        found.name,
+        f"{found.name}{stands}",
         kept.scale,
         str(len(kept.results.cells)),
         machine_line(kept.results.machine),

@@ -1,0 +1,133 @@
+"""The attention maps of a model's calls, while somebody watches; otherwise nothing is kept.
+
+Letters: B batch, H query heads, T queries, S keys, R keys after the mixing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, StateError
+from suffice.layers.attention import Attention
+from suffice.layers.given import given
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionMap:
+    """What one layer looked at in one call.
+
+    Args:
+        layer: name of the layer in the model.
+        weights: [B, H, T, R], what the kernel gives each key it reads: rows sum to 1, or to
+            exactly 0 for a query that may see no key. R = S unless the mixing shortens the keys.
+        effective: [B, H, T, S], what each query takes of each value: the weights times what the
+            mixing does along the sequence (S W_A for Super Attention). The same tensor as the
+            weights where nothing mixes. Its rows need not sum to 1 and may be negative; the b of
+            a mixing and what `Infini` remembers of earlier segments are no part of it.
+    """
+
+    layer: str
+    weights: Tensor
+    effective: Tensor
+
+
+@contextmanager
+def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
+    """Collect the maps of every attention layer that is called inside the block, in their order.
+
+    Outputs are those of a model that is not watched; the maps are computed besides, from the
+    formula, so that dense, sparse and linear mechanisms all have them. That takes B H T S numbers
+    for each call: watch short texts. Weights are as they are before dropout, without gradients.
+    Outside the block a layer does nothing for it.
+
+    Args:
+        model: with attention layers, or such a layer.
+
+    Yields:
+        A list that grows; clear it between calls if need be.
+
+    Raises:
+        ConfigError: if the model has no attention layer, or is compiled.
+        StateError: by the call itself, if it streams.
+
+    Example:
+        >>> from suffice import preset
+        >>> layer = Attention(preset("super_attention", 8, 2, length=5))
+        >>> with watched(layer) as maps:
+        ...     y = layer(torch.randn(1, 5, 8))
+        >>> maps[0].weights.shape, maps[0].weights.sum(-1).round().unique()
+        (torch.Size([1, 2, 5, 5]), tensor([1.]))
+    """
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, Attention)}
+    if not layers:
+        raise ConfigError(
+            f"{type(model).__name__} has no attention layer of suffice; give a model that has one."
+        )
+    if any(map(_compiled, model.modules())):
+        raise ConfigError(
+            "a compiled model calls its layers unseen; watch the model that was compiled."
+        )
+    found: list[AttentionMap] = []
+
+    def watch(name: str, layer: Attention) -> Any:
+        def note(_: nn.Module, args: tuple, words: dict[str, Any], __: Tensor) -> None:
+            found.append(_map(name, layer, args, words))
+
+        return layer.register_forward_hook(note, with_kwargs=True)
+
+    hooks = [watch(name, layer) for name, layer in layers.items()]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@torch.no_grad()
+def _map(name: str, layer: Attention, args: tuple, words: dict[str, Any]) -> AttentionMap:
+    """Return what a layer looked at in a call with these arguments."""
+    if words.get("state") is not None:
+        raise StateError(
+            "a call with a state has no map of its own; watch one call on the whole text, without "
+            "a state, which gives the same."
+        )
+    words = {word: value for word, value in words.items() if word != "state"}
+    weights = layer.weights(*args, **words)
+    effective = weights
+    if layer.spec.mixing.mixes:
+        along = _along(layer, *args, **words)
+        each = along.repeat_interleave(weights.shape[1] // along.shape[1], dim=1)
+        effective = (weights.double() @ each).to(weights.dtype)
+    return AttentionMap(layer=name, weights=weights, effective=effective)
+
+
+def _along(
+    layer: Attention,
+    x: Tensor,
+    memory: Tensor | None = None,
+    *,
+    valid: Tensor | None = None,
+    segments: Tensor | None = None,
+    memory_segments: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Return what the mixing makes of values: [B, G, R, S], float64, without its b."""
+    _, source, _, rows = given(layer.spec, x, memory, valid, segments, memory_segments, mask)
+    batch, keys = source.shape[:2]
+    one = torch.eye(keys, dtype=torch.float64, device=source.device)
+    ones = one.expand(batch, layer.num_kv_heads, keys, keys)
+    k = torch.zeros_like(ones[..., :1]).expand(*ones.shape[:3], layer.head_dim)
+    mixing = copy.deepcopy(layer.mixing).double()
+    with torch.autocast(source.device.type, enabled=False):
+        return mixing(k, ones, rows)[1] - mixing(k, torch.zeros_like(ones), rows)[1]
+
+
+def _compiled(module: nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None

@@ -1,0 +1,91 @@
+"""`suffice reproduce attention-maps`: maps printed, drawn, and the weights behind them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from suffice.cli import reproduced
+from suffice.errors import ConfigError
+from suffice.reproduce.maps import ask_maps
+from tests.cli.test_reproduce import asked
+from tests.reproduce.looked import ONE, keep, kept, register
+
+PLAIN = ("--no-report", "--quiet")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """Let the registry be two tables of the digits and what their models look at."""
+    register(monkeypatch, tmp_path)
+
+
+def test_maps_are_printed_drawn_and_written(suffice):
+    kept()
+    told = suffice("reproduce", "maps")
+    assert (told.code, told.err) == (0, "")
+    assert "Attention maps of tiny" in told.out
+    assert told.out.endswith("report: runs/reproduce/maps/report\n")
+    suffice("reproduce", "maps", *PLAIN)
+    folder = Path("runs/reproduce/maps/report")
+    names = {path.name for path in folder.iterdir()}
+    assert {"maps.json", "maps.csv", "maps-tiny-small-standard-h2.svg"} <= names
+    records = json.loads(suffice("reproduce", "maps", "--json", *PLAIN).out)
+    assert records == json.loads((folder / "maps.json").read_text())
+    told = suffice("reproduce", "maps", "--csv", *PLAIN)
+    assert told.out == (folder / "maps.csv").read_text()
+
+
+def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
+    told = suffice("reproduce", "maps")
+    assert told.code == 2
+    assert "there are no trained weights to look into in runs/reproduce/tiny-small" in told.said
+    assert "suffice reproduce maps --scale small --run" in told.said
+    trained = []
+
+    def run_cells(plan, keys, folder, means, *, console, command):
+        trained.append(keys)
+        keep(ask_maps(ONE, scale="small", heads=None, out=folder))
+
+    monkeypatch.setattr("suffice.cli.mapped.run_cells", run_cells)
+    told = suffice("reproduce", "maps", "--run", *PLAIN)
+    assert told.code == 0
+    assert trained == [[("standard", 2, 0), ("super_attention", 2, 0)]]
+    suffice("reproduce", "maps", "--run", *PLAIN)
+    assert len(trained) == 1
+    told = suffice("reproduce", "both", *PLAIN)
+    listed = "standard of other, super_attention of other"
+    assert told.out.endswith(f"No weights are there of {listed}: suffice reproduce both --run\n")
+
+
+def test_maps_are_listed_as_made_from_their_tables(suffice):
+    kept()
+    assert "from tiny, other" in suffice("reproduce").out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("maps", "--seeds", 2), "maps looks into one model of each mechanism, of seed 0; leave"),
+        (("maps", "--publish"), "maps looks into one model of each mechanism"),
+        (("both", "--out", "x"), "--out is the working folder of one table; give it with one of"),
+    ],
+)
+def test_what_maps_do_not_have_is_refused(suffice, words, told):
+    said = suffice("reproduce", *words)
+    assert said.code == 2
+    assert told in said.said
+
+
+def test_refusals_are_errors(tmp_path):
+    for changes, told in (
+        ({"table": "maps", "rerun": "a:1:0"}, "maps looks into one model of each"),
+        ({"table": "both", "out": tmp_path}, "--out is the working folder of one table"),
+        ({"table": "maps"}, "there are no trained weights to look into in"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            reproduced.answer(asked(**changes), Console(file=io.StringIO()))

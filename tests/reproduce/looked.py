@@ -1,0 +1,53 @@
+"""A table of the digits whose models have weights, and what they look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from suffice.checkpoint import save_model
+from suffice.cli import reproduced
+from suffice.measure.plan import describe
+from suffice.reproduce import request as request_module
+from suffice.reproduce import tables
+from suffice.reproduce.maps import ask_maps, weights_of
+from suffice.reproduce.table import Table
+from tests.reproduce.conftest import quick
+from tests.reproduce.tiny import TINY
+
+ONE = replace(TINY, mechanisms=("standard", "super_attention"), heads=(1, 2))
+MAPS = Table(
+    name="maps", title="Looks", source="", shows="maps", parts=("tiny",), figures=("maps",)
+)
+BOTH = replace(MAPS, name="both", parts=("tiny", "other"))
+
+
+def register(monkeypatch, folder) -> None:
+    """Let the registry be two tables of the digits and what their models look at."""
+    made = {"tiny": ONE, "other": replace(ONE, name="other"), "maps": MAPS, "both": BOTH}
+    monkeypatch.setattr(tables, "TABLES", made)
+    monkeypatch.setattr(reproduced, "TABLES", made)
+    monkeypatch.setattr(request_module, "recipe", scaled)
+    monkeypatch.chdir(folder)
+
+
+def scaled(name, *, scale="paper"):
+    """The digits' recipe at either scale; the small one trains less."""
+    return replace(quick(name, epochs=1 if scale == "small" else 2), scale=scale)
+
+
+def keep(request, **changes) -> None:
+    """Write weights of every cell of a request, as a training does."""
+    for key in request.plan.cells:
+        torch.manual_seed(key[2])
+        path = weights_of(request, key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        facts = {"recipe": describe(replace(request.recipe, **changes))}
+        save_model(path, request.recipe.build(*key[:2]), facts)
+
+
+def kept(scale="small", **words):
+    request = ask_maps(ONE, scale=scale, heads=None, out=None, **words)
+    keep(request)
+    return request

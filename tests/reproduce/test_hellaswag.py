@@ -1,0 +1,111 @@
+"""HellaSwag of language models: records that belong to weights, laid out by scorer."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+
+from suffice.errors import DataError
+from suffice.reproduce import hellaswag as module
+from suffice.reproduce import published as published_module
+from suffice.reproduce.hellaswag import (
+    FILE,
+    MECHANISMS,
+    Scored,
+    digest_of,
+    limit_of,
+    publish_scores,
+    published_scores,
+    read_scored,
+    scores_csv,
+    scores_sheet,
+    write_scored,
+)
+
+ONE = Scored(
+    mechanism="efficient",
+    scale="small",
+    corpus="own.txt",
+    steps=100,
+    parameters=15_000_000,
+    validation_loss=7.25,
+    weights="",
+    items=300,
+    of=10_042,
+    scores={"acc": 0.25, "acc_norm": 0.26, "sum": 0.245, "average": 0.3},
+    errors={"acc": 0.025, "acc_norm": 0.02, "sum": None, "average": 0.01},
+    seconds=90.0,
+    machine={"cpu": "Some CPU", "cores": 2, "threads": 1, "gpu": None},
+)
+
+
+def test_a_record_belongs_to_the_weights_beside_it(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    assert read_scored(tmp_path) is None
+    weights.write_bytes(b"1")
+    assert read_scored(tmp_path) is None
+    scored = replace(ONE, weights=digest_of(weights))
+    write_scored(tmp_path, scored)
+    assert read_scored(tmp_path) == scored
+    weights.write_bytes(b"2")
+    assert read_scored(tmp_path) is None
+    weights.unlink()
+    assert read_scored(tmp_path) is None
+
+
+def test_a_truncated_record_is_told(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(DataError, match="hellaswag.json cannot be read .* models are scored again"):
+        read_scored(tmp_path)
+
+
+def test_records_are_published(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").touch()
+
+    def path_of(store):
+        return tmp_path / "suffice" / "results" / f"{store}.json"
+
+    monkeypatch.setattr(module, "path_of", path_of)
+    monkeypatch.setattr(published_module, "path_of", path_of)
+    assert published_scores() == ()
+    assert publish_scores([ONE]) == path_of("hellaswag")
+    assert published_scores() == (ONE,)
+
+
+def test_a_sheet_names_the_scorers_the_items_and_the_scale():
+    sheet = scores_sheet([ONE], "small")
+    assert sheet.title.startswith("hellaswag: GPT-2 in small, 15M parameters")
+    assert sheet.title.endswith("; small scale: not the paper's size")
+    assert sheet.columns[3:] == (
+        "acc, harness",
+        "acc_norm, harness",
+        "sum, build-nanogpt",
+        "average, build-nanogpt",
+    )
+    standard, optimised, efficient = sheet.lines
+    assert set(standard.cells[1:]) == set(optimised.cells[1:]) == {""}
+    assert efficient.cells[1:3] == ("15,000,000", "7.25")
+    assert efficient.cells[3:] == ("25.00 ± 2.50", "26.00 ± 2.00", "24.50", "30.00 ± 1.00")
+    assert "300 of 10,042 items, trained on own.txt for 100 steps; answers in 1.5" in sheet.caption
+    assert "other sizes, not to be held against these" in sheet.caption
+    paper = scores_sheet([], "paper")
+    assert "124M" in paper.title
+    assert "small" not in paper.title
+    assert "other sizes" not in paper.caption
+
+
+def test_lines_hold_every_score():
+    lines = list(csv.DictReader(io.StringIO(scores_csv([ONE]))))
+    assert [line["scorer"] for line in lines] == list(ONE.scores)
+    assert (lines[0]["value"], lines[0]["standard_error"]) == ("0.25", "0.025")
+    assert (lines[2]["standard_error"], lines[2]["items"]) == ("", "300")
+
+
+def test_all_items_are_asked_at_the_papers_size():
+    assert limit_of("paper") is None
+    assert limit_of("small") == 300
+    assert MECHANISMS[0] == "standard"

@@ -47,8 +47,10 @@ bench-mechanisms: .venv/.peers
 bench-edge: .venv/.peers
 	$(BIN)/python -m benchmarks.edge $(ARGS)
 
+# the pages that are made from docstrings, then the site, in build/site
 docs: .venv/.ready
 	$(BIN)/python -m docs.build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 format: .venv/.ready
 	$(BIN)/ruff check --fix-only .

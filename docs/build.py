@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs.picture import picture
 from suffice import AttentionSpec
 from suffice.axis import Axis
 from suffice.cli.drawn import drawing_of, instead, titled
@@ -26,12 +27,14 @@ DRAWN = 64  # tokens
 COUNTED = (256, 1024, 4096)  # tokens
 PLAIN = ("Standard", "NoMixing", "NoPosition")  # what goes without saying
 LINK = r"[arXiv:\1](https://arxiv.org/abs/\1)"
+DRAWINGS = ("axes.svg",)
 MADE = "<!-- written by `make docs` from the docstrings: edit those -->"
 
 
 def pages() -> dict[str, str]:
     """Return every generated file by its name below docs/."""
-    made = {"README.md": _index(), "axes.md": _axes()}
+    made = {"mechanisms/README.md": _index(), "axes.md": _axes()}
+    made[DRAWINGS[0]] = picture()
     for name in PRESETS:
         spec = sized(name, D_MODEL, HEADS, length=DRAWN)
         drawing = drawing_of(spec, DRAWN)
@@ -168,19 +171,15 @@ def _index() -> str:
         base = sized("standard", D_MODEL, HEADS, length=length).cost(length)
         differs = axes(spec).replace("|", "\\|")
         told[group(spec)].append(
-            f"| [{name}](mechanisms/{name}.md) | {differs} | {cost.flops / base.flops:.2f}x "
+            f"| [{name}]({name}.md) | {differs} | {cost.flops / base.flops:.2f}x "
             f"| {state(cost)} | {describe(PRESETS[name]).identifier} |"
         )
     head = "| mechanism | what sets it apart | FLOPs | state | source |\n|---|---|--:|--:|---|"
     return _joined(
         MADE,
-        "# Documentation",
-        "- [A pattern of your own in ten lines](patterns.md)\n"
-        "- [Flash attention: what runs where](flash.md)\n"
-        "- [Hugging Face](huggingface.md): models and patterns in transformers\n"
-        "- [What became of the papers' claims](evidence.md), by number, with what was measured\n"
-        "- [Axis values](axes.md): everything a layer can be composed of\n"
-        "- the mechanisms, a page each:",
+        "# Mechanisms",
+        "Published attention mechanisms, a page each: what sets them apart, who sees whom, what "
+        "they cost. Every one is a composition of [axis values](../axes.md), and so is any mix.",
         *(
             _joined(f"## {name}", "\n".join([head, *rows])).rstrip()
             for name, rows in told.items()

@@ -1,22 +1,17 @@
-"""The committed pages are what their generator writes, and the code in them runs."""
+"""The committed pages are what their generator writes, and their links lead somewhere."""
 
 from __future__ import annotations
 
-import doctest
 import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from docs import build
-from suffice.native import library
-from suffice.patterns import Pattern
 from suffice.presets import PRESETS
 from suffice.spec import AXES
 
 DOCS = Path(build.__file__).resolve().parent
-WRITTEN = {"build.py", "evidence.md", "flash.md", "huggingface.md", "patterns.md"}
 
 
 def files(folder):
@@ -25,12 +20,20 @@ def files(folder):
     return {path.relative_to(folder).as_posix(): path for path in found if path.suffix != ".pyc"}
 
 
+def is_generated(name, path):
+    """Whether a file says so, or lies where only generated ones do."""
+    if name.endswith(".md"):
+        return build.MADE in path.read_text()
+    return name in build.DRAWINGS or name.startswith("mechanisms/")
+
+
 def test_the_pages_are_up_to_date(tmp_path):
     (tmp_path / "mechanisms").mkdir()
     (tmp_path / "mechanisms" / "gone.md").write_text("a mechanism that is no more")
     build.write(tmp_path)
     made, kept = files(tmp_path), files(DOCS)
-    assert set(kept) == set(made) | WRITTEN, "run `make docs`"
+    generated = {name for name, path in kept.items() if is_generated(name, path)}
+    assert generated == set(made), "run `make docs`"
     stale = [name for name in made if made[name].read_bytes() != kept[name].read_bytes()]
     assert stale == [], "run `make docs`"
 
@@ -64,20 +67,3 @@ def test_every_axis_value_is_listed():
 def test_links_lead_somewhere(path):
     for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
         assert link.startswith("https://") or (path.parent / link).is_file(), link
-
-
-@pytest.mark.parametrize("name", ["patterns.md", "flash.md", "huggingface.md"])
-def test_the_code_runs_and_prints_what_it_shows(name, tmp_path, monkeypatch):
-    if name == "huggingface.md":
-        pytest.importorskip("transformers", reason="the extra hf is not installed")
-    if name == "flash.md" and not library.available():
-        pytest.skip(f"the page shows the plan where there are kernels; here {library.why_not()}")
-    monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    try:
-        failed, tried = doctest.testfile(str(DOCS / name), module_relative=False, encoding="utf-8")
-    finally:
-        Pattern.table.pop("Powers", None)
-    blocks = (DOCS / name).read_text().count("```python")
-    assert tried >= blocks > 0
-    assert failed == 0

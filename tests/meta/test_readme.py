@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from docs.measured import measured
 from suffice.native import library
 from suffice.ops import linear
 
@@ -24,3 +25,7 @@ def test_code_blocks_print_what_they_show(monkeypatch):
     failed, tried = doctest.testfile(str(README), module_relative=False)
     assert tried > 8
     assert failed == 0
+
+
+def test_the_measured_table_is_that_of_the_published_result():
+    assert f"\n{measured()}\n" in README.read_text(encoding="utf-8")

@@ -1,0 +1,46 @@
+"""The README's measured table: one group of equal heads out of a published result."""
+
+from __future__ import annotations
+
+from suffice.reproduce.published import published
+from suffice.reproduce.rows import Figure, rows
+from suffice.reproduce.tables import table
+
+TABLE, HEADS = "v2-imdb", 4
+
+
+def measured() -> str:
+    """Return the table as Markdown.
+
+    Raises:
+        LookupError: if the result is not there.
+    """
+    asked = table(TABLE)
+    found = published(asked)
+    if found is None:
+        raise LookupError(f"suffice/results has no {TABLE}.")
+    told = [
+        "| mechanism | parameters of a layer | test accuracy | in the paper | test loss |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for row in rows(asked, list(found.results.cells), (HEADS,)):
+        own = row.figures
+        told.append(
+            f"| `{row.mechanism}` | {_mean(own['parameters_layer'], ',.0f')} "
+            f"| {_interval(own['test_accuracy'], 100.0, '.2f')} "
+            f"| {100 * own['test_accuracy'].paper:.2f} "
+            f"| {_interval(own['test_loss'], 1.0, '.3f')} |"
+        )
+    return "\n".join(told)
+
+
+def _mean(figure: Figure, form: str) -> str:
+    return "" if figure.ours is None else f"{figure.ours.mean:{form}}"
+
+
+def _interval(figure: Figure, factor: float, form: str) -> str:
+    """Return mean ± half of the 95% interval."""
+    if figure.ours is None:
+        return ""
+    half = (figure.ours.high - figure.ours.low) / 2.0
+    return f"{factor * figure.ours.mean:{form}} ± {factor * half:{form}}"

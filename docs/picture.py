@@ -1,0 +1,112 @@
+"""The axes and one composed layer, as one picture: what the README's first screen shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+from suffice import AttentionSpec, memory
+from suffice.memory import Memory
+from suffice.patterns import Causal, Global, Window
+from suffice.positions import Rope
+from suffice.projections import Optimised
+from suffice.spec import AXES
+from suffice.view import expression
+
+FONTS = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
+SPEC = AttentionSpec(
+    d_model=512,
+    num_heads=8,
+    num_kv_heads=2,
+    projections=Optimised(),
+    position=Rope(),
+    pattern=(Window(256) | Global(1)) & Causal(),
+)
+CHOSEN = {"Window", "Global", "Causal", "GQA", "Rolling", "Quantised"}
+ASKED = {  # what each axis decides
+    "pattern": "who sees whom",
+    "projections": "learned maps",
+    "mixing": "along the sequence",
+    "kernel": "pairs to weights",
+    "position": "order",
+    "past": "earlier segments",
+    "heads": "who shares keys",
+    "memory": "kept when streaming",
+}
+WIDTH, CELL, GAP, TOP = 118, 22, 5, 64  # pixels
+
+
+def picture() -> str:
+    """Return the picture as SVG; axis values are those that are registered."""
+    columns = _columns()
+    tallest = max(len(names) for names in columns.values())
+    width = len(columns) * (WIDTH + GAP) + GAP + 10
+    height = TOP + tallest * (CELL + GAP) + 78
+    drawn = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="{FONTS}" font-size="11">',
+        "<title>The axes of an attention layer, one composed layer highlighted</title>",
+        f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',
+    ]
+    for place, (axis, names) in enumerate(columns.items()):
+        drawn += _column(GAP + 5 + place * (WIDTH + GAP), axis, names)
+    drawn += _sentence(height, width)
+    return "\n".join([*drawn, "</svg>", ""])
+
+
+def _columns() -> dict[str, Sequence[str]]:
+    """Return the names of the values of each axis, the composed layer's own ones first."""
+    found = {axis: _ours(family.table) for axis, family in AXES.items()}
+    found["heads"] = ["MHA", "GQA", "MQA"]
+    kept = (getattr(memory, name) for name in memory.__all__)
+    found["memory"] = sorted(
+        one.__name__ for one in kept if issubclass(one, Memory) and one is not Memory
+    )
+    return {
+        axis: sorted(names, key=lambda name: name not in _chosen()) for axis, names in found.items()
+    }
+
+
+def _ours(table: dict[str, type]) -> list[str]:
+    own = (name for name, kind in table.items() if kind.__module__.startswith("suffice."))
+    return sorted(name for name in own if name not in ("And", "Or"))
+
+
+def _chosen() -> set[str]:
+    return CHOSEN | {type(getattr(SPEC, axis)).__name__ for axis in AXES}
+
+
+def _column(left: int, axis: str, names: Sequence[str]) -> list[str]:
+    middle = left + WIDTH // 2
+    drawn = [
+        f'<text x="{middle}" y="28" text-anchor="middle" font-size="13" font-weight="bold" '
+        f'fill="#1f2933">{axis}</text>',
+        f'<text x="{middle}" y="46" text-anchor="middle" fill="#62707d">{ASKED[axis]}</text>',
+    ]
+    for row, name in enumerate(names):
+        top = TOP + row * (CELL + GAP)
+        fill, ink = ("#0f766e", "#ffffff") if name in _chosen() else ("#eef2f5", "#3e4c59")
+        drawn.append(
+            f'<rect x="{left}" y="{top}" width="{WIDTH}" height="{CELL}" rx="4" fill="{fill}"/>'
+            f'<text x="{middle}" y="{top + 15}" text-anchor="middle" fill="{ink}">{name}</text>'
+        )
+    return drawn
+
+
+def _sentence(height: int, width: int) -> list[str]:
+    """Return what the highlighted values make, as code and in counts."""
+    said = (
+        f"pattern={expression(SPEC.pattern)}, projections={expression(SPEC.projections)}, "
+        f"position={expression(SPEC.position)}, num_heads=8, num_kv_heads=2"
+    )
+    cost = SPEC.cost(length=4096)
+    told = (
+        f"one legal composition of many: {cost.parameters:,} parameters at d_model 512, "
+        f"{cost.flops / 1e9:.1f} GFLOPs for 4,096 tokens"
+    )
+    return [
+        f'<text x="{width // 2}" y="{height - 42}" text-anchor="middle" font-size="12" '
+        f'font-family="DejaVu Sans Mono, Menlo, monospace" fill="#0f766e">{escape(said)}</text>',
+        f'<text x="{width // 2}" y="{height - 20}" text-anchor="middle" fill="#62707d">'
+        f"{escape(told)}</text>",
+    ]

@@ -1,0 +1,18 @@
+"""What the site's generator has to be told of our docstrings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+
+class Examples(griffe.Extension):
+    """Reads the section `Example:` as the one that griffe calls `Examples:`, which holds code."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rename the section in the docstring of an object, where it has one."""
+        if obj.docstring is not None:
+            value = re.sub(r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.M)
+            obj.docstring.value = value

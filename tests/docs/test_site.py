@@ -1,0 +1,59 @@
+"""The site builds without a warning, asks nothing of other hosts and misses no page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs import build
+from suffice.presets import PRESETS
+
+ROOT = Path(build.__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("material", reason="the extra docs is not installed")
+    pytest.importorskip("mkdocstrings", reason="the extra docs is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    told = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "WARNING" not in told.stderr
+    return folder
+
+
+def test_the_site_has_every_page(site):
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").with_suffix(".html")
+        name = name.with_name("index.html") if name.stem == "README" else name
+        assert (site / name).is_file(), name
+
+
+def test_pages_load_nothing_from_other_hosts(site):
+    loads = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(https?://[^"]+)"')
+    outside = {url for page in site.rglob("*.html") for url in loads.findall(page.read_text())}
+    assert outside == set()
+
+
+def test_the_reference_shows_signatures_and_examples(site):
+    page = (site / "api" / "layers.html").read_text()
+    for name in ("AttentionSpec", "attend", "from_torch"):
+        assert f'id="suffice.{name}"' in page
+    assert "&gt;&gt;&gt;" in page or "gp" in page
+
+
+def test_every_mechanism_is_in_the_navigation():
+    listed = re.findall(r"mechanisms/(\w+)\.md", (ROOT / "mkdocs.yml").read_text())
+    assert sorted(name for name in listed if name != "README") == sorted(PRESETS)

@@ -15,6 +15,7 @@ from suffice.recipes.amazon_scaling import (
 )
 from suffice.recipes.cifar_v1 import cifar10_v1, cifar100_v1, tiny_imagenet_32_v1
 from suffice.recipes.cifar_v2 import cifar10_v2, cifar100_v2, tiny_imagenet_32_v2
+from suffice.recipes.copy import copy
 from suffice.recipes.digits_vit import digits_vit
 from suffice.recipes.imagenet_v2 import (
     imagenet_equal_params,
@@ -40,6 +41,7 @@ from suffice.recipes.mqar import mqar
 from suffice.recipes.passkey import passkey
 from suffice.recipes.recipe import SCALES, SMALL, Recipe
 from suffice.recipes.translation_es import translation_es
+from suffice.recipes.two_hop import two_hop
 from suffice.recipes.womens_clothing import womens_clothing
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
@@ -69,6 +71,8 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "mqar": mqar,
     "induction": induction,
     "passkey": passkey,
+    "copy": copy,
+    "two_hop": two_hop,
 }
 
 TASK_RECIPES = {
@@ -86,6 +90,8 @@ TASK_RECIPES = {
     "mqar": "mqar",
     "induction": "induction",
     "passkey": "passkey",
+    "copy": "copy",
+    "two_hop": "two_hop",
 }
 
 STAND_INS = {
@@ -115,6 +121,7 @@ __all__ = [
     "cifar10_v2",
     "cifar100_v1",
     "cifar100_v2",
+    "copy",
     "digits_vit",
     "imagenet_equal_params",
     "imagenet_v2",
@@ -137,6 +144,7 @@ __all__ = [
     "tiny_imagenet_112_equal_params",
     "tiny_imagenet_112_v2",
     "translation_es",
+    "two_hop",
     "womens_clothing",
 ]
 

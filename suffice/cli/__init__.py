@@ -19,6 +19,7 @@ from suffice.cli.evaluate import evaluate
 from suffice.cli.generate import generate
 from suffice.cli.list import list_mechanisms
 from suffice.cli.plan import plan
+from suffice.cli.probe import probe
 from suffice.cli.quantise import quantise
 from suffice.cli.reproduce import reproduce
 from suffice.cli.show import show
@@ -50,6 +51,9 @@ app.command("quantise", short_help="Pack a trained language model into 8 or 4 bi
     stoppable(quantise)
 )
 app.command("convert", short_help="Give a trained model cheaper attention.")(stoppable(convert))
+app.command("probe", short_help="Ask what attention recalls, beside controls that must fail.")(
+    stoppable(probe)
+)
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

@@ -8,8 +8,8 @@ RUNS = Path("runs")
 TASK = "digits"
 TASKS = (
     "digits, mnist, cifar100, cifar10_jpeg, tiny_imagenet_100, image_folder, imdb, amazon, "
-    "womens_clothing or translation_es, which are real, or mqar, induction or passkey, which are "
-    "drawn"
+    "womens_clothing or translation_es, which are real, or mqar, induction, copy, two_hop or "
+    "passkey, which are drawn"
 )
 MECHANISMS = "standard,optimised,efficient,super_attention"
 BASELINE = "standard"

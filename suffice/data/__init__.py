@@ -10,6 +10,7 @@ from suffice.data import (
     amazon,
     cifar10_jpeg,
     cifar100,
+    copy,
     digits,
     image_folder,
     imdb,
@@ -19,6 +20,7 @@ from suffice.data import (
     passkey,
     tiny_imagenet,
     translation_es,
+    two_hop,
     womens_clothing,
 )
 from suffice.data.dataset import NOT_ASKED, Dataset, Split
@@ -33,6 +35,7 @@ TASKS: dict[str, Callable[..., Dataset]] = {
     "amazon": amazon.amazon,
     "cifar100": cifar100.cifar100,
     "cifar10_jpeg": cifar10_jpeg.cifar10_jpeg,
+    "copy": copy.copy,
     "digits": digits.digits,
     "image_folder": image_folder.image_folder,
     "imdb": imdb.imdb,
@@ -42,6 +45,7 @@ TASKS: dict[str, Callable[..., Dataset]] = {
     "passkey": passkey.passkey,
     "tiny_imagenet_100": tiny_imagenet.tiny_imagenet_100,
     "translation_es": translation_es.translation_es,
+    "two_hop": two_hop.two_hop,
     "womens_clothing": womens_clothing.womens_clothing,
 }
 

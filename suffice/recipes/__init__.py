@@ -15,6 +15,7 @@ from suffice.recipes.amazon_scaling import (
 )
 from suffice.recipes.cifar_v1 import cifar10_v1, cifar100_v1, tiny_imagenet_32_v1
 from suffice.recipes.cifar_v2 import cifar10_v2, cifar100_v2, tiny_imagenet_32_v2
+from suffice.recipes.copy import copy
 from suffice.recipes.digits_vit import digits_vit
 from suffice.recipes.imagenet_v2 import (
     imagenet_equal_params,
@@ -41,6 +42,7 @@ from suffice.recipes.passkey import passkey
 from suffice.recipes.recipe import SCALES, SMALL, Recipe
 from suffice.recipes.stand_ins import STAND_INS, stands_for
 from suffice.recipes.translation_es import translation_es
+from suffice.recipes.two_hop import two_hop
 from suffice.recipes.womens_clothing import womens_clothing
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
@@ -70,6 +72,8 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "mqar": mqar,
     "induction": induction,
     "passkey": passkey,
+    "copy": copy,
+    "two_hop": two_hop,
 }
 
 TASK_RECIPES = {
@@ -87,6 +91,8 @@ TASK_RECIPES = {
     "mqar": "mqar",
     "induction": "induction",
     "passkey": "passkey",
+    "copy": "copy",
+    "two_hop": "two_hop",
 }
 
 __all__ = [
@@ -108,6 +114,7 @@ __all__ = [
     "cifar10_v2",
     "cifar100_v1",
     "cifar100_v2",
+    "copy",
     "digits_vit",
     "imagenet_equal_params",
     "imagenet_v2",
@@ -131,6 +138,7 @@ __all__ = [
     "tiny_imagenet_112_equal_params",
     "tiny_imagenet_112_v2",
     "translation_es",
+    "two_hop",
     "womens_clothing",
 ]
 

@@ -33,7 +33,7 @@ class Run:
     Args:
         epochs: the record of each epoch.
         best_epoch: number, from 1, of the epoch with the lowest validation loss.
-        stopped_early: whether `patience` ended the run before its last epoch.
+        stopped_early: whether `patience` or `enough` ended the run before its last epoch.
     """
 
     epochs: tuple[Epoch, ...]

@@ -222,7 +222,8 @@ class _Fit:
             state.keep_best()
         patience = self.training.patience
         tired = patience is not None and epoch - state.best_epoch >= patience
-        state.stopped_early = tired and epoch < self.training.epochs
+        enough = self.training.enough is not None and score.accuracy >= self.training.enough
+        state.stopped_early = (tired or enough) and epoch < self.training.epochs
         state.next_epoch()
 
     def _refuse_nonfinite(self, which: str, loss: float) -> None:

@@ -26,6 +26,8 @@ class Training:
         clip: largest global gradient norm; None leaves gradients as they are.
         label_smoothing: share of a label spread over all classes, in [0, 1).
         patience: epochs without a better validation loss before stopping; None never stops early.
+        enough: validation accuracy, at which training ends at the end of an epoch, above 0 and at
+            most 1; None trains on.
         augment: a name in `suffice.train.augment.AUGMENTATIONS`, for images only.
 
     Raises:
@@ -47,6 +49,7 @@ class Training:
     clip: float | None = None
     label_smoothing: float = 0.0
     patience: int | None = None
+    enough: float | None = None
     augment: str | None = None
 
     def __post_init__(self) -> None:
@@ -73,6 +76,9 @@ def conflicts(training: Training) -> list[str]:
         for k, v in positives.items()
         if not (_is_number(v) and v > 0)
     ]
+    enough = training.enough
+    if enough is not None and not (_is_number(enough) and 0 < enough <= 1):
+        wrong.append(f"enough={enough!r}; give a number above 0 and at most 1, or None.")
     wrong += [
         f"{k}={v!r}; give a number >= 0 and below 1." for k, v in shares.items() if not _is_share(v)
     ]

@@ -34,7 +34,7 @@ class State(Moment):
         step: optimiser steps of that epoch that are done.
         seconds: training time of that epoch so far.
         best_epoch: epoch whose weights `best` holds; 0 before the first.
-        stopped_early: whether patience has ended the run.
+        stopped_early: whether patience or what is enough has ended the run.
     """
 
     KIND: ClassVar[str] = "training"

@@ -9,12 +9,14 @@ import torch
 from suffice.data import Split, drawn, load
 from suffice.errors import ConfigError
 
-NAMES = ("mqar", "induction", "passkey")
+NAMES = ("mqar", "induction", "passkey", "copy", "two_hop")
 # of the tokens and labels of every part, int64; other rows would make other results
 DIGESTS = {
     "mqar": "c69c2d75057e9757",
     "induction": "8c2cd840cba7303c",
     "passkey": "b4e21249a390ba15",
+    "copy": "38fde4d1bcdc938c",
+    "two_hop": "ef4a2d9dd511c0c2",
 }
 
 

@@ -227,6 +227,13 @@ class Frozen(Tiny):
         return super().forward(inputs, valid) * 0.0
 
 
+@pytest.mark.parametrize(("enough", "ran", "early"), [(1e-9, 1, True), (1.0, 3, False)])
+def test_what_is_enough_ends_a_training(enough, ran, early):
+    run = fit(Frozen(), images(), settings(epochs=3, enough=enough), seed=0)
+    assert (len(run.epochs), run.stopped_early) == (ran, early)
+    assert 0.0 < run.epochs[0].validation_accuracy < 1.0
+
+
 @pytest.mark.parametrize(("patience", "ran", "early"), [(1, 2, True), (3, 4, True), (7, 8, False)])
 def test_a_flat_validation_loss_stops_after_patience(patience, ran, early):
     run = fit(Frozen(), images(), settings(epochs=8, patience=patience), seed=0)

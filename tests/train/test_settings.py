@@ -27,6 +27,9 @@ LEGAL = {"epochs": 3, "batch_size": 8, "learning_rate": 0.1}
         ("warmup", -0.1),
         ("label_smoothing", 1.0),
         ("weight_decay", -1.0),
+        ("enough", 0.0),
+        ("enough", 1.1),
+        ("enough", "0.9"),
         ("betas", (0.9, 1.0)),
         ("betas", (0.9,)),
         ("betas", [0.9, 0.999]),
@@ -56,7 +59,7 @@ def test_an_unknown_augmentation_is_refused_with_the_legal_names():
 
 def test_settings_are_frozen_and_legal_extremes_pass():
     training = Training(
-        **LEGAL, warmup=0.0, label_smoothing=0, betas=(0.0, 0.0), clip=1e-9, patience=1
+        **LEGAL, warmup=0.0, label_smoothing=0, betas=(0.0, 0.0), clip=1e-9, patience=1, enough=1
     )
     with pytest.raises(dataclasses.FrozenInstanceError, match="epochs"):
         training.epochs = 4

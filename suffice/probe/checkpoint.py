@@ -1,0 +1,225 @@
+"""A trained language model probed as it is: what it recalls, and what each branch is for."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from suffice.errors import ConfigError
+from suffice.measure.statistics import Summary, summarise
+from suffice.models import LM
+from suffice.probe.branches import Branch, branches, counts, without
+from suffice.probe.reach import reach
+from suffice.probe.recall import Questions, Recall, ask, passkey, repeated, scores
+
+SHORTEST = 16  # tokens of a stretch that comes again, and symbols there have to be
+ABLATED = 32  # tokens of the stretch that branches are judged by
+DEPTHS, QUICK_DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.5, 1.0)
+ROWS, QUICK_ROWS = 32, 16  # of each seed
+NOTHING = 0.005  # nats
+TOGETHER = 8  # rows of text computed at once
+
+Step = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """What is lost when a branch is switched off.
+
+    Args:
+        branch: its name.
+        layers: those that have it, in words.
+        on: what the loss is of.
+        before: the mean loss with it, nats per token.
+        change: of the loss without it, paired by row; above 0 where the branch helps.
+    """
+
+    branch: str
+    layers: str
+    on: str
+    before: float
+    change: Summary
+
+    @property
+    def verdict(self) -> str:
+        """What is to be said of it in a few words."""
+        low, high = (
+            self.change.mean if end is None else end for end in (self.change.low, self.change.high)
+        )
+        if max(abs(low), abs(high)) < NOTHING:
+            return "its removal changes nothing"
+        if low <= 0.0 <= high:
+            return "no difference found"
+        return "needed" if low > 0.0 else "better without"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointReport:
+    """What a probe of a checkpoint found.
+
+    Args:
+        recalls: what it answered.
+        ablations: what its branches are for; none in a model without branches.
+        reach: tokens back that it can hear; None = all.
+        rows: behind each figure on drawn tokens.
+        seconds: that it took.
+    """
+
+    recalls: tuple[Recall, ...]
+    ablations: tuple[Ablation, ...]
+    reach: int | None
+    rows: int
+    seconds: float
+
+    @property
+    def controls(self) -> tuple[Recall, ...]:
+        """The recalls that must be failures."""
+        return tuple(one for one in self.recalls if one.control)
+
+    @property
+    def alarms(self) -> tuple[Recall, ...]:
+        """The controls that succeeded."""
+        return tuple(one for one in self.controls if one.above)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        lists = {
+            name: [{**dataclasses.asdict(one), "verdict": one.verdict} for one in found]
+            for name, found in (("recalls", self.recalls), ("ablations", self.ablations))
+        }
+        return {
+            "kind": "checkpoint",
+            "reach": self.reach,
+            "rows": self.rows,
+            "seconds": self.seconds,
+            "alarms": len(self.alarms),
+            **lists,
+        }
+
+
+def probe_checkpoint(
+    lm: LM,
+    symbols: Sequence[int],
+    *,
+    begin: int | None = None,
+    text: Tensor | None = None,
+    quick: bool = False,
+    seeds: int = 3,
+    step: Step = lambda _what, _done, _total: None,
+) -> CheckpointReport:
+    """Ask a trained model for what stood in drawn rows before, and switch its branches off.
+
+    Args:
+        lm: in evaluation.
+        symbols: ids of tokens that rows are drawn from, at least 16.
+        begin: the token that its texts begin with, if any.
+        text: rows that branches are judged by too, int [B, T], all but the first token predicted.
+        quick: fewer rows, lengths and depths.
+        seeds: times 32 rows (16 if quick) are behind each figure.
+        step: told what is done, and how much of it.
+
+    Raises:
+        ConfigError: if there are too few symbols or seeds, or the model reads too few tokens.
+    """
+    clock = time.monotonic()
+    if seeds < 1:
+        raise ConfigError(f"seeds={seeds}; give at least 1.")
+    least = min(len(symbols), lm.config.length // 2)
+    if least < SHORTEST:
+        raise ConfigError(
+            f"a model of {lm.config.length} tokens and {len(symbols)} symbols is too small to be "
+            f"probed by rows of them; it takes {2 * SHORTEST} tokens and {SHORTEST} symbols."
+        )
+    rows = seeds * (QUICK_ROWS if quick else ROWS)
+    ids = torch.tensor(symbols)
+    asked = list(_questions(lm, ids, begin, rows, quick))
+    recalls = []
+    for done, questions in enumerate(asked, start=1):
+        recalls.append(ask(lm, questions))
+        step("recall", done, len(asked))
+    return CheckpointReport(
+        recalls=tuple(recalls),
+        ablations=tuple(_ablations(lm, _measures(lm, ids, begin, rows, text), step)),
+        reach=reach(lm.specs),
+        rows=rows,
+        seconds=round(time.monotonic() - clock, 1),
+    )
+
+
+def _questions(
+    lm: LM, symbols: Tensor, begin: int | None, rows: int, quick: bool
+) -> Iterator[Questions]:
+    """Yield everything that is asked, short before long, each with its control."""
+    room = lm.config.length - (begin is not None)
+    given: dict[str, Any] = {"rows": rows, "begin": begin}
+    for length in _doubled(SHORTEST, min(room // 2, len(symbols)), quick):
+        for shuffled in (False, True):
+            yield repeated(symbols, length=length, shuffled=shuffled, **given)
+    for length in _doubled(2 * SHORTEST, lm.config.length, quick):
+        for depth in QUICK_DEPTHS if quick else DEPTHS:
+            yield passkey(symbols, length=length, depth=depth, **given)
+        yield passkey(symbols, length=length, depth=0.5, shuffled=True, **given)
+
+
+def _doubled(first: int, last: int, quick: bool) -> list[int]:
+    """Return first, twice that, ... as far as last; if quick, the shortest and the longest."""
+    found = [first]
+    while 2 * found[-1] <= last:
+        found.append(2 * found[-1])
+    return list(dict.fromkeys([found[0], found[-1]])) if quick else found
+
+
+Measure = Callable[[LM], list[float]]
+
+
+def _measures(
+    lm: LM, symbols: Tensor, begin: int | None, rows: int, text: Tensor | None
+) -> dict[str, Measure]:
+    """Return what branches are judged by: losses of rows, by name."""
+    room = (lm.config.length - (begin is not None)) // 2
+    length = min(ABLATED, len(symbols), room)
+    again = repeated(symbols, length=length, rows=rows, begin=begin)
+    found: dict[str, Measure] = {
+        f"{length} tokens again": lambda model: scores(model, again)[1],
+    }
+    if text is not None:
+        found = {"text": lambda model: _losses(model, text), **found}
+    return found
+
+
+def _ablations(lm: LM, measures: dict[str, Measure], step: Step) -> Iterator[Ablation]:
+    found: tuple[Branch, ...] = branches(lm)
+    if not found:
+        return
+    whole = {on: measure(lm) for on, measure in measures.items()}
+    for done, branch in enumerate(found, start=1):
+        with without(lm, branch):
+            off = {on: measure(lm) for on, measure in measures.items()}
+        for on, before in whole.items():
+            pairs = zip(before, off[on], strict=True)
+            yield Ablation(
+                branch=branch.name,
+                layers=counts(branch.layers),
+                on=on,
+                before=sum(before) / len(before),
+                change=summarise([after - row for row, after in pairs]),
+            )
+        step("branches", done, len(found))
+
+
+@torch.inference_mode()
+def _losses(lm: LM, rows: Tensor) -> list[float]:
+    """Return the mean loss of each row of a text."""
+    found: list[float] = []
+    for batch in rows.to(lm.device).split(TOGETHER):
+        logits = lm(batch[:, :-1]).float().transpose(1, 2)
+        each = F.cross_entropy(logits, batch[:, 1:], reduction="none")
+        found += each.double().mean(dim=1).tolist()
+    return found

@@ -1,0 +1,165 @@
+"""Train small models on every task and read their answers; cells are those of a comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from suffice.checkpoint import load_model_into
+from suffice.data import NOT_ASKED, Dataset, Split, load
+from suffice.measure.plan import Plan
+from suffice.measure.results import Cell
+from suffice.measure.statistics import summarise
+from suffice.measure.storage import cell_path, read_cell
+from suffice.measure.training import Place, train_cell
+from suffice.memory import Rolling
+from suffice.models import LM
+from suffice.probe.reach import reach, sees_pairs, state_bytes
+from suffice.probe.report import Finding, Report
+from suffice.probe.suite import suite
+from suffice.probe.task import SOLVED, Task, View
+from suffice.spec import AttentionSpec
+from suffice.train import current, evaluate, show
+from suffice.train.progress import Progress
+
+Key = tuple[str, int, int]
+
+
+def probe_mechanisms(
+    mechanisms: Sequence[str],
+    folder: Path,
+    *,
+    quick: bool = False,
+    seeds: int = 3,
+    device: str = "cpu",
+    console: Console | None = None,
+    tasks: Sequence[Task] | None = None,
+) -> Report:
+    """Train each mechanism on each task from each seed and return what the models answer.
+
+    Args:
+        mechanisms: names, see `suffice.presets.PRESETS`.
+        folder: of the cells; what is finished there is not trained again.
+        quick: the short suite, minutes on two cores.
+        seeds: trainings of each mechanism on each task, 0 .. seeds - 1.
+        device: "cpu" or "cuda".
+        console: where progress is shown; None shows none.
+        tasks: other tasks than the suite's.
+
+    Raises:
+        ConfigError: for unknown mechanisms, such as cannot be causal, a number of seeds below 1,
+            or a folder that holds other probes.
+        DataError: if a file cannot be read or written.
+        Interrupted: on Ctrl-C; what was done is kept.
+    """
+    clock = time.monotonic()
+    tasks = suite(quick=quick) if tasks is None else tasks
+    plans = [_plan(task, tuple(mechanisms), seeds, device) for task in tasks]
+    for task, plan in zip(tasks, plans, strict=True):
+        plan.claim(folder / task.name, resume=True)
+    keys = [(number, key) for number, plan in enumerate(plans) for key in plan.cells]
+    done = sum(cell_path(folder / tasks[n].name, *key).exists() for n, key in keys)
+    findings: list[Finding] = []
+    quiet, shown = console is None, console or Console(stderr=True)
+    with show(shown, cells=len(keys), done=done, quiet=quiet) as progress:
+        for task, plan in zip(tasks, plans, strict=True):
+            findings += _probed(task, plan, folder / task.name, progress)
+    return Report(
+        findings=tuple(findings),
+        seeds=seeds,
+        quick=quick,
+        seconds=round(time.monotonic() - clock, 1),
+    )
+
+
+def _plan(task: Task, asked: tuple[str, ...], seeds: int, device: str) -> Plan:
+    names = task.mechanisms(asked)
+    heads = (task.recipe.num_heads,)
+    baseline = names[0] if names else ""
+    given = {"heads": heads, "seeds": seeds, "baseline": baseline, "device": device}
+    return Plan(recipe=task.recipe, mechanisms=names, **given)
+
+
+def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Finding]:
+    """Train the cells of a task that are not on disk, and ask all of them."""
+    recipe = task.recipe
+    dataset = task.change(load(recipe.task, **dict(recipe.task_options)))
+    views = task.look(dataset)
+    cells: dict[Key, Cell] = {}
+    for key in plan.cells:
+        found = read_cell(folder, *key)
+        cells[key] = found or train_cell(plan, key, dataset, folder, current(), progress)
+    findings = []
+    for mechanism, heads in plan.pairs:
+        own = [(mechanism, heads, seed) for seed in range(plan.seeds)]
+        specs = recipe.specs(mechanism, heads)
+        models = [_trained(plan, key, folder) for key in own]
+        steps = -(-len(dataset.train) // recipe.training.batch_size)
+        for view in views:
+            if view.kept is not None and not _rolls(specs):
+                continue
+            right = [_accuracy(model, dataset, view, plan.device) for model in models]
+            findings.append(
+                Finding(
+                    task=task.name,
+                    mechanism=mechanism,
+                    view=view.name,
+                    accuracy=summarise(right),
+                    chance=float(dataset.chance or 0.0),
+                    solved=tuple(solved_at(cells[key], steps) for key in own),
+                    steps=steps * recipe.training.epochs,
+                    state=state_bytes(specs, view.kept or recipe.model.length),
+                    pairs=task.pairs,
+                    control=task.must_fail or _out_of_reach(view, specs),
+                )
+            )
+    return findings
+
+
+def solved_at(cell: Cell, steps: int) -> int | None:
+    """Return the steps after which the validation answers were solved; None = never.
+
+    Args:
+        cell: what was measured after each epoch.
+        steps: of an epoch.
+    """
+    solved = (e["epoch"] for e in cell.epochs if e["validation_accuracy"] >= SOLVED)
+    first = next(solved, None)
+    return None if first is None else first * steps
+
+
+def _out_of_reach(view: View, specs: Sequence[AttentionSpec]) -> str:
+    far = reach(specs, kept=view.kept)
+    if far is None or view.nearest <= far:
+        return ""
+    return f"{far} tokens back can be heard, and the answer is {view.nearest} or more"
+
+
+def _rolls(specs: Sequence[AttentionSpec]) -> bool:
+    """Return whether a rolling memory takes something from these layers."""
+    return all(sees_pairs(spec) for spec in specs) and reach(specs) is None
+
+
+def _trained(plan: Plan, key: Key, folder: Path) -> LM:
+    model = plan.recipe.build(key[0], key[1])
+    load_model_into(Place(folder, cell_path(folder, *key).stem).model, model)
+    return model.eval()
+
+
+def _accuracy(model: LM, dataset: Dataset, view: View, device: str) -> float:
+    if view.kept is None:
+        return evaluate(model, dataset, view.split, device=device).accuracy
+    return _streamed(model, view.split, view.kept)
+
+
+@torch.inference_mode()
+def _streamed(model: LM, split: Split, kept: int) -> float:
+    """Return the accuracy of a model that forgets all but the last tokens."""
+    rows, labels = split.inputs.to(model.device), split.labels.to(model.device)
+    found = model(rows, state=model.state(Rolling(kept))).argmax(dim=-1)
+    asked = labels != NOT_ASKED
+    return float((found == labels)[asked].double().mean())

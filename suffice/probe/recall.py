@@ -1,0 +1,208 @@
+"""What a trained language model recalls of tokens drawn at random from its own vocabulary.
+
+Such rows hold nothing but what stood in them before, so a better second guess is recall.
+
+Letters: B rows, T tokens, L tokens of a stretch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from suffice.data.drawn import stream, subsets
+from suffice.measure.statistics import Summary, summarise
+from suffice.models import LM
+from suffice.probe.reach import reach
+from suffice.probe.report import ALARM, FAILED, TOLERANCE
+
+TOGETHER = 8  # rows computed at once
+CUE, KEY = 2, 3  # tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """Rows and where they are asked: whether what follows there is known.
+
+    Args:
+        name: what is asked.
+        rows: int [B, T].
+        asked: int [A], the places whose next token is asked for.
+        answers: int [B, A].
+        back: tokens from a place back to the answer, the least.
+        chance: accuracy of a guess that has not found the answer.
+        before: int [A], places of the same tokens where they could not be known yet; None where
+            there are none.
+        must_fail: why nobody can know; "" where one can.
+    """
+
+    name: str
+    rows: Tensor
+    asked: Tensor
+    answers: Tensor
+    back: int
+    chance: float
+    before: Tensor | None = None
+    must_fail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall:
+    """What a model answered.
+
+    Args:
+        name: of the questions.
+        back: tokens back to the answers, the least.
+        accuracy: over rows, fractions.
+        gain: loss at the first time less that at the second, over rows, nats; None where there is
+            one time only.
+        chance: accuracy of a guess.
+        control: why it must fail; "" where it may succeed.
+    """
+
+    name: str
+    back: int
+    accuracy: Summary
+    gain: Summary | None
+    chance: float
+    control: str = ""
+
+    @property
+    def above(self) -> bool:
+        """Whether it is above chance by more than luck gives."""
+        return self.accuracy.mean > self.chance + TOLERANCE
+
+    @property
+    def verdict(self) -> str:
+        """What is to be said of it in a few words."""
+        if self.control:
+            return ALARM if self.above else FAILED
+        return "recalled" if self.above else "at chance"
+
+
+def repeated(
+    symbols: Tensor, *, length: int, rows: int, begin: int | None, shuffled: bool = False
+) -> Questions:
+    """Return rows of L different tokens that come twice; asked is what follows at the second time.
+
+    Args:
+        symbols: int [V], ids to draw from, at least `length`.
+        length: L.
+        rows: B.
+        begin: the token that rows begin with, if any.
+        shuffled: let the second time have another order: the control.
+
+    Shapes:
+        int [B, 2 L], and one more with `begin`
+    """
+    random = stream("probe", f"repeated {length}", 0)
+    first = symbols[torch.from_numpy(subsets(random, rows, of=len(symbols), size=length))]
+    again = first
+    if shuffled:
+        order = torch.from_numpy(subsets(random, rows, of=length, size=length))
+        again = first.gather(1, order)
+    made = _begun(torch.cat([first, again], dim=1), begin)
+    at = torch.arange(length - 1) + made.shape[1] - length
+    return Questions(
+        name="a stretch again, shuffled" if shuffled else "a stretch again",
+        rows=made,
+        asked=at,
+        answers=again[:, 1:],
+        back=length - 1,
+        chance=sum(1 / left for left in range(1, length)) / (length - 1),
+        before=at - length,
+        must_fail="the second time has another order" if shuffled else "",
+    )
+
+
+def passkey(
+    symbols: Tensor,
+    *,
+    length: int,
+    depth: float,
+    rows: int,
+    begin: int | None,
+    shuffled: bool = False,
+) -> Questions:
+    """Return rows of noise with a cue and a key in it, and the cue again; asked is the key.
+
+    Args:
+        symbols: int [V], ids to draw from, at least 16.
+        length: T.
+        depth: where the key stands in the noise, 0 at its beginning and 1 at its end.
+        rows: B.
+        begin: the token that rows begin with, if any.
+        shuffled: end with tokens that were never in the row: the control.
+
+    Shapes:
+        int [B, T]
+    """
+    random = stream("probe", f"passkey {length} {depth}", 0)
+    order = symbols[torch.from_numpy(subsets(random, rows, of=len(symbols), size=len(symbols)))]
+    own, other = order[:, : CUE + KEY], order[:, CUE + KEY : 2 * (CUE + KEY)]
+    noise = length - (begin is not None) - (CUE + KEY) - (CUE + KEY - 1)
+    places = random.randint(2 * (CUE + KEY), len(symbols), size=(rows, noise))
+    filler = order.gather(1, torch.from_numpy(places))
+    at = round(depth * noise)
+    end = other if shuffled else own
+    made = _begun(torch.cat([filler[:, :at], own, filler[:, at:], end[:, :-1]], dim=1), begin)
+    asked = torch.arange(KEY) + made.shape[1] - KEY
+    return Questions(
+        name=f"passkey at {depth:.0%}" + (", another cue" if shuffled else ""),
+        rows=made,
+        asked=asked,
+        answers=own[:, CUE:],
+        back=noise - at + CUE + KEY - 1,
+        chance=1 / len(symbols),
+        must_fail="the cue is another one" if shuffled else "",
+    )
+
+
+def ask(lm: LM, given: Questions) -> Recall:
+    """Return what a model answers; rows are what the interval is over."""
+    right, second = scores(lm, given)
+    gain = None
+    if given.before is not None:
+        _, first = scores(lm, given, given.before)
+        gain = summarise([f - s for f, s in zip(first, second, strict=True)])
+    return Recall(
+        name=given.name,
+        back=given.back,
+        accuracy=summarise(right),
+        gain=gain,
+        chance=given.chance,
+        control=given.must_fail or out_of_reach(lm, given.back),
+    )
+
+
+def out_of_reach(lm: LM, back: int) -> str:
+    """Return why a model cannot hear so far back; "" if it can."""
+    far = reach(lm.specs)
+    if far is None or back <= far:
+        return ""
+    return f"{far} tokens back can be heard"
+
+
+@torch.inference_mode()
+def scores(
+    lm: LM, given: Questions, places: Tensor | None = None
+) -> tuple[list[float], list[float]]:
+    """Return the accuracy and the mean loss of each row, at its questions or other places."""
+    at = given.asked if places is None else places
+    right: list[float] = []
+    losses: list[float] = []
+    batches = zip(given.rows.split(TOGETHER), given.answers.split(TOGETHER), strict=True)
+    for rows, answers in batches:
+        features = lm.features(rows.to(lm.device))[:, at.to(lm.device)]
+        logits, wanted = lm.logits(features).float(), answers.to(lm.device)
+        right += (logits.argmax(dim=-1) == wanted).double().mean(dim=1).tolist()
+        found = F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none")
+        losses += found.double().mean(dim=1).tolist()
+    return right, losses
+
+
+def _begun(rows: Tensor, begin: int | None) -> Tensor:
+    return rows if begin is None else F.pad(rows, (1, 0), value=begin)

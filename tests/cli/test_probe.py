@@ -1,0 +1,208 @@
+"""`suffice probe`: mechanisms or a model in, what they recall and whether controls failed out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from suffice import preset
+from suffice.cli.probe import probe
+from suffice.cli.probed import tell
+from suffice.convert.sources import Source
+from suffice.errors import ConfigError
+from suffice.measure.statistics import Summary, summarise
+from suffice.models import LMConfig, folder
+from suffice.patterns import Causal, Global, Window
+from suffice.probe import Ablation, CheckpointReport, Finding, Recall, Report, mechanisms
+from suffice.text import Characters
+from tests.probe.small import tasks
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz. "
+TEXT = "the quick brown fox jumps over the lazy dog. " * 80
+FULL = preset("standard", 16, 2, causal=True)
+SINKS = replace(FULL, pattern=(Window(4) | Global(2)) & Causal())
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    sizes = {"length": 64, "d_model": 16, "depth": 2, "mlp_width": 16}
+    lm = LMConfig(**sizes, vocabulary_size=28).build([SINKS, FULL]).eval()
+    folder.save(tmp_path / "run", lm, Characters(LETTERS), corpus=str(tmp_path / "text.txt"))
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Let the suite be two tasks of a few steps."""
+    own = tasks()
+    kept = [own["mqar-4-d64"], own["copy"]]
+    monkeypatch.setattr(mechanisms, "suite", lambda *, quick: kept if quick else kept[:1])
+
+
+def test_mechanisms_are_trained_and_told_of(suffice, small, tmp_path):
+    told = suffice("probe", "--mechanisms", "linear", "--quick", "--out", "p", "--seeds", 2)
+    assert told.code == 0
+    lines = [" ".join(line.split()) for line in told.out.splitlines()]
+    assert "mqar-4-d64, chance 25.0%" in lines
+    assert "accuracy, % linear sliding_window" in lines
+    copied = next(line for line in lines if line.startswith("8-12 symbols, as trained"))
+    assert copied.endswith("*")
+    assert copied.count("±") == 2
+    assert any(line.startswith("solved at step not in 1") for line in lines)
+    assert "* control failed as it must: 2 of 2" in lines
+    assert "results: p" in lines
+    stored = json.loads((tmp_path / "p" / "probe.json").read_text())
+    assert (stored["kind"], stored["seeds"], stored["quick"]) == ("mechanisms", 2, True)
+    assert (tmp_path / "p" / "recall.png").read_bytes()[:4] == b"\x89PNG"
+    told = suffice("probe", "--mechanisms", "standard", "--quick", "--out", "p", "--quiet")
+    assert (told.code, "p already holds something; go on with it by --resume" in told.said) == (
+        2,
+        True,
+    )
+    words = ("--mechanisms", "linear", "--quick", "--seeds", 2, "--out", "p", "--resume")
+    again = suffice("probe", *words, "--json", "--quiet")
+    assert again.code == 0
+    assert json.loads(again.out)["findings"] == stored["findings"]
+
+
+def test_an_interruption_tells_how_to_go_on(suffice, small, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mechanisms, "train_cell", interrupt)
+    told = suffice("probe", "--mechanisms", "standard", "--seeds", 1)
+    assert told.code == 130
+    assert "interrupted. What was done is kept. Go on with:" in told.said
+    assert "--seeds 1 --out runs/probe-" in told.said
+    assert told.said.endswith("--resume")
+
+
+def test_a_checkpoint_is_asked_as_it_is(suffice, run, tmp_path):
+    told = suffice("probe", "run", "--quick", "--seeds", 1, "--out", "p", "--quiet")
+    assert (told.code, told.err) == (0, "")
+    lines = [" ".join(line.split()) for line in told.out.splitlines()]
+    assert lines[0] == "recall of drawn tokens, 16 rows each; the model can hear everything"
+    assert any(line.startswith("a stretch again, shuffled 15 ") for line in lines)
+    assert any(line.startswith("passkey at 50%, another cue 15 ") for line in lines)
+    at = lines.index("sinks, the first 2 tokens (layer 0)")
+    assert lines[at + 1].startswith("text: 3.")
+    assert lines[at + 2].startswith("28 tokens again: 3.")
+    assert "* control failed as it must: 3 of 3" in lines
+    stored = json.loads((tmp_path / "p" / "probe.json").read_text())
+    assert (stored["kind"], stored["reach"], stored["rows"]) == ("checkpoint", None, 16)
+    told = suffice("probe", "run", "--quick", "--seeds", 1, "--json", "--quiet")
+    assert json.loads(told.out)["recalls"] == stored["recalls"]
+
+
+def test_a_model_without_text_or_branches(suffice, run, tmp_path):
+    lm = LMConfig(length=64, d_model=16, depth=1, mlp_width=16, vocabulary_size=28).build(FULL)
+    folder.save(tmp_path / "plain", lm, Characters(LETTERS))
+    told = suffice("probe", "plain", "--quick", "--seeds", 1, "--quiet")
+    assert "no branches: every layer hears in one way, and all alike" in told.out
+    lm = LMConfig(length=64, d_model=16, depth=1, mlp_width=16, vocabulary_size=28).build(SINKS)
+    folder.save(tmp_path / "sinks", lm, Characters(LETTERS))
+    told = suffice("probe", "sinks", "--quick", "--seeds", 1, "--quiet", "--json")
+    assert {one["on"] for one in json.loads(told.out)["ablations"]} == {"28 tokens again"}
+    told = suffice("probe", "sinks", "--quick", "--seeds", 1, "--quiet", "--data", "text.txt")
+    assert "  text: 3." in told.out
+
+
+WRONG = {
+    "nothing": ([], "give a checkpoint or --mechanisms, one of the two"),
+    "both": (["run", "--mechanisms", "standard"], "give a checkpoint or --mechanisms, one of"),
+    "data": (["--mechanisms", "standard", "--data", "x"], "--data is for a checkpoint; leave it"),
+    "resume": (["run", "--resume"], "--resume is for --mechanisms; leave it out"),
+    "where": (["--mechanisms", "standard", "--resume"], "--resume goes on in a folder; name it"),
+    "unknown": (["--mechanisms", "mqua"], "unknown mechanism 'mqua'; did you mean 'mqa'?"),
+    "absent": (["nowhere"], "nowhere does not exist; give a folder of suffice"),
+    "seeds": (["run", "--seeds", "0"], "seeds=0; give at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
+    words, said = WRONG[case]
+    told = suffice("probe", *words, "--quiet")
+    assert (told.code, told.out) == (2, "")
+    assert said in told.said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"seeds": 1, "quiet": True, "device": "cpu"}
+    with pytest.raises(ConfigError, match="give a checkpoint or --mechanisms, one of the two"):
+        probe()
+    with pytest.raises(ConfigError, match="--tokenizer is for a checkpoint; leave it out"):
+        probe(mechanisms="standard", tokenizer=Path("t"), **given)
+    with pytest.raises(ConfigError, match="--resume goes on in a folder; name it with --out"):
+        probe(mechanisms="standard", resume=True, **given)
+    with pytest.raises(ConfigError, match="run already holds something; go on with it by --res"):
+        probe(mechanisms="standard", out=Path("run"), **given)
+
+
+def test_models_of_pictures_and_without_tokenizers_are_refused(run, tmp_path, monkeypatch):
+    lm, _, _ = folder.load(tmp_path / "run")
+    for source, told in (
+        (Source(model=nn.Identity(), kind="vit"), "run is a vit model; a probe reads language mod"),
+        (Source(model=lm, kind="llama"), r"x\.txt cannot be read without a tokenizer; name it by"),
+    ):
+        monkeypatch.setattr("suffice.convert.sources.open_source", lambda *_, s=source, **__: s)
+        with pytest.raises(ConfigError, match=told):
+            probe(Path("run"), data="x.txt", quiet=True, device="cpu")
+
+
+def finding(**changes):
+    given = {
+        "task": "t",
+        "mechanism": "standard",
+        "view": "far",
+        "accuracy": summarise([0.9]),
+        "chance": 0.25,
+        "solved": (None,),
+        "steps": 640,
+        "state": 64.0,
+        "control": "nobody can",
+    }
+    return Finding(**{**given, **changes})
+
+
+def test_an_alarm_is_loud(suffice, run, monkeypatch):
+    report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
+    monkeypatch.setattr("suffice.probe.probe_mechanisms", lambda *_, **__: report)
+    told = suffice("probe", "--mechanisms", "standard", "--quiet")
+    assert told.code == 1
+    assert "ALARM: 1 of 1 controls succeeded, as nothing should" in told.said
+    assert "90.0 ALARM" in told.out
+    assert "ALARM: control succeeded: t, standard, far (nobody can)" in told.out
+
+
+def test_what_was_not_asked_of_a_mechanism_is_left_blank(capsys):
+    one = finding(control="", view="near")
+    others = (finding(control=""), finding(control="", view="near", mechanism="linear"))
+    tell(Report(findings=(one, *others), seeds=1, quick=True, seconds=1.0), None)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "near 90.0 90.0" in lines
+    assert "far 90.0 -" in lines
+    assert "state of a layer 64 B 64 B" in lines
+
+
+def test_alarms_of_a_checkpoint_and_one_row(capsys):
+    one = Recall(
+        name="x", back=3, accuracy=summarise([0.9]), gain=summarise([1.0]), chance=0.1, control="no"
+    )
+    two = replace(one, control="", gain=Summary(n=2, mean=1.0, sd=1.0, low=0.5, high=1.5))
+    off = Ablation(
+        branch="sinks", layers="layer 0", on="text", before=2.0, change=summarise([0.25])
+    )
+    report = CheckpointReport(recalls=(one, two), ablations=(off,), reach=6, rows=1, seconds=1.0)
+    tell(report, None)
+    out = capsys.readouterr().out
+    assert "the model can hear 6 tokens back" in out
+    assert "  text: 2.000 +0.2500, needed" in out
+    assert "ALARM: control succeeded: x (no)" in out
+    assert "+1.00 ±0.50" in out

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import torch
+
+from suffice.data import NOT_ASKED, load
+from suffice.data.passkey import KEY
+from suffice.probe.views import copies, depths, shuffled, whole
+
+
+def test_copies_are_asked_as_trained_and_longer():
+    task = load("copy", rows=64)
+    trained, longer = copies(8, 16)(task)
+    assert trained.split is task.test
+    for view, low, high in ((trained, 8, 12), (longer, 13, 16)):
+        counts = view.split.answers
+        assert (int(counts.min()), int(counts.max())) == (low, high)
+        assert view.nearest == low
+        assert view.split.inputs.shape[1] == 32
+        assert int(view.split.inputs.max()) < task.num_classes
+
+
+def test_depths_part_the_rows_by_how_far_back_the_key_stands():
+    task = load("passkey", rows=64, length=36, decoys=1)
+    views = depths(8)(task)
+    assert [view.kept for view in views] == [None] * 4 + [8] * 4
+    assert sum(len(view.split) for view in views[:4]) == len(task.test)
+    last = -1
+    for view, rolled in zip(views[:4], views[4:], strict=True):
+        assert rolled.split is view.split
+        assert rolled.name == f"{view.name}, 8 kept"
+        low, high = map(int, view.name.partition(" ")[0].split("-"))
+        assert last < low <= high
+        last = high
+        for row, labels in zip(view.split.inputs, view.split.labels, strict=True):
+            first = int((labels != NOT_ASKED).nonzero()[0])
+            at = int((row == KEY).nonzero()[0])
+            back = first - (at + 1)
+            assert low <= back <= high
+            assert view.nearest == low
+            assert int(row[first - back]) == int(labels[first])
+
+
+def test_shuffled_answers_are_those_of_the_row_and_hardly_ever_right():
+    task = load("mqar", rows=300)
+    other = shuffled(task)
+    for part in ("train", "validation", "test"):
+        was, now = getattr(task, part), getattr(other, part)
+        assert now.inputs is was.inputs
+        asked = was.labels != NOT_ASKED
+        assert torch.equal(asked, now.labels != NOT_ASKED)
+        before, after = (x.labels[asked].view(len(was), -1) for x in (was, now))
+        assert torch.equal(before.sort().values, after.sort().values)
+        assert 0.08 < float((before == after).double().mean()) < 0.17, "1 of 8"
+    assert torch.equal(shuffled(task).test.labels, other.test.labels)
+
+
+def test_the_whole_test_part_is_one_view():
+    task = load("mqar", rows=64)
+    (view,) = whole(3)(task)
+    assert (view.name, view.nearest, view.kept) == ("", 3, None)
+    assert view.split is task.test

@@ -16,12 +16,14 @@ from suffice.cli.compare import compare
 from suffice.cli.convert import convert
 from suffice.cli.doctor import doctor
 from suffice.cli.evaluate import evaluate
+from suffice.cli.export import export
 from suffice.cli.generate import generate
 from suffice.cli.list import list_mechanisms
 from suffice.cli.plan import plan
 from suffice.cli.probe import probe
 from suffice.cli.quantise import quantise
 from suffice.cli.reproduce import reproduce
+from suffice.cli.run import run
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.cli.train import train
@@ -54,6 +56,10 @@ app.command("convert", short_help="Give a trained model cheaper attention.")(sto
 app.command("probe", short_help="Ask what attention recalls, beside controls that must fail.")(
     stoppable(probe)
 )
+app.command("export", short_help="Write a model for transformers, ONNX Runtime or torch.")(
+    stoppable(export)
+)
+app.command("run", short_help="Write text with an exported model.")(stoppable(run))
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

@@ -179,7 +179,7 @@ class ViT(nn.Module):
             self._check(valid, len(images))
         x = self.patches(self._cut(images))
         if config.pooling == "class_token":
-            x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)
+            x = torch.cat([self.class_token.expand(x.shape[0], 1, -1), x], dim=1)
             if valid is not None:
                 valid = pad(valid, (1, 0), value=True)
         x = self._placed(x)

@@ -1,0 +1,264 @@
+"""Which class of transformers computes what a model computes, as its config.json.
+
+Asked is only what a class cannot do at all; weights are brought into its form by `described`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from torch import nn
+
+from suffice.errors import ConfigError
+from suffice.export.rotary import rope_parameters
+from suffice.models import LM
+from suffice.models.classifier import Classifier
+from suffice.models.fusable import window_of
+from suffice.models.vit import ViT
+from suffice.patterns import Full
+from suffice.positions import NoPosition, Rope
+from suffice.spec import AttentionSpec
+
+GPT2_ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
+ANYWHERE = "export it to onnx or torch, which take what it computes as it is"
+
+
+def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = None) -> dict:
+    """Return the config.json of the class of transformers that computes what a model does.
+
+    Args:
+        model: an LM, a Classifier or a ViT.
+        begin: id of the token that begins a text.
+        end: id of the token that ends one.
+
+    Raises:
+        ConfigError: if there is no such class, saying what it would have to compute.
+
+    Example:
+        >>> from suffice import preset
+        >>> from suffice.models import LMConfig
+        >>> sizes = dict(vocabulary_size=9, length=16, d_model=16, depth=2, mlp_width=32)
+        >>> lm = LMConfig(**sizes).build(preset("efficient", 16, 4, causal=True))
+        >>> config_of(lm)["architectures"]
+        ['GPT2LMHeadModel']
+    """
+    marks = {"bos_token_id": begin, "eos_token_id": end, "pad_token_id": None}
+    if isinstance(model, LM):
+        for number, spec in enumerate(model.specs):
+            _check(spec, f"layer {number}")
+        rotary = model.config.activation == "swiglu"
+        return {**(_rotary(model) if rotary else _gpt2(model)), **marks}
+    specs = [block.attention.spec for block in model.blocks]
+    for number, spec in enumerate(specs):
+        _check(spec, f"layer {number}")
+        if spec.pattern != Full() or spec.position != NoPosition():
+            odd = spec.pattern if spec.pattern != Full() else spec.position
+            _refuse(f"layer {number} has {odd!r}, which no class for whole inputs here has")
+        _own_width(spec, f"layer {number}")
+    return _vit(model) if isinstance(model, ViT) else _bert(model)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ConfigError(f"no class of transformers computes this model: {why}; {ANYWHERE}.")
+
+
+def _check(spec: AttentionSpec, where: str) -> None:
+    """Refuse a layer whose attention is not a softmax over plain keys and values."""
+    if not spec.kernel.weighs_pairs:
+        _refuse(f"{where} sums features of {type(spec.kernel).__name__} instead of weighing pairs")
+    if spec.mixing.mixes:
+        _refuse(f"{where} mixes its values along the sequence by {type(spec.mixing).__name__}")
+    if spec.past.reads:
+        _refuse(f"{where} reads the compressed past of {type(spec.past).__name__}")
+    if spec.position.biases:
+        _refuse(f"{where} adds {type(spec.position).__name__} to its products")
+
+
+def _own_width(spec: AttentionSpec, where: str) -> None:
+    if spec.num_heads * spec.head_width != spec.d_model:
+        _refuse(
+            f"{where} has {spec.num_heads} heads of {spec.head_width} features in a model of "
+            f"{spec.d_model}, and this class divides the one by the other"
+        )
+
+
+def _gpt2(lm: LM) -> dict[str, Any]:
+    own = lm.config
+    if own.activation not in GPT2_ACTIVATIONS:
+        _refuse(f"GPT-2's class has no {own.activation}")
+    if own.norm != "layer":
+        _refuse(f"it has {own.norm} norms beside {own.activation}")
+    for number, spec in enumerate(lm.specs):
+        if spec.position != NoPosition():
+            _refuse(f"layer {number} turns queries and keys beside {own.activation} MLPs")
+        if _window(spec, number) is not None:
+            _refuse(f"layer {number} has a window, which GPT-2's class has not")
+        _own_width(spec, f"layer {number}")
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": own.vocabulary_size,
+        "n_positions": own.length,
+        "n_embd": own.d_model,
+        "n_layer": own.depth,
+        "n_head": _one("heads", [spec.num_heads for spec in lm.specs]),
+        "n_inner": own.mlp_width,
+        "activation_function": GPT2_ACTIVATIONS[own.activation],
+        "layer_norm_epsilon": own.eps,
+        "tie_word_embeddings": own.tied,
+    }
+
+
+def _rotary(lm: LM) -> dict[str, Any]:
+    own, specs = lm.config, lm.specs
+    if own.positions != "none":
+        _refuse(f"it adds {own.positions} positions to its tokens beside swiglu MLPs")
+    ropes = [spec.position for spec in specs if isinstance(spec.position, Rope)]
+    heads = _one("heads", [spec.num_heads for spec in specs])
+    width = _one("widths of heads", [spec.head_width for spec in specs])
+    rope = ropes[0] if ropes else Rope()
+    if any(
+        (one.theta, one.features, one.scaling) != (rope.theta, rope.features, rope.scaling)
+        for one in ropes
+    ):
+        _refuse("its layers turn by different frequencies")
+    windows = [_window(spec, number) for number, spec in enumerate(specs)]
+    entries = {
+        "vocab_size": own.vocabulary_size,
+        "max_position_embeddings": own.length,
+        "hidden_size": own.d_model,
+        "intermediate_size": own.mlp_width,
+        "num_hidden_layers": own.depth,
+        "num_attention_heads": heads,
+        "num_key_value_heads": math.lcm(*(spec.kv_heads for spec in specs)),
+        "head_dim": width,
+        "hidden_act": "silu",
+        "tie_word_embeddings": own.tied,
+        "rope_parameters": rope_parameters(rope, width),
+    }
+    biased = any(spec.bias for spec in specs)
+    turned = [isinstance(spec.position, Rope) for spec in specs]
+    partial = rope.features not in (None, width)
+    if own.norm == "layer":
+        return entries | _stablelm(lm, windows, turned)
+    entries["rms_norm_eps"] = own.eps
+    if partial:
+        return entries | _phi3(windows, turned, plain=not biased and not own.bias)
+    biases = {"attention_bias": biased, "mlp_bias": own.bias}
+    if all(turned) and not any(windows):
+        return entries | _named("llama", "LlamaForCausalLM") | biases
+    alike = len(set(windows)) == 1
+    if all(turned) and alike and not biased and not own.bias:
+        return entries | _named("mistral", "MistralForCausalLM") | {"sliding_window": windows[0]}
+    return entries | _smollm3(windows, turned) | biases
+
+
+def _named(kind: str, architecture: str) -> dict[str, Any]:
+    return {"model_type": kind, "architectures": [architecture]}
+
+
+def _smollm3(windows: list[int | None], turned: list[bool]) -> dict[str, Any]:
+    sizes = {size for size in windows if size is not None}
+    if len(sizes) > 1:
+        _refuse(f"its layers have windows of {' and '.join(map(str, sorted(sizes)))} tokens")
+    kinds = ["full_attention" if size is None else "sliding_attention" for size in windows]
+    return {
+        **_named("smollm3", "SmolLM3ForCausalLM"),
+        "no_rope_layers": [int(one) for one in turned],
+        "layer_types": kinds,
+        "use_sliding_window": bool(sizes),
+        "sliding_window": next(iter(sizes), None),
+    }
+
+
+def _phi3(windows: list[int | None], turned: list[bool], *, plain: bool) -> dict[str, Any]:
+    if not all(turned) or len(set(windows)) > 1 or not plain:
+        _refuse("some features of its heads turn beside biases or layers that differ")
+    return {**_named("phi3", "Phi3ForCausalLM"), "sliding_window": windows[0]}
+
+
+def _stablelm(lm: LM, windows: list[int | None], turned: list[bool]) -> dict[str, Any]:
+    if any(windows) or not all(turned):
+        _refuse("it has layer norms beside windows or layers that do not turn")
+    for number, spec in enumerate(lm.specs):
+        _own_width(spec, f"layer {number}")
+    return {
+        **_named("stablelm", "StableLmForCausalLM"),
+        "layer_norm_eps": lm.config.eps,
+        "use_qkv_bias": any(spec.bias for spec in lm.specs),
+        "qk_layernorm": False,
+        "use_parallel_residual": False,
+    }
+
+
+def _bert(model: Classifier) -> dict[str, Any]:
+    own = model.config
+    wanted = {
+        "norm": "post",
+        "pooling": "first",
+        "head_widths": (own.d_model,),
+        "head_activation": "tanh",
+        "embedding_norm": True,
+        "reads_padding": False,
+    }
+    for name, legal in wanted.items():
+        if getattr(own, name) != legal:
+            _refuse(f"BERT's class has {name}={legal!r}, and this model {getattr(own, name)!r}")
+    if own.activation not in GPT2_ACTIVATIONS:
+        _refuse(f"BERT's class has no {own.activation}")
+    return {
+        **_named("bert", "BertForSequenceClassification"),
+        "vocab_size": own.vocabulary_size,
+        "max_position_embeddings": own.length,
+        **_whole(own, [block.attention.spec for block in model.blocks]),
+        "hidden_act": GPT2_ACTIVATIONS[own.activation],
+        "type_vocab_size": 2,
+        "pad_token_id": None,
+    }
+
+
+def _vit(model: ViT) -> dict[str, Any]:
+    own = model.config
+    for name, legal in {"norm": "pre", "pooling": "class_token", "head_widths": ()}.items():
+        if getattr(own, name) != legal:
+            _refuse(f"ViT's class has {name}={legal!r}, and this model {getattr(own, name)!r}")
+    return {
+        **_named("vit", "ViTForImageClassification"),
+        "image_size": own.image_size,
+        "patch_size": own.patch_size,
+        "num_channels": own.channels,
+        **_whole(own, [block.attention.spec for block in model.blocks]),
+        "hidden_act": "gelu",
+        "qkv_bias": True,
+    }
+
+
+def _whole(own: Any, specs: Sequence[AttentionSpec]) -> dict[str, Any]:
+    """Return what models that read a whole input at once have in common."""
+    return {
+        "hidden_size": own.d_model,
+        "num_hidden_layers": own.depth,
+        "num_attention_heads": _one("heads", [spec.num_heads for spec in specs]),
+        "intermediate_size": own.mlp_width,
+        "layer_norm_eps": own.eps,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "id2label": {str(n): str(n) for n in range(own.num_classes)},
+        "label2id": {str(n): n for n in range(own.num_classes)},
+    }
+
+
+def _one(what: str, values: Sequence[int]) -> int:
+    found = sorted(set(values))
+    if len(found) > 1:
+        _refuse(f"its layers have different {what}: {', '.join(map(str, found))}")
+    return found[0]
+
+
+def _window(spec: AttentionSpec, number: int) -> int | None:
+    try:
+        return window_of(spec.pattern)
+    except ConfigError:
+        _refuse(f"layer {number} sees by {spec.pattern!r}")

@@ -1,0 +1,358 @@
+"""`suffice export` and `suffice run`: a model leaves, and writes the same text elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import suffice as library
+from suffice.cli.export import export
+from suffice.cli.run import run
+from suffice.convert import folder as converted
+from suffice.convert.certificate import Certificate
+from suffice.convert.sources import Source
+from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.export.eager import Eager
+from suffice.models import folder
+from suffice.runtime import Session, Words, read, write
+from tests.export.models import NEAR, ROTARY, TURNING, bert, language, saved
+
+PROMPT = "to be"
+DATA = os.environ.get("SUFFICE_DATA", "")  # the fixture takes it away
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A model that sees five tokens, and its export to ONNX."""
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    path = tmp_path_factory.mktemp("made")
+    lm = language(replace(TURNING, pattern=NEAR), **ROTARY, depth=1, vocabulary_size=15, seed=7)
+    saved(path / "run", lm)
+    export(path / "run", "onnx", as_json=True)
+    return path
+
+
+def eager(suffice, path, *words):
+    told = suffice("generate", path, "--prompt", PROMPT, "--temperature", 0, *words)
+    assert told.code == 0
+    return told.out
+
+
+def test_onnx_writes_the_tokens_of_the_model(suffice, made):
+    told = suffice("run", made / "run-onnx", "--prompt", PROMPT)
+    assert told.code == 0
+    assert told.out == eager(suffice, made / "run", "--max-new-tokens", 32)
+    assert len(told.out) == len(PROMPT) + 32 + 1
+    assert told.said.startswith("32 tokens, ")
+    assert told.said.endswith(" tokens/s, onnx")
+
+
+def test_draws_follow_the_seed(suffice, made):
+    words = ("run", made / "run-onnx", "--prompt", PROMPT, "--temperature", 0.9, "--tokens", 20)
+    first, again, other = (suffice(*words, "--seed", seed).out for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_hf_is_told_and_runs(suffice, made, tmp_path):
+    told = suffice("export", made / "run", "--format", "hf", "--out", "out")
+    assert (told.code, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert lines[0] == "language model as MistralForCausalLM, weights in float32"
+    assert lines[1].split() == ["0.00", "MB", "config.json"]
+    assert lines[-2].startswith("largest difference of a logit from the model: ")
+    assert lines[-1] == "export: out"
+    told = suffice("run", "out", "--prompt", PROMPT)
+    assert told.out == eager(suffice, made / "run", "--max-new-tokens", 32)
+    assert told.said.endswith(" tokens/s, hf")
+
+
+BLOCKED = """
+import sys, types
+sys.modules["torch"] = None  # whoever imports it fails
+bare = types.ModuleType("suffice")
+bare.__path__ = [sys.argv[1]]  # the package without its __init__, which is for torch
+sys.modules["suffice"] = bare
+from pathlib import Path
+from suffice.runtime import Session, Words, check_files, read, write
+folder = Path(sys.argv[2])
+manifest = read(folder)
+check_files(folder, manifest)
+words = Words(folder, manifest)
+ids = words.ids(sys.argv[3])
+print(words.decode(ids + write(Session(folder, manifest), manifest, ids, tokens=32)))
+assert "torch" not in {name for name, one in sys.modules.items() if one is not None}
+"""
+
+
+def test_it_runs_where_there_is_no_torch(suffice, made):
+    package = Path(library.__file__).parent
+    words = [sys.executable, "-c", BLOCKED, package, made / "run-onnx", PROMPT]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == eager(suffice, made / "run", "--max-new-tokens", 32)
+
+
+def test_the_page_shows_how_a_graph_is_called(made, tmp_path, monkeypatch):
+    page = Path(library.__file__).parents[1] / "docs" / "export.md"
+    (code,) = re.findall(r"```python\n(import json.*?)```", page.read_text(), flags=re.S)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "char-onnx").symlink_to(made / "run-onnx")
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(compile(code, "page", "exec"), found)
+    assert found["next_state"]["past.0.keys"].shape == (1, 4, 3, 8)
+    assert found["next_state"]["past.places"].tolist() == [[0, 1, 2]]
+    assert found["found"]["logits"].shape == (1, 3, 15)
+
+
+def test_a_long_text_keeps_no_more_than_is_read(made):
+    manifest = read(made / "run-onnx")
+    session = Session(made / "run-onnx", manifest)
+    lengths = []
+    call = session.call
+
+    def watched(feeds):
+        lengths.append(feeds["past.0.keys"].shape[2])
+        assert feeds["past.places"].shape[1] == lengths[-1]
+        return call(feeds)
+
+    session.call = watched
+    found = write(session, manifest, [1, 2, 3], tokens=30)
+    assert lengths[:3] == [0, 3, 4]
+    assert max(lengths) == 4
+    unbounded = write(
+        Session(made / "run-onnx", manifest), manifest | {"reach": None}, [1, 2, 3], tokens=30
+    )
+    assert found == unbounded
+    narrow = manifest | {"reach": 1}
+    write(session, narrow, [1, 2, 3], tokens=3)
+    assert lengths[-1] == 1
+    assert write(session, manifest, [1, 2, 3], tokens=9, stop=[found[0]]) == []
+
+
+CHANGES = {
+    "graph": ("model.onnx", lambda content: content[:-9] + b"tampered!"),
+    "cut": ("model.onnx", lambda content: content[:99]),
+    "tokenizer": ("tokenizer.json", lambda content: content.replace(b"be", b"eb") + b" "),
+}
+
+
+def copied(made, tmp_path):
+    (tmp_path / "x").mkdir()
+    for file in (made / "run-onnx").iterdir():
+        (tmp_path / "x" / file.name).write_bytes(file.read_bytes())
+    return tmp_path / "x"
+
+
+def listed(path, **changes):
+    """Change a manifest."""
+    told = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**told, **changes}))
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_was_changed_is_not_run(case, suffice, made, tmp_path):
+    name, change = CHANGES[case]
+    path = copied(made, tmp_path)
+    (path / name).write_bytes(change((path / name).read_bytes()))
+    told = suffice("run", "x", "--prompt", PROMPT)
+    assert (told.code, told.out) == (2, "")
+    assert f"x/{name} is not the file that was exported (its sha256 differs); copy" in told.said
+    with pytest.raises(CheckpointError, match="is not the file that was exported"):
+        run(path)
+
+
+def test_manifests_that_cannot_be_used(made, tmp_path, monkeypatch):
+    path = copied(made, tmp_path)
+    whole = (path / "manifest.json").read_text()
+    files = json.loads(whole)["files"]
+    for changes, told in (
+        ({"content": "other"}, "it is not one of `suffice export`"),
+        ({"version": 9}, "its version is 9, and 1 is read"),
+        ({"files": [1]}, "it lists no files"),
+        ({"files": {"../x": {}}}, "it names '../x', which is no file of the folder"),
+        ({"format": "gguf"}, "it is of a 'language model' in 'gguf'"),
+        ({"model": None}, "it is of a None in 'onnx'"),
+        ({"length": 0}, "its length is 0"),
+        ({"reach": True}, "its reach is True"),
+        ({"tokenizer": {"file": "../x"}}, "its tokenizer is no file that it lists"),
+        ({"tokenizer": {"file": "tokenizer.json", "end": "x"}}, "by what is no id"),
+        ({"graph": "/etc/hosts"}, "its graph is no file that it lists"),
+        ({"inputs": None}, "its inputs are not told"),
+        ({"outputs": [{"name": "x", "shape": 4}]}, "its outputs are not told"),
+        ({"outputs": [{"name": "x", "shape": [4], "dtype": "O"}]}, "its outputs are not told"),
+        ({"files": files | {"more": {"sha256": ""}}}, "x.more is missing; copy the exported fol"),
+    ):
+        (path / "manifest.json").write_text(whole)
+        listed(path, **changes)
+        with pytest.raises(CheckpointError, match=told):
+            run(path)
+    (path / "manifest.json").write_text("{")
+    with pytest.raises(CheckpointError, match="manifest.json cannot be read .*; export the model"):
+        run(path)
+    (path / "manifest.json").unlink()
+    with pytest.raises(CheckpointError, match="x holds no manifest.json; give a folder that `suff"):
+        run(path)
+
+    def unreadable(*_):
+        raise OSError(13, "Permission denied")
+
+    (path / "manifest.json").write_text(whole)
+    monkeypatch.setattr("suffice.runtime.manifest.digest", unreadable)
+    with pytest.raises(CheckpointError, match=r"cannot be read \(Permission denied\); check its"):
+        run(path)
+
+
+def with_file(path, name, content):
+    """Put another file into an export as if it had been exported."""
+    (path / name).write_bytes(content)
+    files = json.loads((path / "manifest.json").read_text())["files"]
+    files[name]["sha256"] = hashlib.sha256(content).hexdigest()
+    listed(path, files=files)
+
+
+def test_files_that_are_something_else(made, tmp_path):
+    path = copied(made, tmp_path)
+    with_file(path, "model.onnx", b"no graph")
+    with pytest.raises(CheckpointError, match="model.onnx is no graph that this ONNX Runtime tak"):
+        run(path, prompt=PROMPT)
+    with_file(path, "tokenizer.json", b"{}")
+    with pytest.raises(CheckpointError, match="tokenizer.json is no tokenizer"):
+        run(path, prompt=PROMPT)
+
+
+def test_a_graph_of_other_ports_is_refused(made, tmp_path):
+    path = copied(made, tmp_path)
+    inputs = json.loads((path / "manifest.json").read_text())["inputs"]
+    listed(path, inputs=[*inputs[1:], inputs[0]])
+    with pytest.raises(
+        CheckpointError, match="x has a graph whose inputs are not those of its manifest.json"
+    ):
+        run(path, prompt=PROMPT)
+
+
+WRONG = {
+    "tokens": ({"tokens": 0}, ConfigError, "--tokens 0: give at least 1."),
+    "temperature": ({"temperature": -1.0}, ConfigError, "--temperature -1.0: give 0 or a number"),
+    "prompt": ({"prompt": ""}, ConfigError, "--prompt is empty, and no token begins a text here"),
+    "letters": ({"prompt": "Z"}, DataError, "the prompt holds what the tokenizer cannot spell"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_bad_words_are_told(case, made):
+    words, kind, told = WRONG[case]
+    with pytest.raises(kind, match=told):
+        run(made / "run-onnx", **{"prompt": PROMPT, **words})
+
+
+def test_more_tokens_than_there_are_positions(made):
+    manifest = read(made / "run-onnx") | {"length": 8}
+    with pytest.raises(
+        ConfigError, match="a prompt of 4 and 6 new tokens need 9 positions of a mo"
+    ):
+        write(Session(made / "run-onnx", manifest), manifest, [1, 2, 3, 4], tokens=6)
+
+
+def test_tokens_around_a_text(made):
+    manifest = read(made / "run-onnx")
+    told = manifest["tokenizer"]
+    for around, prompt, ids in (
+        ({"begin": 3}, "", [3]),
+        ({"end": 5}, "", [5]),
+        ({"begin": 3, "end": 5}, "e", None),
+    ):
+        words = Words(made / "run-onnx", manifest | {"tokenizer": told | around})
+        found = words.ids(prompt)
+        assert found == ids or (found[0], len(found)) == (3, 2)
+    with pytest.raises(ConfigError, match="id 15 is not in the vocabulary; the tokenizer has ids"):
+        words.decode([3, 15])
+    with pytest.raises(ConfigError, match="has no tokenizer, so no text can be read; call its gra"):
+        Words(made / "run-onnx", manifest | {"tokenizer": None})
+
+
+def test_absent_packages_are_told(made, monkeypatch):
+    manifest = read(made / "run-onnx")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ConfigError, match="reading text needs the tokenizers library; install it"):
+        Words(made / "run-onnx", manifest)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigError, match="running an ONNX export needs onnxruntime; install it"):
+        Session(made / "run-onnx", manifest)
+
+
+def test_a_torch_export_is_not_opened_here(made, tmp_path, suffice):
+    path = copied(made, tmp_path)
+    listed(path, format="torch")
+    told = suffice("run", "x", "--prompt", PROMPT)
+    assert told.code == 2
+    assert (
+        "x is for torch: open it by torch.export.load('model.onnx'), which evaluates" in told.said
+    )
+    with pytest.raises(ConfigError, match="x is for torch: open it by torch.export.load"):
+        run(path)
+
+
+def test_classifiers_write_no_text(made, suffice, tmp_path):
+    model = bert(depth=1)
+    converted.save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
+    told = suffice("export", "run", "--format", "hf")
+    assert "no tokenizer lies beside the checkpoint, so none was written" in told.out
+    with pytest.raises(ConfigError, match="holds a model that classifies and writes no text"):
+        Eager(tmp_path / "run-hf")
+    manifest = read(made / "run-onnx")
+    inputs = [port for port in manifest["inputs"] if "becomes" not in port]
+    with pytest.raises(ConfigError, match="x holds a text classifier, which writes no text; call"):
+        Session(Path("x"), manifest | {"inputs": inputs, "model": "text classifier"})
+
+
+def test_bad_input_is_a_sentence(suffice, tmp_path):
+    lm = language(depth=1, vocabulary_size=15)
+    saved(tmp_path / "run", lm)
+    for words, told in (
+        (["export", "run", "--format", "gguf"], "unknown format 'gguf'. Legal: hf, onnx, torch."),
+        (["export", "none", "--format", "hf"], "none does not exist; give a folder of suffice"),
+        (["export", "run", "--format", "hf", "--out", "run"], "--out run is the checkpoint itself"),
+        (["run", "none"], "none holds no manifest.json; give a folder that `suffice export` wrote"),
+    ):
+        found = suffice(*words)
+        assert (found.code, found.out) == (2, "")
+        assert told in found.said
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["run"]
+    with pytest.raises(
+        ConfigError, match="--out .*run is the checkpoint itself, which would be lo"
+    ):
+        export(tmp_path / "run", "hf", tmp_path / "run")
+    assert folder.load(tmp_path / "run")[0].config == lm.config
+
+
+@pytest.mark.slow
+def test_a_published_model_leaves_and_writes_the_same(suffice, tmp_path):
+    """Efficient attention in place of shared heads, for transformers and for ONNX Runtime."""
+    data = Path(DATA) / "models" / "stories260K" / "stories260K.bin"
+    if not data.is_file():
+        pytest.skip("there is no models/stories260K below $SUFFICE_DATA")
+    transformers = pytest.importorskip("transformers")
+    words = ("--to", "efficient", "--naive", "--out", "efficient", "--quiet")
+    assert suffice("convert", data, *words).code == 0
+    for form in ("hf", "onnx"):
+        assert suffice("export", "efficient", "--format", form).code == 0
+    lm, tokenizer, _ = folder.load("efficient")
+    ids = torch.tensor([[tokenizer.begin, *tokenizer.encode("Once upon a time")]])
+    theirs = transformers.AutoModelForCausalLM.from_pretrained("efficient-hf")
+    with torch.no_grad():
+        assert (theirs(ids).logits - lm(ids)).abs().max() < 1e-4
+    told = suffice("run", "efficient-onnx", "--prompt", "Once upon a time")
+    words = ("--prompt", "Once upon a time", "--temperature", 0, "--max-new-tokens", 32)
+    assert told.out == suffice("generate", "efficient", *words).out

@@ -1,0 +1,136 @@
+"""A model as a function of flat tensors computes what the model computes, any past and chunk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice import preset
+from suffice.errors import CheckpointError, ConfigError
+from suffice.export.decoder import Decoder, reach, room
+from suffice.export.parity import check
+from suffice.export.traced import arranged
+from suffice.export.whole import Whole
+from suffice.patterns import Causal, Full
+
+from .models import (
+    NEAR,
+    ROTARY,
+    SPEC,
+    STREAMING,
+    TURNING,
+    bert,
+    classifier,
+    language,
+    pictures,
+)
+
+PASTS = (0, 1, 7, 63)
+
+
+def called(module):
+    """Return what calls a module with arrays by name."""
+    names = [port.name for port in module.inputs()]
+
+    def call(feeds):
+        given = arranged(module, [torch.from_numpy(feeds[name]) for name in names])
+        found = module(*given)
+        return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
+
+    return call
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_text_in_pieces_gives_the_logits_of_the_model(name):
+    spec, sizes = STREAMING[name]
+    lm = language(spec, **sizes)
+    decoder = Decoder(lm)
+    with torch.no_grad():
+        found = check(called(decoder), decoder, lm, pasts=PASTS)
+    assert found.cases == len(PASTS) * 4
+    assert found.difference < 1e-5
+
+
+def test_what_a_model_has_no_positions_for_is_left_out():
+    lm = language(depth=1, length=12)
+    decoder = Decoder(lm)
+    with torch.no_grad():
+        assert check(called(decoder), decoder, lm, pasts=(0, 8)).cases == 6
+
+
+def test_a_state_is_what_the_mechanism_keeps():
+    kept = [port.name for port in Decoder(language()).inputs() if port.becomes]
+    assert kept == ["past.places", "past.0.keys_and_values", "past.1.keys_and_values"]
+    kept = Decoder(language(TURNING, **ROTARY, depth=1)).kept
+    assert kept == [("keys", "values")]
+    spec, sizes = STREAMING["super"]
+    assert Decoder(language(spec, **sizes, depth=1)).kept == [("keys", "values")]
+    spec, sizes = STREAMING["standard alignment"]
+    decoder = Decoder(language(spec, **sizes, depth=1))
+    assert decoder.kept == [("keys", "values", "values_before_mixing")]
+    port = decoder.inputs()[-1]
+    assert port.shape == ("batch", 4, "past", 8)
+    assert port.to_json()["dynamic_axes"] == {"0": "batch", "2": "past"}
+    assert port.becomes == decoder.outputs()[-1].name
+
+
+def test_how_far_a_model_reads_and_reaches():
+    assert (reach(language()), room(language())) == (None, 80)
+    lm = language(replace(TURNING, pattern=NEAR), **ROTARY)
+    assert (reach(lm), room(lm)) == (5, None)
+    spec, _ = STREAMING["super"]
+    assert room(language(spec, positions="none")) == 80
+    assert reach(language(replace(spec, pattern=NEAR))) is None
+
+
+WHOLES = {
+    "classifier": classifier(),
+    "padding is read": classifier(reads_padding=True),
+    "alignment": classifier(preset("super_attention", 32, 4, length=80)),
+    "linformer": classifier(preset("linformer", 32, 4, length=80)),
+    "bert": bert(),
+    "pictures": pictures(),
+    "pictures, alignment": pictures(preset("super_attention", 32, 4, length=5)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLES)
+def test_models_of_whole_inputs(name):
+    model = WHOLES[name]
+    module = Whole(model)
+    with torch.no_grad():
+        found = check(called(module), module, model)
+    assert found.difference < 1e-5
+    assert module.masks == (name not in ("padding is read", *[n for n in WHOLES if "pict" in n]))
+
+
+def test_a_graph_that_computes_something_else_is_refused():
+    lm = language(depth=1)
+    other = Decoder(language(depth=1, seed=4))
+    with pytest.raises(CheckpointError, match="the graph does not compute what the model does"):
+        check(called(other), other, lm, pasts=(0,))
+
+
+REFUSED = {
+    "linear": (preset("linear", 32, 4, causal=True), "Elu keeps sums of features, which are"),
+    "infini": (
+        preset("infini", 32, 4, segment=8),
+        "Infini compresses the past segment by segment, which depends on lengths",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_graph_holds_is_told(name):
+    spec, told = REFUSED[name]
+    with pytest.raises(ConfigError, match=f"layer 0: {told}"):
+        Decoder(language(spec))
+
+
+def test_classifiers_of_features_are_refused_too():
+    assert isinstance(SPEC.pattern, Causal)
+    spec = replace(preset("linear", 32, 4), pattern=Full())
+    with pytest.raises(ConfigError, match="layer 0: Elu keeps sums of features"):
+        Whole(classifier(spec))

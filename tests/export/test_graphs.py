@@ -1,0 +1,230 @@
+"""Graphs in files: they compute what the model does, and tell nothing of where they were made."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+import stat
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import suffice
+from suffice import preset
+from suffice.convert import folder as converted
+from suffice.convert.certificate import Certificate
+from suffice.convert.sources import Source
+from suffice.errors import CheckpointError, ConfigError
+from suffice.export import archive, export, onnx_graph, parity, traced
+from suffice.export.decoder import Decoder
+from suffice.export.opened import opened
+from suffice.export.whole import Whole
+from suffice.patterns import Causal, Pattern
+from suffice.quantise import quantise
+
+from .models import NEAR, ROTARY, SPEC, STREAMING, TURNING, bert, language, pictures, saved
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+PASTS = (0, 1, 7, 63)
+LAYERS = [replace(TURNING, num_kv_heads=2, pattern=NEAR, bias=True), replace(SPEC, bias=False)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A packed model whose layers differ as a graph for ONNX Runtime, one layer for torch."""
+    path = tmp_path_factory.mktemp("graphs")
+    lm = language(LAYERS, **ROTARY, vocabulary_size=20)
+    quantise(lm, 8)
+    saved(path / "two", lm)
+    saved(path / "one")
+    told = {"onnx": export(path / "two", "onnx", path / "onnx")}
+    return path, told | {"torch": export(path / "one", "torch", path / "torch")}
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_any_past_chunk_batch_and_padding(form, made):
+    path, told = made
+    lm = opened(path / {"onnx": "two", "torch": "one"}[form])[0].model
+    decoder = Decoder(lm)
+    file = path / form / told[form]["graph"]
+    call = onnx_graph.call_of(file) if form == "onnx" else archive.call_of(file, decoder)
+    found = parity.check(call, decoder, lm, pasts=PASTS)
+    assert found.cases == 16
+    assert found.difference < 1e-4
+    assert told[form]["checked"]["calls"] == 12
+
+
+def test_the_manifest_says_how_to_call_it(made):
+    path, told = made
+    stored = json.loads((path / "onnx" / "manifest.json").read_text())
+    assert stored == told["onnx"]
+    assert stored["weights"] == "float32, unpacked from fewer bits"
+    names = [port["name"] for port in stored["inputs"]]
+    state = ["past.places", "past.0.keys", "past.0.values", "past.1.keys_and_values"]
+    assert names == ["tokens", "valid", *state]
+    assert stored["inputs"][-1]["shape"] == ["batch", 4, "past", 8]
+    assert stored["outputs"][0]["shape"] == ["batch", "chunk", 20]
+    assert (stored["length"], stored["reach"]) == (None, None)
+    assert stored["tokenizer"]["file"] in stored["files"]
+    assert "positions count the real tokens" in stored["positions"]
+    assert told["torch"]["weights"] == "float32"
+
+
+def test_the_graph_has_the_names_and_sizes_of_the_manifest(made):
+    path, told = made
+    graph = onnx.load(path / "onnx" / "model.onnx").graph
+    for ports, values in (("inputs", graph.input), ("outputs", graph.output)):
+        for port, value in zip(told["onnx"][ports], values, strict=True):
+            dims = value.type.tensor_type.shape.dim
+            sizes = [dim.dim_param or dim.dim_value for dim in dims]
+            assert (value.name, sizes) == (port["name"], port["shape"])
+
+
+def secrets():
+    own = Path(suffice.__file__).resolve()
+    places = [
+        own.parents[1],
+        Path.home(),
+        Path.cwd(),
+        Path(sys.prefix),
+        Path(torch.__file__).parent,
+    ]
+    names = {str(place) for place in places} | {platform.node(), f"/{getpass.getuser()}", ".py"}
+    return [name.encode() for name in names if len(name) > 2]
+
+
+def test_nothing_tells_of_the_machine(made):
+    path, _ = made
+    model = onnx.load(path / "onnx" / "model.onnx")
+    assert model.producer_name == "suffice"
+    for tensor in model.graph.initializer:
+        tensor.ClearField("raw_data")  # numbers may spell anything
+    told = {"model.onnx": model.SerializeToString()}
+    with zipfile.ZipFile(path / "torch" / "model.pt2") as parts:
+        told |= {n: parts.read(n) for n in parts.namelist() if "/data/weights/weight_" not in n}
+    for form in ("onnx", "torch"):
+        for file in (path / form).iterdir():
+            assert not file.stat().st_mode & stat.S_IXUSR
+            if file.suffix == ".json":
+                told[f"{form}/{file.name}"] = file.read_bytes()
+    for name, content in told.items():
+        found = [one for one in (*secrets(), str(path).encode()) if one in content]
+        assert found == [], f"{name} holds {found}"
+        assert not content.startswith(b"\x80"), f"{name} is pickled"
+    assert all(not node.doc_string and not node.metadata_props for node in model.graph.node)
+
+
+def test_the_archive_is_json_and_numbers(made, tmp_path):
+    path, _ = made
+    archive.check(path / "torch" / "model.pt2")
+    with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
+        parts.writestr("x/data/sample_inputs/model.pt", b"\x80\x02}.")
+    with pytest.raises(
+        CheckpointError, match="this torch writes 'data/sample_inputs/model.pt' int"
+    ):
+        archive.check(tmp_path / "x.pt2")
+    with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
+        parts.writestr("x/data/weights/config.json", '{"config": [{"use_pickle": true}]}')
+    with pytest.raises(CheckpointError, match="which is neither JSON nor raw numbers"):
+        archive.check(tmp_path / "x.pt2")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(bert(depth=1), marks=pytest.mark.slow), pictures()],
+    ids=["text", "pictures"],
+)
+def test_models_of_whole_inputs(model, tmp_path):
+    converted.save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
+    told = export(tmp_path / "run", "onnx", tmp_path / "out")
+    assert told["checked"]["difference"] < 1e-4
+    assert told["tokenizer"] is None
+    assert all("becomes" not in port for port in told["inputs"])
+
+
+def test_what_cannot_be_exported_leaves_nothing(tmp_path):
+    saved(tmp_path / "run", language(preset("linear", 32, 4, causal=True), vocabulary_size=20))
+    for form in ("onnx", "torch"):
+        with pytest.raises(ConfigError, match="layer 0: Elu keeps sums of features"):
+            export(tmp_path / "run", form, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_cannot_be_traced_or_translated_is_told(tmp_path, monkeypatch):
+    class Looking(Pattern):
+        causal = True
+
+        def allowed(self, q_positions, k_positions):
+            return (k_positions <= q_positions) & bool(q_positions.max() >= 0)
+
+    try:
+        decoder = Decoder(language(replace(SPEC, pattern=Looking()), depth=1))
+        with pytest.raises(ConfigError, match="torch cannot trace this model for every length"):
+            traced.traced(decoder)
+    finally:
+        del Pattern.table["Looking"]
+
+    def failing(*_, **__):
+        raise torch.onnx.errors.OnnxExporterError("nothing") from ValueError("no operator for x")
+
+    monkeypatch.setattr(torch.onnx, "export", failing)
+    monkeypatch.setattr(onnx_graph, "traced", lambda module: module)
+    decoder = Decoder(language(depth=1))
+    with pytest.raises(ConfigError, match=r"ONNX has no operators for this model \(no operator fo"):
+        onnx_graph.write(decoder, tmp_path / "x.onnx")
+    monkeypatch.setattr(onnx_graph, "LARGEST", 1000)
+    with pytest.raises(CheckpointError, match="bytes, and one ONNX file holds at most 1,000"):
+        onnx_graph.write(decoder, tmp_path / "x.onnx")
+
+
+def test_an_absent_package_is_told_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigError, match="exporting to onnx needs the package onnxruntime; inst"):
+        export(tmp_path / "nothing", "onnx", tmp_path / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STREAMING)
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_every_mechanism_that_streams(name, form, tmp_path):
+    spec, sizes = STREAMING[name]
+    lm = language(spec, **sizes)
+    decoder = Decoder(lm)
+    if form == "onnx":
+        onnx_graph.write(decoder, tmp_path / "x")
+        call = onnx_graph.call_of(tmp_path / "x")
+    else:
+        archive.write(decoder, tmp_path / "x")
+        call = archive.call_of(tmp_path / "x", decoder)
+    assert parity.check(call, decoder, lm, pasts=PASTS).difference < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", [p for one in Pattern.table.values() for p in one.samples()])
+def test_every_pattern(pattern, tmp_path):
+    seen = pattern & Causal()
+    if seen.heads not in (None, 4):
+        pytest.skip("made for another number of heads")
+    lm = language(replace(SPEC, pattern=seen), depth=1)
+    decoder = Decoder(lm)
+    onnx_graph.write(decoder, tmp_path / "x")
+    found = parity.check(onnx_graph.call_of(tmp_path / "x"), decoder, lm, pasts=PASTS)
+    assert found.difference < 1e-4
+
+
+@pytest.mark.slow
+def test_every_mechanism_of_whole_inputs(tmp_path):
+    for number, name in enumerate(("super_attention", "linformer")):
+        model = bert(preset(name, 32, 4, length=80))
+        module = Whole(model)
+        onnx_graph.write(module, tmp_path / str(number))
+        call = onnx_graph.call_of(tmp_path / str(number))
+        assert parity.check(call, module, model).difference < 1e-4

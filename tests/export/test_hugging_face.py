@@ -1,0 +1,292 @@
+"""What is exported for transformers loads there, without this library, with equal logits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from suffice import AttentionSpec, preset
+from suffice.convert import folder as converted
+from suffice.convert.certificate import Certificate
+from suffice.convert.sources import Source
+from suffice.errors import CheckpointError, ConfigError
+from suffice.export import config_of, described, export, exported
+from suffice.export.rotary import rope_parameters
+from suffice.models import folder
+from suffice.patterns import Block, Causal, Window
+from suffice.positions import Alibi, LinearScaling, Llama3Scaling, NTKScaling, Rope, YarnScaling
+from suffice.positions.scaling import Scaling
+from suffice.projections import Latent, Standard
+
+from .models import NEAR, ROTARY, SPEC, TEXT, TURNING, bert, classifier, language, pictures, saved
+
+transformers = pytest.importorskip("transformers")
+
+GROUPED = replace(TURNING, num_kv_heads=2)
+PARTLY = replace(TURNING, position=Rope(layout="interleaved", features=4))
+
+
+def scaled(scaling):
+    return replace(TURNING, position=Rope(500.0, layout="interleaved", scaling=scaling))
+
+
+MODELS = {
+    "efficient": ("gpt2", language()),
+    "shared heads, own scale": (
+        "gpt2",
+        language(
+            replace(SPEC, num_kv_heads=2, scale=0.3),
+            tied=False,
+            bias=False,
+            positions="sinusoidal",
+            activation="relu",
+        ),
+    ),
+    "latent, no positions": (
+        "gpt2",
+        language(replace(SPEC, projections=Latent()), positions="none", activation="gelu_tanh"),
+    ),
+    "layers that differ": (
+        "llama",
+        language(
+            [replace(GROUPED, bias=True), replace(TURNING, projections=Standard())],
+            **ROTARY | {"bias": True, "tied": False},
+        ),
+    ),
+    "linear": ("llama", language(scaled(LinearScaling(4.0)), **ROTARY)),
+    "the usual order": ("llama", language(replace(GROUPED, position=Rope()), **ROTARY)),
+    "ntk": ("llama", language(scaled(NTKScaling(4.0)), **ROTARY)),
+    "llama3": ("llama", language(scaled(Llama3Scaling(4.0, length=16)), **ROTARY)),
+    "yarn": ("llama", language(scaled(YarnScaling(4.0, length=16, fast=4.0)), **ROTARY)),
+    "window": ("mistral", language(replace(GROUPED, pattern=NEAR), **ROTARY)),
+    "windows of some, wide heads": (
+        "smollm3",
+        language(
+            [
+                replace(GROUPED, pattern=NEAR, bias=True, head_dim=12, projections=Standard()),
+                AttentionSpec(d_model=32, num_heads=4, head_dim=12, pattern=Causal()),
+            ],
+            **ROTARY | {"bias": True},
+        ),
+    ),
+    "no turns": ("smollm3", language(replace(SPEC, bias=False), **ROTARY)),
+    "turning partly": ("phi3", language(replace(PARTLY, pattern=NEAR), **ROTARY)),
+    "layer norms": ("stablelm", language(PARTLY, **ROTARY | {"norm": "layer"})),
+    "classifier": ("bert", bert()),
+    "pictures": ("vit", pictures()),
+}
+
+
+def stock(path, kind):
+    """Return a model of transformers, loaded from a folder."""
+    auto = {
+        "bert": transformers.AutoModelForSequenceClassification,
+        "vit": transformers.AutoModelForImageClassification,
+    }
+    found, told = auto.get(kind, transformers.AutoModelForCausalLM).from_pretrained(
+        path, output_loading_info=True
+    )
+    assert not any(told.values()), told
+    return found.eval()
+
+
+def inputs(model):
+    draws = torch.Generator().manual_seed(3)
+    if hasattr(model.config, "channels"):
+        return torch.randn(2, 3, 8, 8, generator=draws)
+    return torch.randint(19, (2, 20), generator=draws)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_equal(name, tmp_path, monkeypatch):
+    kind, model = MODELS[name]
+    monkeypatch.setattr(exported, "opened", lambda *_, **__: (Source(model=model, kind="x"), False))
+    told = export("anything", "hf", tmp_path / "out")
+    assert told["checked"]["difference"] < 1e-4
+    reads = [port["name"] for port in told["inputs"]]
+    assert reads == (["pixel_values"] if kind == "vit" else ["input_ids", "attention_mask"])
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == (kind, [told["architecture"]])
+    theirs = stock(tmp_path / "out", kind)
+    x = inputs(model)
+    with torch.no_grad():
+        logits = theirs(x).logits
+        assert (logits - model(x)).abs().max() < 1e-4
+    shape = told["outputs"][0]["shape"]
+    free = {"batch": 2, "length": 20}
+    assert [free.get(size, size) for size in shape] == list(logits.shape)
+
+
+ALONE = """
+import sys
+sys.modules["suffice"] = None  # whoever imports it fails
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder, text = sys.argv[1:]
+model = AutoModelForCausalLM.from_pretrained(folder)
+ids = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt").input_ids
+with torch.no_grad():
+    print(type(model).__name__, ids.tolist(), model(ids).logits.tolist(), sep="\\n")
+"""
+
+
+def test_it_loads_where_this_library_is_absent(tmp_path):
+    lm = saved(tmp_path / "run")
+    export(tmp_path / "run", "hf", tmp_path / "out")
+    words = [sys.executable, "-c", ALONE, tmp_path / "out", "the question."]
+    hidden = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        words, capture_output=True, text=True, env=os.environ | hidden, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    kind, ids, logits = done.stdout.splitlines()
+    _, tokenizer, _ = folder.load(tmp_path / "run")
+    assert (kind, json.loads(ids)) == ("LlamaForCausalLM", [tokenizer.encode("the question.")])
+    wanted = lm(torch.tensor(json.loads(ids)))
+    assert (torch.tensor(json.loads(logits)) - wanted).abs().max() < 1e-4
+
+
+def test_a_folder_of_a_classifier_is_opened(tmp_path):
+    model = pictures()
+    source = Source(model=model, kind="vit")
+    converted.save(tmp_path / "run", model, source, Certificate(layers=()))
+    told = export(tmp_path / "run", "hf", tmp_path / "out")
+    assert (told["model"], told["source"]) == ("image classifier", "image classifier")
+    assert told["positions"].startswith("patches are read row by row")
+    assert "length" not in told
+    with torch.no_grad():
+        found = stock(tmp_path / "out", "vit")(inputs(model)).logits
+    assert (found - model(inputs(model))).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda c: c["specs"].pop(), "config.json does not describe the image classifier"),
+        (lambda c: c.pop("model"), "config.json does not describe the image classifier"),
+        (lambda c: c.update(more=1), "was written with another config.json than the one beside"),
+    ],
+)
+def test_a_folder_of_a_classifier_that_does_not_fit(change, told, tmp_path):
+    model = pictures()
+    converted.save(tmp_path, model, Source(model=model, kind="vit"), Certificate(layers=()))
+    config = json.loads((tmp_path / "config.json").read_text())
+    change(config)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=told):
+        export(tmp_path, "hf", tmp_path / "out")
+
+
+NO_CLASS = {
+    "features": (language(preset("linear", 32, 4, causal=True)), "layer 0 sums features of Elu"),
+    "alignment": (
+        language(preset("super_attention", 32, 4, length=80, causal=True)),
+        "layer 0 mixes its values along the sequence by Alignment; export it to onnx or torch",
+    ),
+    "past": (language(preset("infini", 32, 4, segment=8)), "reads the compressed past of Infini"),
+    "alibi": (language(replace(SPEC, position=Alibi())), "layer 0 adds Alibi to its products"),
+    "rms": (language(norm="rms"), "it has rms norms beside gelu"),
+    "turning gelu": (language(TURNING), "layer 0 turns queries and keys beside gelu MLPs"),
+    "window": (language(replace(SPEC, pattern=NEAR)), "layer 0 has a window, which GPT-2's class"),
+    "pattern": (
+        language(replace(SPEC, pattern=Block(4) & Causal())),
+        r"layer 0 sees by And\(parts=",
+    ),
+    "widths": (
+        language(replace(SPEC, head_dim=12, projections=Standard())),
+        "layer 0 has 4 heads of 12 features in a model of 32, and this class divides",
+    ),
+    "heads": (
+        language([SPEC, replace(SPEC, num_heads=2)]),
+        "its layers have different heads: 2, 4",
+    ),
+    "positions": (
+        language(TURNING, **ROTARY | {"positions": "learned"}),
+        "it adds learned positions to its",
+    ),
+    "frequencies": (
+        language([TURNING, scaled(None)], **ROTARY),
+        "its layers turn by different frequencies",
+    ),
+    "windows": (
+        language([replace(TURNING, pattern=Window(n) & Causal()) for n in (4, 6)], **ROTARY),
+        "its layers have windows of 4 and 6 tokens",
+    ),
+    "partly": (
+        language(replace(PARTLY, bias=True), **ROTARY),
+        "some features of its heads turn beside",
+    ),
+    "layer norms": (
+        language(replace(PARTLY, pattern=NEAR), **ROTARY | {"norm": "layer"}),
+        "it has layer norms beside windows or layers that do not turn",
+    ),
+    "mean": (classifier(), "BERT's class has norm='post'|BERT's class has pooling='first', and"),
+    "tanh": (bert(activation="tanh"), "BERT's class has no tanh"),
+    "tanh too": (language(activation="tanh"), "GPT-2's class has no tanh"),
+    "pictures' mean": (pictures(pooling="mean"), "ViT's class has pooling='class_token', and this"),
+    "turning pictures": (
+        pictures(AttentionSpec(d_model=32, num_heads=4, position=Rope())),
+        r"layer 0 has Rope\(.*, which no class for whole inputs here has",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NO_CLASS)
+def test_what_no_class_computes_is_told(name):
+    model, told = NO_CLASS[name]
+    with pytest.raises(ConfigError, match=f"(?s)no class of transformers computes .*({told})"):
+        config_of(model)
+
+
+def test_biases_that_a_class_lacks_are_told(tmp_path):
+    lm = language(replace(PARTLY, bias=True), **ROTARY | {"norm": "layer"})
+    folder.save(tmp_path / "run", lm, *folder_tokenizer())
+    with pytest.raises(ConfigError, match="o_proj.bias is not zero, and the other library's"):
+        export(tmp_path / "run", "hf", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def folder_tokenizer():
+    from suffice.text import Characters
+
+    return (Characters.of([TEXT]),)
+
+
+def test_a_scaling_of_ones_own_is_refused():
+    @dataclass(frozen=True)
+    class Own(Scaling):
+        def frequencies(self, theta, features):
+            return torch.ones(features // 2)
+
+    try:
+        with pytest.raises(ConfigError, match="transformers knows no .*; export the model to onnx"):
+            rope_parameters(Rope(scaling=Own()), 8)
+    finally:
+        del Scaling.table["Own"]
+
+
+def test_what_computes_something_else_is_not_kept(tmp_path, monkeypatch):
+    saved(tmp_path / "run")
+
+    def wrong(model, config):
+        made = described(model, config)
+        made.blocks[0].attention.q_proj.weight.add_(0.1)
+        return made
+
+    monkeypatch.setattr(exported, "described", wrong)
+    with pytest.raises(CheckpointError, match="what was written does not compute what the model"):
+        export(tmp_path / "run", "hf", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_an_unknown_format_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="unknown format 'gguf'"):
+        export(tmp_path, "gguf", tmp_path / "out")
+    assert Path(tmp_path / "out").exists() is False

@@ -26,7 +26,7 @@ native:
 # the tests of native code on kernels that check addresses and undefined behaviour; what torch and
 # Python keep to the end is no leak of ours
 NATIVE_TESTS := tests/native tests/quantise tests/layers/test_packed.py \
-	$(addprefix tests/ops/,test_native.py test_native_scan.py) \
+	$(addprefix tests/ops/,test_native.py test_native_scan.py test_look.py) tests/layers/test_read.py \
 	$(addprefix tests/models/,test_fused.py test_fusable.py test_packed.py test_packed_fuzz.py)
 test-sanitized: .venv/.ready
 	cmake -S . -B build/sanitized -DSUFFICE_SANITIZE=ON

@@ -66,13 +66,8 @@ void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float 
   used->multiply(matrix, x, rows, y, bounded(threads));
 }
 
-int64_t suffice_look_room(const Look *look, int64_t rows, int64_t longest) {
-  return used->look_room(look, rows, longest);
-}
-
-void suffice_look(const Look *look, const Held *held, int64_t rows, int64_t longest, void *room,
-                  int64_t threads) {
-  used->look(look, held, rows, longest, room, bounded(threads));
+int suffice_look(const Look *look, const Held *held, int64_t rows, int64_t threads) {
+  return used->look(look, held, rows, bounded(threads));
 }
 
 int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads) {

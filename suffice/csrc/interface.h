@@ -49,7 +49,7 @@ struct Layer {
   const float *slopes;  // [H] or null: minus slope * distance is added to a score
 };
 
-// Positions of one kind that follow each other in memory, [M, G, room, D] each.
+// Positions of one kind, [M, G, room, D] each; codes follow each other in memory.
 //
 // INT8 and INT4 come in blocks of positions. Keys have a least number and a step for each channel
 // of a block; values for each position and group of channels, or as the keys where they are keys.
@@ -61,6 +61,7 @@ struct Span {
   const float *key_ranges, *value_ranges;
   int64_t key_row, key_head, value_row, value_head;  // strides of a batch row and of a head
   int64_t key_range_row, key_range_head, value_range_row, value_range_head;
+  int64_t key_step, value_step;                   // from a position to the next, of no codes
   int64_t first, end;                             // what is read of it
   int64_t shift;                                  // position i is position i + shift of the text
 };
@@ -86,16 +87,22 @@ struct Mix {
   int64_t row, head, at;   // strides, and where the new position is written
 };
 
-// Attention of one position in each row to what is held.
+// Attention of the latest T positions of each row to what is held.
 struct Look {
-  const float *q;         // [M, H, D]
-  float *out;             // [M, H, D]
-  int64_t heads, kv_heads, head_dim;
+  const float *q;         // [M, H, T, D]
+  float *out;             // [M, T, H, D]
+  int64_t heads, kv_heads, head_dim, queries;  // queries: T
   float scale;
   int32_t unused;
+  int64_t before, after;  // positions beside its own that a query sees
   const float *slopes;    // [H] or null
-  const int64_t *places;  // [M] of the queries in their rows
-  const int64_t *padding; // [M] positions at the beginning of a row's text that are none
+  const int64_t *places;  // [M] of the first queries in their rows; null = they end where `near` does
+  const int64_t *padding; // [M] positions at the beginning of a row's text that are none; null = 0
+  const uint8_t *allowed; // [M, H, T, positions of the text] 0 = not seen, or null
+  int64_t allowed_row, allowed_head, allowed_query;  // strides
+  const int64_t *q_at;    // [M, T] places that biases count from, or null = as above
+  const int64_t *k_at;    // [M, keys] those of the text
+  int64_t keys;
 };
 
 // A stack of layers between an embedding and a head.
@@ -158,11 +165,9 @@ EXPORTED int suffice_use_isa(const char *name);
 // y [M, N] = x [M, K] W^T + b.
 EXPORTED void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float *y, int64_t threads);
 
-// Attention of one position of each row, whose key and value are there; at most `longest` positions
-// are seen in each part of what is held.
-EXPORTED int64_t suffice_look_room(const Look *look, int64_t rows, int64_t longest);
-EXPORTED void suffice_look(const Look *look, const Held *held, int64_t rows, int64_t longest,
-                           void *room, int64_t threads);
+// Attention of a few positions of each row, whose keys and values are there. A query that sees no
+// key has output 0. Returns 1 if an output is no finite number, or a score beside hidden keys.
+EXPORTED int suffice_look(const Look *look, const Held *held, int64_t rows, int64_t threads);
 
 // The bytes a step needs to work in, with at most `longest` positions seen.
 EXPORTED int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads);

@@ -1,9 +1,11 @@
 #include "threads.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <new>
@@ -22,6 +24,7 @@ namespace suffice {
 namespace {
 
 constexpr int SPINS = 4000;  // some tens of microseconds: between two products of one token
+constexpr std::chrono::microseconds AWAKE(150);  // after a call: Python soon makes the next one
 
 // Waits until a condition holds: at first awake, then leaving the core to others.
 template <class Condition>
@@ -32,12 +35,71 @@ void wait_awake(Condition holds) {
   }
 }
 
-// Threads that sleep between calls. A process that was forked starts its own.
+// Waits for a condition for a short time.
+template <class Condition>
+void stay_awake(Condition holds) {
+  const auto end = std::chrono::steady_clock::now() + AWAKE;
+  for (int spin = 1; !holds(); ++spin) {
+    SUFFICE_PAUSE;
+    if (spin % 64 == 0 && std::chrono::steady_clock::now() > end) return;
+  }
+}
+
+// The threads of torch, where its OpenMP answers to the names of GNU's. After work of torch they are
+// awake for some time, and threads of our own would share their cores with them all that while.
+class OpenMP {
+ public:
+  OpenMP() {
+    find(parallel, "GOMP_parallel");
+    find(number, "omp_get_thread_num");
+    find(within, "omp_in_parallel");
+    find(varies, "omp_get_dynamic");
+    find(limit, "omp_get_thread_limit");
+  }
+
+  // Whether it would run a job on exactly so many threads.
+  bool serves(int threads) const {
+    return parallel && number && within && varies && limit && !within() && !varies() &&
+           limit() >= threads;
+  }
+
+  void run(Team &team, Job job, void *context) {
+    Call call{this, &team, job, context};
+    parallel(work, &call, (unsigned)team.threads, 0);
+  }
+
+ private:
+  struct Call {
+    OpenMP *openmp;
+    Team *team;
+    Job job;
+    void *context;
+  };
+
+  template <class Function>
+  static void find(Function &function, const char *name) {
+    function = (Function)dlsym(RTLD_DEFAULT, name);
+  }
+
+  static void work(void *given) {
+    Call &call = *(Call *)given;
+    call.job(*call.team, call.openmp->number(), call.context);
+  }
+
+  void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+  int (*number)(), (*within)(), (*varies)(), (*limit)();
+};
+
+// Threads that sleep between calls. A process that was forked starts its own: those of OpenMP are
+// not there, and it does not know.
 class Pool {
  public:
+  explicit Pool(OpenMP *openmp) : openmp(openmp) {}
+
   void run(int threads, Job job, void *context) {
     std::unique_lock<std::mutex> busy(one_call, std::try_to_lock);
     Team team(busy.owns_lock() ? threads : 1);  // a call beside another works alone
+    if (team.threads > 1 && openmp && openmp->serves(threads)) return openmp->run(team, job, context);
     if (team.threads > 1) hand_out(team, job, context);
     job(team, 0, context);
     if (team.threads > 1) call_off(team);
@@ -83,8 +145,7 @@ class Pool {
 
   void serve(Worker &worker, int number) {
     for (int64_t seen = 0;;) {
-      for (int spin = 0; spin < SPINS && worker.call.load(std::memory_order_acquire) == seen; ++spin)
-        SUFFICE_PAUSE;
+      stay_awake([&] { return worker.call.load(std::memory_order_acquire) != seen; });
       if (worker.call.load(std::memory_order_acquire) == seen) {
         std::unique_lock<std::mutex> guard(lock);
         woken.wait(guard, [&] { return worker.call.load(std::memory_order_acquire) != seen; });
@@ -99,6 +160,7 @@ class Pool {
     }
   }
 
+  OpenMP *openmp;
   std::mutex one_call, lock;
   std::condition_variable woken;
   std::atomic<int> left{0};
@@ -107,12 +169,12 @@ class Pool {
 
 Pool *pool = nullptr;  // never destroyed: its threads may outlive the end of main
 
-void forked() { pool = new Pool; }  // the threads of the parent are not here
+void forked() { pool = new Pool(nullptr); }  // the threads of the parent are not here
 
 // Made while the library is loaded, so that no process forks in the midst of it.
 struct Made {
   Made() {
-    pool = new Pool;
+    pool = new Pool(new OpenMP);
     pthread_atfork(nullptr, nullptr, forked);
   }
 } made;

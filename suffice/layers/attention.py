@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,8 +11,9 @@ from suffice.layers.arguments import check_stream
 from suffice.layers.dropout import Dropout
 from suffice.layers.given import PLAIN, given
 from suffice.layers.next import Next
+from suffice.layers.read import read
 from suffice.layers.recall import Raw, recall
-from suffice.layers.state import LayerState, Seen
+from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
 from suffice.ops import poison, reference
@@ -114,11 +114,11 @@ class Attention(nn.Module):
             return self._go_on(x, state, memory, valid, segments, mask)
         x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
         q, k, v, raw = self._read(x, source, rows)
-        if where is not PLAIN:
-            k, v = where.clean(k, v)
         dropping = self.training and self.spec.dropout > 0.0
         problem, op = self._plan(x.shape[1], k.shape[2], where, dropping, q.device.type, q.dtype)
-        out = poison.run(op, q, k, v, where, problem, self._parts())
+        if where is not PLAIN:
+            k, v = op.cleaned(k, v, where)
+        out = poison.run(op, q, k, v, where, problem, self.parts())
         out = where.silent(recall(self.past, raw, out, rows))
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
@@ -157,37 +157,21 @@ class Attention(nn.Module):
             x = x.masked_fill(~valid[..., None], 0.0)
         q, k, v, raw = self._turned(x, x, new.rows.positions, new)
         if self.features is None:
-            seen = state.add(self.mixing, k, v, new)
-            k, v = (seen.k, seen.v) if seen.where is PLAIN else seen.where.clean(seen.k, seen.v)
-            problem, op = self._plan_seen(x.shape[1], seen, state, new)
-            out = poison.run(op, q, k, v, seen.where, problem, self._parts())
+            out = read(self, q, k, v, state, new)
             if self.past is not None:
                 out = state.recalled.recall(self.past, raw, out, valid)
         else:
             given = (False, x.device.type, False, x.dtype)
-            problem = self._problem(x.shape[1], x.shape[1], PLAIN, given)
+            problem = self.problem(x.shape[1], x.shape[1], PLAIN, given)
             out = state.sum_up(self.mixing, q, k, v, new, problem, self.features)
         if valid is not None:
             out = Where(q_valid=valid).silent(out)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
-    def _plan_seen(
-        self, queries: int, seen: Seen, state: LayerState, new: Next
-    ) -> tuple[Problem, Op]:
-        """Return the problem of a streamed call and its op, decided once for equal layers."""
-        keys, where = seen.k.shape[2], seen.where
-
-        def plan() -> tuple[Problem, Op]:
-            given = (seen.pairwise, new.device.type, False, seen.k.dtype)
-            problem = replace(self._problem(queries, keys, where, given), pattern=state.pattern)
-            return problem, choose(problem, self.impl)
-
-        alike = state.kind, self.impl, where is PLAIN, seen.pairwise, seen.k.dtype
-        return new.once(alike, plan, keys)
-
-    def _problem(
+    def problem(
         self, queries: int, keys: int, where: Where, given: tuple[bool, str, bool, torch.dtype]
     ) -> Problem:
+        """Return the problem of a call; given: pairwise, device, dropping and dtype."""
         named = dict(zip(("pairwise", "device", "dropping", "dtype"), given, strict=True))
         return Problem.of(self.spec, queries, keys, plain=where.plain, **named)
 
@@ -209,7 +193,7 @@ class Attention(nn.Module):
         x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
         q, k, _, _ = self._read(x, source, rows)
         problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type, q.dtype)
-        weights = reference.weights_of_rows(q, k, where, problem, self._parts())
+        weights = reference.weights_of_rows(q, k, where, problem, self.parts())
         return where.silent(weights).to(q.dtype)
 
     def explain(
@@ -254,13 +238,14 @@ class Attention(nn.Module):
         compiling = torch.compiler.is_compiling()
         if not compiling and key in self._plans:
             return self._plans[key]
-        problem = self._problem(queries, keys, where, (pairwise, device, dropping, dtype))
+        problem = self.problem(queries, keys, where, (pairwise, device, dropping, dtype))
         plan = problem, choose(problem, self.impl)
         if not compiling:
             self._plans[key] = plan
         return plan
 
-    def _parts(self) -> Parts:
+    def parts(self) -> Parts:
+        """Return what its ops need of the layer."""
         return Parts(self.dropout, self.features)
 
     def _read(self, x: Tensor, source: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Raw]:

@@ -60,7 +60,7 @@ class Source:
         dropping = layer.training and layer.spec.dropout > 0.0
         sizes = (x.shape[1], self.k.shape[2])
         problem, op = layer._plan(*sizes, self.where, dropping, x.device.type, q.dtype)
-        out = poison.run(op, q, self.k, self.v, self.where, problem, layer._parts())
+        out = poison.run(op, q, self.k, self.v, self.where, problem, layer.parts())
         return layer.o_proj(out.transpose(1, 2).flatten(2))
 
 

@@ -8,7 +8,8 @@ Letters: B batch, G key/value heads, T new positions, S held positions, D and E 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,32 +17,17 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import FeatureMap
 from suffice.layers.arguments import check_memory
-from suffice.layers.given import PLAIN
 from suffice.layers.history import history_of, kept, mixed, remembered
 from suffice.layers.next import Next, after, real
 from suffice.layers.recall import Recalled
+from suffice.layers.seen import Seen, where_of
 from suffice.memory import Claim, Held, Memory, Store
 from suffice.ops import running, scan
 from suffice.ops.problem import Problem
-from suffice.ops.where import Where
 from suffice.patterns import Global, Window
 from suffice.spec import AttentionSpec
 
-
-class Seen(NamedTuple):
-    """What attention reads.
-
-    Args:
-        k: [B, G, S, D].
-        v: [B, G, S, E].
-        where: what restricts it.
-        pairwise: True if the positions name pairs one by one.
-    """
-
-    k: Tensor
-    v: Tensor
-    where: Where
-    pairwise: bool
+A = TypeVar("A")
 
 
 class LayerState:
@@ -76,6 +62,7 @@ class LayerState:
         self.store = kept(spec, memory).build() if weighs else None
         self.recalled = Recalled()
         self.raw = history_of(spec, memory) if mixes and not self.keys_are_values else None
+        self.asked: dict[Hashable, Problem] = {}  # of the kernels for few queries
         window, reach = memory.window, spec.pattern.reach
         self.sees_all = window is None or (reach is not None and reach <= window)
         self.pattern = spec.pattern
@@ -168,14 +155,27 @@ class LayerState:
             v: [B, G, T, E].
             new: what `begin` gave.
         """
+        return self.seen(self._keep(self.store.append, mixing, k, v, new), new)
+
+    def seen(self, held: Held, new: Next) -> Seen:
+        """Return what the new positions read of what is held."""
+        keys = held.parts[0].shape[2]
+        restricted = where_of(new, self.pattern, self.places, held.first, held.sinks, keys)
+        return Seen(held.parts[0], held.parts[-1], *restricted)
+
+    def lay(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> Claim:
+        """Keep new keys and values as `add` does; say where they and what is coded lie."""
+        return self._keep(self.store.lay, mixing, k, v, new)
+
+    def _keep(
+        self, into: Callable[..., A], mixing: nn.Module, k: Tensor, v: Tensor, new: Next
+    ) -> A:
         raw, v = self._mixed(mixing, k, v, new)
-        held = self.store.append(*((k,) if self.tied else (k, v)))
+        kept = into(*((k,) if self.tied else (k, v)))
         if self.raw is not None:
             self.raw.append(raw)
         self._advance(new)
-        where, pairwise = self._where(held, new)
-        parts = held.parts
-        return Seen(parts[0], parts[0] if self.tied else parts[1], where, pairwise)
+        return kept
 
     def claim(self, new: Next) -> Claim:
         """Keep one more position, whose keys and values the caller writes, and say where.
@@ -220,31 +220,6 @@ class LayerState:
         self.batch, self.device = new.batch, new.device
         self.offered = None
         self.places = new.after(self.remembered)
-
-    def _where(self, held: Held, new: Next) -> tuple[Where, bool]:
-        """Return what restricts the new queries among the keys held."""
-        if new.places is None and (held.first == 0 or (not held.sinks and self.pattern.relative)):
-            return PLAIN, False
-        keys = held.parts[0].shape[2]
-        find = self._apart if new.places is None else self._padded
-        where = new.once(find.__name__, lambda: find(held, new), *held[1:], keys)
-        return where, new.places is None or new.start > 0 or keys != new.length
-
-    def _apart(self, held: Held, new: Next) -> Where:
-        """Return where queries and keys stand, in rows that are real and alike."""
-        spans = ((0, held.sinks), (held.first, self.length))
-        k_at = torch.cat([torch.arange(*span, device=new.device) for span in spans])[None]
-        return Where(q_positions=new.rows.positions, k_positions=k_at)
-
-    def _padded(self, held: Held, new: Next) -> Where:
-        """Return where they stand in padded rows, and which are real."""
-        places = self.places[:, self.places.shape[1] - (self.length - held.first) :]
-        return Where(
-            valid=places >= 0,
-            q_positions=new.rows.positions,
-            k_positions=places.clamp(min=0),
-            q_valid=new.rows.valid,
-        )
 
     def can_drop(self, positions: int) -> bool:
         """Return whether the last positions can be taken back, exactly."""

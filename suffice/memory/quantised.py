@@ -23,7 +23,8 @@ class Quantised(Memory):
     Blocks of positions that are old enough are coded once: the first tensor of a layer (keys, or
     what is key and value in one) with a range for each channel of a block, the others with a range
     for each position and group of channels. A range is its least number and its step, float32; a
-    code is packed into its bits. What is read is decoded first, so memory is saved, not time.
+    code is packed into its bits. Native kernels read codes for a few positions at a time; else they
+    are decoded first, which saves memory, not time.
 
     Args:
         inner: what is kept.
@@ -129,11 +130,25 @@ class QuantisedStore(Store):
         """Keep one more position, which the caller writes."""
         self._check_room(1)
         self._code()  # a claimed position is coded by the next call: it is written by then
-        claimed = self.tail.claim()
-        self.length += 1
+        self.tail.claim()
+        return self._laid(1)
+
+    def lay(self, *parts: Tensor) -> Claim:
+        """Keep positions as `append` does, and say where all lies: nothing is decoded."""
+        self._check_room(parts[0].shape[2])
+        self._code()
+        self.tail.append(*parts)
+        return self._laid(parts[0].shape[2])
+
+    def _laid(self, positions: int) -> Claim:
+        self.length += positions
         coded = self.blocks.stretch() if self.blocks.length else None
         first = self.length - self.tail.length
-        return Claim(claimed.near._replace(first=first), coded)
+        return Claim(self.tail.stretch()._replace(first=first), coded)
+
+    def held(self) -> Held:
+        """Return all that is kept, decoded."""
+        return self._held()
 
     def _check_room(self, positions: int) -> None:
         capacity = self.memory.capacity

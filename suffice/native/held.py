@@ -50,12 +50,12 @@ class Holding:
             held.group = min(memory.group, width)
             self.coded = BITS[memory.bits]
 
-    def take(self, claim: Claim) -> int:
-        """Tell of a claimed position and those before it; return the most that a span reads."""
+    def take(self, claim: Claim, queries: int = 1) -> int:
+        """Tell of claimed positions and those before them; return the most that a span reads."""
         held, near, blocks = self.held, claim.near, claim.coded
         shift = near.first - near.start
         after = near.end + shift  # positions of the text so far
-        oldest = 0 if self.window is None else max(after - self.window, 0)
+        oldest = 0 if self.window is None else max(after - self.window - (queries - 1), 0)
         self._tell("near", near.parts)
         held.near.first, held.near.end = max(near.start, oldest - shift), near.end
         held.near.shift = shift
@@ -105,6 +105,7 @@ class Holding:
         else:
             span.kind = KINDS[parts[0].dtype]
             keys, values = parts[0], parts[-1]
+            span.key_step, span.value_step = keys.stride(2), values.stride(2)
         _point(span, "key", keys)
         _point(span, "value", values)
 

@@ -20,16 +20,7 @@ FUNCTIONS = {
     "suffice_isas": (TEXT,),
     "suffice_use_isa": (ctypes.c_int, TEXT),
     "suffice_multiply": (None, ctypes.POINTER(of.Matrix), POINTER, INT, POINTER, INT),
-    "suffice_look_room": (INT, ctypes.POINTER(of.Look), INT, INT),
-    "suffice_look": (
-        None,
-        ctypes.POINTER(of.Look),
-        ctypes.POINTER(of.Held),
-        INT,
-        INT,
-        POINTER,
-        INT,
-    ),
+    "suffice_look": (ctypes.c_int, ctypes.POINTER(of.Look), ctypes.POINTER(of.Held), INT, INT),
     "suffice_step_room": (INT, ctypes.POINTER(of.Model), INT, INT, INT),
     "suffice_step": (
         None,

@@ -59,6 +59,7 @@ class Span(ctypes.Structure):
         *((name, INT) for name in ("key_row", "key_head", "value_row", "value_head")),
         *((name, INT) for name in ("key_range_row", "key_range_head")),
         *((name, INT) for name in ("value_range_row", "value_range_head")),
+        *((name, INT) for name in ("key_step", "value_step")),
         *((name, INT) for name in ("first", "end", "shift")),
     )
 
@@ -85,15 +86,19 @@ class Mix(ctypes.Structure):
 
 
 class Look(ctypes.Structure):
-    """Attention of one position of each row to what is held."""
+    """Attention of the latest positions of each row to what is held."""
 
     _fields_ = (
         ("q", POINTER),
         ("out", POINTER),
-        *((name, INT) for name in ("heads", "kv_heads", "head_dim")),
+        *((name, INT) for name in ("heads", "kv_heads", "head_dim", "queries")),
         ("scale", FLOAT),
         ("unused", HALF_INT),
-        *((name, POINTER) for name in ("slopes", "places", "padding")),
+        *((name, INT) for name in ("before", "after")),
+        *((name, POINTER) for name in ("slopes", "places", "padding", "allowed")),
+        *((name, INT) for name in ("allowed_row", "allowed_head", "allowed_query")),
+        *((name, POINTER) for name in ("q_at", "k_at")),
+        ("keys", INT),
     )
 
 

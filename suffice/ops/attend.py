@@ -67,8 +67,8 @@ def attend(
         problem, op = _plain(q, k, v, pattern, scale, impl)
         return poison.run(op, q, k, v, NOWHERE, problem, NO_PARTS)
     problem, where = _describe(q, k, v, pattern, valid, segments, mask, scale)
-    k, v = where.clean(k, v)
-    return poison.run(choose(problem, impl), q, k, v, where, problem, NO_PARTS)
+    op = choose(problem, impl)
+    return poison.run(op, q, *op.cleaned(k, v, where), where, problem, NO_PARTS)
 
 
 def _plain(

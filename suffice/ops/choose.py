@@ -1,10 +1,13 @@
 """Which op computes a problem: decided once, from its sizes, and explained.
 
 Crossovers on a two-core AVX-512 CPU, fp32: of matmul and folded by benchmarks/crossover.py, of
-blocked judged by the sparse cases of benchmarks/mechanisms.py.
+blocked judged by the sparse cases of benchmarks/mechanisms.py, of native_decode by
+benchmarks/decode.py --crossover.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import torch
 
@@ -14,6 +17,7 @@ from suffice.native.attention import Band
 from suffice.ops.flex import FLEX
 from suffice.ops.folded import FOLDED
 from suffice.ops.fused import FUSED
+from suffice.ops.look import LOOK
 from suffice.ops.matmul import MATMUL
 from suffice.ops.native import NATIVE
 from suffice.ops.native_scan import NATIVE_SCAN
@@ -27,7 +31,7 @@ from suffice.patterns import Full
 
 OPS: dict[str, Op] = {
     op.name: op
-    for op in (FUSED, FOLDED, NATIVE, BLOCKED, FLEX, NATIVE_SCAN, SCAN, MATMUL, REFERENCE)
+    for op in (FUSED, FOLDED, LOOK, NATIVE, BLOCKED, FLEX, NATIVE_SCAN, SCAN, MATMUL, REFERENCE)
 }
 
 FEW_QUERIES = 4
@@ -42,6 +46,20 @@ LANES = 16  # queries of a vector of the native kernels
 NATIVE_PAIRS, LEARNT_PAIRS = 64 * 128, 128 * 128  # of queries and keys; calls in Python cost more
 FULL_LANES = 0.5  # share of what they compute that is seen, from which lists of keys pay
 LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than they save
+
+LONG_KEYS = {torch.float32: 2048, torch.float16: 1024}  # from which one query that sees all pays
+
+
+def prefers_look(problem: Problem) -> bool:
+    """The kernels for few queries pay where keys are hidden, for several queries, in long texts."""
+    # a graph that learns must not ask for lengths: each answer would be a graph of its own
+    if torch.is_grad_enabled() or LOOK.refuses(problem):
+        return False
+    if problem.dtype not in LONG_KEYS and "avx512_bf16" in capabilities():
+        return False  # products of bfloat16 are torch's there
+    if problem.queries > 1 or problem.position.biases or not problem.unrestricted:
+        return True
+    return not torch.compiler.is_compiling() and problem.keys >= LONG_KEYS.get(problem.dtype, 1)
 
 
 def prefers_folded(problem: Problem) -> bool:
@@ -66,6 +84,13 @@ def prefers_native(problem: Problem) -> bool:
         return False
     lists = sight(problem.pattern, problem.queries, problem.keys, problem.num_heads)
     return isinstance(lists, Band) or share_of_lanes(lists) >= FULL_LANES
+
+
+@lru_cache(maxsize=1)
+def capabilities() -> frozenset[str]:
+    """Return the instructions that torch finds here, as it names them; older ones find none."""
+    ask = getattr(torch.cpu, "get_capabilities", dict)
+    return frozenset(name for name, there in ask().items() if there is True)
 
 
 def fewest_pairs() -> int:
@@ -110,6 +135,8 @@ def ranking(problem: Problem) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
     if not problem.kernel.weighs_pairs:
         return (NATIVE_SCAN, SCAN, MATMUL)
+    if prefers_look(problem):
+        return (LOOK, FUSED, MATMUL)
     if prefers_folded(problem):
         return (FOLDED, FUSED, MATMUL)
     if prefers_native(problem):
@@ -197,6 +224,10 @@ def _slower(op: Op, problem: Problem) -> str:
         return _not_sparse(problem)
     if op is NATIVE:
         return _not_native(problem)
+    if op is LOOK and torch.is_grad_enabled():
+        return "it has no gradients, as torch.no_grad() and torch.inference_mode() allow"
+    if op is LOOK and problem.dtype in LONG_KEYS:
+        return f"pays for one query that sees all from {LONG_KEYS[problem.dtype]} keys on"
     if op is FOLDED:
         return f"pays for at most {FEW_QUERIES} queries; here {problem.queries}"
     return "slower for these sizes, as measured"

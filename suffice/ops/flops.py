@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from suffice.kernels.chunks import CHUNK, flops
-from suffice.ops import linear, native, native_scan  # noqa: F401 - the latter define operators
+from suffice.memory import Memory
+from suffice.ops import coded, linear, look, native, native_scan  # noqa: F401 - the latter define operators
 from suffice.ops.sparse import blocked  # noqa: F401 - defines the operators
 from suffice.ops.sparse.cut import BACKWARD, FORWARD, cut
 from suffice.patterns import Pattern
@@ -30,6 +31,8 @@ def register_flops() -> None:
         torch.ops.suffice.blocked_backward: _blocked_backward,
         torch.ops.suffice.native: _native,
         torch.ops.suffice.native_backward: _native_backward,
+        torch.ops.suffice.look: _look,
+        torch.ops.suffice.look_at_codes: _look_at_codes,
         torch.ops.suffice.native_scan: _native_scan,
         torch.ops.suffice.native_scan_backward: _native_scan_backward,
         torch.ops.aten.baddbmm_: _added,
@@ -60,6 +63,24 @@ def _native(*given: Any, **_: object) -> int:
 
 def _native_backward(*given: Any, **_: object) -> int:
     return _pairs(given[1], given[2], given[6]) * (6 * given[1][3] + 4 * given[3][3])
+
+
+def _look(q: Shape, k: Shape, v: Shape, before: int, *_: object, **__: object) -> int:
+    """Count all keys that are read."""
+    keys = min(k[2], before + q[2])
+    return 2 * math.prod(q[:3]) * keys * (q[3] + v[3])
+
+
+def _look_at_codes(*given: Any, **_: object) -> int:
+    """Count all keys that a claim tells of, as far as a window goes."""
+    q, blocks, spans, window = given[0], given[2], given[4], given[6]
+    near, old = spans[1] - spans[0], (spans[4] - spans[3]) * _block(given[5]) if blocks else 0
+    keys = near + old if window is None else min(near + old, window + q[2] - 1)
+    return 4 * math.prod(q) * keys
+
+
+def _block(memory: str) -> int:
+    return Memory.from_json(json.loads(memory)).block
 
 
 def _native_scan(*given: Any, **_: object) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from suffice.kernels import FeatureMap
@@ -52,6 +53,12 @@ class Op:
     run: Run
     refuses: Callable[[Problem], list[str]]
     looks: bool = False
+
+    def cleaned(self, k: Tensor, v: Tensor, where: Where) -> tuple[Tensor, Tensor]:
+        """Return keys and values with what no query may see zeroed, if the op needs that."""
+        if self.looks and not torch.compiler.is_compiling():
+            return k, v
+        return where.clean(k, v)
 
 
 def weighs_no_pairs(problem: Problem) -> list[str]:

@@ -82,6 +82,12 @@ class Problem:
             dtype=dtype,
         )
 
+    def grown(self, keys: int) -> Problem:
+        """Return the same with another number of keys: what each token of a text asks for."""
+        grown = object.__new__(type(self))
+        grown.__dict__.update(self.__dict__, keys=keys)
+        return grown
+
     @property
     def group(self) -> int:
         """Query heads per key/value head."""

@@ -6,19 +6,18 @@ import json
 
 import torch
 
-from suffice.patterns import Pattern
-from suffice.positions import Position
+from suffice.axis import Axis
 
-_known: dict[str, Pattern | Position] = {}  # what the texts given to operators stand for
+_known: dict[tuple[str, str], Axis] = {}  # what the texts given to operators stand for
 
 
-def text_of(value: Pattern | Position) -> str:
+def text_of(value: Axis) -> str:
     """Return the value as JSON."""
     if not torch.compiler.is_compiling():
-        _known[value.text] = value
+        _known[value.family, value.text] = value
     return value.text
 
 
 def value_of(family: type, text: str):  # noqa: ANN201 - a value of the family
     """Return the value of a text."""
-    return _known.get(text) or family.from_json(json.loads(text))
+    return _known.get((family.family, text)) or family.from_json(json.loads(text))

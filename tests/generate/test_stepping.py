@@ -16,6 +16,7 @@ from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models.fused import Fused
 from suffice.native import library
+from suffice.ops import native
 from suffice.patterns import Causal, Window
 from tests.generate.models import PROMPTS, SPEC, model
 from tests.native.codings import needs_kernels
@@ -38,6 +39,7 @@ def lm():
 def no_kernels(monkeypatch):
     """Pretend that they were not built."""
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
+    monkeypatch.setattr(native, "MISSING", "they were not built")
 
 
 @needs_kernels

@@ -12,7 +12,8 @@ from suffice.ops import OPS
 from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, bits, documents, normal, padded
 
-ELSEWHERE = ("flex", "scan", "native", "native_scan")  # CUDA; kernels of feature maps; float32
+# CUDA; kernels of feature maps; float32; no gradients
+ELSEWHERE = ("flex", "scan", "native", "native_decode", "native_scan")
 ON_CPU = [name for name in OPS if name not in ELSEWHERE]
 Q, K, V = normal(2, 4, 5, 3, seed=1), normal(2, 2, 7, 3, seed=2), normal(2, 2, 7, 3, seed=3)
 

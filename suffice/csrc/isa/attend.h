@@ -2,47 +2,17 @@
 
 #pragma once
 
-#include "coded.h"
-#include "score.h"
+#include "see_codes.h"
 
 namespace SUFFICE_ISA {
 
 constexpr int64_t SPLIT = 512;     // keys of one piece of work, about
-constexpr int64_t WIDEST = 512;    // features of a head
-constexpr int64_t MOST_QUERIES = 128;  // heads that share keys
-constexpr int64_t FEW_QUERIES = 3;
-constexpr int64_t MOST_AT_ONCE = 8;  // queries of one piece of work
-
-// The queries of one row that share keys.
-struct Queries {
-  const float *q;       // [count, width], scaled
-  int64_t count, width;
-  const float *slopes;  // [count] or null
-  int64_t place;
-};
-
-// Takes away what linear biases take from the scores of keys at `place` and after it.
-INLINE void lean(float *scores, int64_t count, float slope, int64_t distance) {
-  for (int64_t j = 0; j < count; ++j) scores[j] -= slope * (float)(distance - j);
-}
-
-// Adds values of a block, weighted, to what some queries have seen.
-template <class E>
-INLINE void add_to(Seen *seen, int64_t queries, const float (*weights)[BLOCK],
-                   const typename E::Element *values, int64_t width, int64_t count) {
-  int64_t r = 0;
-  for (; r + 4 <= queries; r += 4)
-    add_all_values<E, 4>(weights + r, values, width, count, seen + r);
-  for (; r + 2 <= queries; r += 2)
-    add_all_values<E, 2>(weights + r, values, width, count, seen + r);
-  for (; r < queries; ++r) add_all_values<E, 1>(weights + r, values, width, count, seen + r);
-}
 
 template <class E>
 static void see_numbers(const Queries &queries, const Span &span, int64_t row, int64_t head,
                         Range range, Seen *seen) {
   typedef typename E::Element Element;
-  const int64_t width = queries.width;
+  const int64_t width = queries.width, key_step = span.key_step, value_step = span.value_step;
   const Element *keys = (const Element *)span.keys + row * span.key_row + head * span.key_head;
   const Element *values =
       (const Element *)span.values + row * span.value_row + head * span.value_head;
@@ -50,119 +20,11 @@ static void see_numbers(const Queries &queries, const Span &span, int64_t row, i
   for (int64_t begin = range.begin; begin < range.end; begin += BLOCK) {
     int64_t count = range.end - begin < BLOCK ? range.end - begin : BLOCK;
     for (int64_t r = 0; r < queries.count; ++r) {
-      score<E>(queries.q + r * width, width, keys + begin * width, count, scores[r]);
-      if (queries.slopes) lean(scores[r], count, queries.slopes[r], queries.place - begin);
+      score<E>(queries.q + r * width, width, keys + begin * key_step, key_step, count, scores[r]);
+      bend(queries, r, begin, count, scores[r]);
       weigh(scores[r], count, width, seen[r]);
     }
-    add_to<E>(seen, queries.count, scores, values + begin * width, width, count);
-  }
-}
-
-// What codes of a block are worth.
-struct Ranges {
-  const float *least, *step;
-};
-
-// Values that are keys: of sums of codes, with the ranges of channels.
-INLINE void add_tied(Seen *seen, int64_t queries, const float (*weights)[BLOCK],
-                     const float *numbers, int64_t width, int64_t count, Ranges ranges) {
-  for (int64_t r = 0; r < queries; ++r) {
-    float total = 0.0f, codes[WIDEST] = {};
-    for (int64_t j = 0; j < count; ++j) total += weights[r][j];
-    Seen sum{0.0f, 0.0f, codes};
-    add_all_values<Full, 1>(weights + r, numbers, width, count, &sum);
-    for (int64_t c = 0; c < width; ++c)
-      seen[r].values[c] += total * ranges.least[c] + ranges.step[c] * codes[c];
-  }
-}
-
-// Coded positions, some at a time. Steps and least numbers of keys go into the queries, those of
-// values into the weights, so that codes are only made numbers, once for all queries.
-template <class C>
-static void see_codes(const Queries &queries, const Span &span, const Held &held, int64_t row,
-                      int64_t head, Range range, Seen *seen) {
-  const int64_t width = queries.width, block = held.block, bytes = C::bytes(width);
-  const bool tied = span.keys == span.values;
-  const int64_t group = tied ? width : held.group, groups = (width + group - 1) / group;
-  const int64_t filled = C::bytes(groups * group);  // of a value
-  const uint8_t *keys = (const uint8_t *)span.keys + row * span.key_row + head * span.key_head;
-  const uint8_t *values =
-      (const uint8_t *)span.values + row * span.value_row + head * span.value_head;
-  const float *key_ranges = span.key_ranges + row * span.key_range_row + head * span.key_range_head;
-  const float *value_ranges =
-      span.value_ranges + row * span.value_range_row + head * span.value_range_head;
-  float stepped[MOST_AT_ONCE * WIDEST], base[MOST_AT_ONCE];
-  float scores[MOST_AT_ONCE][BLOCK], by[MOST_AT_ONCE][BLOCK], numbers[BLOCK * WIDEST];
-  // products of whole numbers, where codes are made fit for them once for several queries
-  const bool in_pieces = width % 4 == 0 && queries.count >= FEW_QUERIES;
-  int8_t codes[2 * MOST_AT_ONCE * WIDEST];
-  uint8_t pieces[LANES * WIDEST], expanded[BLOCK * WIDEST];
-  Fine fine[MOST_AT_ONCE];
-  int64_t unit = -1;
-  for (int64_t begin = range.begin, count; begin < range.end; begin += count) {
-    int64_t end = (begin / block + 1) * block;
-    end = end < range.end ? end : range.end;
-    count = end - begin < BLOCK ? end - begin : BLOCK;
-    const float *least = key_ranges + begin / block * 2 * width, *step = least + width;
-    if (begin / block != unit) {
-      unit = begin / block;
-      for (int64_t r = 0; r < queries.count; ++r) {
-        const float *q = queries.q + r * width;
-        Floats total = all(0.0f);
-        stretches(width, [&](int64_t at, int64_t n) {
-          Floats query = get(q + at, n);
-          total += query * get(least + at, n);
-          put(stepped + r * width + at, query * get(step + at, n), n);
-        });
-        base[r] = sum(total);
-        fine[r].codes = codes + 2 * r * width;
-        if (in_pieces) encode_finely(stepped + r * width, width, fine[r]);
-      }
-    }
-    if (in_pieces) {
-      const uint8_t *rows = C::as_bytes(keys + begin * bytes, count, width, expanded);
-      for (int64_t j = 0; j < count; j += LANES) {
-        into_pieces(rows + j * width, count - j, width, pieces);
-        for (int64_t r = 0; r < queries.count; ++r)
-          write(scores[r] + j, score_pieces(fine[r], pieces, width));
-      }
-    }
-    if (!in_pieces || tied) decode<C>(keys + begin * bytes, bytes, count, width, numbers);
-    for (int64_t r = 0; r < queries.count; ++r) {
-      if (!in_pieces) score<Full>(stepped + r * width, width, numbers, count, scores[r]);
-      for (int64_t j = 0; j < count; ++j) scores[r][j] += base[r];
-      if (queries.slopes) lean(scores[r], count, queries.slopes[r], queries.place - begin);
-      weigh(scores[r], count, width, seen[r]);
-    }
-    if (tied) {
-      add_tied(seen, queries.count, scores, numbers, width, count, {least, step});
-      continue;
-    }
-    const int64_t in_block = begin - unit * block;
-    const float *low = value_ranges + unit * 2 * block * groups + in_block * groups;
-    const float *high = low + block * groups;
-    for (int64_t g = 0; g < groups; ++g) {
-      int64_t at = g * group, wide = width - at < group ? width - at : group;
-      float lows[BLOCK] = {}, highs[BLOCK] = {};
-      for (int64_t j = 0; j < count; ++j) {
-        lows[j] = low[j * groups + g];
-        highs[j] = high[j * groups + g];
-      }
-      Seen these[MOST_AT_ONCE];
-      for (int64_t r = 0; r < queries.count; ++r) {
-        Floats total = all(0.0f);
-        for (int64_t j = 0; j < count; j += LANE) {
-          Floats weights = read<Floats>(scores[r] + j);
-          total += weights * read<Floats>(lows + j);
-          write(by[r] + j, weights * read<Floats>(highs + j));
-        }
-        float base_of_values = sum(total);
-        these[r] = {0.0f, 0.0f, seen[r].values + at};
-        for (int64_t c = 0; c < wide; ++c) these[r].values[c] += base_of_values;
-      }
-      decode<C>(values + begin * filled + C::bytes(at), filled, count, wide, numbers);
-      add_to<Full>(these, queries.count, by, numbers, wide, count);
-    }
+    add_to<E>(seen, queries.count, scores, values + begin * value_step, value_step, width, count);
   }
 }
 
@@ -211,12 +73,15 @@ static void see_piece(Queries queries, const Held &held, int64_t row, int64_t he
     Range range = {start > first ? start : first,
                    start + piece < span->end ? start + piece : span->end};
     queries.place -= span->shift - padding;
+    queries.row = row;
+    queries.head = head;
+    queries.shift = span->shift;
     if (range.begin >= range.end) return;
     for (int64_t r = 0; r < queries.count; r += MOST_AT_ONCE) {
       Queries few = queries;
       few.q += r * few.width;
       few.count = few.count - r < MOST_AT_ONCE ? few.count - r : MOST_AT_ONCE;
-      if (few.slopes) few.slopes += r;
+      few.number = r;
       see(few, *span, held, row, head, range, seen + r);
     }
     return;

@@ -27,7 +27,15 @@ struct Nibble {
     return (float)(c % 2 ? row[c / 2] >> 4 : row[c / 2] & 15);
   }
   INLINE const uint8_t *as_bytes(const uint8_t *rows, int64_t count, int64_t width, uint8_t *to) {
-    for (int64_t i = 0; i < count * width / 2; ++i) {
+    int64_t i = 0;
+#if defined(__AVX512F__)
+    for (; i + 32 <= count * width / 2; i += 32) {
+      __m512i both = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(rows + i)));
+      both = _mm512_or_si512(both, _mm512_slli_epi16(both, 4));
+      _mm512_storeu_si512(to + 2 * i, _mm512_and_si512(both, _mm512_set1_epi8(15)));
+    }
+#endif
+    for (; i < count * width / 2; ++i) {
       to[2 * i] = rows[i] & 15;
       to[2 * i + 1] = rows[i] >> 4;
     }
@@ -100,6 +108,18 @@ static void encode_finely(const float *q, int64_t width, Fine &fine) {
   const float by = coded ? 32512.0f / most : 0.0f;
   fine.step = coded ? most / 32512.0f : 0.0f;  // 127 * 256
   if (!coded) return __builtin_memset(fine.codes, 0, 2 * width), void();
+#if defined(__AVX512F__)
+  if (width % LANE == 0) {
+    for (int64_t c = 0; c < width; c += LANE) {
+      __m512i whole = _mm512_cvtps_epi32((__m512)(read<Floats>(q + c) * all(by)));
+      __m512i high = _mm512_srai_epi32(_mm512_add_epi32(whole, _mm512_set1_epi32(128)), 8);
+      __m512i low = _mm512_sub_epi32(whole, _mm512_slli_epi32(high, 8));
+      _mm_storeu_si128((__m128i *)(fine.codes + c), _mm512_cvtepi32_epi8(high));
+      _mm_storeu_si128((__m128i *)(fine.codes + width + c), _mm512_cvtepi32_epi8(low));
+    }
+    return;
+  }
+#endif
   for (int64_t c = 0; c < width; ++c) {
     int32_t whole = (int32_t)(q[c] * by + (q[c] < 0.0f ? -0.5f : 0.5f));
     int32_t high = (whole + 128) >> 8;
@@ -109,7 +129,7 @@ static void encode_finely(const float *q, int64_t width, Fine &fine) {
 }
 
 // Products of a query with sixteen coded rows in pieces.
-INLINE Floats score_pieces(const Fine &fine, const uint8_t *pieces, int64_t width) {
+INLINE Floats score_pieces(const Fine &fine, const uint8_t *pieces, int64_t width, float base) {
   Sums products[2][2];  // even and odd pieces apart, so that no sum waits for the last
   int64_t at = 0;
   for (; at + 8 <= width; at += 8, pieces += 2 * PIECE) {
@@ -119,7 +139,7 @@ INLINE Floats score_pieces(const Fine &fine, const uint8_t *pieces, int64_t widt
   if (at < width) Codes8::add(&products[0][0], 2, 2, pieces, fine.codes + at, width);
   Floats high = __builtin_convertvector(total(products[0][0], products[0][1]), Floats);
   Floats low = __builtin_convertvector(total(products[1][0], products[1][1]), Floats);
-  return (high * all(256.0f) + low) * all(fine.step);
+  return (high * all(256.0f) + low) * all(fine.step) + all(base);
 }
 
 }  // namespace SUFFICE_ISA

@@ -15,6 +15,26 @@ struct Sums {
   INLINE Sums at(int32_t value) { return {_mm512_set1_epi32(value)}; }
 };
 
+// The same with the four numbers where they lie. Written out, for compilers copy the sums about.
+INLINE void add_four(__m512i &to, __m512i codes, const int8_t *four) {
+  __m512i sum = to;  // of its own, or the sums would be kept in memory
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*(const int32_t *)four));
+  to = sum;
+}
+
+// The same with four numbers in every lane.
+INLINE __m512i four_of(const int8_t *four) {
+  int32_t word;
+  __builtin_memcpy(&word, four, 4);
+  return _mm512_set1_epi32(word);
+}
+
+INLINE void add_four(__m512i &to, __m512i codes, __m512i fours) {
+  __m512i sum = to;
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(fours));
+  to = sum;
+}
+
 // Adds to each row's sum its four codes times four numbers; `four` points at them.
 INLINE void add_products(Sums &sums, __m512i codes, const int8_t *four) {
   int32_t word;

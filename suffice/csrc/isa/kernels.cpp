@@ -63,13 +63,8 @@ void multiply(const Matrix *matrix, const float *x, int64_t rows, float *y, int6
   free(memory);
 }
 
-int64_t look_room_of(const Look *look, int64_t rows, int64_t longest) {
-  return look_room(*look, rows, longest);
-}
-
-void look(const Look *look, const Held *held, int64_t rows, int64_t longest, void *scratch,
-          int64_t threads) {
-  run_look(*look, *held, rows, longest, scratch, threads);
+int look(const Look *look, const Held *held, int64_t rows, int64_t threads) {
+  return run_look(*look, *held, rows, threads);
 }
 
 int64_t room(const Model *model, int64_t rows, int64_t longest, int64_t threads) {
@@ -85,7 +80,7 @@ void step(const Model *model, const Held *held, const Mix *mixes, const int64_t 
 }  // namespace
 
 extern const suffice::Kernels kernels;
-const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply,     look_room_of, look, room, step,
+const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply,     look,        room, step,
                                   attend_whole,      attend_back,  linear_whole, linear_back};
 
 }  // namespace SUFFICE_ISA

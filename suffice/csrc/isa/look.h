@@ -1,60 +1,117 @@
-// Attention of one position of each row to what is held, alone.
+// Attention of the latest positions of each row to what is held, alone.
 
 #pragma once
+
+#include <new>
 
 #include "attend.h"
 
 namespace SUFFICE_ISA {
 
+constexpr int64_t EVERYTHING = int64_t(1) << 40;  // positions before or after one
+constexpr int64_t ALONE = 1 << 15;  // numbers that are read before another thread would wake up
+
 struct Looking {
   const Look &look;
   const Held &held;
-  int64_t rows, most;
-  Seen *seen;     // [rows, heads, most]
-  float *values;  // [rows, heads, most, head_dim]
+  int64_t rows, pieces;
+  Seen *seen;     // [rows, heads, queries, pieces]
+  float *values;  // [rows, heads, queries, pieces, head_dim]
+  std::atomic<int64_t> *left;  // [rows, kv_heads] pieces that nobody is through with
+  std::atomic<int64_t> *next;  // [threads] pieces that were taken of each thread's share
+  std::atomic<int> odd{0};
+
+  // Takes a piece: of the own share, so that a core meets again what its cache holds, then of others'.
+  bool take(int threads, int thread, int64_t &piece) {
+    const int64_t total = rows * look.kv_heads * pieces;
+    for (int i = 0; i < threads; ++i, thread = thread + 1 < threads ? thread + 1 : 0) {
+      const int64_t begin = total * thread / threads, end = total * (thread + 1) / threads;
+      piece = begin + next[thread].fetch_add(1, std::memory_order_relaxed);
+      if (piece < end) return true;
+    }
+    return false;
+  }
 };
 
-static int64_t look_room(const Look &look, int64_t rows, int64_t longest) {
-  int64_t each = sizeof(Seen) + look.head_dim * sizeof(float);
-  return rows * look.heads * most_pieces(longest) * each + 128;
-}
-
-static void look_worker(suffice::Team &team, int, void *context) {
-  const Looking &work = *(Looking *)context;
+// Shows one piece of what is held to the queries of a row that share keys.
+static void look_at(Looking &work, int64_t row, int64_t group, int64_t piece, int &odd) {
   const Look &look = work.look;
-  const int64_t groups = look.kv_heads, count = look.heads / groups, width = look.head_dim;
-  const int64_t pieces = pieces_of(work.held);
-  Range span;
-  while (team.take(work.rows * groups * pieces, 1, span))
-    for (int64_t i = span.begin; i < span.end; ++i) {
-      int64_t row = i / (groups * pieces), group = i / pieces % groups, piece = i % pieces;
-      int64_t first = row * look.heads + group * count;
-      float q[MOST_QUERIES * WIDEST];
-      Seen local[MOST_QUERIES];
-      for (int64_t r = 0; r < count; ++r) {
-        local[r] = {-__builtin_inff(), 0.0f, work.values + ((first + r) * work.most + piece) * width};
-        for (int64_t c = 0; c < width; ++c) {
-          q[r * width + c] = look.q[(first + r) * width + c] * look.scale;
-          local[r].values[c] = 0.0f;
-        }
-      }
-      const float *slopes = look.slopes ? look.slopes + group * count : nullptr;
-      see_piece({q, count, width, slopes, look.places[row]}, work.held, row, group,
-                look.padding[row], piece, local);
-      for (int64_t r = 0; r < count; ++r) work.seen[(first + r) * work.most + piece] = local[r];
+  const int64_t width = look.head_dim, shared = look.heads / look.kv_heads;
+  const int64_t count = shared * look.queries, first = (row * look.kv_heads + group) * count;
+  float q[MOST_QUERIES * WIDEST];
+  Seen local[MOST_QUERIES];
+  for (int64_t r = 0; r < count; ++r) {
+    local[r] = {-__builtin_inff(), 0.0f, work.values + ((first + r) * work.pieces + piece) * width};
+    for (int64_t c = 0; c < width; ++c) {
+      q[r * width + c] = look.q[(first + r) * width + c] * look.scale;
+      local[r].values[c] = 0.0f;
     }
-  team.meet();
-  while (team.take(work.rows * look.heads, 1, span))
-    for (int64_t h = span.begin; h < span.end; ++h)
-      merge(work.seen + h * work.most, pieces, width, look.out + h * width);
+  }
+  const Span &near = work.held.near;
+  const int64_t padding = look.padding ? look.padding[row] : 0;
+  const int64_t place = near.end + near.shift - padding - look.queries;
+  Queries queries{q, count, width, nullptr, look.places ? look.places[row] : place};
+  if (look.slopes) queries.slopes = look.slopes + group * shared;
+  queries.at_once = look.queries;
+  queries.odd = &odd;
+  const bool narrow = look.before < EVERYTHING || look.after < EVERYTHING;
+  if (look.queries > 1 || look.allowed || look.k_at || narrow) queries.look = &look;
+  see_piece(queries, work.held, row, group, padding, piece, local);
+  for (int64_t r = 0; r < count; ++r) work.seen[(first + r) * work.pieces + piece] = local[r];
 }
 
-static void run_look(const Look &look, const Held &held, int64_t rows, int64_t longest, void *room,
-                     int64_t threads) {
-  const int64_t most = most_pieces(longest);
-  Seen *seen = (Seen *)(((uintptr_t)room + 63) / 64 * 64);
-  Looking work{look, held, rows, most, seen, (float *)(seen + rows * look.heads * most)};
+// Writes the outputs of the queries of a row that share keys, of all its pieces.
+static void finish(const Looking &work, int64_t row, int64_t group, int &odd) {
+  const Look &look = work.look;
+  const int64_t width = look.head_dim, shared = look.heads / look.kv_heads;
+  Floats wrong = all(0.0f);
+  for (int64_t r = 0; r < shared * look.queries; ++r) {
+    const int64_t head = group * shared + r / look.queries, query = r % look.queries;
+    const int64_t number = (row * look.heads + head) * look.queries + query;
+    float *out = look.out + ((row * look.queries + query) * look.heads + head) * width;
+    merge(work.seen + number * work.pieces, work.pieces, width, out);
+    stretches(width, [&](int64_t at, int64_t n) {
+      Floats v = get(out + at, n);
+      wrong += v - v;
+    });
+  }
+  if (sum(wrong) != 0.0f) odd = 1;
+}
+
+// Nobody waits for a thread that has not woken up: who is through with the last piece writes.
+static void look_worker(suffice::Team &team, int thread, void *context) {
+  Looking &work = *(Looking *)context;
+  int odd = 0;
+  for (int64_t piece; work.take(team.threads, thread, piece);) {
+    const int64_t of = piece / work.pieces, groups = work.look.kv_heads;
+    look_at(work, of / groups, of % groups, piece % work.pieces, odd);
+    if (work.left[of].fetch_sub(1, std::memory_order_acq_rel) == 1)
+      finish(work, of / groups, of % groups, odd);
+  }
+  if (odd) work.odd.store(1, std::memory_order_relaxed);
+}
+
+static int run_look(const Look &look, const Held &held, int64_t rows, int64_t threads) {
+  typedef std::atomic<int64_t> Count;
+  int64_t numbers = 0;
+  for (const Span *span = &held.sinks; span <= &held.near; ++span)
+    numbers += rows * look.kv_heads * look.head_dim * (span->end - span->first);
+  if (numbers < ALONE) threads = 1;
+  const int64_t pieces = pieces_of(held), all_of_them = rows * look.heads * look.queries * pieces;
+  const int64_t groups = rows * look.kv_heads;
+  if (!pieces) {
+    __builtin_memset(look.out, 0, rows * look.heads * look.queries * look.head_dim * sizeof(float));
+    return 0;
+  }
+  Seen *seen = (Seen *)suffice::room_of_thread(
+      all_of_them * (int64_t)(sizeof(Seen) + look.head_dim * sizeof(float)) +
+      (groups + threads) * (int64_t)sizeof(Count) + 128);
+  Count *left = (Count *)(seen + all_of_them);
+  for (int64_t i = 0; i < groups; ++i) new (left + i) Count(pieces);
+  for (int64_t i = groups; i < groups + threads; ++i) new (left + i) Count(0);
+  Looking work{look, held, rows, pieces, seen, (float *)(left + groups + threads), left, left + groups};
   suffice::together((int)threads, look_worker, &work);
+  return work.odd.load(std::memory_order_relaxed);
 }
 
 }  // namespace SUFFICE_ISA

@@ -9,8 +9,7 @@ namespace suffice {
 struct Kernels {
   const char *name;
   void (*multiply)(const Matrix *, const float *, int64_t, float *, int64_t);
-  int64_t (*look_room)(const Look *, int64_t, int64_t);
-  void (*look)(const Look *, const Held *, int64_t, int64_t, void *, int64_t);
+  int (*look)(const Look *, const Held *, int64_t, int64_t);
   int64_t (*step_room)(const Model *, int64_t, int64_t, int64_t);
   void (*step)(const Model *, const Held *, const Mix *, const int64_t *, const int64_t *,
                const int64_t *, int64_t, int64_t, float *, void *, int64_t);

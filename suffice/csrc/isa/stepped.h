@@ -1,0 +1,110 @@
+// Codes where they lie, and queries made fit for products with them.
+
+#pragma once
+
+#include "coded.h"
+#include "queries.h"
+#include "score.h"
+
+namespace SUFFICE_ISA {
+
+// Where the codes of one row and head lie.
+struct CodesAt {
+  const uint8_t *keys, *values;
+  const float *key_ranges, *value_ranges;
+  int64_t width, block, bytes, group, groups, filled;  // bytes: of a key; filled: of a value
+  bool tied;
+
+  template <class C>
+  static CodesAt of(const Span &span, const Held &held, int64_t width, int64_t row, int64_t head) {
+    const bool tied = span.keys == span.values;
+    const int64_t group = tied ? width : held.group, groups = (width + group - 1) / group;
+    return {(const uint8_t *)span.keys + row * span.key_row + head * span.key_head,
+            (const uint8_t *)span.values + row * span.value_row + head * span.value_head,
+            span.key_ranges + row * span.key_range_row + head * span.key_range_head,
+            span.value_ranges + row * span.value_range_row + head * span.value_range_head,
+            width, held.block, C::bytes(width), group, groups, C::bytes(groups * group), tied};
+  }
+
+  // The last position but one that lies with this one in a block, and is read at once with it.
+  int64_t end(int64_t begin, Range range) const {
+    int64_t end = (begin / block + 1) * block;
+    end = end < range.end ? end : range.end;
+    return end - begin < BLOCK ? end : begin + BLOCK;
+  }
+
+  const float *least(int64_t at) const { return key_ranges + at / block * 2 * width; }
+
+  const float *value_least(int64_t at) const {
+    return value_ranges + (at / block * 2 * block + at % block) * groups;
+  }
+};
+
+// Ranges of keys go into the queries: what is left to multiply are codes.
+struct Stepped {
+  float q[MOST_AT_ONCE * WIDEST], base[MOST_AT_ONCE];
+  int8_t codes[2 * MOST_AT_ONCE * WIDEST];
+  Fine fine[MOST_AT_ONCE];
+
+  void take(const Queries &queries, const float *least, bool finely) {
+    const int64_t width = queries.width;
+    for (int64_t r = 0; r < queries.count; ++r) {
+      const float *from = queries.q + r * width;
+      float *to = q + r * width;
+      Floats total = all(0.0f);
+      stretches(width, [&](int64_t at, int64_t n) {
+        Floats query = get(from + at, n);
+        total += query * get(least + at, n);
+        put(to + at, query * get(least + width + at, n), n);
+      });
+      base[r] = sum(total);
+      fine[r].codes = codes + 2 * r * width;
+      if (finely) encode_finely(to, width, fine[r]);
+    }
+  }
+};
+
+#if defined(__AVX512VNNI__)
+
+// Products of four queries with sixteen rows.
+INLINE void score_four(const Stepped &stepped, int64_t first, const uint8_t *pieces, int64_t width,
+                       float (*scores)[BLOCK], int64_t j) {
+  __m512i high[4], low[4];
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) high[r] = low[r] = _mm512_setzero_si512();
+  const int8_t *codes = stepped.fine[first].codes;
+  for (int64_t at = 0; at < width; at += 4, pieces += PIECE) {
+    const __m512i piece = _mm512_loadu_si512(pieces);
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+      add_four(high[r], piece, codes + 2 * r * width + at);
+      add_four(low[r], piece, codes + (2 * r + 1) * width + at);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+    Floats a = __builtin_convertvector((Ints)high[r], Floats);
+    Floats b = __builtin_convertvector((Ints)low[r], Floats);
+    write(scores[first + r] + j,
+          (a * all(256.0f) + b) * all(stepped.fine[first + r].step) + all(stepped.base[first + r]));
+  }
+}
+
+#endif
+
+// Products of queries with some rows of codes, a byte each.
+INLINE void score_codes(const Stepped &stepped, const uint8_t *rows, int64_t queries, int64_t count,
+                        int64_t width, float (*scores)[BLOCK]) {
+  uint8_t pieces[LANES * WIDEST];
+  for (int64_t j = 0; j < count; j += LANES) {
+    into_pieces(rows + j * width, count - j, width, pieces);
+    int64_t r = 0;
+#if defined(__AVX512VNNI__)
+    for (; r + 4 <= queries; r += 4) score_four(stepped, r, pieces, width, scores, j);
+#endif
+    for (; r < queries; ++r)
+      write(scores[r] + j, score_pieces(stepped.fine[r], pieces, width, stepped.base[r]));
+  }
+}
+
+}  // namespace SUFFICE_ISA

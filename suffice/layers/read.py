@@ -1,0 +1,121 @@
+"""What new positions of a streamed call read of a state, which keeps them.
+
+Letters: B batch, H query heads, G key/value heads, T new positions, D and E head widths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from suffice.layers.given import PLAIN
+from suffice.layers.next import Next
+from suffice.layers.seen import Seen, where_of
+from suffice.layers.state import LayerState
+from suffice.ops import coded, poison
+from suffice.ops.choose import choose
+from suffice.ops.look import LOOK
+from suffice.ops.op import Op
+from suffice.ops.problem import Problem
+
+if TYPE_CHECKING:
+    from suffice.layers.attention import Attention
+
+
+def read(layer: Attention, q: Tensor, k: Tensor, v: Tensor, state: LayerState, new: Next) -> Tensor:
+    """Return the outputs [B, H, T, E].
+
+    Args:
+        layer: whose they are.
+        q: [B, H, T, D], turned, as the keys.
+        k: [B, G, T, D].
+        v: [B, G, T, E], before any mixing.
+        state: of the layer.
+        new: where they stand, what `begin` gave.
+    """
+    if state.memory.rounds:
+        problem = _of_codes(layer, q, state, new)
+        if problem is not None:
+            return _coded(layer, q, k, v, state, new, problem)
+    return _plainly(layer, q, state.add(layer.mixing, k, v, new), state, new)
+
+
+def _plainly(layer: Attention, q: Tensor, seen: Seen, state: LayerState, new: Next) -> Tensor:
+    problem, op = _plan(layer, q.shape[2], seen, state, new)
+    k, v, where, _ = seen
+    if where is not PLAIN:
+        k, v = op.cleaned(k, v, where)
+    return poison.run(op, q, k, v, where, problem, layer.parts())
+
+
+def _plan(
+    layer: Attention, queries: int, seen: Seen, state: LayerState, new: Next
+) -> tuple[Problem, Op]:
+    """Return the problem of a streamed call and its op, decided once for equal layers."""
+    keys, where = seen.k.shape[2], seen.where
+    alike = layer.impl, where is PLAIN, seen.pairwise, seen.k.dtype, new.device.type, queries
+    before = _before(state, alike)
+    if before is not None:
+        return before.grown(keys), LOOK
+
+    def plan() -> tuple[Problem, Op]:
+        given = (seen.pairwise, new.device.type, False, seen.k.dtype)
+        problem = replace(layer.problem(queries, keys, where, given), pattern=state.pattern)
+        return problem, choose(problem, layer.impl)
+
+    problem, op = new.once((state.kind, *alike), plan, keys)
+    if op is LOOK:
+        _remember(state, alike, problem)
+    return problem, op
+
+
+def _of_codes(layer: Attention, q: Tensor, state: LayerState, new: Next) -> Problem | None:
+    """Return the problem if the kernels are to read codes; None = they are decoded first."""
+    keys = state.length + new.length
+    alike = layer.impl, new.places is None, q.dtype, new.device.type, new.length
+    before = _before(state, alike)
+    if before is not None:
+        return before.grown(keys)
+    given = (False, new.device.type, False, q.dtype)
+    problem = layer.problem(new.length, keys, PLAIN, given)
+    problem = replace(problem, plain=new.places is None)
+    takes = layer.impl in ("auto", LOOK.name) and not torch.is_grad_enabled()
+    if not takes or LOOK.refuses(problem) or not coded.reads(state.memory, problem):
+        return None
+    _remember(state, alike, problem)
+    return problem
+
+
+def _before(state: LayerState, alike: tuple) -> Problem | None:
+    """Return a problem of an earlier token that the kernels took: with more keys they do, too."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return None
+    return state.asked.get(alike)
+
+
+def _remember(state: LayerState, alike: tuple, problem: Problem) -> None:
+    if not torch.compiler.is_compiling():
+        state.asked[alike] = problem
+
+
+def _coded(
+    layer: Attention,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: LayerState,
+    new: Next,
+    problem: Problem,
+) -> Tensor:
+    claim = state.lay(layer.mixing, k, v, new)
+    if state.memory.window is None:
+        where = where_of(new, problem.pattern, state.places, 0, 0, state.length)[0]
+    else:
+        where = PLAIN if new.places is None else replace(PLAIN, q_positions=new.rows.positions)
+    out, whole = coded.attend(q, state.store, claim, state.memory, where, problem)
+    if whole or problem.unrestricted:
+        return out
+    return _plainly(layer, q, state.seen(state.store.held(), new), state, new)

@@ -24,7 +24,7 @@ PAGES = sorted(
     if build.MADE not in path.read_text(encoding="utf-8")
 )
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NEEDS = {"huggingface.md": "transformers"}
+NEEDS = {"huggingface.md": "transformers", "export.md": "onnxruntime"}
 OWN = ((Pattern, "Powers"), (Kernel, "Softplus"))  # values that pages define
 
 

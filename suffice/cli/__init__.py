@@ -21,6 +21,7 @@ from suffice.cli.list import list_mechanisms
 from suffice.cli.plan import plan
 from suffice.cli.quantise import quantise
 from suffice.cli.reproduce import reproduce
+from suffice.cli.search import search
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.cli.train import train
@@ -50,6 +51,9 @@ app.command("quantise", short_help="Pack a trained language model into 8 or 4 bi
     stoppable(quantise)
 )
 app.command("convert", short_help="Give a trained model cheaper attention.")(stoppable(convert))
+app.command("search", short_help="Choose the attention of each layer within a budget.")(
+    stoppable(search)
+)
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

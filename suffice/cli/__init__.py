@@ -24,6 +24,7 @@ from suffice.cli.probe import probe
 from suffice.cli.quantise import quantise
 from suffice.cli.reproduce import reproduce
 from suffice.cli.run import run
+from suffice.cli.search import search
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.cli.train import train
@@ -60,6 +61,9 @@ app.command("export", short_help="Write a model for transformers, ONNX Runtime o
     stoppable(export)
 )
 app.command("run", short_help="Write text with an exported model.")(stoppable(run))
+app.command("search", short_help="Choose the attention of each layer within a budget.")(
+    stoppable(search)
+)
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

@@ -89,7 +89,7 @@ def fit(
     layers = attentions(model)
     trials = {
         name: {
-            called: _Trial(build(maps, asked[name].spec, like=layers[name]))
+            called: Trial(build(maps, asked[name].spec, like=layers[name]))
             for called, maps in of_layer.items()
         }
         for name, of_layer in begun.items()
@@ -103,18 +103,25 @@ def fit(
         for done, batch in enumerate(batches, start=1):
             model(batch)
             step(done)
-    found = {}
-    for name, of_layer in trials.items():
-        fits = []
-        for called, trial in of_layer.items():
-            maps = begun[name][called]
-            maps = trial.sums.refitted(maps) if refit else maps
-            fits.append(Fit(maps=maps, chosen=called, error=trial.sums.error(maps)))
-        found[name] = min(fits, key=lambda one: one.error)
-    return found
+    return {name: best_of(begun[name], of_layer, refit=refit) for name, of_layer in trials.items()}
 
 
-class _Trial:
+def best_of(begun: Mapping[str, Maps], trials: Mapping[str, Trial], *, refit: bool = True) -> Fit:
+    """Return the best of what one layer's fit began with.
+
+    Args:
+        begun: maps by how they are called.
+        trials: of each, which have seen the text.
+        refit: whether output maps are refitted; False only tells the errors.
+    """
+    fits = []
+    for called, trial in trials.items():
+        maps = trial.sums.refitted(begun[called]) if refit else begun[called]
+        fits.append(Fit(maps=maps, chosen=called, error=trial.sums.error(maps)))
+    return min(fits, key=lambda one: one.error)
+
+
+class Trial:
     """A layer whose output map is to be refitted, and the sums for that."""
 
     def __init__(self, layer: Attention) -> None:
@@ -128,6 +135,7 @@ class _Trial:
         self.read = given[0]
 
     def add(self, x: Tensor, where: dict[str, Any], y: Tensor) -> None:
+        """Take an input [B, T, M], what was called with it, and the wanted output."""
         self.layer(x, **where)
         z, valid = self.read, where.get("valid")
         if valid is not None:

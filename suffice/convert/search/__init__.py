@@ -1,0 +1,19 @@
+"""Which attention each layer of a trained model should have, within a budget."""
+
+from suffice.convert.search.budget import Limit, budget_of
+from suffice.convert.search.found import Found, Mix, Quantity, Score
+from suffice.convert.search.library import Option, library
+from suffice.convert.search.search import Texts, search
+
+__all__ = [
+    "Found",
+    "Limit",
+    "Mix",
+    "Option",
+    "Quantity",
+    "Score",
+    "Texts",
+    "budget_of",
+    "library",
+    "search",
+]

@@ -1,0 +1,155 @@
+"""What each attention layer of a model may become: every change that is legal for it.
+
+Nothing is looked up: words are made from the layer's own numbers, and those stay that the layer can
+become and that give a layer unlike all before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from suffice.convert.change import Change, changes
+from suffice.convert.moments import attentions
+from suffice.convert.replaced import state_of
+from suffice.convert.target import SINKS, steps_of
+from suffice.errors import ConfigError
+from suffice.projections import Efficient, Optimised, Standard
+from suffice.spec import AttentionSpec
+
+SHARES = (2, 4, 8, 16)  # of what a layer keeps: latents are so many times less
+WINDOWS = (12, 8, 6, 4, 3, 2, 1)  # sixteenths of the text
+PAIRED = (8, 4, 2, 1)  # those that stand beside another change, too
+LEAST = 4  # positions of a window
+KINDS = (Standard, Optimised, Efficient)  # of maps, each able to be what follows it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One layer and one thing it may become.
+
+    Args:
+        layer: the name of its module.
+        words: the change, as `convert` takes it.
+        change: what that is.
+    """
+
+    layer: str
+    words: str
+    change: Change
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others."""
+        return (self.layer, self.words)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the layer stays as it is."""
+        return self.change.kept
+
+
+def library(
+    model: nn.Module, length: int, words: Sequence[str] | None = None
+) -> dict[str, tuple[Option, ...]]:
+    """Return the options of each attention layer; the first is to keep it.
+
+    Args:
+        model: holds the layers.
+        length: tokens of a text, of which windows are parts.
+        words: the changes to choose from beside keeping; None = all that follow.
+
+    Raises:
+        ConfigError: if words are not legal, or no layer can become anything else.
+    """
+    found = {
+        name: tuple(_options(model, name, layer.spec, length, words))
+        for name, layer in attentions(model).items()
+    }
+    if all(len(options) == 1 for options in found.values()):
+        raise ConfigError(
+            f"no attention layer of this {type(model).__name__} can become anything else"
+            f"{'' if words is None else ' of what is given'}; there is nothing to choose from."
+        )
+    return found
+
+
+def contains(one: AttentionSpec, other: AttentionSpec) -> bool:
+    """Return whether a layer of one kind can be whatever a layer of another kind can.
+
+    Example:
+        >>> one = AttentionSpec(d_model=8, num_heads=2)
+        >>> contains(one, replace(one, projections=Efficient()))
+        True
+    """
+    kinds = [type(spec.projections) for spec in (one, other)]
+    if not set(kinds) <= set(KINDS) or KINDS.index(kinds[0]) >= KINDS.index(kinds[1]):
+        return False
+    same = {"projections": other.projections, "num_kv_heads": one.kv_heads}
+    return replace(one, **same) == replace(other, num_kv_heads=other.kv_heads)
+
+
+def words_for(spec: AttentionSpec, length: int) -> Iterator[str]:
+    """Give words for what a layer may become, legal or not; plain ones first.
+
+    Super Attention starts as efficient attention and costs more, so that only training could make
+    it the better choice: it is left out.
+
+    Example:
+        >>> list(words_for(AttentionSpec(d_model=8, num_heads=2), 16))[:6]
+        ['gqa:1', 'optimised:2', 'optimised:1', 'efficient:2', 'efficient:1', 'input']
+    """
+    shapes = list(_shapes(spec))
+    yield from shapes
+    for share in WINDOWS:
+        yield from _windows(length, share)
+    for share in PAIRED:
+        for near in list(_windows(length, share))[1:]:
+            yield from (f"{shape},{near}" for shape in shapes)
+
+
+def _windows(length: int, share: int) -> Iterator[str]:
+    """Give a window and one with sinks, which see as much."""
+    seen = length * share // 16
+    sinks = SINKS if seen >= 2 * SINKS else 1
+    if seen >= LEAST:
+        yield f"window:{seen}"
+        yield f"window:{seen - sinks}+sinks:{sinks}"
+
+
+def _shapes(spec: AttentionSpec) -> Iterator[str]:
+    """Give what the maps of a layer may become."""
+    halves = [spec.kv_heads]
+    while halves[-1] > 1:
+        halves.append(halves[-1] // 2)
+    legal = [heads for heads in halves if spec.num_heads % heads == 0]
+    yield from (f"gqa:{heads}" for heads in legal if heads < spec.kv_heads)
+    for name in ("optimised", "efficient"):
+        yield from (f"{name}:{heads}" for heads in legal)
+    yield "input"
+    kept = state_of(spec)
+    yield from (f"latent:{kept // share}" for share in SHARES if kept >= share)
+
+
+def _options(
+    model: nn.Module, name: str, spec: AttentionSpec, length: int, words: Sequence[str] | None
+) -> Iterator[Option]:
+    met: list[AttentionSpec] = []
+    for one in ("keep", *(words_for(spec, length) if words is None else words)):
+        steps = steps_of(one)
+        try:
+            change = changes(model, {name: steps})[name]
+        except ConfigError:
+            continue  # this layer cannot become that
+        if change.spec in met or (spec.mixing.mixes and not _plain(change)):
+            continue
+        met.append(change.spec)
+        yield Option(layer=name, words=one, change=change)
+
+
+def _plain(change: Change) -> bool:
+    """Return whether a layer that mixes its values can become this."""
+    exact = change.maps is not None or change.kept
+    return exact or all(step.name == "window" for step in change.steps)

@@ -1,0 +1,233 @@
+"""`suffice search`: a plan that `suffice convert` takes, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from suffice import AttentionSpec
+from suffice.cli.search import folder_of, search
+from suffice.cli.searched import sentences
+from suffice.convert.search import Found, Mix, Quantity, decoding, measured
+from suffice.convert.search.scoring import score
+from suffice.errors import ConfigError, DataError
+from suffice.measure.statistics import summarise
+from suffice.models import LMConfig, folder
+from suffice.patterns import Causal
+from suffice.testing import drawn
+from suffice.text import Characters
+
+TEXT = "to be or not to be, that is the question. " * 60
+SPEC = AttentionSpec(d_model=16, num_heads=4, pattern=Causal())
+SIZES = {"length": 12, "d_model": 16, "depth": 2, "mlp_width": 16}
+WORDS = ("--options", "gqa:2; mqa;window:4", "--tokens", 500)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(decoding, "ROUNDS", 3)
+    monkeypatch.setattr(decoding, "SECONDS", 1e-4)
+    monkeypatch.setattr(measured, "ROUNDS", 4)
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    tokenizer = Characters.of([TEXT])
+    config = LMConfig(**SIZES, vocabulary_size=tokenizer.vocabulary_size)
+    lm = drawn(config.build(SPEC), seed=1).eval()
+    folder.save(tmp_path / "run", lm, tokenizer, corpus=str(tmp_path / "text.txt"))
+    return lm
+
+
+def test_a_plan_is_found_that_convert_takes(suffice, run, tmp_path):
+    told = suffice("search", "run", "--budget", "state<=50%", *WORDS, "--quiet")
+    assert (told.code, told.err) == (0, "")
+    assert told.out.splitlines()[2].startswith("blocks.0")
+    assert "the bound of state is met, 0.5 of the source's" in told.out
+    assert "a step behind 12 tokens is " in told.out
+    assert "best of 3 uniform choices: " in told.out
+    assert "random mixes: the best " in told.out
+    assert "make it by: suffice convert run --to plan.json" in told.out
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert len(plan["layers"]) == 2
+    assert plan["facts"]["budget"] == "state<=50%"
+    results = json.loads((tmp_path / "plan.search" / "results.json").read_text())
+    assert results["words"] == plan["layers"]
+    assert results["scored"] == results["pairs"] == 8
+    assert (tmp_path / "plan.search" / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    made = suffice(
+        "convert", "run", "--to", "plan.json", "--out", "made", "--quiet", "--tokens", 500
+    )
+    assert made.code == 0
+    assert folder.load("made")[0].specs != run.specs
+    again = suffice("search", "run", "--budget", "state<=50%", *WORDS, "--quiet")
+    assert (again.code, "plan.search holds a search already; go on" in again.said) == (2, True)
+    more = suffice(
+        "search", "run", "--budget", "divergence<=1e-12", *WORDS, "--quiet", "--resume", "--json"
+    )
+    assert json.loads(more.out)["words"] == ["keep", "keep"]
+    assert (tmp_path / "plan.json").read_text().count("keep") == 2
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suffice, run, tmp_path, monkeypatch):
+    def stopped(judge, fits, options, work, *, late, step):
+        score(judge, fits, options[:5], work, late=late, step=step)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(import_module("suffice.convert.search.search"), "score", stopped)
+        told = suffice("search", "run", "--budget", "state<=50%", *WORDS)
+    assert told.code == 130
+    assert "What was done is kept. Go on with:" in told.err
+    assert told.err.rstrip().endswith("--quiet --resume") or "--out plan.json --resume" in told.err
+    kept = {path.name for path in (tmp_path / "plan.search" / "scores").iterdir()}
+    assert len(kept) == 3
+    assert not (tmp_path / "plan.json").exists()
+    on = suffice("search", "run", "--budget", "state<=50%", *WORDS, "--quiet", "--resume")
+    assert on.code == 0
+    assert (tmp_path / "plan.json").exists()
+
+
+WRONG = {
+    "budget": (["--budget", "size<=3"], "unknown budget 'size'"),
+    "impossible": (["--budget", "state<=1%"], "no choice meets state<=1%; the nearest that can be"),
+    "out": (["--budget", "state<=50%", "--out", "plan"], "a plan is a file that ends in .json"),
+    "tokens": (["--budget", "state<=50%", "--tokens", "0"], "--tokens 0: give at least 1."),
+    "length": (["--budget", "state<=50%", "--length", "1"], "--length 1: give at least 2."),
+    "long": (["--budget", "state<=50%", "--length", "13"], "the model reads 12 tokens at most."),
+    "minutes": (["--budget", "state<=50%", "--minutes", "0"], "minutes=0: give a time above 0."),
+    "options": (["--budget", "state<=50%", "--options", "best"], "unknown target 'best'; legal"),
+    "short": (["--budget", "state<=50%", "--calibration", "short.txt"], "less than "),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
+    (tmp_path / "short.txt").write_text("to be or not")
+    before = {path.name for path in tmp_path.iterdir()}
+    words, said = WRONG[case]
+    told = suffice("search", "run", *words, "--quiet")
+    assert (told.code, told.out) == (2, "")
+    assert said in told.said
+    assert {path.name for path in tmp_path.iterdir()} - before <= {"cache"}
+
+
+def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.txt").write_text("to be or not")
+    words = {"budget": "state<=50%", "quiet": True}
+    for given, said in [
+        ({"out": Path("plan")}, "--out plan: a plan is a file that ends in .json"),
+        ({"tokens": 0}, "--tokens 0: give at least 1"),
+        ({"length": 1}, "--length 1: give at least 2"),
+        ({"length": 13}, "--length 13: the model reads 12 tokens at most"),
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            search(Path("run"), **words, **given)
+    with pytest.raises(DataError, match=r"tokens in rows, less than \d rows of 12; give more text"):
+        search(Path("run"), **words, calibration="short.txt")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config.pop("corpus")
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="the checkpoint names no corpus; name a text by --cal"):
+        search(Path("run"), **words)
+
+
+def test_a_model_of_transformers_needs_a_tokenizer_and_text(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 8}
+    llama = transformers.LlamaConfig(**sizes, num_attention_heads=2, vocab_size=9)
+    transformers.LlamaForCausalLM(llama).save_pretrained(tmp_path / "llama")
+    with pytest.raises(ConfigError, match="this llama model has no tokenizer beside it, without"):
+        search(tmp_path / "llama", budget="state<=50%", quiet=True)
+    vit = transformers.ViTConfig(**sizes, num_attention_heads=1, image_size=8, patch_size=4)
+    transformers.ViTForImageClassification(vit).save_pretrained(tmp_path / "vit")
+    with pytest.raises(
+        ConfigError, match="a vit model is no language model, and what search weighs"
+    ):
+        search(tmp_path / "vit", budget="state<=50%", quiet=True)
+
+
+def mix(kind, *values, words=("gqa:1", "keep")):
+    return Mix(
+        kind=kind,
+        words=words,
+        predicted=0.1,
+        divergence=summarise(values),
+        loss=summarise([0.1, 0.2, 0.3]),
+        state=100.0,
+        rows=values,
+    )
+
+
+def found(**fields):
+    latency = {"name": "latency", "source": 1e-3, "bound": None, "predicted": 1e-3}
+    own = fields.pop("latency", {"measured": 1e-3, "low": 0.9e-3, "high": 1.1e-3})
+    given = {
+        "budget": "state<=50%",
+        "words": ("gqa:1", "keep"),
+        "layers": (),
+        "length": 12,
+        "way": "native",
+        "source_way": "native",
+        "quantities": (Quantity(**latency, **own),),
+        "mixes": (mix("plan", 0.1, 0.2, 0.3),),
+        "additive": True,
+        "weighed": 0,
+        "moved": False,
+        "scored": 8,
+        "pairs": 8,
+        "held": (2000, 1000),
+        "certificate": None,
+        "scores": (),
+    }
+    return Found(**given | fields)
+
+
+def said(**fields):
+    return " ".join(sentences(found(**fields)))
+
+
+def test_no_speed_is_claimed_inside_the_noise():
+    assert "is as fast as the source within the noise (steps: native); states held" in said()
+    fast = said(latency={"measured": 0.5e-3, "low": 0.4e-3, "high": 0.6e-3})
+    assert "is 2.00x as fast as the source" in fast
+    slow = said(latency={"measured": 2e-3, "low": 1.5e-3, "high": 2.6e-3}, way="torch")
+    assert "is 2.00x slower than the source (steps: native, then torch)" in slow
+
+
+def test_no_rival_is_beaten_inside_the_noise():
+    plan = mix("plan", 0.1, 0.2, 0.3)
+    assert "no one option for all layers meets the budget" in said()
+    equal = mix("uniform", 0.1, 0.2, 0.3, words=("gqa:1", "keep"))
+    assert "the plan is that choice" in said(mixes=(plan, equal))
+    others = {
+        "nearer to the source than": (0.201, 0.3, 0.401),
+        "farther from the source than": (0.001, 0.1, 0.201),
+        "not told apart from": (0.3, 0.1, 0.3),
+    }
+    for word, values in others.items():
+        told = said(mixes=(plan, mix("uniform", *values, words=("mqa", "mqa"))))
+        assert f"the plan is {word} it" in told
+
+
+def test_what_else_is_said():
+    bound = {"name": "state", "source": 4.0, "predicted": 2.0, "measured": 2.0, "low": 1.0}
+    latency = found().quantities[0]
+    for high, most, word in (
+        (3.0, 5.0, "is met"),
+        (3.0, 0.5, "IS NOT MET"),
+        (3.0, 2.0, "noise hides"),
+    ):
+        one = Quantity(**bound, high=high, bound=most)
+        assert word in said(quantities=(one, latency))
+    assert "every layer stays as it is" in said(additive=None)
+    told = said(additive=False, weighed=5, moved=True)
+    assert "so 5 choices near it were measured; one of them is the plan" in told
+    assert "none was better" in said(additive=False, weighed=5)
+    assert "3 of 8 pairs of a layer and an option were scored in time" in said(scored=3)
+    assert folder_of(Path("a/b.json")) == Path("a/b.search")

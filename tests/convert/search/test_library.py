@@ -1,0 +1,103 @@
+"""What layers may become, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from suffice.convert.search import library
+from suffice.convert.search.costs import memory_of, parameters, state_bytes
+from suffice.convert.search.decoding import forgetting, read
+from suffice.convert.search.library import contains
+from suffice.errors import ConfigError
+from suffice.memory import Dynamic, Rolling
+from suffice.mixing import Alignment
+from suffice.patterns import Causal, Global, Strided, Window
+from suffice.positions import Rope
+from suffice.projections import Efficient, Latent, Optimised, Standard
+
+from .models import LENGTH, model
+
+
+def words(lm, length=64, **given):
+    return [one.words for one in library(lm, length, **given)["blocks.0.attention"]]
+
+
+def test_all_that_is_legal_is_offered_once():
+    found = words(model())
+    assert found[:3] == ["keep", "gqa:2", "gqa:1"]
+    assert {"optimised:4", "efficient:1", "input", "latent:16", "latent:2"} <= set(found)
+    assert {"window:48", "window:32", "window:28+sinks:4", "gqa:1,window:12+sinks:4"} <= set(found)
+    assert not any(word.startswith("super") for word in found)
+    specs = [one.change.spec for one in library(model(), 64)["blocks.0.attention"]]
+    assert len(set(map(repr, specs))) == len(specs)
+
+
+def test_a_layer_that_turns_has_no_latent_and_one_of_few_heads_fewer():
+    found = words(model(position=Rope()))
+    assert not any("latent" in word or "input" in word for word in found)
+    shared = words(model(num_kv_heads=2))
+    assert "gqa:2" not in shared
+    assert "gqa:1" in shared
+    assert "optimised:4" not in shared
+
+
+def test_a_layer_that_mixes_keeps_its_maps():
+    found = words(model(mixing=Alignment(LENGTH), projections=Efficient()), LENGTH)
+    assert all(word == "keep" or word.startswith("window") for word in found)
+    assert len(found) > 1
+
+
+def test_words_may_be_given():
+    assert words(model(), words=["gqa:2", "gqa:2", "gqa:3", "window:8"]) == [
+        "keep",
+        "gqa:2",
+        "window:8",
+    ]
+    with pytest.raises(ConfigError, match="can become anything else of what is given; there is"):
+        library(model(), 64, ["gqa:3"])
+
+
+def test_more_can_be_what_less_is():
+    spec = model().specs[0]
+    kinds = [replace(spec, projections=kind) for kind in (Standard(), Optimised(), Efficient())]
+    for a, one in enumerate(kinds):
+        for b, other in enumerate(kinds):
+            assert contains(one, other) == (a < b)
+    assert not contains(spec, replace(kinds[2], num_kv_heads=2))
+    assert not contains(spec, replace(spec, projections=Latent(), num_kv_heads=1, head_dim=4))
+
+
+def spec_of(pattern):
+    return replace(model().specs[0], pattern=pattern)
+
+
+PATTERNS = {
+    "all": (Causal(), 30, Dynamic()),
+    "window": (Window(8) & Causal(), 8, Rolling(8, spare=1)),
+    "sinks": ((Window(8) | Global(2)) & Causal(), 10, Rolling(8, sinks=2, spare=1)),
+    "narrower": (Window(6) & Window(8) & Causal(), 6, Rolling(6, spare=1)),
+    "few sinks": (Window(6) & (Window(8) | Global(2)) & Causal(), 30, Dynamic()),
+    "strided": (Strided(3) & Causal(), 30, Dynamic()),
+    "two": ((Window(3) | Window(4)) & Causal(), 30, Dynamic()),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_state_is_what_can_still_be_seen(name):
+    pattern, seen, memory = PATTERNS[name]
+    spec = spec_of(pattern)
+    assert state_bytes(spec, 30) == seen * 2 * 16 * 4
+    assert state_bytes(spec, 5) == 5 * 2 * 16 * 4
+    assert state_bytes(spec, 30, rolls=False) == 30 * 2 * 16 * 4
+    assert memory_of(spec) == memory
+
+
+def test_costs_are_those_of_real_layers():
+    lm = model()
+    assert parameters(lm.specs[0]) == sum(p.numel() for p in lm.blocks[0].attention.parameters())
+    state = forgetting(lm)
+    read(lm, state, LENGTH)
+    assert state.length == LENGTH
+    assert state.nbytes >= sum(state_bytes(spec, LENGTH) for spec in lm.specs)

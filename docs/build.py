@@ -176,6 +176,7 @@ def _index() -> str:
         MADE,
         "# Documentation",
         "- [A pattern of your own in ten lines](patterns.md)\n"
+        "- [Which attention to take](advise.md): counted, measured and told with reasons\n"
         "- [Flash attention: what runs where](flash.md)\n"
         "- [Hugging Face](huggingface.md): models and patterns in transformers\n"
         "- [What became of the papers' claims](evidence.md), by number, with what was measured\n"

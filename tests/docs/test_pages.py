@@ -16,7 +16,7 @@ from suffice.presets import PRESETS
 from suffice.spec import AXES
 
 DOCS = Path(build.__file__).resolve().parent
-WRITTEN = {"build.py", "evidence.md", "flash.md", "huggingface.md", "patterns.md"}
+WRITTEN = {"advise.md", "build.py", "evidence.md", "flash.md", "huggingface.md", "patterns.md"}
 
 
 def files(folder):
@@ -66,7 +66,7 @@ def test_links_lead_somewhere(path):
         assert link.startswith("https://") or (path.parent / link).is_file(), link
 
 
-@pytest.mark.parametrize("name", ["patterns.md", "flash.md", "huggingface.md"])
+@pytest.mark.parametrize("name", ["advise.md", "patterns.md", "flash.md", "huggingface.md"])
 def test_the_code_runs_and_prints_what_it_shows(name, tmp_path, monkeypatch):
     if name == "huggingface.md":
         pytest.importorskip("transformers", reason="the extra hf is not installed")

@@ -109,6 +109,8 @@ def _kept(spec: AttentionSpec) -> set[str]:
     keys = "keys" if spec.projections.learns_keys else "x"
     values = "values" if spec.projections.learns_values else "x"
     values = keys if spec.projections.shares else values
+    if spec.position.rotates and keys == values:
+        keys = "turned keys"
     if not spec.kernel.weighs_pairs:
         return {values} if spec.mixing.mixes else set()
     return {keys, values, "mixed values"} if spec.mixing.mixes else {keys, values}

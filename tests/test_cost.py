@@ -300,7 +300,7 @@ STATES = {
     "efficient": (AttentionSpec(d_model=32, num_heads=4, projections=Efficient()), 32),
     "efficient-rope": (
         AttentionSpec(d_model=32, num_heads=4, projections=Efficient(), position=Rope()),
-        32,
+        64,
     ),
     "latent": (
         AttentionSpec(d_model=32, num_heads=4, num_kv_heads=1, head_dim=13, projections=Latent()),

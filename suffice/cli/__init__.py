@@ -11,6 +11,7 @@ import time
 import typer
 from rich.console import Console
 
+from suffice.cli.advise import BareRecipe, advise
 from suffice.cli.bench import bench
 from suffice.cli.compare import compare
 from suffice.cli.convert import convert
@@ -44,6 +45,9 @@ app.command("compare", short_help="Train mechanisms and say which one suffices."
 )
 app.command("reproduce", short_help="Print a table of the papers, ours beside theirs.")(
     stoppable(reproduce)
+)
+app.command("advise", cls=BareRecipe, short_help="Say which attention to take here, and why.")(
+    stoppable(advise)
 )
 app.command("train", short_help="Train a language model.")(stoppable(train))
 app.command("plan", short_help="Tell what a training needs: memory, time, GPUs.")(stoppable(plan))

@@ -66,7 +66,8 @@ def plan(
     from suffice.cli.planned import as_data, show
     from suffice.planning import Asked, device, work
     from suffice.planning import plan as make
-    from suffice.planning.devices import read_bytes, with_figures
+    from suffice.planning.devices import with_figures
+    from suffice.units import read_bytes
 
     asked = Asked(
         gpus=gpus,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from suffice.errors import ConfigError, unknown
-
-UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+from suffice.errors import unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,20 +170,3 @@ def with_figures(
     if flops is not None:
         fields["flops"] = tuple((dtype, flops) for dtype, _ in one.flops)
     return replace(one, **fields, source=f"{' and '.join(own)} of your own; else {one.source}")
-
-
-def read_bytes(words: str) -> int:
-    """Return how many bytes a size such as "80GB" or "24 GiB" says.
-
-    Raises:
-        ConfigError: if it says none.
-
-    Example:
-        >>> read_bytes("80GB"), read_bytes("1.5 GiB")
-        (80000000000, 1610612736)
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", words)
-    unit = found and UNITS.get(found.group(2).lower())
-    if not (found and unit and float(found.group(1)) > 0):
-        raise ConfigError(f"memory {words!r} is no size above 0; give such as 80GB or 24GiB.")
-    return round(float(found.group(1)) * unit)

@@ -208,12 +208,13 @@ def test_a_coded_memory_is_near_and_says_so():
 
 @torch.no_grad()
 def test_bytes_of_each_mechanism():
-    """Keys and values; x alone where both are x; x and V' where W_A mixes; sums of one size."""
+    """Keys and values; x alone where both are x and no key turns; x and V' where W_A mixes."""
     wide = replace(BASE, d_model=64)
     per_token = {
         "standard": (wide, 128),
         "gqa": (replace(wide, num_kv_heads=1), 32),
         "efficient": (replace(wide, projections=Efficient()), 64),
+        "efficient-rope": (replace(wide, projections=Efficient(), position=Rope()), 128),
         "super": (replace(wide, projections=Efficient(), mixing=Alignment(200)), 128),
         "optimised": (replace(wide, projections=Optimised()), 128),
         "super-on-standard": (replace(wide, mixing=Alignment(200)), 192),

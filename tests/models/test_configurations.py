@@ -182,6 +182,23 @@ def test_windows_between_full_layers():
     assert patterns("efficient", TINY, 2, window=4, full_every=1) == [full] * 6
 
 
+def test_heads_are_shared_by_every_mechanism():
+    for mechanism in ("standard", "gqa", "mqa", "efficient", "linear", "mistral"):
+        specs = layers(mechanism, TINY, 4, num_kv_heads=2)
+        assert {spec.kv_heads for spec in specs} == {2}, mechanism
+
+
+def test_standard_layers_take_turns_with_others():
+    position = Rope(50.0)
+    specs = layers("linear", TINY, 4, softmax_every=3, num_kv_heads=2, position=position)
+    other, plain = (
+        layers(name, TINY, 4, num_kv_heads=2, position=position)[0]
+        for name in ("linear", "standard")
+    )
+    assert specs == [other, other, plain] * 2
+    assert layers("linear", TINY, 4, softmax_every=1) == layers("standard", TINY, 4)
+
+
 def test_layers_take_what_the_config_says():
     specs = layers("super_attention", replace(TINY, bias=True, dropout=0.5), 2)
     assert specs == [preset("super_attention", 8, 2, length=32, causal=True, dropout=0.5)] * 6
@@ -207,6 +224,8 @@ def test_layers_turn_what_has_no_position():
         ("standard", {"layer": 1}, "a schedule numbers its layers itself"),
         ("standard", {"full_every": 2}, "full_every=2: every layer sees all earlier positions alr"),
         ("sliding_window", {"full_every": 0}, "full_every=0: give a whole number of at least 1"),
+        ("linear", {"softmax_every": 0}, "softmax_every=0: give a whole number of at least 1"),
+        ("standard", {"num_kv_heads": 3}, "num_kv_heads=3 does not divide num_heads=2"),
         ("linear", {"window": 4}, "Elu sums over all keys or all earlier ones, so pattern="),
         ("linformer", {}, "LowRank sums keys of all positions, so pattern="),
     ],

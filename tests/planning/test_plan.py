@@ -13,7 +13,7 @@ from suffice.cli.planned import as_data, sentences, show
 from suffice.errors import ConfigError
 from suffice.planning import Asked, device, plan, work
 from suffice.planning.choose import _sizes
-from suffice.planning.devices import DEVICES, read_bytes, with_figures
+from suffice.planning.devices import DEVICES, with_figures
 from suffice.planning.plan import USABLE
 from suffice.planning.recorder import Call, Stretch
 from suffice.planning.roofline import Time, exchange_time, time_of
@@ -206,19 +206,6 @@ def test_figures_of_the_users_own_take_the_place_of_the_makers():
         with_figures(L4, flops=-1.0)
     with pytest.raises(ConfigError, match="bandwidth=inf; give a number above 0"):
         with_figures(L4, bandwidth=float("inf"))
-
-
-def test_sizes_are_read():
-    assert read_bytes("80GB") == 80 * 10**9
-    assert read_bytes("24 GiB") == 24 * 2**30
-    assert read_bytes("512mb") == 512 * 10**6
-    assert read_bytes("1000") == 1000
-
-
-@pytest.mark.parametrize("words", ["80 apples", "GB", "0GB", "-3GB"])
-def test_other_sizes_are_refused(words):
-    with pytest.raises(ConfigError, match=r"is no size above 0; give such as 80GB or 24GiB"):
-        read_bytes(words)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ def layers(
     position: Position | None = None,
     window: int | None = None,
     full_every: int | None = None,
+    num_kv_heads: int | None = None,
+    softmax_every: int | None = None,
     **options: Any,
 ) -> list[AttentionSpec]:
     """Return causal specs of a published mechanism for each block of a model.
@@ -41,6 +43,10 @@ def layers(
             a window takes it as its own, any other one is restricted to it as well.
         full_every: n = layers n - 1, 2 n - 1, ... see every earlier position instead: 6 is five
             windows to one full layer.
+        num_kv_heads: of each layer. A mechanism that shares heads takes them as its own, any other
+            one is given as many.
+        softmax_every: n = layers n - 1, 2 n - 1, ... are standard attention instead: 4 is three of
+            the mechanism to one of it.
         **options: others of the mechanism's function; unknown ones are refused.
 
     Raises:
@@ -58,7 +64,7 @@ def layers(
     takes = inspect.signature(PRESETS[mechanism]).parameters
     of_config = {"bias": config.bias, "dropout": config.dropout, "length": config.length}
     options = {name: v for name, v in of_config.items() if name in takes} | options
-    asked = {"window": window, "full_every": full_every}
+    asked = {"window": window, "full_every": full_every, "num_kv_heads": num_kv_heads}
     options |= {name: v for name, v in asked.items() if name in takes and v is not None}
     specs = schedule(
         mechanism, config.d_model, num_heads, depth=config.depth, causal=True, **options
@@ -67,9 +73,23 @@ def layers(
         specs = [replace(one, pattern=Window(window) & one.pattern) for one in specs]
     if full_every is not None and "full_every" not in takes:
         specs = _opened(specs, full_every)
+    if num_kv_heads is not None and "num_kv_heads" not in takes:
+        specs = [replace(one, num_kv_heads=num_kv_heads) for one in specs]
+    if softmax_every is not None:
+        plain = layers("standard", config, num_heads, num_kv_heads=num_kv_heads)
+        specs = _replaced(specs, softmax_every, plain)
     if position is None:
         return specs
     return [replace(s, position=position) if s.position == NoPosition() else s for s in specs]
+
+
+def _replaced(
+    specs: list[AttentionSpec], every: int, others: list[AttentionSpec]
+) -> list[AttentionSpec]:
+    """Return the specs with every so many of them from others."""
+    checked("softmax_every", every)
+    numbered = enumerate(zip(specs, others, strict=True), start=1)
+    return [one if n % every else other for n, (one, other) in numbered]
 
 
 def _opened(specs: list[AttentionSpec], full_every: int) -> list[AttentionSpec]:

@@ -1,0 +1,192 @@
+"""Known recipes of attention, to be measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from suffice.advise.advice import Advice
+from suffice.advise.base import Base, base_of
+from suffice.advise.kernels import fused_beside_plain
+from suffice.advise.request import Request
+from suffice.errors import unknown
+
+Names = Callable[[Base], tuple[str, ...]]
+
+ARTICLE = (
+    "J. D. Baena, Efficient Attention Mechanisms for Tiny Language Models, "
+    '"Match your constraint to the right attention pattern"'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviceRecipe:
+    """A recipe: compositions that somebody recommends for a purpose.
+
+    Args:
+        name: of it.
+        title: one line.
+        about: what it is made of, and what of it is not here.
+        source: who recommends it.
+        names: the compositions at a model's sizes, the recommended one first.
+        says: what the source says of the recommended one.
+        model: whose sizes are measured unless another is named.
+        length: tokens unless others are asked for.
+        task: see `Request`.
+        also: measures what no composition is, and tells of it.
+    """
+
+    name: str
+    title: str
+    about: str
+    source: str
+    names: Names
+    says: str
+    model: str = "15m"
+    length: int = 2048
+    task: str = "lm"
+    also: Callable[[Advice], str] | None = None
+
+    def request(self, given: dict[str, Any]) -> Request:
+        """Return the request that measures it.
+
+        Args:
+            given: fields of a request, as `Request.of_words` reads them; None = the recipe's own.
+
+        Raises:
+            ConfigError: for values that are not legal.
+        """
+        own: dict[str, Any] = {"length": self.length}
+        if given.get("checkpoint") is None:
+            own["model"] = self.model
+        said = {name: value for name, value in given.items() if value is not None}
+        asked = Request.of_words(self.task, **{**own, **said, "mechanisms": ()})
+        return Request.of_words(
+            self.task, **{**own, **said, "mechanisms": self.names(base_of(asked))}
+        )
+
+    def held(self, found: Advice) -> tuple[str, ...]:
+        """Return what the source says and what was found here, a sentence each."""
+        name = found.request.mechanisms[0]
+        place, plain = found.find(name), found.find("standard")
+        told = [f"The source: {self.says}"]
+        if place is None or plain is None or place.needs is None:
+            return (*told, f"Here: {name} is not to be had: {place.reason if place else 'absent'}")
+        state = place.needs.state / max(plain.needs.state, 1)
+        told.append(f"Here, in closed form: {name} keeps {state:.2f}x Standard's state.")
+        told.append(f"Here, measured: {place.reason}.")
+        told.append(f"Its quality: {place.evidence_told}.")
+        if self.also is not None and not found.interrupted:
+            told.append(self.also(found))
+        return tuple(told)
+
+
+def _shared(base: Base, part: int = 4) -> int:
+    """Return that part of the heads, or the nearest number that divides them."""
+    wanted = max(base.num_heads // part, 1)
+    return next(n for n in range(wanted, 0, -1) if base.num_heads % n == 0)
+
+
+def _window(base: Base, part: int = 4) -> int:
+    return max(base.length // part, 2)
+
+
+RECIPES: dict[str, AdviceRecipe] = {
+    one.name: one
+    for one in (
+        AdviceRecipe(
+            name="tiny-edge",
+            title="a tiny model on a small device: a quarter of the key/value heads",
+            about="Grouped-query attention, 16 query heads on 4 in the source.",
+            source=f"{ARTICLE}, recipe 1",
+            names=lambda base: (f"standard+kv:{_shared(base)}", "standard+kv:1"),
+            says="75% less memory, less than 1% of quality lost.",
+        ),
+        AdviceRecipe(
+            name="cloud-api",
+            title="throughput without any change of the answers: a fused kernel",
+            about="Flash attention computes what standard does; here the fused op is what standard "
+            "runs unless another is asked for (`suffice show standard` names it).",
+            source=f"{ARTICLE}, recipe 2",
+            names=lambda _: ("standard", "optimised"),
+            says="3 times as fast at equal quality, on a GPU.",
+            also=fused_beside_plain,
+        ),
+        AdviceRecipe(
+            name="long-context",
+            title="long inputs: shared heads, every second layer with a window",
+            about="Layers with a window alternate with full ones, all on a quarter of the "
+            "key/value heads.",
+            source=f"{ARTICLE}, recipe 3",
+            names=lambda base: (
+                f"standard+kv:{_shared(base)}+window:{_window(base)}+full:2",
+                f"standard+kv:{_shared(base)}+window:{_window(base)}",
+                f"standard+kv:{_shared(base)}",
+            ),
+            says="constant memory for windowed layers, 1 to 2% of quality lost.",
+            length=4096,
+        ),
+        AdviceRecipe(
+            name="decision-tree",
+            title="the article's table of purposes: which constraint, which pattern",
+            about="Memory-bound: one key/value head. The default: a quarter of them. Long inputs: "
+            "a window. Very long ones: linear. Whatever is bound by speed: the fused kernel, which "
+            "standard runs already.",
+            source=f"{ARTICLE}, technique comparison matrix",
+            names=lambda base: (
+                f"standard+kv:{_shared(base)}",
+                "mqa",
+                f"standard+window:{_window(base)}",
+                "linear",
+            ),
+            says="grouped heads are the best default.",
+        ),
+        AdviceRecipe(
+            name="local-global",
+            title="five layers with a small window to one that sees everything",
+            about="Of several current models; theirs have 512 to 4096 positions in the window.",
+            source="Gemma Team 2025, arXiv:2503.19786, section 2",
+            names=lambda base: (
+                f"standard+kv:{_shared(base)}+window:{_window(base, 8)}+full:6",
+                f"standard+window:{_window(base, 8)}+full:6",
+            ),
+            says="a small state at hardly any loss of perplexity.",
+            length=4096,
+        ),
+        AdviceRecipe(
+            name="gqa-qk-norm",
+            title="grouped heads, queries and keys normalised",
+            about="Measured are the grouped heads. Norms of queries and keys are no value of any "
+            "axis here; they change training more than cost.",
+            source="Yang et al. 2025, arXiv:2505.09388, section 2",
+            names=lambda base: (f"standard+kv:{_shared(base)}",),
+            says="norms of queries and keys make training stable.",
+        ),
+        AdviceRecipe(
+            name="hybrid-linear",
+            title="three linear layers to one with a softmax",
+            about="Linear layers keep a state of one size. Those of current models have gates or a "
+            "delta rule; here they are the Linear Transformer's.",
+            source="MiniMax 2025, arXiv:2501.08313, section 2 (7 to 1); 3 to 1 in later models",
+            names=lambda base: (
+                f"linear+kv:{_shared(base)}+softmax:4",
+                "linear+softmax:4",
+                "linear",
+            ),
+            says="recall close to full attention at a fraction of the state.",
+            length=4096,
+        ),
+    )
+}
+
+
+def recipe_named(name: str) -> AdviceRecipe:
+    """Return a recipe of the adviser.
+
+    Raises:
+        ConfigError: for an unknown name.
+    """
+    if name not in RECIPES:
+        raise unknown("recipe of the adviser", name, RECIPES)
+    return RECIPES[name]

@@ -1,0 +1,185 @@
+"""Names of compositions, what they are made of, and which are legal where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice.advise import Composition, Request, base_of
+from suffice.advise.candidates import candidate, candidates
+from suffice.errors import ConfigError
+from suffice.kernels import Elu, Softmax
+from suffice.memory import Dynamic, Quantised, Rolling
+from suffice.patterns import Causal, Full, Global, Window
+from suffice.positions import Rope
+
+from .worlds import lm_base, translator_base
+
+IMAGE = base_of(Request(task="image", model="digits_vit"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["standard", "efficient+kv:2+window:16+sinks:4+memory:8+weights:4", "linear+softmax:2"],
+)
+def test_names_are_read_and_written(name):
+    assert Composition.parse(name).name == name
+
+
+def test_changes_are_put_in_order():
+    assert Composition.parse(" mqa + weights:8 + window:32 ").name == "mqa+window:32+weights:8"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("eficient", "unknown mechanism 'eficient'; did you mean 'efficient'"),
+        ("efficient+wide:3", "'wide:3' in 'efficient.wide:3' is no change of a mechanism"),
+        ("efficient+window", "'window' in .* is no change"),
+        ("efficient+window:2+window:3", "'window:3' in .* is no change"),
+        ("standard+memory:2", r"memory:2 in standard\+memory:2: give 8 or 4 bits"),
+        ("standard+weights:3", r"weights:3 in .*: give 16 or 8 or 4 bits"),
+        ("standard+kv:0", r"kv:0 in standard\+kv:0: give at least 1"),
+        ("standard+sinks:4", "sinks goes with a window; add such as window:64"),
+        ("standard+full:2", "full goes with a window"),
+    ],
+)
+def test_other_names_are_refused(name, told):
+    with pytest.raises(ConfigError, match=told):
+        Composition.parse(name)
+
+
+def test_a_window_while_writing_is_a_pattern_and_what_is_kept():
+    base = lm_base()
+    one = Composition.parse("efficient+window:16")
+    assert {spec.pattern for spec in one.specs(base)} == {Window(16) & Causal()}
+    assert one.kept(base) == Rolling(16)
+    coded = Composition.parse("efficient+window:16+memory:8")
+    assert coded.kept(base) == Quantised(Rolling(16), bits=8)
+
+
+def test_sinks_while_writing_are_the_memorys():
+    base = lm_base()
+    one = Composition.parse("standard+window:16+sinks:4")
+    assert {spec.pattern for spec in one.specs(base)} == {Causal()}
+    assert one.kept(base) == Rolling(16, sinks=4)
+
+
+def test_full_layers_keep_everything():
+    base = lm_base()
+    one = Composition.parse("standard+window:16+full:2")
+    assert [str(spec.pattern) for spec in one.specs(base)][1] == "Causal()"
+    assert one.kept(base) == Dynamic()
+
+
+def test_heads_are_shared_in_every_mechanism():
+    base = lm_base()
+    for name in ("standard+kv:2", "efficient+kv:2", "gqa+kv:2", "linear+kv:2"):
+        assert {spec.kv_heads for spec in Composition.parse(name).specs(base)} == {2}, name
+
+
+def test_hybrids_take_turns():
+    base = lm_base(depth=4)
+    specs = Composition.parse("linear+softmax:2+kv:1").specs(base)
+    assert [type(spec.kernel) for spec in specs] == [Elu, Softmax, Elu, Softmax]
+    assert {spec.kv_heads for spec in specs} == {1}
+    assert Composition.parse("linear+softmax:2").kept(base) == Dynamic()
+    image = replace(IMAGE, config=replace(IMAGE.config, depth=4))
+    both = Composition.parse("linear+softmax:2").specs(image)
+    assert [type(spec.kernel) for spec in both] == [Elu, Softmax, Elu, Softmax]
+
+
+def test_positions_of_the_model_are_kept():
+    base = replace(lm_base(), position=Rope())
+    for name in ("standard", "linear+softmax:2", "efficient+window:16"):
+        assert {spec.position for spec in Composition.parse(name).specs(base)} == {Rope()}, name
+
+
+def test_readers_look_both_ways():
+    one = Composition.parse("standard+window:4+sinks:2")
+    assert one.specs(IMAGE)[0].pattern == Window(4) | Global(2)
+    assert one.kept(IMAGE) == Dynamic()
+    alternating = Composition.parse("standard+window:4+full:2").specs(IMAGE)
+    assert [spec.pattern for spec in alternating] == [Window(4), Full()]
+    sliding = Composition.parse("sliding_window+window:3").specs(IMAGE)[0].pattern
+    assert sliding == Window(3) & Window(2)
+
+
+def test_a_translator_has_three_kinds_of_layers():
+    base = translator_base()
+    specs = Composition.parse("efficient+kv:2+window:8").specs(base)
+    assert [spec.pattern for spec in specs] == [
+        Window(8),
+        Window(8) & Causal(),
+        Window(8) & Causal(),
+        Full(),
+        Full(),
+    ]
+    assert {spec.kv_heads for spec in specs} == {2}
+    assert Composition.parse("efficient+window:8").kept(base) == Rolling(8)
+    sinks = Composition.parse("efficient+window:8+sinks:2").specs(base)
+    assert [spec.pattern for spec in sinks][:2] == [Window(8) | Global(2), Causal()]
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "told"),
+    [
+        ("standard+memory:8", IMAGE, "memory:8: image keeps nothing, for it writes no tokens"),
+        ("standard+window:4+full:3", IMAGE, "full:3: none of the 2 layers would be one"),
+        ("linear+softmax:9", lm_base(), "softmax:9: none of the 2 layers would be one"),
+        ("linear+softmax:2", translator_base(), "softmax:2: none of the 2 layers"),
+        ("linear+memory:8", lm_base(), "memory:8: linear keeps sums of one size"),
+        ("linformer", lm_base(), "LowRank sums keys of all positions"),
+        ("standard+kv:3", lm_base(), "num_kv_heads=3 does not divide num_heads=4"),
+        ("sliding_window", translator_base(), "relate positions of one text"),
+        ("super_attention+window:8+sinks:2", lm_base(), "would forget what it needs"),
+        ("standard+window:8+sinks:2+full:2", lm_base(), "one memory serves all layers"),
+    ],
+)
+def test_what_has_no_meaning_is_refused_in_its_own_words(name, base, told):
+    with pytest.raises(ConfigError, match=told):
+        candidate(Composition.parse(name), base)
+
+
+def test_all_there_are_holds_standard_first_and_each_once():
+    found, illegal = candidates(lm_base(length=64))
+    assert found[0].name == "standard"
+    assert len({one.same_as for one in found}) == len(found)
+    names = {one.name for one in found}
+    assert {"mqa", "gqa", "linear", "efficient+kv:1+window:16+memory:8+weights:8"} <= names
+    assert "standard+kv:1" not in names  # it is mqa
+    assert "LowRank" in illegal["linformer"]
+
+
+def test_deep_models_have_schedules_among_them():
+    names = {one.name for one in candidates(lm_base(depth=6))[0]}
+    assert {"standard+window:16+full:6", "linear+softmax:4", "linear+kv:1+softmax:4"} <= names
+
+
+def test_readers_pack_nothing():
+    found, illegal = candidates(IMAGE)
+    assert all(one.composition.weights is None for one in found)
+    assert all(one.composition.memory is None for one in found)
+    assert "linformer" in {one.name for one in found}
+    assert illegal == {}
+
+
+def test_names_choose_and_twins_stay():
+    found, illegal = candidates(lm_base(), ("mqa", "standard+kv:1", "linformer"))
+    assert [one.name for one in found] == ["standard", "mqa", "standard+kv:1"]
+    assert found[1].same_as == found[2].same_as
+    assert list(illegal) == ["linformer"]
+
+
+def test_packed_weights_are_for_cpus():
+    found, illegal = candidates(lm_base(), ("standard+weights:8",), packs=False)
+    assert [one.name for one in found] == ["standard"]
+    assert illegal == {"standard+weights:8": "weights:8: packed weights are for CPUs."}
+    assert not any(one.composition.weights for one in candidates(lm_base(), packs=False)[0])
+
+
+def test_a_composition_builds_a_model():
+    model = Composition.parse("efficient+window:16").build(lm_base())
+    assert model(torch.zeros(1, 5, dtype=torch.int64)).shape == (1, 5, 11)

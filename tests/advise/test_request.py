@@ -1,0 +1,117 @@
+"""What is asked, and the model it is asked of."""
+
+from __future__ import annotations
+
+import pytest
+
+from suffice.advise import Request, base_of, models_of
+from suffice.advise.base import ROOM, shorter
+from suffice.errors import ConfigError
+from suffice.models import LMConfig, TranslatorConfig, folder
+from suffice.positions import Rope
+from suffice.presets import preset
+from suffice.text import Characters
+
+
+def test_words_are_read():
+    one = Request.of_words(
+        "lm", memory="2GB", latency="30ms/token", quality="1%", mechanisms=["mqa"], results=[]
+    )
+    assert (one.memory, one.latency, one.quality) == (2 * 10**9, pytest.approx(0.03), 0.01)
+    assert one.mechanisms == ("mqa",)
+    assert (one.unit, one.writes) == ("token", True)
+    other = Request.of_words("image", latency="2s/input", memory=5, quality=None)
+    assert (other.unit, other.writes, other.latency, other.memory) == ("input", False, 2.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"length": 0}, "length=0; give a whole number of at least 1."),
+        ({"memory": True}, "memory=True; give a whole number of at least 1."),
+        ({"length": 2.0}, "length=2.0; give a whole number of at least 1."),
+        ({"latency": 0.0}, "latency=0.0; give a number above 0."),
+        ({"minutes": float("nan")}, "minutes=nan; give a number above 0."),
+        ({"quality": 1.0}, "quality=1.0; give a fraction from 0 to below 1."),
+        ({"model": "15m", "checkpoint": "x"}, "model and checkpoint name two models"),
+    ],
+)
+def test_numbers_that_are_not_legal_are_told(fields, told):
+    with pytest.raises(ConfigError, match=told):
+        Request(task="lm", **fields)
+
+
+def test_a_checkpoint_is_a_language_models():
+    with pytest.raises(ConfigError, match="a checkpoint is of a language model, not for task='im"):
+        Request(task="image", checkpoint="x")
+
+
+def test_an_unknown_task_is_told():
+    with pytest.raises(ConfigError, match="unknown task 'clasify'; did you mean 'classify'"):
+        Request(task="clasify")
+
+
+def test_a_language_model_has_room_behind_the_length():
+    base = base_of(Request(task="lm", model="15m", length=100))
+    assert isinstance(base.config, LMConfig)
+    assert (base.length, base.config.length) == (100, 100 + ROOM)
+    assert (base.num_heads, base.depth, base.writes) == (6, 6, True)
+    assert isinstance(base.position, Rope)
+    assert base_of(Request(task="lm")).length == 256
+
+
+def test_readers_have_the_length_itself():
+    base = base_of(Request(task="classify", length=100))
+    assert (base.length, base.config.length, base.writes) == (100, 100, False)
+    translator = base_of(Request(task="translate", length=12))
+    assert isinstance(translator.config, TranslatorConfig)
+    assert (translator.length, translator.config.length, translator.depth) == (12, 28, 2)
+    assert base_of(Request(task="translate")).length == 40
+
+
+def test_images_are_squares():
+    base = base_of(Request(task="image", model="digits_vit", length=25))
+    assert (base.config.image_size, base.length) == (10, 25)
+    assert shorter(base) == (4, 9)
+    assert base_of(Request(task="image", model="digits_vit")).length == 16
+    with pytest.raises(
+        ConfigError, match=r"length=26: .* a square of patches; give such as 25, 36"
+    ):
+        base_of(Request(task="image", model="digits_vit", length=26))
+
+
+def test_a_class_token_is_beside_the_square():
+    config = base_of(Request(task="image", model="imagenet_v2"))
+    extra = config.length - config.config.num_patches
+    if not extra:
+        pytest.skip("the recipe has no class token")
+    assert base_of(Request(task="image", model="imagenet_v2", length=50)).length == 50
+    with pytest.raises(ConfigError, match="squares? of patches and a class token; give such as 50"):
+        base_of(Request(task="image", model="imagenet_v2", length=51))
+
+
+def test_models_are_named_by_task():
+    assert "digits_vit" in models_of("image")
+    assert "translation_es" in models_of("translate")
+    assert "nanogpt_char_cpu" in models_of("lm")
+    assert "imdb" not in models_of("image")
+    with pytest.raises(ConfigError, match="unknown model for lm 'imdb'"):
+        base_of(Request(task="lm", model="imdb"))
+    with pytest.raises(ConfigError, match="unknown model for classify '15m'"):
+        base_of(Request(task="classify", model="15m"))
+
+
+def test_a_checkpoint_gives_its_sizes(tmp_path):
+    tokenizer = Characters.of(["abc"])
+    config = LMConfig(
+        vocabulary_size=tokenizer.vocabulary_size, length=12, d_model=8, depth=1, mlp_width=8
+    )
+    folder.save(tmp_path, config.build(preset("gqa", 8, 4, causal=True)), tokenizer)
+    base = base_of(Request(task="lm", checkpoint=str(tmp_path), length=40))
+    assert (base.config.d_model, base.num_heads, base.length) == (8, 4, 40)
+    assert base.name == str(tmp_path)
+
+
+def test_shorter_lengths_are_parts():
+    assert shorter(base_of(Request(task="lm", length=1024))) == (64, 128, 256, 512)
+    assert shorter(base_of(Request(task="lm", length=40))) == (20,)

@@ -1,0 +1,225 @@
+"""`suffice advise` on the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+
+import pytest
+
+from suffice.advise import RECIPES, Request
+from suffice.cli.advise import advise as command
+from suffice.cli.stop import Stopped
+from suffice.errors import ConfigError
+from suffice.models import LMConfig, folder
+from suffice.presets import preset
+from suffice.text import Characters
+from tests.advise.worlds import World
+
+TEXT = "to be or not to be, that is the question. " * 60
+SMALL = ("--task", "lm", "--model", "nanogpt_char_cpu", "--length", 64, "--quiet")
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Let the adviser measure a machine whose times are known."""
+    made = World({"mqa": 0.5, "efficient": 0.7}, first={"gqa": 2.0})
+    module = sys.modules["suffice.advise.advise"]
+    whole = module.advise
+
+    def known(request: Request, *, progress=None):
+        return whole(request, progress=progress, clock=made.clock, take=made.take)
+
+    monkeypatch.setattr("suffice.advise.advise", known)
+    return made
+
+
+def test_the_table_the_reasons_and_the_lines_are_printed(suffice, world):
+    names = "mqa,efficient,standard+kv:1,linformer"
+    told = suffice("advise", *SMALL, "--mechanisms", names)
+    assert (told.code, told.err) == (0, "")
+    assert "Take mqa: 500 ms a token, 0.50x Standard's" in told.out
+    assert "1. mqa: 500 ms a token" in told.out
+    assert "16 or less" in told.out
+    assert "illegal: 1" in told.out
+    assert "linformer: LowRank sums keys" in told.out
+    assert "suffice compare --recipe lm_small --mechanisms" in told.out
+    assert "one = Composition.parse('mqa')" in told.out
+    assert "suffice train --recipe stdlib_bpe --mechanism mqa" in told.out
+    table = told.out.partition("Python:")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    assert world.taken
+
+
+def test_many_are_cut_short(suffice, world):
+    world.wall = 0.01
+    told = suffice("advise", *SMALL)
+    assert "more that were measured; --json has all." in told.out
+    world.wall = 1.0
+    told = suffice("advise", *SMALL, "--minutes", 1)
+    assert re.search(r"^not measured: \d{3}$", told.out, re.MULTILINE)
+    assert "  ...\n" in told.out
+    assert "the budget ended before its turn" in told.out
+
+
+def test_readers_have_no_time_of_reading(suffice, world):
+    asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "gqa,efficient+kv:1")
+    world.each["efficient+kv:1"], world.reads = 0.5, False
+    told = suffice("advise", *asked, "--quiet")
+    assert told.code == 0
+    assert "an input" in told.out
+    assert "reading" not in told.out
+    assert "no command reaches this composition" in told.out
+
+
+def test_nothing_recommended_prints_no_lines(suffice, world):
+    told = suffice("advise", *SMALL, "--memory", "1kB")
+    assert "Nothing fits 1.00 kB" in " ".join(told.out.split())
+    assert "Python:" not in told.out
+    assert world.taken  # Standard, the yardstick
+
+
+def test_data_are_printed_and_written(suffice, world, tmp_path):
+    words = ("--memory", "2GB", "--latency", "2s/token", "--quality", "1%", "--json")
+    told = suffice("advise", *SMALL, "--mechanisms", "mqa", *words, "--out", "advice.json")
+    data = json.loads(told.out)
+    assert data["winner"] == "mqa"
+    assert data["request"]["memory"] == 2 * 10**9
+    assert (data["request"]["latency"], data["request"]["quality"]) == (2.0, 0.01)
+    assert json.loads((tmp_path / "advice.json").read_text()) == data
+    assert world.taken
+
+
+def test_progress_is_shown(suffice, world):
+    told = suffice("advise", *SMALL[:-1], "--mechanisms", "mqa")
+    assert told.code == 0
+    assert world.taken
+
+
+def test_an_interruption_prints_what_was_measured(suffice, world):
+    world.stop_after = 14
+    told = suffice("advise", *SMALL, "--mechanisms", "mqa")
+    assert told.code == 130
+    assert "interrupted: the rest was not measured." in told.said
+    assert "Take mqa: 500 ms a token" in " ".join(told.out.split())
+
+
+@pytest.mark.parametrize("words", [("--recipe",), ("--recipe", "list"), ("--recipe", "--quiet")])
+def test_recipes_without_a_name_are_listed(suffice, words):
+    told = suffice("advise", *words)
+    assert told.code == 0
+    assert all(name in told.out for name in RECIPES)
+
+
+def test_a_recipe_is_measured_here(suffice, world):
+    told = suffice("advise", "--recipe", "tiny-edge", "--length", 64, "--quiet")
+    assert told.code == 0
+    assert "tiny-edge: a tiny model" in told.out
+    assert "The source: 75% less memory" in told.out
+    assert world.taken
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "give --task with one of lm, classify, image, translate; or --recipe list"),
+        (("--task", "lms"), "unknown task 'lms'; did you mean 'lm'"),
+        (("--recipe", "tiny"), "unknown recipe of the adviser 'tiny'; did you mean 'tiny-edge'"),
+        (
+            ("--recipe", "tiny-edge", "--task", "image"),
+            "--recipe tiny-edge is for --task lm; leave",
+        ),
+        (("--recipe", "tiny-edge", "--mechanisms", "mqa"), "has its own compositions; leave"),
+        (("--task", "lm", "--memory", "2 apples"), "memory '2 apples' is no size"),
+        (("--task", "image", "--latency", "3ms/token"), "is no time above 0 of each input"),
+        (("--task", "lm", "--quality", "1"), "quality '1' is no share of accuracy"),
+        (("--task", "lm", "--mechanisms", "standard+x:3"), "'x:3' in 'standard+x:3' is no change"),
+        (("--task", "lm", "--results", "absent"), "cannot read absent"),
+        (("--task", "lm", "--checkpoint", "absent"), "absent holds no language model"),
+        (("--task", "lm", "--minutes", "0"), "minutes=0.0; give a number above 0"),
+    ],
+)
+def test_mistakes_are_one_sentence(suffice, words, told):
+    said = suffice("advise", *words, "--quiet")
+    assert said.code == 2
+    assert told in said.said
+    assert said.said.startswith("error: ")
+
+
+def test_what_does_not_go_together_is_refused(world):
+    with pytest.raises(ConfigError, match="give --task with one of lm, classify"):
+        command(quiet=True)
+    with pytest.raises(ConfigError, match="--recipe tiny-edge is for --task lm; leave"):
+        command(recipe="tiny-edge", task="image")
+    with pytest.raises(ConfigError, match="has its own compositions; leave --mechanisms out"):
+        command(recipe="tiny-edge", mechanisms="mqa")
+    world.stop_after = 9
+    with pytest.raises(Stopped, match="interrupted: the rest was not measured"):
+        command(task="lm", model="nanogpt_char_cpu", length=64, mechanisms="mqa", quiet=True)
+
+
+def lines_of(told):
+    """Return the commands an advice ends with."""
+    return [shlex.split(line)[1:] for line in told.out.partition("Command line:\n")[2].splitlines()]
+
+
+def test_the_commands_train_pack_and_write(suffice, world, tmp_path):
+    name = "efficient+kv:1+window:16+memory:8+weights:8"
+    world.each[name] = 0.2
+    (tmp_path / "text.txt").write_text(TEXT)
+    train, pack, write = lines_of(suffice("advise", *SMALL, "--mechanisms", name))
+    few = ("steps=2", "batch_size=2", "warmup=0", "evaluate_every=2")
+    sets = [word for one in few for word in ("--set", one)]
+    own = ("--data", "text.txt", "--tokenizer", "characters", "--quiet")
+    assert suffice(*train, *own, *sets).code == 0
+    assert suffice(*pack, "--quiet").code == 0
+    written = suffice(*write, "--prompt", "to be", "--max-new-tokens", 5)
+    assert (written.code, written.out[:5]) == (0, "to be")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("standard+kv:1+window:16", "gqa:1,window:16"),
+        ("mqa", "gqa:1"),
+        ("efficient+memory:8", "efficient"),
+        ("efficient+kv:2", "gqa:2,efficient"),
+        ("standard+window:16+sinks:2", None),
+    ],
+)
+def test_the_commands_convert_a_checkpoint(suffice, world, tmp_path, name, steps):
+    world.each = {name: 0.2}
+    (tmp_path / "text.txt").write_text(TEXT * 4)
+    tokenizer = Characters.of([TEXT])
+    sizes = {"d_model": 16, "depth": 1, "mlp_width": 16, "length": 32}
+    config = LMConfig(vocabulary_size=tokenizer.vocabulary_size, **sizes)
+    lm = config.build(preset("standard", 16, 4, causal=True))
+    folder.save(tmp_path / "own", lm, tokenizer, corpus=str(tmp_path / "text.txt"))
+    asked = ("--task", "lm", "--checkpoint", "own", "--mechanisms", name, "--quiet")
+    *convert, write = lines_of(suffice("advise", *asked))
+    assert [line[3] for line in convert] == ([] if steps is None else [steps])
+    for line in convert:
+        assert suffice(*line, "--quiet").code == 0
+    assert suffice(*write, "--prompt", "to be", "--max-new-tokens", 5).code == 0
+
+
+@pytest.mark.parametrize("name", ["linear", "standard+window:8+full:2"])
+def test_what_no_conversion_reaches_has_no_command(suffice, world, tmp_path, name):
+    world.each = {name: 0.2}
+    tokenizer = Characters.of([TEXT])
+    sizes = {"d_model": 16, "depth": 2, "mlp_width": 16, "length": 32}
+    config = LMConfig(vocabulary_size=tokenizer.vocabulary_size, **sizes)
+    folder.save(tmp_path / "own", config.build(preset("mqa", 16, 4, causal=True)), tokenizer)
+    asked = ("--task", "lm", "--checkpoint", "own", "--mechanisms", name, "--quiet")
+    assert "no command reaches this composition" in suffice("advise", *asked).out
+
+
+def test_the_commands_compare(suffice, brief, world):  # noqa: ARG001 - patches
+    asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "efficient", "--quiet")
+    (compare,) = lines_of(suffice("advise", *asked))
+    words = ("--seeds", 1, "--epochs", 1, "--out", "run", "--quiet")
+    assert suffice(*compare, *words).code == 0
+    again = suffice("advise", *asked, "--results", "run")
+    assert "a single seed gives no interval" in " ".join(again.out.split())

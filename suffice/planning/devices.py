@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from suffice.errors import unknown
+from suffice.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ def efficient(
 ) -> AttentionSpec:
     """Efficient Attention: no W_K and no W_V, keys and values are column slices of x.
 
-    Choose it for half the attention parameters and half the streaming state. num_heads=1 is
+    Choose it for half the attention parameters and half the streaming state (with rotary positions
+    the turned keys are kept as well, and the state is that of standard attention). num_heads=1 is
     version 1 of the paper, one head as wide as x; more heads are the slices of version 2. Not
     for very narrow heads: the keys and values of a head are its slice of x and nothing else.
 

@@ -17,6 +17,7 @@ from suffice.cli.convert import convert
 from suffice.cli.doctor import doctor
 from suffice.cli.evaluate import evaluate
 from suffice.cli.generate import generate
+from suffice.cli.heal import heal
 from suffice.cli.list import list_mechanisms
 from suffice.cli.plan import plan
 from suffice.cli.quantise import quantise
@@ -50,6 +51,7 @@ app.command("quantise", short_help="Pack a trained language model into 8 or 4 bi
     stoppable(quantise)
 )
 app.command("convert", short_help="Give a trained model cheaper attention.")(stoppable(convert))
+app.command("heal", short_help="Train a converted model back towards what it was.")(stoppable(heal))
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from suffice.cli.conversion import conversion
+from suffice.cli.sheets import print_sheet, say, wide
 from suffice.errors import ConfigError, unknown
-from suffice.measure.report.sheets import Sheet
 from suffice.measure.report.table import lay_out
 from suffice.reproduce.edge import finished, publish_edge, run_edge, wanted
 from suffice.reproduce.edge_sheet import edge_sheet, latency_bars, records
@@ -36,8 +37,8 @@ OTHERS = {
         "computed",
     ),
     "evidence": ("What became of forty claims", "v1, v2, v3", "from all results"),
+    "conversion": ("Loss of converted and of healed models", "none", "from real checkpoints"),
 }
-WIDTH = 150  # columns of a table that goes to a file or a pipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,7 @@ class Asked:
         report: draw figures.
         command: the command itself.
         threads: as given, None where not.
+    heal_minutes: of each row of the table conversion, None where not given.
         means: how cells are run.
 
     Raises:
@@ -77,6 +79,7 @@ class Asked:
     report: bool
     command: str
     threads: int | None
+    heal_minutes: float | None
     means: Means
 
     def __post_init__(self) -> None:
@@ -84,6 +87,10 @@ class Asked:
             raise ConfigError("--json and --csv are two forms of one answer; give one of them.")
         if self.seeds is not None and self.seeds < 1:
             raise ConfigError(f"--seeds {self.seeds}: give at least 1.")
+        if self.heal_minutes is not None and self.table != "conversion":
+            raise ConfigError(
+                "--heal-minutes is of the table conversion, whose models are healed; leave it out."
+            )
 
 
 def answer(asked: Asked, console: Console) -> None:
@@ -153,7 +160,7 @@ def _again(request: Request, asked: Asked, console: Console) -> None:
     """Train one cell again and print it beside the finished one."""
     key = _key(asked.rerun or "")
     sheet = twice(request, key, asked.means, console=console, command=asked.command)
-    _console().print(lay_out(sheet))
+    wide().print(lay_out(sheet))
 
 
 def _key(word: str) -> Key:
@@ -197,9 +204,9 @@ def _edge(found: Table, asked: Asked, console: Console) -> None:
         sys.stdout.write(edge_csv(found, edge))
     else:
         missing = [key for key in keys if key not in done]
-        print_sheet(edge_sheet(found, edge, missing), _console())
+        print_sheet(edge_sheet(found, edge, missing), wide())
         if missing:
-            _say(f"What is missing was not timed: suffice reproduce {found.name} --run")
+            say(f"What is missing was not timed: suffice reproduce {found.name} --run")
     if asked.report and edge.groups:
         folder = folder / "report"
         save(latency_bars(found, edge), folder / "latency")
@@ -211,8 +218,8 @@ def _flops(asked: Asked, console: Console) -> None:  # noqa: ARG001 - of the tab
     from suffice.reproduce.flops import flops
 
     folder = asked.out or FOLDER / "flops"
-    flops(folder, _console())
-    _say(f"figures: {folder}")
+    flops(folder, wide())
+    say(f"figures: {folder}")
 
 
 def _evidence(asked: Asked, console: Console) -> None:
@@ -225,7 +232,7 @@ def _evidence(asked: Asked, console: Console) -> None:
         sys.stdout.write(page())
 
 
-WRITERS = {"flops": _flops, "evidence": _evidence}
+WRITERS = {"flops": _flops, "evidence": _evidence, "conversion": conversion}
 
 
 def _print(found: Table, shown: list[Shown], asked: Asked) -> None:
@@ -237,30 +244,13 @@ def _print(found: Table, shown: list[Shown], asked: Asked) -> None:
     elif asked.as_csv:
         sys.stdout.write(to_csv(shown))
     else:
-        console = _console()
+        console = wide()
         for part in shown:
             print_sheet(part.sheet(), console)
         if any(part.missing for part in shown):
-            _say(f"What is blank was not run: suffice reproduce {found.name} --run")
+            say(f"What is blank was not run: suffice reproduce {found.name} --run")
         if asked.report:
-            _say(f"report: {folder}")
-
-
-def print_sheet(sheet: Sheet, console: Console) -> None:
-    """Print one table and an empty line."""
-    console.print(lay_out(sheet))
-    console.print()
-
-
-def _say(text: str) -> None:
-    _console().print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH)
-    return console
+            say(f"report: {folder}")
 
 
 def _list() -> None:
@@ -272,7 +262,7 @@ def _list() -> None:
         grid.add_row(Text(name), Text(found.title), Text(found.source), Text(_state(found)))
     for name, said in OTHERS.items():
         grid.add_row(Text(name), *map(Text, said))
-    _console().print(grid)
+    wide().print(grid)
 
 
 def _state(found: Table) -> str:

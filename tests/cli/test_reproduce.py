@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -232,6 +233,7 @@ def asked(table="tiny", **changes):
         "report": False,
         "command": "",
         "threads": None,
+        "heal_minutes": None,
         "means": Means(quiet=True),
     }
     return reproduced.Asked(**{**given, **changes})
@@ -246,6 +248,11 @@ def asked(table="tiny", **changes):
         ({"rerun": "efficient"}, "--rerun 'efficient' names no cell; give MECHANISM:HEADS:SEED"),
         ({"table": "all", "publish": True}, "all is made of tiny; give --rerun, --publish and"),
         ({"table": "times", "scale": "small"}, "times times models that were not trained; leave"),
+        ({"table": "conversion", "seeds": 3}, "the table conversion has no --seeds; leave it out"),
+        (
+            {"table": "tiny", "heal_minutes": 1.0},
+            "--heal-minutes is of the table conversion, who",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused(changes, told):
@@ -260,3 +267,30 @@ def test_ctrl_c_ends_the_command(monkeypatch):
     monkeypatch.setattr(reproduced, "answer", interrupt)
     with pytest.raises(Stopped, match="interrupted. Finished cells are kept; the same command"):
         reproduce("tiny")
+
+
+def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):
+    import suffice.cli.conversion as module
+    from tests.reproduce.test_conversion import FOUND, WHOLE
+
+    asked = []
+    monkeypatch.setattr(module, "run", lambda *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(module, "publish", lambda found: Path("conversion.json"))
+    monkeypatch.setattr(module, "finished", lambda folder, keys: replace(FOUND, rows=()))
+    told = suffice("reproduce", "conversion")
+    assert told.code == 0
+    assert "What is missing was not run: suffice reproduce conversion --run" in told.out
+    monkeypatch.setattr(module, "finished", lambda folder, keys: FOUND)
+    monkeypatch.setattr(module, "wanted", lambda: [row.key for row in FOUND.rows])
+    words = ("--run", "--heal-minutes", "0.5", "--max-minutes", "9", "--quiet", "--publish")
+    told = suffice("reproduce", "conversion", *words)
+    assert "published: conversion.json" in told.said
+    assert "+0.5000 ± 0.1000" in told.out
+    assert "What is missing" not in told.out
+    ((given, named),) = asked
+    assert given == (Path("runs/reproduce/conversion"), [row.key for row in FOUND.rows])
+    assert (named["minutes"], named["limit"], named["quiet"]) == (0.5, 9.0, True)
+    told = suffice("reproduce", "conversion", "--json")
+    assert json.loads(told.out)["rows"][0]["steps"] == WHOLE.steps
+    told = suffice("reproduce", "conversion", "--csv")
+    assert told.out.startswith("subject,target,steps,minutes,of,change,low,high")

@@ -19,6 +19,7 @@ from suffice.cli.doctor import doctor
 from suffice.cli.evaluate import evaluate
 from suffice.cli.export import export
 from suffice.cli.generate import generate
+from suffice.cli.heal import heal
 from suffice.cli.list import list_mechanisms
 from suffice.cli.plan import plan
 from suffice.cli.probe import probe
@@ -68,6 +69,7 @@ app.command("run", short_help="Write text with an exported model.")(stoppable(ru
 app.command("search", short_help="Choose the attention of each layer within a budget.")(
     stoppable(search)
 )
+app.command("heal", short_help="Train a converted model back towards what it was.")(stoppable(heal))
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )

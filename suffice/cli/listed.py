@@ -22,6 +22,7 @@ OTHERS = {
         "v3 section 4.1",
         "from language models that --run trains",
     ),
+    "conversion": ("Loss of converted and of healed models", "none", "from real checkpoints"),
     "evidence": ("What became of forty claims", "v1, v2, v3", "from all results"),
 }
 

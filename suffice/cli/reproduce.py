@@ -40,6 +40,10 @@ def reproduce(
     max_minutes: Annotated[
         float | None, typer.Option(help="No cell is begun after these minutes.")
     ] = None,
+    heal_minutes: Annotated[
+        float | None,
+        typer.Option(help="Of healing in each row of the table conversion; 5 by default."),
+    ] = None,
     engine: Annotated[
         str, typer.Option(help="local, or ray for a cluster (needs the extra of that name).")
     ] = "local",
@@ -95,6 +99,7 @@ def reproduce(
         report=not no_report,
         command=given(),
         threads=threads,
+        heal_minutes=heal_minutes,
         means=Means(
             jobs=jobs,
             threads=1 if threads is None else threads,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from suffice.cli.conversion import conversion
 from suffice.cli.listed import list_tables
 from suffice.cli.mapped import maps_of
 from suffice.cli.printed import console_of, print_sheet, say
@@ -49,6 +50,7 @@ class Asked:
         report: draw figures.
         command: the command itself.
         threads: as given, None where not.
+    heal_minutes: of each row of the table conversion, None where not given.
         means: how cells are run.
 
     Raises:
@@ -69,6 +71,7 @@ class Asked:
     report: bool
     command: str
     threads: int | None
+    heal_minutes: float | None
     means: Means
 
     def __post_init__(self) -> None:
@@ -76,6 +79,10 @@ class Asked:
             raise ConfigError("--json and --csv are two forms of one answer; give one of them.")
         if self.seeds is not None and self.seeds < 1:
             raise ConfigError(f"--seeds {self.seeds}: give at least 1.")
+        if self.heal_minutes is not None and self.table != "conversion":
+            raise ConfigError(
+                "--heal-minutes is of the table conversion, whose models are healed; leave it out."
+            )
 
 
 def answer(asked: Asked, console: Console) -> None:
@@ -239,7 +246,12 @@ def _hellaswag(asked: Asked, console: Console) -> None:
 
 
 SHOWS = {"cells": _cells, "parts": _parts, "edge": _edge, "maps": maps_of}
-WRITERS = {"flops": _flops, "evidence": _evidence, "hellaswag": _hellaswag}
+WRITERS = {
+    "flops": _flops,
+    "evidence": _evidence,
+    "hellaswag": _hellaswag,
+    "conversion": conversion,
+}
 
 
 def _print(found: Table, shown: list[Shown], asked: Asked) -> None:

@@ -11,12 +11,12 @@ from suffice.hf.causal_lm import SufficeForCausalLM  # noqa: E402
 from suffice.hf.config import SufficeConfig  # noqa: E402
 from suffice.hf.convert import convert  # noqa: E402
 from suffice.hf.image_classification import SufficeForImageClassification  # noqa: E402
-from suffice.hf.lora import lora_targets  # noqa: E402
 from suffice.hf.model import SufficeModel  # noqa: E402
 from suffice.hf.pattern import register_pattern  # noqa: E402
 from suffice.hf.sequence_classification import SufficeForSequenceClassification  # noqa: E402
 from suffice.hf.tokenizer import hf_tokenizer  # noqa: E402
 from suffice.hf.vit_config import SufficeViTConfig  # noqa: E402
+from suffice.layers.lora import lora_targets  # noqa: E402
 
 register()
 

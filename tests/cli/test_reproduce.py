@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -233,6 +234,7 @@ def asked(table="tiny", **changes):
         "report": False,
         "command": "",
         "threads": None,
+        "heal_minutes": None,
         "means": Means(quiet=True),
     }
     return reproduced.Asked(**{**given, **changes})
@@ -252,6 +254,11 @@ def asked(table="tiny", **changes):
         ({"table": "tiny", "data": __file__}, "task digits reads its own data; leave it out, or"),
         ({"table": "all", "data": __file__}, "task digits reads its own data; leave it out, or"),
         ({"table": "times", "scale": "small"}, "times times models that were not trained; leave"),
+        ({"table": "conversion", "seeds": 3}, "the table conversion has no --seeds; leave it out"),
+        (
+            {"table": "tiny", "heal_minutes": 1.0},
+            "--heal-minutes is of the table conversion, who",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused(changes, told):
@@ -292,3 +299,30 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
     told = suffice("reproduce", "own", "--data", "nowhere.jsonl")
     assert told.code == 2
     assert "--data nowhere.jsonl: there is no file or folder there" in told.said
+
+
+def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):
+    import suffice.cli.conversion as module
+    from tests.reproduce.test_conversion import FOUND, WHOLE
+
+    asked = []
+    monkeypatch.setattr(module, "run", lambda *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(module, "publish", lambda found: Path("conversion.json"))
+    monkeypatch.setattr(module, "finished", lambda folder, keys: replace(FOUND, rows=()))
+    told = suffice("reproduce", "conversion")
+    assert told.code == 0
+    assert "What is missing was not run: suffice reproduce conversion --run" in told.out
+    monkeypatch.setattr(module, "finished", lambda folder, keys: FOUND)
+    monkeypatch.setattr(module, "wanted", lambda: [row.key for row in FOUND.rows])
+    words = ("--run", "--heal-minutes", "0.5", "--max-minutes", "9", "--quiet", "--publish")
+    told = suffice("reproduce", "conversion", *words)
+    assert "published: conversion.json" in told.said
+    assert "+0.5000 ± 0.1000" in told.out
+    assert "What is missing" not in told.out
+    ((given, named),) = asked
+    assert given == (Path("runs/reproduce/conversion"), [row.key for row in FOUND.rows])
+    assert (named["minutes"], named["limit"], named["quiet"]) == (0.5, 9.0, True)
+    told = suffice("reproduce", "conversion", "--json")
+    assert json.loads(told.out)["rows"][0]["steps"] == WHOLE.steps
+    told = suffice("reproduce", "conversion", "--csv")
+    assert told.out.startswith("subject,target,steps,minutes,of,change,low,high")

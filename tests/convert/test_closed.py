@@ -245,7 +245,7 @@ def test_chosen_features_lose_less(position, words, monkeypatch):
         return sum(one.predicted**2 for one in layers)
 
     chosen = lost()
-    monkeypatch.setattr("suffice.convert.arrange._movable", lambda _model: False)
+    monkeypatch.setattr("suffice.convert.arrange.movable", lambda _model: False)
     assert chosen < lost()
 
 

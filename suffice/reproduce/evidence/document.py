@@ -7,6 +7,7 @@ from pathlib import Path
 
 from suffice.errors import DataError
 from suffice.measure.storage import write_atomic
+from suffice.reproduce import conversion
 from suffice.reproduce.edge import published_edge
 from suffice.reproduce.evidence.claims import Claim, claims
 from suffice.reproduce.evidence.finding import (
@@ -29,6 +30,11 @@ when the results it needs are not there. Claims about training are tested by pub
 the paper's sizes with three seeds at least, those about speed at equal heads; a claim about the
 paper's own tables fails also where these say otherwise.
 """
+CONVERSIONS = """## What conversions cost
+
+Trained models whose attention `suffice convert` replaced, by the usual start and in closed form,
+and what `suffice heal` gave back; made by `suffice reproduce conversion --run`.
+"""
 COLUMNS = "| # | claim | where | the paper's own figures | computed or measured here | verdict |"
 
 
@@ -40,6 +46,7 @@ def page() -> str:
     lines = [HEAD, f"{len(found)} claims: {told}.", "", COLUMNS, "|---|---|---|---|---|---|"]
     lines += [_line(claim, finding) for claim, finding in found]
     lines += ["", "## What was run", "", *_runs()]
+    lines += ["", CONVERSIONS, *conversion.lines(conversion.published())]
     return "\n".join(lines) + "\n"
 
 

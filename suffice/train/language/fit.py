@@ -18,6 +18,7 @@ from suffice.train.language.amount import Amount
 from suffice.train.language.batch import Source, Windows, facts
 from suffice.train.language.history import LMRun, Measured
 from suffice.train.language.log import Log
+from suffice.train.language.loss import CrossEntropy, Objective
 from suffice.train.language.recompute import recomputing
 from suffice.train.language.settings import LMTraining
 from suffice.train.language.state import start
@@ -43,13 +44,15 @@ def fit_lm(
     tensorboard: Path | None = None,
     amount: Amount | None = None,
     keep: Callable[[Measured], None] | None = None,
+    objective: Objective | None = None,
 ) -> LMRun:
     """Train a language model; it holds the weights of the lowest validation loss afterwards.
 
-    The loss is the mean cross-entropy over the targets of the global batch. Its rows are pure
-    functions of (seed, step); the global random state of torch, behind dropout, is seeded from
-    `seed` here. Initialising the model is the caller's. Micro-batches and several processes give
-    the result of one within rounding (dropout draws anew for each micro-batch). Where
+    The loss is the mean over the targets of the global batch: cross-entropy, unless an objective
+    is given. Weights are chosen by cross-entropy on the validation text in either case. The rows
+    are pure functions of (seed, step); the global random state of torch, behind dropout, is seeded
+    from `seed` here. Initialising the model is the caller's. Micro-batches and several processes
+    give the result of one within rounding (dropout draws anew for each micro-batch). Where
     `training.shard` cuts the weights between processes, that is done to a copy: the model stays
     where it is, whole, and is filled with the best weights whenever there are better ones.
 
@@ -76,6 +79,7 @@ def fit_lm(
         tensorboard: folder for TensorBoard's events; needs tensorboard.
         amount: of the validation text, for losses in bits.
         keep: called by the first process whenever the model's weights are the best so far.
+        objective: what is lowered; None = cross-entropy.
 
     Raises:
         ConfigError: if the device is absent, resume is given without a checkpoint, nothing in the
@@ -88,11 +92,13 @@ def fit_lm(
     """
     check_place(checkpoint, resume=resume)
     processes, place = current(), resolve_device(device)
-    source = _source(train, training, seed)
+    source, lowered = _source(train, training, seed), objective or CrossEntropy()
     _refuse(model, validation, training, processes)
     torch.manual_seed(derive("dropout", seed))
     given, model = model, _trained(model, training, processes, place, checkpoint)
     data = {"train": source.facts, "validation": facts(validation)}
+    if lowered.facts:  # a checkpoint of cross-entropy says nothing of it
+        data["objective"] = dict(lowered.facts)
     state = start(model, training, data=data, seed=seed, device=place)
     if checkpoint is not None and resume:
         moment.read(checkpoint, state)
@@ -111,6 +117,7 @@ def fit_lm(
                 learned=[p for p in model.parameters() if p.requires_grad],
                 dropouts=dropouts if processes.world_size > 1 else [],
                 source=source,
+                objective=lowered,
                 validation=validation,
                 training=training,
                 state=state,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from suffice.layers.dropout import Dropout
 from suffice.train.distributed import Processes
 from suffice.train.language.batch import Source, shares
-from suffice.train.language.loss import summed
+from suffice.train.language.loss import CrossEntropy, Objective
 from suffice.train.language.settings import LMTraining
 
 
@@ -24,6 +24,7 @@ def accumulate(
     processes: Processes,
     dropouts: Sequence[Dropout],
     device: torch.device,
+    objective: Objective | None = None,
 ) -> tuple[Tensor, int]:
     """Add the gradient to the parameters; return this process's sums and how many targets all had.
 
@@ -39,6 +40,7 @@ def accumulate(
         processes: that share the batch.
         dropouts: the layers that draw masks for the whole micro-batch.
         device: of the model.
+        objective: what the loss is; None = cross-entropy.
 
     Returns:
         float64 [2], the summed loss and the targets of this process; the targets of all.
@@ -49,12 +51,13 @@ def accumulate(
     asked = int(processes.sum(torch.tensor(own)))
     weight = processes.world_size / max(asked, 1)
     total = torch.zeros((), dtype=torch.float64, device=device)
+    objective = objective or CrossEntropy()
     for number, (batch, (_, _, first, rows)) in enumerate(zip(batches, parts, strict=True), 1):
         for dropout in dropouts:
             dropout.rows = (first, rows)
         last = number == len(batches)
         with contextlib.nullcontext() if last else processes.apart(replica):
-            loss = summed(replica, batch.to(device), dtype=training.dtype)
+            loss = objective.summed(replica, batch.to(device), dtype=training.dtype)
             (loss * weight).backward()
         total += loss.detach()
     return torch.stack([total, torch.full_like(total, own)]), asked

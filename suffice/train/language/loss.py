@@ -1,8 +1,14 @@
-"""The loss of a language model: summed over the targets, in fp32 whatever the products are in."""
+"""The loss of a language model: summed over the targets, in fp32 whatever the products are in.
+
+What a training lowers is an `Objective`; cross-entropy is the usual one, and what the weights are
+chosen by whatever was lowered.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +16,30 @@ from torch import Tensor, nn
 from suffice.train.answers import aligned, losses
 from suffice.train.language.batch import Batch
 from suffice.train.language.settings import DTYPES
+
+
+class Objective(Protocol):
+    """What a training lowers.
+
+    Attributes:
+        facts: what makes this objective this objective, for the checkpoint; JSON, empty for
+            cross-entropy.
+    """
+
+    facts: Mapping[str, object]
+
+    def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
+        """Return the sum over a batch's targets, fp32, for which gradients are computed."""
+
+
+class CrossEntropy:
+    """The loss of the targets themselves."""
+
+    facts: Mapping[str, object] = {}
+
+    def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
+        """Return the sum of the losses of a batch's targets."""
+        return summed(model, batch, dtype=dtype)
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:

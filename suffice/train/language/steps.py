@@ -23,6 +23,7 @@ from suffice.train.language.evaluate import evaluate_lm
 from suffice.train.language.gradients import accumulate
 from suffice.train.language.history import LMRun, Measured
 from suffice.train.language.log import Log
+from suffice.train.language.loss import Objective
 from suffice.train.language.settings import LMTraining
 from suffice.train.language.state import LMState
 from suffice.train.progress import Progress
@@ -45,6 +46,7 @@ class Steps:
     learned: list[nn.Parameter]
     dropouts: list[Dropout]
     source: Source
+    objective: Objective
     validation: TokenFile
     training: LMTraining
     state: LMState
@@ -118,6 +120,7 @@ class Steps:
             processes=self.processes,
             dropouts=self.dropouts,
             device=self.device,
+            objective=self.objective,
         )
         if training.clip is not None:
             nn.utils.clip_grad_norm_(self.learned, training.clip)
@@ -172,8 +175,9 @@ class Steps:
 
     def _done(self) -> tuple[int, int]:
         """Return how far the run is, by its steps or by its time, whichever is further."""
-        steps = self.training.steps
-        return max(self.state.step, round(self.past * steps)), steps
+        steps, minutes = self.training.steps, self.training.max_minutes
+        past = self.past if minutes is None else min(self.state.seconds / (60 * minutes), 1.0)
+        return max(self.state.step, round(past * steps)), steps
 
     def _tell_step(self, sums: Tensor, rate: float) -> None:
         """Log the loss of one step: of all processes' targets."""

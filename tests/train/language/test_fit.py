@@ -15,7 +15,7 @@ from suffice.layers import Block
 from suffice.text import TokenFile
 from suffice.train import Interrupted, Silent
 from suffice.train.distributed import Processes
-from suffice.train.language import amount, evaluate_lm, fit_lm
+from suffice.train.language import CrossEntropy, amount, evaluate_lm, fit_lm
 from suffice.train.language import evaluate as evaluate_module
 from suffice.train.language import fit as fit_module
 from suffice.train.language import steps as steps_module
@@ -308,3 +308,24 @@ def test_a_checkpoint_is_written_when_it_is_due(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(steps_module.moment, "write", lambda _, s, __: written.append(s.step))
     fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=tmp_path / "run", save_every=0.0)
     assert written == [1, 2, 3, 4, 5, 6, 6]
+
+
+class Twice:
+    """Twice the cross-entropy, which no checkpoint of cross-entropy may go on with."""
+
+    facts = {"name": "twice"}
+
+    def summed(self, model, batch, *, dtype):
+        return 2 * CrossEntropy().summed(model, batch, dtype=dtype)
+
+
+def test_an_objective_is_what_is_lowered_and_kept_in_the_checkpoint(texts, tmp_path):
+    place = tmp_path / "run.safetensors"
+    once = fit_lm(tiny(), *texts, settings(), seed=0)
+    run = fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=place, objective=Twice())
+    assert run.measured[0].train_loss == pytest.approx(2 * once.measured[0].train_loss, rel=0.05)
+    assert run.measured[0].train_loss > 1.5 * run.measured[0].validation_loss
+    again = {"seed": 0, "checkpoint": place, "resume": True}
+    assert fit_lm(tiny(), *texts, settings(), **again, objective=Twice()) == run
+    with pytest.raises(CheckpointError, match=r"is of another run: data\.objective"):
+        fit_lm(tiny(), *texts, settings(), **again)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from suffice.layers import Attention
+from suffice.layers.attention import Attention
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 

@@ -1,0 +1,246 @@
+"""`suffice heal`: a converted model in, a healed one out, and what it says of that."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from suffice import checkpoint
+from suffice.cli.heal import heal
+from suffice.cli.healing import Asked, Patient, claim, unclaiming
+from suffice.cli.stop import Stopped
+from suffice.convert import convert
+from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.heal import folder as folders
+from suffice.models import folder
+from suffice.text import Characters
+from tests.cli.test_convert import picture
+from tests.heal.small import LETTERS, documents, student, teacher
+
+SETS = {"batch_size": 4, "length": 16, "evaluate_every": 3, "evaluation_batches": 4, "warmup": 1}
+SETS |= {"learning_rate": 0.003, "regression_rate": 0.003}
+WORDS = [word for name, value in SETS.items() for word in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return the words of a short healing of a model on a text."""
+    (tmp_path / "text.txt").write_text(" ".join(documents(60, 0)))
+    text = str(tmp_path / "text.txt")
+    folder.save(tmp_path / "whole", teacher(), LETTERS, corpus=text)
+    folder.save(tmp_path / "cheap", student("mqa", naive=True), LETTERS, corpus=text)
+    return ["heal", "cheap", "--teacher", "whole", "--steps", "12", *WORDS]
+
+
+def test_a_model_is_healed_written_and_told_of(suffice, run, tmp_path):
+    told = suffice(*run, "--quiet")
+    assert (told.code, told.err) == (0, "")
+    names = [line.split()[0] for line in told.out.splitlines()[1:6]]
+    assert names == ["teacher", "converted", "regressed", "distilled", "control"]
+    assert "healed against converted -" in told.out
+    assert "nats per token; 95% intervals, paired over " in told.out
+    assert "control: the unconverted model, as many steps on the same rows, the same" in told.out
+    assert "model: cheap-healed" in told.out
+    out = tmp_path / "cheap-healed"
+    report = json.loads((out / "healing.json").read_text())
+    assert [stage["steps"] for stage in report["stages"]] == [3, 9, 12]
+    assert report["healed"]["after"] < report["converted"]["after"]
+    assert report["settings"]["minutes"] is None
+    lm, tokenizer, facts = folder.load(out)
+    assert lm.specs[0].kv_heads == 1
+    assert tokenizer.fingerprint == LETTERS.fingerprint
+    assert facts["healed"]["change"] == report["healed"]["change"]
+    assert suffice("generate", out, "--prompt", "abc", "--max-new-tokens", 5).code == 0
+    again = suffice(*run)
+    assert again.code == 2
+    assert "cheap-healed holds a healing already; go on with it by --resume" in again.said
+    told = suffice(*run, "--resume", "--quiet", "--json")
+    assert json.loads(told.out) == report
+
+
+def test_what_was_no_better_is_told(suffice, run):
+    words = [*run, "--set", "kl=0.0", "--set", "regression=0.0", "--quiet"]
+    words[words.index("learning_rate=0.003")] = "learning_rate=5.0"
+    told = suffice(*words, "--out", "x")
+    assert "no better on the validation text, so left out: distillation, control" in told.out
+    assert "regressed" not in told.out
+
+
+PRESS = """
+import os, signal, sys
+from suffice.cli import main
+from suffice.train.progress import Lines
+
+step, seen = Lines.step, []
+
+def press(self, done, total):
+    step(self, done, total)
+    seen.append(done)
+    if len(seen) == {at}:
+        os.kill(os.getpid(), signal.{signal})
+
+Lines.step = press
+sys.argv[0] = sys.argv.pop(1)
+main()
+"""
+
+
+def pressed(words, folder, *, at, signal):
+    """Run the words in a process that gets a signal at its at-th step."""
+    program = Path(sys.executable).with_name("suffice")
+    return subprocess.run(
+        [sys.executable, "-c", PRESS.format(at=at, signal=signal), program, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "COLUMNS": "80"},
+    )
+
+
+def test_what_is_interrupted_and_killed_goes_on_to_the_same_end(suffice, run, tmp_path):
+    done = pressed([*run, "--out", "cut"], tmp_path, at=6, signal="SIGINT")
+    assert done.returncode == 130, done.stderr
+    first, command = done.stderr.splitlines()[-2:]
+    assert first == "interrupted. What was done is kept. Go on with:"
+    said = shlex.split(command)
+    words = said[said.index("heal") :]
+    assert words == [*run, "--out", "cut", "--resume"]
+    assert pressed(words, tmp_path, at=8, signal="SIGKILL").returncode == -9
+    assert not (tmp_path / "cut" / "model.safetensors").exists()
+    assert suffice(*words, "--quiet").code == 0
+    assert suffice(*run, "--out", "uncut", "--quiet").code == 0
+    ours, theirs = (checkpoint.load(f"{f}/model.safetensors")[0] for f in ("cut", "uncut"))
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
+
+
+WRONG = {
+    "minutes": (["--minutes", "0"], "minutes=0.0; give a number above 0."),
+    "steps": (["--steps", "0"], "steps=0; give an integer >= 1."),
+    "setting": (["--set", "rate=1"], "--set rate: a healing has no such setting; legal: alpha,"),
+    "own": (["--set", "lora=true"], "--set lora=true: give --lora instead."),
+    "itself": (["--out", "cheap"], "--out cheap is the checkpoint itself, which would be lost"),
+    "parent": (["--out", "whole"], "--out whole is the teacher itself, which would be lost"),
+    "resume": (["--resume"], "there is no healing in cheap-healed to resume"),
+    "text": (["--data", "short.txt"], "text has 6 tokens, less than one batch of 4 rows of 16"),
+    "corpus": (["--data", "nowhere"], "unknown corpus 'nowhere'"),
+    "same": (["--teacher", "cheap"], "so there is nothing to heal"),
+    "tokens": (["--teacher", "other"], "the tokenizers of cheap and other differ; give the model"),
+    "absent": (["--teacher", "none"], "none does not exist; give a folder of suffice"),
+    "torn": (["--teacher", "torn"], "torn holds NaN or infinity in"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
+    (tmp_path / "short.txt").write_text("abc def " * 15)
+    folder.save(tmp_path / "other", teacher(), Characters("abcdefghi"))
+    torn = student("gqa:2")
+    weight = torn.blocks[0].attention.q_proj.weight
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        weight[0, 0] = float("nan")
+        folder.save(tmp_path / "torn", torn, LETTERS)
+        weight.copy_(kept)
+    words, said = WRONG[case]
+    told = suffice(*run, *words, "--quiet")
+    assert (told.code, told.out) == (2, "")
+    assert said in told.said
+    assert not (tmp_path / "cheap-healed").exists()
+    assert checkpoint.load(tmp_path / "cheap" / "model.safetensors")
+
+
+ASKED = {"teacher": "whole", "data": None, "tokenizer": None, "lora": False, "minutes": None}
+ASKED |= {"steps": 3, "settings": {}, "seed": 0, "device": "cpu"}
+
+
+def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="--out cheap is the checkpoint itself, which would be"):
+        heal(Path("cheap"), teacher=Path("whole"), out=Path("cheap"))
+    with pytest.raises(ConfigError, match="--teacher: name the model that the checkpoint was"):
+        Patient.open(Asked(checkpoint="cheap", **ASKED | {"teacher": None}))
+    with pytest.raises(ConfigError, match="--set rate: a healing has no such setting; legal"):
+        _ = Asked(checkpoint="cheap", **ASKED | {"settings": {"rate": 1}}).healing
+    folder.save(Path("bare"), student("mqa"), LETTERS)
+    folder.save(Path("parent"), teacher(), LETTERS)
+    with pytest.raises(ConfigError, match="bare names no corpus; name a text by --data"):
+        Patient.open(Asked(checkpoint="bare", **ASKED | {"teacher": "parent"}))
+    folder.save(Path("other"), teacher(), Characters("abcdefghi"))
+    with pytest.raises(ConfigError, match="the tokenizers of cheap and other differ"):
+        Patient.open(Asked(checkpoint="cheap", **ASKED | {"teacher": "other"}))
+
+
+def test_other_kinds_of_models_are_refused(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    picture(tmp_path)
+    with pytest.raises(ConfigError, match="vit is a vit model, and only language models are heal"):
+        Patient.open(Asked(checkpoint="cheap", **ASKED | {"teacher": "vit"}))
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 8, "vocab_size": 9}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
+    model.save_pretrained(tmp_path / "llama")
+    with pytest.raises(ConfigError, match="llama is a llama model; give the folder that `suffice"):
+        Patient.open(Asked(checkpoint="llama", **ASKED))
+
+
+def test_a_healing_is_resumed_in_the_same_words(tmp_path):
+    asked = Asked(checkpoint="cheap", **ASKED)
+    with pytest.raises(CheckpointError, match="there is no healing in .* to resume"):
+        claim(tmp_path, asked, resume=True)
+    claim(tmp_path / "out", asked, resume=False)
+    claim(tmp_path / "out", asked, resume=True)
+    with pytest.raises(CheckpointError, match="out holds a healing already; go on with it by"):
+        claim(tmp_path / "out", asked, resume=False)
+    with pytest.raises(ConfigError, match="was begun with steps 3, not 4; resume it with the same"):
+        claim(tmp_path / "out", Asked(checkpoint="cheap", **ASKED | {"steps": 4}), resume=True)
+    for content in ("{", "[]", "{}"):
+        (tmp_path / "out" / "healing_run.json").write_text(content)
+        with pytest.raises(CheckpointError, match="is damaged; start the healing anew in another"):
+            claim(tmp_path / "out", asked, resume=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"cannot write .*; give a folder that can be writt"):
+        claim(tmp_path / "file", asked, resume=False)
+
+
+def test_a_claim_is_kept_where_there_is_something_to_resume(tmp_path):
+    asked = Asked(checkpoint="cheap", **ASKED)
+    claim(tmp_path, asked, resume=False)
+    (tmp_path / "mine.txt").write_text("")
+    with pytest.raises(Stopped, match="error: no"), unclaiming(tmp_path):
+        raise DataError("no")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    claim(tmp_path, asked, resume=False)
+    (tmp_path / "regression.safetensors").write_text("")
+    with pytest.raises(DataError, match="no"), unclaiming(tmp_path):
+        raise DataError("no")
+    claim(tmp_path, asked, resume=True)
+
+
+def test_a_disk_that_refuses_is_told(tmp_path, run):
+    from suffice.heal import Healed, HealingReport
+
+    change = convert(teacher(), "mqa", naive=True).certificate.loss
+    report = HealingReport(
+        converted=change,
+        regressed=None,
+        healed=change,
+        control=change,
+        gained=change,
+        against_control=change,
+        stages=(),
+        layers=(),
+        settings={},
+        seed=0,
+    )
+    with pytest.raises(CheckpointError, match=r"cannot write .*absent \(.*\); free space, or give"):
+        folders.save(tmp_path / "absent", Healed(model=teacher(), report=report), LETTERS)

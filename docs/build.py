@@ -178,6 +178,7 @@ def _index() -> str:
         "- [A pattern of your own in ten lines](patterns.md)\n"
         "- [Flash attention: what runs where](flash.md)\n"
         "- [Hugging Face](huggingface.md): models and patterns in transformers\n"
+        "- [The studio](studio.md): calculator, patterns, results and attention maps in a browser\n"
         "- [What became of the papers' claims](evidence.md), by number, with what was measured\n"
         "- [Axis values](axes.md): everything a layer can be composed of\n"
         "- the mechanisms, a page each:",

@@ -16,7 +16,7 @@ from suffice.presets import PRESETS
 from suffice.spec import AXES
 
 DOCS = Path(build.__file__).resolve().parent
-WRITTEN = {"build.py", "evidence.md", "flash.md", "huggingface.md", "patterns.md"}
+WRITTEN = {"build.py", "evidence.md", "flash.md", "huggingface.md", "patterns.md", "studio.md"}
 
 
 def files(folder):

@@ -4,10 +4,14 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare test test-sanitized test-hf bench bench-layers bench-mechanisms bench-edge docs format
+.PHONY: native compare studio test test-sanitized test-hf bench bench-layers bench-mechanisms bench-edge docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
+
+# the page, on this machine alone; ARGS="--results runs --checkpoints runs"
+studio: .venv/.ready
+	$(BIN)/suffice studio $(ARGS)
 
 test: .venv/.ready
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)

@@ -29,6 +29,7 @@ from suffice.cli.run import run
 from suffice.cli.search import search
 from suffice.cli.show import show
 from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
+from suffice.cli.studio import studio
 from suffice.cli.train import train
 from suffice.errors import SufficeError
 
@@ -74,6 +75,9 @@ app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )
 app.command("show", short_help="Show one mechanism: spec, counts, op plan.")(stoppable(show))
+app.command("studio", short_help="Open a page: calculator, patterns, results, maps.")(
+    stoppable(studio)
+)
 app.command("doctor", short_help="Check every op on this device.")(stoppable(doctor))
 
 

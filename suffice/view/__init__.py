@@ -2,6 +2,7 @@
 
 from suffice.view.drawing import LONGEST, Drawing, Panel, draw
 from suffice.view.expression import brief, expression
+from suffice.view.mechanism import drawing_of, instead
 from suffice.view.parts import Part
 from suffice.view.picture import picture, write
 from suffice.view.text import lines, text
@@ -13,7 +14,9 @@ __all__ = [
     "Part",
     "brief",
     "draw",
+    "drawing_of",
     "expression",
+    "instead",
     "lines",
     "picture",
     "text",

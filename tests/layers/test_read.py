@@ -90,7 +90,7 @@ def test_heads_that_share_codes_in_whole_numbers(monkeypatch, isa, memory, proje
         assert streamed(monkeypatch, spec, memory, (70, 1, 1, 3, 1), None)
 
 
-def test_what_is_not_read_in_codes(monkeypatch):
+def test_what_cannot_be_read_in_codes_is_unpacked(monkeypatch):
     def never(*given):
         raise AssertionError(given)
 
@@ -104,6 +104,7 @@ def test_what_is_not_read_in_codes(monkeypatch):
                 layer(torch.randn(1, 1, 12), state=state)
     layer, state = Attention(spec), Attention(spec).state(CODED[0])
     layer(torch.randn(1, 1, 12), state=state).sum().backward()
+    assert layer.q_proj.weight.grad is not None
 
 
 def test_hidden_numbers_that_codes_would_spread(some_isa):

@@ -1,0 +1,107 @@
+// The tab of the adviser: a form, and its ranked answer.
+
+const ADVICE = { task: "lm", length: 4096, memory: "2 GB", latency: "", quality: "1", model: "", minutes: 1 };
+const TASKS = { lm: "write text", classify: "classify text", image: "classify images", translate: "translate" };
+
+function buildAdvise(panel) {
+  const wrong = notice("advise-error");
+  const shown = element("div", { id: "advice", "aria-live": "polite" });
+  const button = element("button", { type: "submit", class: "main-action", id: "advise" }, "Ask");
+  const answer = latest((told) => {
+    button.disabled = false;
+    tell(wrong, null);
+    replace(shown, adviceTold(told));
+  }, (error) => {
+    button.disabled = false;
+    replace(shown);
+    tell(wrong, error);
+  });
+  const text = (name, label, hint) => {
+    const input = element("input", { type: "text", id: `advise-${name}`, autocomplete: "off", on: { input: () => { ADVICE[name] = input.value; } } });
+    input.value = ADVICE[name];
+    return labelled(label, input, hint);
+  };
+  const form = element("form", { on: { submit: (event) => {
+    event.preventDefault();
+    try {
+      const request = adviceRequest();
+      button.disabled = true;
+      tell(wrong, null);
+      replace(shown, element("p", { class: "hint" }, `Measuring on this machine, up to ${ADVICE.minutes} minutes …`));
+      answer("advise", request);
+    } catch (error) {
+      tell(wrong, error);
+    }
+  } } },
+    choiceField("What for", TASKS, ADVICE.task, (task) => { ADVICE.task = task; }, { id: "advise-task" }),
+    numberField("Length, tokens", ADVICE.length, (n) => { ADVICE.length = n; }, { min: 1, id: "advise-length" }),
+    text("memory", "Memory there is", "such as 2 GB; nothing = this machine's"),
+    text("latency", "Milliseconds of a token, at most", "nothing = any"),
+    text("quality", "Points of quality to lose, at most", "percent"),
+    text("model", "Size of the model", "such as 110m; nothing = a usual one"),
+    numberField("Minutes to measure", ADVICE.minutes, (n) => { ADVICE.minutes = n; }, { min: 1, id: "advise-minutes" }),
+    button);
+  panel.append(element("div", { class: "columns" },
+    element("aside", { "aria-label": "Question" }, element("h2", {}, "What is enough?"), form),
+    element("div", { class: "main" }, element("h2", {}, "Advice"), wrong, shown,
+      element("p", { class: "hint" }, "Compositions that are legal are ruled out by cost, then measured in turn on this machine. What was not measured is said to be."))));
+}
+
+function adviceRequest() {
+  const number = (words, name) => {
+    if (!words.trim()) return null;
+    if (!(Number(words) > 0)) throw new Error(`${name} "${words}" is no number above 0.`);
+    return Number(words);
+  };
+  if (!(ADVICE.length >= 1) || !(ADVICE.minutes >= 1)) throw new Error("Give a length and minutes of at least 1.");
+  const latency = number(ADVICE.latency, "latency");
+  const quality = number(ADVICE.quality, "quality");
+  return {
+    task: ADVICE.task,
+    length: ADVICE.length,
+    memory: readBytes(ADVICE.memory),
+    latency: latency === null ? null : latency / 1000,
+    quality: quality === null ? null : quality / 100,
+    model: ADVICE.model.trim() || null,
+    minutes: ADVICE.minutes,
+  };
+}
+
+function adviceTold(told) {
+  const code = (title, lines) =>
+    lines.length && [
+      element("h3", {}, title),
+      element("div", { class: "code" }, element("pre", { tabindex: 0 }, lines.join("\n")), copyButton(() => lines.join("\n"))),
+    ];
+  return [
+    element("p", { class: `verdict ${told.winner ? "suffices" : "undecided"}` }, told.sentence),
+    told.notes.length > 0 && element("ul", {}, told.notes.map((note) => element("li", {}, note))),
+    element("h3", {}, `Measured with ${told.model}, ${whole(told.length)} tokens, on ${told.device}`),
+    adviceTable(told),
+    code("Python", told.python),
+    code("Command line", told.cli),
+  ];
+}
+
+const milliseconds = (seconds) => `${Number((1000 * seconds).toPrecision(3))} ms`;
+
+function adviceTable(told) {
+  const columns = ["", "Composition", `A ${told.unit}`, "Against standard", "Needs", "Why", "Evidence of quality"];
+  const cells = (place) => [
+    element("td", {}, place.rank === null ? "–" : String(place.rank)),
+    element("th", { scope: "row", class: "text" }, place.name, place.status !== "measured" && element("small", {}, place.status)),
+    element("td", {}, place.seconds ? milliseconds(place.seconds.median) : "not measured"),
+    element("td", {}, place.ratio ? [`${place.ratio.median.toFixed(2)}×`, element("small", {}, `${place.ratio.low.toFixed(2)} to ${place.ratio.high.toFixed(2)}`)] : "–"),
+    element("td", {}, place.needs ? bytes(adviceNeeds(place.needs)) : "–"),
+    element("td", { class: "text" }, place.reason),
+    element("td", { class: "text" }, element("small", {}, place.evidence_told || "none")),
+  ];
+  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Compositions in their places" },
+    element("table", { id: "advice-table" },
+      element("thead", {}, element("tr", {}, columns.map((name, at) => element("th", { scope: "col", class: at === 1 || at > 4 ? "text" : null }, name)))),
+      element("tbody", {}, told.places.map((place) => element("tr", { class: place.name === told.winner ? "winner" : null }, cells(place))))));
+}
+
+const adviceNeeds = ({ weights, state, activations }) => weights + state + activations;
+
+tab("advise", "Ask", buildAdvise);

@@ -1,0 +1,35 @@
+// Questions of the page: the program answers when it serves the page, the page itself otherwise.
+
+const FACTS = JSON.parse(byId("facts").textContent);
+const LOCAL = {};
+
+async function ask(name, request) {
+  if (!FACTS.served) return LOCAL[name](request);
+  let response;
+  try {
+    response = await fetch(`api/${name}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(request),
+    });
+  } catch (error) {
+    throw new Error("The program that serves this page does not answer; start it again.");
+  }
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
+// Of several answers on their way, only the last one asked for is used.
+function latest(use, refuse) {
+  let asked = 0;
+  return async (name, request) => {
+    const own = ++asked;
+    try {
+      const answer = await ask(name, request);
+      if (own === asked) use(answer, request);
+    } catch (error) {
+      if (own === asked) refuse(error);
+    }
+  };
+}

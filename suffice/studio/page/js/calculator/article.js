@@ -1,0 +1,33 @@
+// A published article's figures beside its formula.
+
+function articleNote() {
+  const { source, formula, claims } = FACTS.calculator.article;
+  const wrong = claims.filter((claim) => !claim.agrees);
+  const row = (claim) =>
+    element(
+      "tr",
+      { class: claim.agrees ? null : "off" },
+      element("th", { scope: "row" }, claim.where),
+      element("td", {}, claim.says),
+      element("td", { title: exact(claim.computed) }, bytes(claim.computed), element("small", {}, `${(claim.computed / 1e6).toLocaleString("en", { maximumFractionDigits: 2 })} MB`)),
+      element("td", { class: claim.agrees ? "good" : "bad" }, claim.agrees ? "agrees" : "does not"),
+      element("td", { class: "text" }, claim.note),
+    );
+  const heads = ["Where", "Printed", "By the formula", "", "Why"];
+  return element(
+    "details",
+    { class: "group article", id: "article" },
+    element("summary", {}, `A published calculator, checked: ${wrong.length} of ${claims.length} figures are not what its formula gives`),
+    element("p", {}, `${source}. Its formula: size = ${formula}. Most of the figures that differ are of other sizes than those printed beside them; its calculator's 8192 B are a token in one layer, not in the model.`),
+    element(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "The article's figures" },
+      element(
+        "table",
+        {},
+        element("thead", {}, element("tr", {}, heads.map((name) => element("th", { scope: "col", class: name === "Why" ? "text" : null }, name)))),
+        element("tbody", {}, claims.map(row)),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,98 @@
+// The form of one composition.
+
+const BITS_TOLD = { 32: "32 (float)", 16: "16 (half)", 8: "8", 4: "4" };
+const PROJECTIONS_TOLD = {
+  Standard: "Standard: keys and values",
+  Optimised: "Optimised: no value map",
+  Efficient: "Efficient: keys and values are x",
+  Latent: "Latent: keys and values are one map",
+};
+const KERNELS_TOLD = { Softmax: "Softmax", Elu: "Elu: sums, linear attention" };
+const MIXINGS_TOLD = {
+  NoMixing: "None",
+  Alignment: "Alignment: Super Attention",
+  ToeplitzAlignment: "Toeplitz: one filter",
+};
+
+const GROUPS = [
+  ["Attention", true, [
+    ["layers", "Layers", { min: 1 }],
+    ["d_model", "Model width", { min: 1 }],
+    ["num_heads", "Query heads", { min: 1 }],
+    ["num_kv_heads", "KV heads", { hint: "0 = as many as query heads" }],
+    ["head_dim", "Head size", { hint: "0 = width / heads" }],
+    ["projections", "Projections", PROJECTIONS_TOLD],
+  ]],
+  ["What is kept", true, [
+    ["window", "Window", { hint: "latest tokens; 0 = all" }],
+    ["sinks", "Sinks", { hint: "first tokens kept, too" }],
+    ["full_every", "Full every n layers", { hint: "6 = five windows, one full; 0 = none" }],
+    ["state_bits", "Bits of the state", BITS_TOLD],
+  ]],
+  ["Kernel and mixing", false, [
+    ["kernel", "Kernel", KERNELS_TOLD],
+    ["mixing", "Mixing along the sequence", MIXINGS_TOLD],
+    ["mixing_size", "Its size", { hint: "longest input, or width; 0 = none" }],
+  ]],
+  ["Numbers and batch", true, [
+    ["weight_bits", "Bits of a weight", BITS_TOLD],
+    ["batch", "Texts at once", { min: 1 }],
+    ["chunk", "Tokens read at once", { hint: "0 = the whole text" }],
+  ]],
+  ["Around the attention", false, [
+    ["vocabulary", "Vocabulary", {}],
+    ["mlp_width", "MLP width", {}],
+    ["positions", "Learned positions", {}],
+    ["norms", "Norms in a block", {}],
+    ["gated", "Gated MLP", null],
+    ["tied", "Head tied to the embedding", null],
+    ["rotary", "Rotary positions", null],
+    ["bias", "Biases on the attention's maps", null],
+    ["mlp_bias", "Biases on the MLP's maps", null],
+    ["norm_bias", "Biases on the norms", null],
+    ["qk_norm", "Norms of queries and keys", null],
+  ]],
+];
+
+function compositionField(model, [name, label, about], changed) {
+  const id = `model-${name}`;
+  const set = (value) => {
+    model[name] = value;
+    changed();
+  };
+  if (about === null) return switchField(label, model[name], set, { id });
+  if (about === BITS_TOLD) {
+    return choiceField(label, about, model[name], (value) => set(Number(value)), { id });
+  }
+  if (typeof about.min === "number" || about.hint || !Object.keys(about).length) {
+    return numberField(label, model[name], set, { ...about, id });
+  }
+  return choiceField(label, about, model[name], set, { id });
+}
+
+function compositionForm(model, changed, renamed) {
+  const name = element("input", {
+    type: "text",
+    id: "model-name",
+    maxlength: "60",
+    autocomplete: "off",
+    on: {
+      input: () => {
+        model.name = name.value || "model";
+        renamed();
+      },
+    },
+  });
+  name.value = model.name;
+  return [
+    labelled("Name", name),
+    GROUPS.map(([title, open, fields]) =>
+      element(
+        "details",
+        { class: "group", open: open && innerWidth > 640 },
+        element("summary", {}, title),
+        element("div", { class: "grid" }, fields.map((field) => compositionField(model, field, changed))),
+      ),
+    ),
+  ];
+}

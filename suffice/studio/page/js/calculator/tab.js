@@ -1,0 +1,171 @@
+// The calculator's tab: models at the left, what they take at the right.
+
+function buildCalculator(panel) {
+  for (const name of ["Llama 2 7B", "Mistral 7B", "TinyLlama 1.1B"]) addModel(knownModel(name));
+  CALCULATOR.chosen = 0;
+  const list = element("ul", { class: "models", "aria-label": "Models compared" });
+  const form = element("div", { class: "composition" });
+  const found = element("div", { class: "found", "aria-live": "polite" });
+  const wrong = notice("calculator-error");
+  const full = notice("calculator-full");
+  const shown = element("output", { class: "shown", for: "length" });
+
+  const answer = latest(
+    ({ answers }, { memory }) => {
+      tell(wrong, null);
+      const { models, length } = CALCULATOR;
+      replace(
+        found,
+        resultTable(models, answers, memory),
+        element("h3", {}, "What fits"),
+        memoryBars(models, answers, memory),
+        barKeys(memory),
+        element("h3", {}, "State over length"),
+        curves(models, answers, length, memory),
+      );
+    },
+    (error) => tell(wrong, error),
+  );
+  const refresh = () => {
+    let memory = null;
+    try {
+      memory = readBytes(CALCULATOR.memory);
+      if (CALCULATOR.models.some(({ model }) => Object.values(model).some(Number.isNaN))) {
+        throw new Error("A size is not a whole number of its least or more; see the marked field.");
+      }
+      if (!(CALCULATOR.length >= 1)) throw new Error("Give a length of at least 1 token.");
+    } catch (error) {
+      tell(wrong, error);
+      return;
+    }
+    shown.textContent = `${whole(CALCULATOR.length)} tokens`;
+    const compositions = CALCULATOR.models.map(({ model }) => model);
+    answer("calculate", { compositions, length: CALCULATOR.length, memory });
+  };
+  const changed = later(refresh, FACTS.served ? 120 : 20);
+
+  const drawList = () => {
+    replace(list, CALCULATOR.models.map((held, at) => modelItem(held, at, choose, remove)));
+  };
+  const choose = (at) => {
+    CALCULATOR.chosen = at;
+    drawList();
+    const held = CALCULATOR.models[at];
+    replace(form, held ? compositionForm(held.model, changed, () => { drawList(); changed(); }) : element("p", { class: "hint" }, "Add a model."));
+  };
+  const remove = (at) => {
+    removeModel(at);
+    tell(full, null);
+    choose(CALCULATOR.chosen);
+    refresh();
+  };
+  const add = (model) => {
+    if (CALCULATOR.models.length >= SERIES) {
+      tell(full, new Error(`At most ${SERIES} models are compared at once; take one away.`));
+      return;
+    }
+    addModel(model);
+    choose(CALCULATOR.chosen);
+    refresh();
+  };
+
+  panel.append(
+    element(
+      "div",
+      { class: "columns" },
+      element("aside", { "aria-label": "Models" }, element("h2", {}, "Models"), list, full, adder(add), form),
+      element(
+        "div",
+        { class: "main" },
+        element("h2", {}, "What a model keeps, weighs and holds"),
+        element("div", { class: "asked" }, lengthFields(shown, changed), memoryField(changed)),
+        wrong,
+        found,
+        element("p", { class: "hint" }, "State: what is kept of one batch while it is read or written. Activations: the most one block holds at once while it reads a chunk, no score matrix kept. Point at a number for its exact bytes; 1 KiB = 1024 B."),
+        articleNote(),
+      ),
+    ),
+  );
+  choose(0);
+  refresh();
+}
+
+function modelItem(held, at, choose, remove) {
+  const name = held.model.name;
+  return element(
+    "li",
+    { class: at === CALCULATOR.chosen ? "chosen" : null },
+    element(
+      "button",
+      { type: "button", "aria-pressed": String(at === CALCULATOR.chosen), on: { click: () => choose(at) } },
+      element("span", { class: `swatch series-${(held.number % SERIES) + 1}`, "aria-hidden": "true" }),
+      name,
+    ),
+    element("button", { type: "button", class: "quiet", "aria-label": `Remove ${name}`, title: "Remove", on: { click: () => remove(at) } }, "×"),
+  );
+}
+
+function adder(add) {
+  const known = FACTS.calculator.known.map((one) => one.model.name);
+  const select = element(
+    "select",
+    {
+      id: "add-model",
+      on: {
+        change: () => {
+          const chosen = CALCULATOR.models[CALCULATOR.chosen];
+          if (select.value === "copy" && chosen) add(chosen.model);
+          else if (select.value === "article") add(FACTS.calculator.article.model);
+          else if (known.includes(select.value)) add(knownModel(select.value));
+          select.value = "";
+        },
+      },
+    },
+    element("option", { value: "" }, "Add a model …"),
+    known.map((name) => element("option", { value: name }, name)),
+    element("option", { value: "article" }, FACTS.calculator.article.model.name),
+    element("option", { value: "copy" }, "A copy of the chosen one"),
+  );
+  return element("div", { class: "field" }, element("label", { for: "add-model", class: "unseen" }, "Add a model"), select);
+}
+
+function lengthFields(shown, changed) {
+  const slider = element("input", { type: "range", id: "length", min: "7", max: "20", step: "0.125" });
+  const input = element("input", { type: "text", inputmode: "numeric", id: "length-number", "aria-label": "Length in tokens", autocomplete: "off" });
+  const set = (length, from) => {
+    CALCULATOR.length = length;
+    if (from !== slider && length >= 1) slider.value = String(Math.log2(length));
+    if (from !== input) input.value = String(length);
+    changed();
+  };
+  slider.addEventListener("input", () => {
+    const power = Number(slider.value);
+    set(Math.round(2 ** power / 16) * 16, slider);
+  });
+  input.addEventListener("input", () => {
+    const right = /^\d+$/.test(input.value.trim()) && Number(input.value) >= 1;
+    input.setAttribute("aria-invalid", String(!right));
+    set(right ? Number(input.value) : NaN, input);
+  });
+  slider.value = String(Math.log2(CALCULATOR.length));
+  input.value = String(CALCULATOR.length);
+  return element("div", { class: "field length" }, element("label", { for: "length" }, "Length "), shown, element("div", { class: "pair" }, slider, input));
+}
+
+function memoryField(changed) {
+  const input = element("input", {
+    type: "text",
+    id: "memory",
+    autocomplete: "off",
+    on: {
+      input: () => {
+        CALCULATOR.memory = input.value;
+        changed();
+      },
+    },
+  });
+  input.value = CALCULATOR.memory;
+  return labelled("Memory there is", input, "such as 8 GB or 24 GiB; nothing = not asked");
+}
+
+tab("calculator", "Calculator", buildCalculator);

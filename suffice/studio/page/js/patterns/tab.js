@@ -1,0 +1,261 @@
+// The tab of patterns: what to draw at the left, who sees whom at the right.
+
+const OWN = "a pattern of my own";
+const PATTERN = { mechanism: "longformer", length: 64, causal: true, code: "", panel: 0, layers: 4 };
+
+const PIECES = ["Window(size=8)", "Dilated(size=4, dilation=4)", "Global(tokens=1)", "Strided(stride=8)",
+  "Fixed(stride=8)", "Random(keys=3)", "Block(size=8)"];
+
+const sketchKey = () => `${PATTERN.length}${PATTERN.causal ? " causal" : ""}`;
+
+function sketchOf(mechanism) {
+  const { sketches } = FACTS.patterns.mechanisms[mechanism];
+  return sketches[sketchKey()] || null;
+}
+
+function buildPatterns(panel) {
+  const wrong = notice("pattern-error");
+  const code = element("textarea", { id: "pattern-code", rows: "3", spellcheck: false, autocapitalize: "off" });
+  const about = element("div", { class: "about" });
+  const legendBox = element("ul", { class: "parts", id: "pattern-parts" });
+  const counts = element("dl", { class: "counts", id: "pattern-counts", "aria-live": "polite" });
+  const hover = element("p", { class: "hover", id: "pattern-hover", "aria-live": "polite" });
+  const heads = element("div", { class: "heads" });
+  const python = element("pre", { id: "pattern-python", tabindex: 0 });
+  const reach = reachView();
+  const canvas = element("canvas", { id: "pattern-canvas", tabindex: 0, role: "img" });
+  let drawn = null;
+  let asked = PATTERN.length - 1;
+
+  const view = new PatternCanvas(canvas, (pair, chosen) => {
+    hover.textContent = pair ? pairTold(drawn, pair) : "Point at a pair, or move with the arrow keys.";
+    if (chosen && pair) {
+      asked = pair.i;
+      reach.show(drawn, asked);
+    }
+  });
+  const showPanel = (at) => {
+    PATTERN.panel = at;
+    view.show(drawn, at);
+    replace(counts, countItems(drawn, at));
+    replace(legendBox, partItems(drawn, at));
+    canvas.setAttribute("aria-label", `${drawn.expression}: ${panelCounts(drawn, drawn.panels[at])}`);
+  };
+  const draw = latest(
+    (answer) => {
+      tell(wrong, null);
+      drawn = answer;
+      asked = drawn.queries - 1;
+      const options = Object.fromEntries(drawn.panels.map((one, n) => [n, `heads ${one.heads.join(", ")}`]));
+      replace(heads, drawn.panels.length > 1 && segments("Heads", options, 0, (at) => showPanel(Number(at))));
+      showPanel(0);
+      reach.show(drawn, asked);
+      python.textContent = patternPython(drawn, ownLine());
+      view.point(null);
+    },
+    (error) => tell(wrong, error),
+  );
+  const ownLine = () => (PATTERN.mechanism === OWN ? null : sketchOf(PATTERN.mechanism).line);
+  const refresh = () => {
+    const sketch = PATTERN.mechanism === OWN ? null : sketchOf(PATTERN.mechanism);
+    if (PATTERN.mechanism !== OWN && !sketch) {
+      const never = PATTERN.causal ? "cannot be causal" : "is causal always";
+      tell(wrong, new Error(`${PATTERN.mechanism} ${never}; change "causal", or draw another.`));
+      return;
+    }
+    if (sketch) code.value = sketch.expression;
+    PATTERN.code = code.value;
+    replace(about, aboutMechanism(sketch));
+    const keys = sketch && sketch.keys !== PATTERN.length ? sketch.keys : null;
+    draw("pattern", { expression: code.value, queries: PATTERN.length, keys });
+  };
+  const edited = later(() => {
+    PATTERN.mechanism = OWN;
+    choose.value = OWN;
+    refresh();
+  }, 200);
+  code.addEventListener("input", edited);
+  const choose = mechanismSelect((name) => {
+    PATTERN.mechanism = name;
+    refresh();
+  });
+  const causal = switchField("Causal: no query sees a later key", PATTERN.causal, (on) => {
+    PATTERN.causal = on;
+    if (PATTERN.mechanism === OWN) code.value = withCausal(code.value, on);
+    refresh();
+  }, { id: "pattern-causal" });
+  const lengths = Object.fromEntries(FACTS.patterns.lengths.map((n) => [n, String(n)]));
+  const addPiece = (piece) => {
+    code.value = withPiece(code.value, piece);
+    edited();
+  };
+
+  panel.append(
+    element(
+      "div",
+      { class: "columns" },
+      element(
+        "aside",
+        { "aria-label": "Pattern" },
+        element("h2", {}, "Pattern"),
+        labelled("Mechanism", choose),
+        segments("Tokens", lengths, PATTERN.length, (n) => {
+          PATTERN.length = Number(n);
+          refresh();
+        }),
+        causal,
+        labelled("As code", code, "& = both, | = either; edit it to draw a pattern of your own"),
+        element("div", { class: "pieces", role: "group", "aria-label": "Add a piece" }, PIECES.map((piece) =>
+          element("button", { type: "button", class: "chip", title: `Add | ${piece}`, on: { click: () => addPiece(piece) } }, `+ ${piece.split("(")[0]}`))),
+        about,
+      ),
+      element(
+        "div",
+        { class: "main" },
+        element("h2", {}, "Who sees whom"),
+        wrong,
+        heads,
+        element("div", { class: "drawing" },
+          element("div", { class: "stage" }, canvas,
+            element("div", { class: "under" }, element("p", { class: "hint" }, "Drag to move, Ctrl + wheel or + and − to zoom; click a pair for its query's receptive field."), zoomButtons(view))),
+          element("div", { class: "facts" }, hover, counts, legendBox, saveButtons(() => drawn), reach.node)),
+        element("h3", {}, "Python that makes it"),
+        element("div", { class: "code" }, python, copyButton(() => python.textContent)),
+      ),
+    ),
+  );
+  refresh();
+}
+
+function mechanismSelect(change) {
+  const names = [...Object.keys(FACTS.patterns.mechanisms), OWN];
+  const select = element(
+    "select",
+    { id: "pattern-mechanism", on: { change: () => change(select.value) } },
+    names.map((name) => element("option", { value: name }, name)),
+  );
+  select.value = PATTERN.mechanism;
+  return select;
+}
+
+function withCausal(code, on) {
+  const bare = code.trim().replace(/\s*&\s*Causal\(\)$/, "");
+  if (!on) return bare.replace(/^\((.*)\)$/, (whole_, inner) => (/^[^()]*(\([^()]*\)[^()]*)*$/.test(inner) ? inner : whole_));
+  if (bare === "Full()" || bare === "Causal()") return "Causal()";
+  return bare.includes("|") ? `(${bare}) & Causal()` : `${bare} & Causal()`;
+}
+
+function withPiece(code, piece) {
+  const causal = /&\s*Causal\(\)$/.test(code.trim()) || code.trim() === "Causal()";
+  const bare = withCausal(code, false);
+  const joined = bare && bare !== "Full()" && bare !== "Causal()" ? `${bare} | ${piece}` : piece;
+  return causal ? withCausal(joined, true) : joined;
+}
+
+function pairTold(drawn, { i, k, number }) {
+  const query = i + drawn.keys - drawn.queries;
+  const pair = `Query ${Math.max(query, i)}, key ${k}: `;
+  if (number) return `${pair}seen, by ${drawn.parts[number - 1].name}.`;
+  return drawn.causal && k > query ? `${pair}hidden, the key comes later.` : `${pair}hidden, no part allows it.`;
+}
+
+function countItems(drawn, at) {
+  const panel = drawn.panels[at];
+  const all = drawn.queries * drawn.keys;
+  const items = {
+    "visible pairs": [whole(panel.visible), percent(panel.visible / all)],
+    "computed pairs": panel.computed ? [whole(panel.computed), `in blocks of 64 × 64`] : ["none", "sums"],
+    "computed blocks": [whole(Math.ceil(panel.computed / 4096)), `of ${whole(Math.ceil(all / 4096))}`],
+    "computed per visible": [panel.visible ? `${(panel.computed / panel.visible).toFixed(2)}×` : "–", "1 is the least"],
+  };
+  return Object.entries(items).map(([name, [value, more]]) =>
+    element("div", {}, element("dt", {}, name), element("dd", {}, value, element("small", {}, more))));
+}
+
+function partItems(drawn, at) {
+  const pairs = drawn.parts.map(() => 0);
+  for (const runs of drawn.panels[at].rows) {
+    for (let n = 0; n < runs.length; n += 2) if (runs[n]) pairs[runs[n] - 1] += runs[n + 1];
+  }
+  return drawn.parts.map((part, n) => {
+    const key = drawing("svg", { viewBox: "0 0 14 14", class: "tile", "aria-hidden": "true" },
+      drawing("rect", { width: 14, height: 14, rx: 2, fill: part.colour }));
+    return element("li", {}, key, element("code", {}, part.name), element("small", {}, `${whole(pairs[n])} pairs`));
+  });
+}
+
+function aboutMechanism(sketch) {
+  if (!sketch) return [];
+  const { summary } = FACTS.patterns.mechanisms[PATTERN.mechanism];
+  return [element("p", {}, summary), sketch.notes.map((note) => element("p", { class: "hint" }, note))];
+}
+
+function zoomButtons(view) {
+  const button = (label, name, act) =>
+    element("button", { type: "button", class: "quiet", "aria-label": name, title: name, on: { click: act } }, label);
+  return element("div", { class: "zoom", role: "group", "aria-label": "Zoom" },
+    button("+", "Zoom in", () => view.zoom(1.5)),
+    button("−", "Zoom out", () => view.zoom(1 / 1.5)),
+    button("⤢", "Whole pattern", () => view.home()));
+}
+
+function saveButtons(drawn) {
+  const name = () => (PATTERN.mechanism === OWN ? "pattern" : PATTERN.mechanism);
+  const title = () => (PATTERN.mechanism === OWN ? drawn().expression : `${PATTERN.mechanism}: ${drawn().expression}`);
+  const svg = () => download(`${name()}.svg`, patternSvg(drawn(), title()), "image/svg+xml");
+  const png = async () => download(`${name()}.png`, await patternPng(drawn(), title()), "image/png");
+  return element("div", { class: "buttons" },
+    element("button", { type: "button", id: "save-svg", on: { click: svg } }, "Save SVG"),
+    element("button", { type: "button", id: "save-png", on: { click: png } }, "Save PNG"));
+}
+
+function copyButton(words) {
+  const button = element("button", {
+    type: "button",
+    class: "quiet",
+    on: {
+      click: async () => {
+        try {
+          await navigator.clipboard.writeText(words());
+          button.textContent = "Copied";
+        } catch {
+          button.textContent = "Select it and copy";
+        }
+        setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      },
+    },
+  }, "Copy");
+  return button;
+}
+
+// Strips of positions that a query has heard of after each layer.
+function reachView() {
+  const strips = element("div", { class: "strips", id: "pattern-reach" });
+  const heading = element("h3", {}, "Receptive field");
+  const node = element("div", { class: "reach" }, heading, strips);
+  const show = (drawn, query) => {
+    if (drawn.queries !== drawn.keys) {
+      replace(strips, element("p", { class: "hint" }, "Keys are sums here: everything is heard of after one layer."));
+      return;
+    }
+    const layers = receptive(drawn, query, 6);
+    heading.textContent = `Receptive field of query ${query}`;
+    replace(strips, layers.map((seen, n) => {
+      const reached = seen.reduce((sum, one) => sum + one, 0);
+      const strip = drawing("svg", { viewBox: `0 0 ${drawn.keys} 10`, preserveAspectRatio: "none", "aria-hidden": "true" });
+      let start = -1;
+      for (let j = 0; j <= drawn.keys; j += 1) {
+        if (seen[j] && start < 0) start = j;
+        if (!seen[j] && start >= 0) {
+          strip.append(drawing("rect", { x: start, y: 0, width: j - start, height: 10, class: "heard" }));
+          start = -1;
+        }
+      }
+      const last = n === layers.length - 1 && layers.length < 6 ? ", then no more" : "";
+      return element("div", {}, element("span", {}, `${n + 1} layer${n ? "s" : ""}`), strip, element("span", {}, `${whole(reached)} tokens${last}`));
+    }));
+  };
+  return { node, show };
+}
+
+tab("patterns", "Patterns", buildPatterns);

@@ -1,0 +1,68 @@
+// The tabs: arrow keys move between them, the address remembers which one is open.
+
+const TABS = [];
+
+function tab(id, title, build) {
+  TABS.push({ id, title, build, built: false });
+}
+
+function openTab(id, focus) {
+  const chosen = TABS.find((one) => one.id === id) || TABS[0];
+  for (const one of TABS) {
+    const open = one === chosen;
+    const button = byId(`tab-${one.id}`);
+    button.setAttribute("aria-selected", String(open));
+    button.tabIndex = open ? 0 : -1;
+    byId(`panel-${one.id}`).hidden = !open;
+    if (open && focus) button.focus();
+  }
+  if (!chosen.built) {
+    chosen.built = true;
+    // after the first paint, so that the page is there at once
+    requestAnimationFrame(() => setTimeout(() => chosen.build(byId(`panel-${chosen.id}`)), 0));
+  }
+  if (location.hash.slice(1) !== chosen.id) history.replaceState(null, "", `#${chosen.id}`);
+}
+
+function moveTab(event) {
+  const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const now = TABS.findIndex((one) => byId(`tab-${one.id}`) === document.activeElement);
+  const wanted = Number.isFinite(step) ? (now + step + TABS.length) % TABS.length : step > 0 ? -1 : 0;
+  openTab(TABS.at(wanted).id, true);
+}
+
+function startTabs() {
+  const bar = byId("tabs");
+  for (const one of TABS) {
+    bar.append(
+      element(
+        "button",
+        {
+          id: `tab-${one.id}`,
+          role: "tab",
+          type: "button",
+          "aria-controls": `panel-${one.id}`,
+          on: { click: () => openTab(one.id, false) },
+        },
+        one.title,
+      ),
+    );
+    byId("panels").append(
+      element("section", {
+        id: `panel-${one.id}`,
+        role: "tabpanel",
+        class: "panel",
+        "aria-labelledby": `tab-${one.id}`,
+        hidden: true,
+      }),
+    );
+  }
+  bar.addEventListener("keydown", moveTab);
+  addEventListener("hashchange", () => {
+    const id = location.hash.slice(1);
+    if (TABS.some((one) => one.id === id)) openTab(id, false);
+  });
+  openTab(location.hash.slice(1), false);
+}

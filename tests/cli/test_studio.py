@@ -1,0 +1,72 @@
+"""`suffice studio`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import urllib.request
+import webbrowser
+
+import pytest
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Look at what is served, and end as Ctrl-C does."""
+    seen = {}
+
+    def wait():
+        if "opened" in seen:
+            seen["page"] = urllib.request.urlopen(seen["opened"], timeout=10).read().decode()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(webbrowser, "open", lambda url: seen.update(opened=url))
+    monkeypatch.setattr(sys.modules["suffice.cli.studio"], "_wait", wait)
+    return seen
+
+
+def test_the_page_is_served_until_it_is_stopped(suffice, interrupted, tmp_path):
+    told = suffice("studio", "--results", tmp_path, "--checkpoints", tmp_path)
+    assert told.code == 130
+    assert interrupted["opened"].startswith("http://127.0.0.1:")
+    assert f"studio: {interrupted['opened']} (Ctrl-C ends it)" in told.said
+    assert "suffice studio" in interrupted["page"]
+
+
+def test_no_browser_is_opened_where_none_is_wanted(suffice, interrupted):
+    assert suffice("studio", "--no-open").code == 130
+    assert "opened" not in interrupted
+
+
+def test_the_page_is_exported(suffice, tmp_path):
+    told = suffice("studio", "--export", tmp_path / "site")
+    assert told.code == 0
+    assert f"wrote {tmp_path / 'site' / 'index.html'}" in told.said
+    assert "<title>suffice studio</title>" in (tmp_path / "site" / "index.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--export", "site", "--port", "8000"],
+            "error: --export writes a page and serves nothing",
+        ),
+        (["--export", "site", "--no-open"], "error: --export writes a page and serves nothing"),
+        (["--results", "absent"], "error: --results absent is no folder"),
+        (["--checkpoints", "absent"], "error: --checkpoints absent is no folder"),
+        (["--port", "99999"], "error: --port 99999: give 1 to 65535"),
+    ],
+)
+def test_wrong_words_are_refused(suffice, words, said):
+    told = suffice("studio", *words)
+    assert told.code == 2
+    assert said in told.said
+    assert threading.active_count() < 20
+
+
+def test_waiting_is_for_good(monkeypatch):
+    waited = []
+    monkeypatch.setattr(threading.Event, "wait", lambda self: waited.append(self))
+    sys.modules["suffice.cli.studio"]._wait()
+    assert len(waited) == 1

@@ -1,0 +1,273 @@
+"""The tabs that a program must serve: comparisons, attention maps, the adviser."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import ModuleType
+
+import pytest
+
+from suffice.measure.storage import write_results
+from suffice.studio import Folders, served
+from suffice.studio.compared import told
+from tests.measure.synthetic import realistic
+from tests.studio.models import picture, write_lm, write_vit
+from tests.studio.test_advised import Request
+
+
+@pytest.fixture(scope="module")
+def results():
+    return realistic(seeds=4)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory, results):
+    """A studio with something in every tab."""
+    root = tmp_path_factory.mktemp("runs")
+    write_results(root / "mine" / "results.json", results)
+    (root / "broken").mkdir()
+    (root / "broken" / "results.json").write_text("{")
+    write_lm(root / "models" / "letters")
+    write_vit(root / "models" / "pictures")
+    with served(Folders(results=(root,), checkpoints=root)) as found:
+        yield found
+
+
+@pytest.fixture
+def compare(page, full):
+    page.goto(full.url + "#compare")
+    page.get_by_role("button", name="mine").click()
+    page.locator(".verdict").wait_for()
+    return page
+
+
+def test_a_comparison_is_shown_whole(compare, results, shot):
+    page, said = compare, told(results)
+    assert page.inner_text(".verdict") == said["sentence"]
+    assert page.locator("#comparison h2").inner_text() == results.title
+    assert page.locator(".point").count() == len(said["points"])
+    assert page.locator(".point.on-front").count() == sum(one["front"] for one in said["points"])
+    titles = page.locator("#comparison h3").all_inner_texts()
+    assert {
+        "Cost against quality",
+        "Over epochs",
+        *(one["title"] for one in said["tables"]),
+    } <= set(titles)
+    assert page.locator("#comparison table tbody tr").count() == sum(
+        len(one["lines"]) for one in said["tables"]
+    )
+    shot("compare")
+
+
+def test_cost_and_measure_are_chosen(compare, results):
+    page = compare
+    page.select_option("#compare-cost", "latency")
+    page.locator(".chart .name", has_text="seconds of one batch").wait_for()
+    assert page.locator(".point.on-front").count() == sum(
+        one["front"] for one in told(results, cost="latency")["points"]
+    )
+    page.select_option("#compare-curve", "train_loss")
+    assert page.locator(".curves .chart .name", has_text="training loss").count() == 2
+
+
+def test_published_results_are_opened(compare):
+    page = compare
+    page.get_by_role("button", name=re.compile("^published:")).first.click()
+    page.locator("#comparison h2").filter(has_not_text="8x8 digits").wait_for()
+    assert page.locator(".point").count() >= 3
+
+
+def test_a_damaged_file_is_told(compare):
+    page = compare
+    page.get_by_role("button", name="broken").click()
+    page.locator("#compare-error", has_text="is truncated or not JSON").wait_for()
+    assert page.locator("#comparison").inner_text() == ""
+    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="mine").click()
+    page.locator(".verdict").wait_for()
+    page.locator("#compare-error").wait_for(state="hidden")
+
+
+def test_maps_of_a_text(page, full, shot):
+    page.goto(full.url + "#attention")
+    page.select_option("#checkpoint", "models/letters")
+    page.fill("#attention-text", "abc, def.")
+    page.click("#look")
+    page.locator("#map").wait_for()
+    assert page.locator(".thumb").count() == 4
+    page.get_by_role("button", name="Layer 2, head 2").click()
+    page.focus("#map")
+    page.keyboard.press("ArrowRight")
+    page.locator("#map-hover", has_text="looks at “b” (1)").wait_for()
+    assert "its row sums to 1.0000" in page.inner_text("#map-hover")
+    assert page.locator("#map-read span").count() == 9
+    shot("attention")
+    page.fill("#attention-text", "xyz")
+    page.click("#look")
+    page.locator("#attention-error").wait_for()
+    assert "Traceback" not in page.content()
+
+
+def test_maps_of_a_picture(page, full, tmp_path, shot):
+    page.goto(full.url + "#attention")
+    page.select_option("#checkpoint", "models/pictures")
+    page.locator("#look").wait_for()
+    page.click("#look")
+    page.locator("#attention-error", has_text="give a picture").wait_for()
+    picture(tmp_path / "own.png")
+    page.set_input_files("#picture", tmp_path / "own.png")
+    page.wait_for_timeout(100)
+    page.click("#look")
+    page.locator("#map").wait_for()
+    assert page.locator(".patches rect").count() == 16
+    page.get_by_label("Effective: with the mixing").check()
+    page.locator("#map").wait_for()
+    page.locator("#map-hover", has_text="its row sums to").wait_for()
+    shot("attention-picture")
+
+
+def test_without_folders_it_is_told_how_to_choose(page, studio):
+    page.goto(studio.url + "#attention")
+    page.locator(".inputs", has_text="--checkpoints FOLDER").wait_for()
+    assert page.locator("#checkpoint option").all_inner_texts() == ["no folder was chosen"]
+
+
+ADVICE = {
+    "winner": "efficient",
+    "sentence": "efficient: 0.70x of standard.",
+    "notes": ["Measured for a second."],
+    "model": "llama_15m",
+    "length": 4096,
+    "device": "cpu",
+    "unit": "token",
+    "python": ["import suffice"],
+    "cli": ["suffice show efficient"],
+    "places": [
+        {"name": "efficient", "rank": 1, "status": "measured", "reason": "fastest",
+         "needs": {"weights": 1 << 20, "state": 1 << 20, "activations": 0, "work": 1},
+         "seconds": {"low": 0.01, "median": 0.011, "high": 0.012},
+         "ratio": {"low": 0.6, "median": 0.7, "high": 0.8}, "evidence_told": "none: run it"},
+        {"name": "linear", "rank": None, "status": "not measured", "reason": "no time",
+         "needs": None, "seconds": None, "ratio": None, "evidence_told": ""},
+    ],
+}  # fmt: skip
+
+
+def test_the_adviser_is_asked(page, studio, monkeypatch, shot):
+    asked = []
+
+    class Answer:
+        def __init__(self, request):
+            asked.append(request)
+
+        def to_json(self):
+            return ADVICE
+
+    module = ModuleType("suffice.advise")
+    module.Request, module.advise = Request, Answer
+    monkeypatch.setitem(sys.modules, "suffice.advise", module)
+    page.goto(studio.url + "#advise")
+    page.fill("#advise-latency", "soon")
+    page.click("#advise")
+    page.locator("#advise-error", has_text='latency "soon" is no number').wait_for()
+    page.fill("#advise-latency", "30")
+    page.fill("#advise-memory", "")
+    page.fill("#advise-quality", "")
+    page.fill("#advise-length", "512")
+    page.fill("#advise-model", "110m")
+    page.click("#advise")
+    page.locator("#advise-error", has_text="unknown field of the adviser 'model'").wait_for()
+    assert asked == []
+    page.fill("#advise-model", "")
+    page.click("#advise")
+    page.locator("#advice-table").wait_for()
+    assert asked == [Request(task="lm", length=512, latency=0.03, minutes=1)]
+    assert page.inner_text("#advice .verdict") == ADVICE["sentence"]
+    first, second = page.locator("#advice-table tbody tr").all()
+    assert first.locator("td").all_inner_texts()[:3] == ["1", "11 ms", "0.70×\n0.60 to 0.80"]
+    assert second.locator("td").all_inner_texts()[1] == "not measured"
+    shot("advise")
+
+
+def test_without_an_adviser_the_form_says_so(page, studio, monkeypatch):
+    monkeypatch.setitem(sys.modules, "suffice.advise", None)
+    page.goto(studio.url + "#advise")
+    page.click("#advise")
+    page.locator("#advise-error", has_text="this version of suffice has no adviser").wait_for()
+    assert page.locator("#advise").is_enabled()
+
+
+TABS = ("Calculator", "Patterns", "Compare", "Attention", "Ask")
+
+
+def test_every_tab_is_dark_and_narrow_too(browser, full):
+    page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    page.goto(full.url)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        page.locator("section:not([hidden]) h2").first.wait_for()
+        page.wait_for_timeout(150)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, tab
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(17, 20, 26)"
+    page.close()
+
+
+def test_tabs_move_with_the_keyboard(page, studio):
+    page.goto(studio.url)
+    page.get_by_role("tab", name="Calculator").focus()
+    for name in (*TABS[1:], TABS[0]):
+        page.keyboard.press("ArrowRight")
+        assert page.get_by_role("tab", selected=True).inner_text() == name
+    page.keyboard.press("End")
+    assert page.get_by_role("tab", selected=True).inner_text() == "Ask"
+    assert page.evaluate("location.hash") == "#advise"
+
+
+UNNAMED = """() => [...document.querySelectorAll(
+    "main input, main select, main textarea, main button, main canvas, main [role=img]")]
+    .filter((one) => one.offsetParent !== null || one instanceof SVGElement)
+    .filter((one) => !(one.labels && one.labels.length) && !one.getAttribute("aria-label")
+        && !one.textContent.trim()).map((one) => one.outerHTML.slice(0, 120))"""
+
+
+def test_every_control_has_a_name(page, full):
+    page.goto(full.url)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        page.locator("section:not([hidden]) h2").first.wait_for()
+        page.wait_for_timeout(150)
+        assert (
+            page.locator("section:not([hidden]) select, section:not([hidden]) button").count() > 0
+        ), tab
+        assert page.evaluate(UNNAMED) == [], tab
+
+
+def luminance(colour: str) -> float:
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out(browser, studio, scheme):
+    """WCAG's contrast of 4.5 for words on what they stand on."""
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(studio.url)
+    names = [("ink", "paper"), ("faint", "paper"), ("faint", "ground"), ("accent", "paper"),
+             ("bad", "paper"), ("bad", "bad-tint"), ("good", "paper"), ("on-accent", "accent"),
+             ("ink", "tint")]  # fmt: skip
+    for front, back in names:
+        pair = page.evaluate(
+            """(names) => names.map((name) => {
+                const probe = document.createElement("p");
+                probe.style.color = `var(--${name})`;
+                document.body.append(probe);
+                return getComputedStyle(probe).color;
+            })""",
+            [front, back],
+        )
+        light, dark = sorted(map(luminance, pair), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (front, back, pair)
+    page.close()

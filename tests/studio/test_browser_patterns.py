@@ -1,0 +1,142 @@
+"""The tab of patterns as a user meets it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from PIL import Image
+
+from suffice.studio.drawn import read
+from suffice.view import draw
+
+BOTH = pytest.mark.parametrize("patterns", ["served", "static"], indirect=True)
+
+
+@pytest.fixture
+def patterns(request, page):
+    """The tab, served by the program and as a file."""
+    if getattr(request, "param", "served") == "served":
+        page.goto(request.getfixturevalue("studio").url + "#patterns")
+    else:
+        page.goto(request.getfixturevalue("static").as_uri() + "#patterns")
+    page.locator("#pattern-counts dd").first.wait_for()
+    return page
+
+
+def counted(page) -> str:
+    return page.inner_text("#pattern-counts").replace("\n", " ")
+
+
+@BOTH
+def test_a_mechanism_is_drawn_with_its_counts(patterns, shot):
+    page = patterns
+    page.select_option("#pattern-mechanism", "bigbird")
+    page.locator("#pattern-parts", has_text="Random").wait_for()
+    panel = draw(read(page.input_value("#pattern-code")), 64).panels[0]
+    assert f"{panel.visible:,}" in counted(page)
+    assert f"{panel.computed:,}" in counted(page)
+    if not page.url.startswith("file"):
+        shot("patterns")
+
+
+def test_causal_changes_the_pattern(patterns):
+    page = patterns
+    page.locator("#pattern-causal").uncheck()
+    page.locator("#pattern-canvas[aria-label^='Window(size=8) | Global(tokens=1):']").wait_for()
+    assert page.input_value("#pattern-code") == "Window(size=8) | Global(tokens=1)"
+    page.select_option("#pattern-mechanism", "linformer")
+    page.locator("#pattern-canvas[aria-label^='Full()']").wait_for()
+    page.locator("#pattern-causal").check()
+    page.locator("#pattern-error", has_text="linformer cannot be causal").wait_for()
+
+
+def test_pointing_tells_the_rule(patterns):
+    page = patterns
+    box = page.locator("#pattern-canvas").bounding_box()
+    side = (box["width"] - 40) / 64
+    for query, key, told in (
+        (63, 60, "Query 63, key 60: seen, by Window(size=8)."),
+        (63, 0, "Query 63, key 0: seen, by Global(tokens=1)."),
+        (30, 10, "Query 30, key 10: hidden, no part allows it."),
+        (10, 30, "Query 10, key 30: hidden, the key comes later."),
+    ):
+        at = (box["x"] + 40 + (key + 0.5) * side, box["y"] + 40 + (query + 0.5) * side)
+        page.mouse.move(*at)
+        assert page.inner_text("#pattern-hover") == told
+    page.focus("#pattern-canvas")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#pattern-hover").startswith("Query 10, key 29")
+    assert "query 10" in page.inner_text(".reach h3")
+
+
+def test_the_receptive_field_follows_the_query(patterns):
+    page = patterns
+    strips = page.locator("#pattern-reach > div")
+    assert strips.nth(0).inner_text().split("\n")[-1] == "9 tokens"
+    assert strips.nth(1).inner_text().split("\n")[-1] == "16 tokens"
+
+
+def test_zoom_keeps_the_pair_in_sight(patterns):
+    page = patterns
+    page.click("[aria-label='Zoom in']")
+    page.click("[aria-label='Zoom in']")
+    box = page.locator("#pattern-canvas").bounding_box()
+    page.mouse.move(box["x"] + 45, box["y"] + 45)
+    near = page.inner_text("#pattern-hover")
+    assert not near.startswith("Query 0,")
+    page.mouse.down()
+    page.mouse.move(box["x"] + 400, box["y"] + 400)
+    page.mouse.up()
+    page.mouse.move(box["x"] + 45, box["y"] + 45)
+    assert page.inner_text("#pattern-hover").startswith("Query 0, key 0")
+    page.click("[aria-label='Whole pattern']")
+
+
+def test_own_patterns_are_drawn(patterns, shot):
+    page = patterns
+    page.fill("#pattern-code", "PerHead((Window(4), Strided(8))) & Causal()")
+    page.locator(".heads", has_text="heads 2").wait_for()
+    assert page.input_value("#pattern-mechanism") == "a pattern of my own"
+    page.locator(".heads label", has_text="heads 2").click()
+    page.locator("#pattern-canvas[aria-label*='heads 2']").wait_for()
+    page.fill("#pattern-code", "Window(4)")
+    page.click("text=+ Global")
+    page.locator("#pattern-parts", has_text="Global").wait_for()
+    assert page.input_value("#pattern-code") == "Window(4) | Global(tokens=1)"
+
+
+@BOTH
+def test_wrong_code_is_told(patterns):
+    page = patterns
+    page.fill("#pattern-code", "Windoww(4)")
+    page.locator("#pattern-error", has_text="unknown pattern").wait_for()
+    page.fill("#pattern-code", "open('x')")
+    page.locator("#pattern-error", has_text="unknown pattern").wait_for()
+    assert "Traceback" not in page.content()
+    page.fill("#pattern-code", "Window(4)")
+    page.locator("#pattern-parts", has_text="Window(size=4)").wait_for()
+    assert page.locator("#pattern-error").is_hidden()
+
+
+@BOTH
+def test_pictures_and_code_are_saved(patterns, tmp_path):
+    page = patterns
+    with page.expect_download() as saved:
+        page.click("#save-svg")
+    svg = tmp_path / saved.value.suggested_filename
+    saved.value.save_as(svg)
+    assert svg.name == "longformer.svg"
+    assert "Window(size=8)" in svg.read_text()
+    with page.expect_download() as saved:
+        page.click("#save-png")
+    png = tmp_path / saved.value.suggested_filename
+    saved.value.save_as(png)
+    colours = {colour for _, colour in Image.open(png).convert("RGB").getcolors(1 << 20)}
+    assert {(0x1A, 0x62, 0xA5), (0xDD, 0x55, 0x16)} <= colours
+    code = page.inner_text("#pattern-python")
+    assert 'suffice.preset("longformer", 64, 4, length=64, causal=True)' in code
+    lines = code.replace("pattern.svg", str(tmp_path / "own.svg"))
+    exec(compile(ast.parse(lines), "page", "exec"), made := {})  # the page's own promise
+    assert made["pattern"] == made["spec"].pattern
+    assert (tmp_path / "own.svg").is_file()

@@ -1,0 +1,141 @@
+"""Results as the page shows them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+
+import pytest
+
+from suffice.errors import ConfigError, DataError
+from suffice.measure.plan import Plan
+from suffice.measure.storage import write_cell, write_results
+from suffice.recipes import recipe
+from suffice.reproduce.published import path_of
+from suffice.studio.compared import Found, found, front, read, told
+from tests.measure.synthetic import realistic
+
+
+@pytest.fixture(scope="module")
+def results():
+    return realistic(seeds=3)
+
+
+@pytest.fixture
+def root(tmp_path, results):
+    """A folder with a finished comparison, one that was begun, and a reproduction."""
+    write_results(tmp_path / "done" / "results.json", results)
+    plan = Plan(
+        recipe=recipe("digits_vit"), mechanisms=("standard", "efficient"), heads=(4,), seeds=2,
+        baseline="standard",
+    )  # fmt: skip
+    for name in ("deep/begun", "empty"):
+        (tmp_path / name).mkdir(parents=True)
+        plan.claim(tmp_path / name, resume=False)
+        (tmp_path / name / "cells").mkdir(exist_ok=True)
+    for cell in results.cells:
+        if cell.num_heads == 4 and cell.seed < 2 and cell.mechanism in plan.mechanisms:
+            write_cell(tmp_path / "deep" / "begun", cell)
+    ran = {"machine": {"cpu": "x"}, "versions": {}, "commit": None, "threads": 1}
+    ran |= {"command": "suffice reproduce x", "started": "2026-01-01T00:00:00+00:00"}
+    (tmp_path / "deep" / "begun" / "ran.json").write_text(json.dumps(ran))
+    (tmp_path / ".git" / "done").mkdir(parents=True)
+    shutil.copy(tmp_path / "done" / "results.json", tmp_path / ".git" / "done")
+    return tmp_path
+
+
+def test_comparisons_are_found(root):
+    own = [one for one in found((root,)) if one.root == 0]
+    assert [(one.name, one.finished) for one in own] == [
+        ("deep/begun", False),
+        ("done", True),
+        ("empty", False),
+    ]
+    assert own[0].told == "deep/begun (finished models)"
+    assert found((root / "done",))[0].name == "."
+    package = [one for one in found(()) if one.root == -1]
+    assert package
+    assert all(path_of(one.name).exists() for one in package)
+    assert Found(**package[0].to_json()) == package[0]
+
+
+def test_published_results_are_read():
+    for one in found(()):
+        content = read((), one.root, one.name)
+        assert content.cells
+        assert json.dumps(told(content), allow_nan=False)
+
+
+def test_what_is_told_is_what_the_report_says(root, results):
+    page = told(read((root,), 0, "done"))
+    assert page["sentence"].startswith(("efficient", "toeplitz", "optimised", "undecided", "no "))
+    assert page["outcome"] in ("suffices", "baseline", "undecided")
+    assert len(page["points"]) == len(results.pairs())
+    assert {table["title"] for table in page["tables"]} >= {"Quality, test", "Cost"}
+    assert page["costs"] == ["flops", "latency", "parameters"]
+    curves = page["curves"]["validation_accuracy"]
+    own = results.select(*results.pairs()[0])
+    mean = sum(cell.epochs[0]["validation_accuracy"] for cell in own) / len(own)
+    assert curves[0]["points"][0] == [1, pytest.approx(mean)]
+    assert json.dumps(page, allow_nan=False)
+
+
+def test_the_front_is_what_nothing_beats(results):
+    page = told(results, cost="latency")
+    for one in page["points"]:
+        beaten = any(
+            other["cost"] <= one["cost"] and other["mean"] >= one["mean"]
+            and (other["cost"], other["mean"]) != (one["cost"], one["mean"])
+            for other in page["points"]
+        )  # fmt: skip
+        assert one["front"] == (not beaten)
+    assert front([]) == []
+
+
+def test_an_unfinished_comparison_shows_what_is_there(root):
+    content = read((root,), 0, "deep/begun")
+    assert [cell.key for cell in content.cells] == [
+        ("standard", 4, 0), ("standard", 4, 1), ("efficient", 4, 0), ("efficient", 4, 1),
+    ]  # fmt: skip
+    assert content.command == "suffice reproduce x"
+    (root / "deep" / "begun" / "ran.json").unlink()
+    assert read((root,), 0, "deep/begun").command == "not finished yet"
+    assert told(content)["costs"] == ["flops", "parameters"]
+    with pytest.raises(DataError, match="no model is finished in empty yet"):
+        read((root,), 0, "empty")
+
+
+def test_losses_that_are_not_finite_are_left_out(results):
+    cell = results.cells[0]
+    epochs = ({**cell.epochs[0], "validation_loss": math.nan}, *cell.epochs[1:])
+    cells = (dataclasses.replace(cell, epochs=epochs), *results.cells[1:])
+    page = told(dataclasses.replace(results, cells=cells))
+    points = page["curves"]["validation_loss"][0]["points"]
+    assert points[0][0] == 2
+    assert json.dumps(page, allow_nan=False)
+
+
+def test_wrong_questions_are_refused(root, results):
+    with pytest.raises(ConfigError, match="unknown cost 'money'"):
+        told(results, cost="money")
+    with pytest.raises(ConfigError, match="margin='1%' is no number"):
+        told(results, margin="1%")
+    with pytest.raises(DataError, match="nothing was published as 'v9'"):
+        read((root,), -1, "v9")
+    with pytest.raises(DataError, match="folder 3 was not chosen"):
+        read((root,), 3, "done")
+    with pytest.raises(DataError, match="cannot read"):
+        read((root,), 0, ".")
+
+
+def test_a_search_ends(tmp_path, results):
+    write_results(tmp_path / "a" / "b" / "c" / "d" / "e" / "results.json", results)
+    assert [one for one in found((tmp_path,)) if one.root == 0] == []
+    assert [one.name for one in found((tmp_path / "a",)) if one.root == 0] == ["b/c/d/e"]
+
+
+def test_ties_of_cost_or_quality_are_beaten():
+    assert front([(1.0, 0.5), (1.0, 0.6)]) == [False, True]
+    assert front([(1.0, 0.5), (2.0, 0.5)]) == [True, False]

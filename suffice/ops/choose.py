@@ -52,14 +52,15 @@ LONG_KEYS = {torch.float32: 2048, torch.float16: 1024}  # from which one query t
 
 def prefers_look(problem: Problem) -> bool:
     """The kernels for few queries pay where keys are hidden, for several queries, in long texts."""
-    # a graph that learns must not ask for lengths: each answer would be a graph of its own
-    if torch.is_grad_enabled() or LOOK.refuses(problem):
+    # a graph must not ask for lengths: each answer would be a graph of its own
+    graph = torch.compiler.is_compiling()
+    if torch.is_grad_enabled() or (graph and problem.queries > 1) or LOOK.refuses(problem):
         return False
     if problem.dtype not in LONG_KEYS and "avx512_bf16" in capabilities():
         return False  # products of bfloat16 are torch's there
     if problem.queries > 1 or problem.position.biases or not problem.unrestricted:
         return True
-    return not torch.compiler.is_compiling() and problem.keys >= LONG_KEYS.get(problem.dtype, 1)
+    return not graph and problem.keys >= LONG_KEYS.get(problem.dtype, 1)
 
 
 def prefers_folded(problem: Problem) -> bool:

@@ -163,4 +163,11 @@ def _(q, k, v, before, after, slopes, allowed, q_at, k_at, scale):  # noqa: ANN0
     return kernels.empty(q)
 
 
-LOOK = Op("native_decode", "own kernels for few queries on a CPU", attend, refuses, looks=True)
+LOOK = Op(
+    "native_decode",
+    "own kernels for few queries on a CPU",
+    attend,
+    refuses,
+    looks=True,
+    trains=False,
+)

@@ -46,6 +46,7 @@ class Op:
             [B, H, T, E]; keys and values that no query may see are finite (`Where.clean`).
         refuses: problem -> why this op cannot compute it, a sentence each; empty = it can.
         looks: True if the op itself keeps hidden NaN and Inf from what it returns.
+        trains: False if it has no gradients, and refuses to run where they are recorded.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Op:
     run: Run
     refuses: Callable[[Problem], list[str]]
     looks: bool = False
+    trains: bool = True
 
     def cleaned(self, k: Tensor, v: Tensor, where: Where) -> tuple[Tensor, Tensor]:
         """Return keys and values with what no query may see zeroed, if the op needs that."""

@@ -30,6 +30,7 @@ from .mechanisms import (
 SHARED, OWN = (4, 2), (4, 4)
 ALL = "auto fused folded blocked matmul reference"
 EXACT = "compute float32, not torch.float64"
+HALF = "read float32, float16 and bfloat16, not torch.float64"
 CUDA, NO_FEATURES = "fast on CUDA only", "Softmax weighs pairs: there are no features to sum"
 ANEW = "built anew for the data of each batch"
 PAIRS, FOLD = "name pairs one by one", "every query head has keys of its own: nothing to fold"
@@ -94,7 +95,13 @@ def test_each_op_computes_or_says_why_not(call, impl):
             attend(*inputs, impl=impl, **arguments), attend(*inputs, impl="reference", **arguments)
         )
         return
-    known = {"flex": CUDA, "native": EXACT, "scan": NO_FEATURES, "native_scan": NO_FEATURES}
+    known = {
+        "flex": CUDA,
+        "native": EXACT,
+        "native_decode": HALF,
+        "scan": NO_FEATURES,
+        "native_scan": NO_FEATURES,
+    }
     sentence = {**known, **sentences}[impl]
     with pytest.raises(UnsupportedError, match=f"impl='{impl}' cannot compute this: .*{sentence}"):
         attend(*inputs, impl=impl, **arguments)
@@ -127,7 +134,7 @@ def test_ops_of_a_softmax(name):
 
 def test_no_op_drops_out_of_these_tests():
     """Each op computes some mechanism here, but for those of CUDA and of float32."""
-    elsewhere = {"flex", "native", "native_scan"}
+    elsewhere = {"flex", "native", "native_decode", "native_scan"}
     assert {op for spec in SPECS.values() for op in ops_of(spec)} == set(OPS) - elsewhere
 
 

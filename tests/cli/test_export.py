@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -101,19 +99,6 @@ def test_it_runs_where_there_is_no_torch(suffice, made):
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == eager(suffice, made / "run", "--max-new-tokens", 32)
-
-
-def test_the_page_shows_how_a_graph_is_called(made, tmp_path, monkeypatch):
-    page = Path(library.__file__).parents[1] / "docs" / "export.md"
-    (code,) = re.findall(r"```python\n(import json.*?)```", page.read_text(), flags=re.S)
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "char-onnx").symlink_to(made / "run-onnx")
-    monkeypatch.chdir(tmp_path)
-    found: dict[str, Any] = {}
-    exec(compile(code, "page", "exec"), found)
-    assert found["next_state"]["past.0.keys"].shape == (1, 4, 3, 8)
-    assert found["next_state"]["past.places"].tolist() == [[0, 1, 2]]
-    assert found["found"]["logits"].shape == (1, 3, 15)
 
 
 def test_a_long_text_keeps_no_more_than_is_read(made):

@@ -16,6 +16,7 @@ from suffice.generate import Greedy, Sample, generate
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig, folder
 from suffice.native import library
+from suffice.ops import native
 from suffice.patterns import Causal
 from suffice.testing import drawn
 from suffice.text import Characters
@@ -201,6 +202,7 @@ def test_how_single_tokens_went_is_told(suffice, run, monkeypatch):
             assert told.err.endswith(f"steps: native ({library.instructions()})\n")
             texts.add(told.out)
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
+    monkeypatch.setattr(native, "MISSING", "they were not built")
     told = suffice(*words)
     assert told.err.endswith("steps: torch (they were not built)\n")
     texts.add(told.out)

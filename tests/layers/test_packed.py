@@ -14,6 +14,7 @@ from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.layers.scheme import Scheme
 from suffice.native import library
 from suffice.native.matrix import Codes
+from suffice.ops import native
 from suffice.ops import packed as op
 from suffice.testing import assert_close
 from tests.native.codings import coded_inputs, drawn_codes, drawn_inputs, isa, needs_kernels
@@ -41,6 +42,7 @@ def by_hand(module, x):
 @pytest.fixture
 def no_kernels(monkeypatch):
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
+    monkeypatch.setattr(native, "MISSING", "they are not here")
 
 
 @needs_kernels

@@ -257,8 +257,9 @@ def test_padding_is_part_of_the_timed_batch(monkeypatch):
     assert [speed.batch_size for speed in speeds] == [4, 4]
     torch.manual_seed(1)
     model = recipe.build("standard", 2).eval()
-    assert torch.equal(given[0], model(tokens[:4], valid=valid[:4]))
-    assert not torch.equal(given[0], model(tokens[:4]))
+    with torch.inference_mode():
+        assert torch.equal(given[0], model(tokens[:4], valid=valid[:4]))
+        assert not torch.equal(given[0], model(tokens[:4]))
 
 
 def test_the_first_epoch_warms_up():

@@ -18,6 +18,7 @@ from suffice.memory import Dynamic
 from suffice.models import configuration, folder, packed
 from suffice.models.fused import Fused
 from suffice.native import library
+from suffice.ops import native
 from suffice.quantise import quantise
 from suffice.testing import assert_close
 from suffice.text import Characters
@@ -38,6 +39,7 @@ def small(bits, **changes):
 @pytest.fixture
 def no_kernels(monkeypatch):
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
+    monkeypatch.setattr(native, "MISSING", "they are not here")
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -23,6 +23,10 @@ REFUSED = {  # in how many cases, and what is said there; the other ops refuse n
         CASES - (CASES - SUMS) // 2,  # those that are padded, too
         ["Elu gives pairs no weights of their own", "it knows patterns, not valid"],
     ),
+    "native_decode": (
+        CASES - (CASES - SUMS) // len(oracle.SIZES),  # one token is the only size of few queries
+        ["Elu gives pairs no weights of their own", "it is for at most 8 queries, not"],
+    ),
     "folded": (SUMS + OWN, ["Elu gives pairs no weights of their own", "nothing to fold"]),
     "flex": (CASES, ["FlexAttention is fast on CUDA only"]),
     "scan": (CASES - SUMS, ["Softmax weighs pairs: there are no features to sum"]),

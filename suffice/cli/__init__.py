@@ -45,11 +45,11 @@ app = typer.Typer(
 app.command("compare", short_help="Train mechanisms and say which one suffices.")(
     stoppable(compare)
 )
-app.command("reproduce", short_help="Print a table of the papers, ours beside theirs.")(
-    stoppable(reproduce)
-)
 app.command("advise", cls=BareRecipe, short_help="Say which attention to take here, and why.")(
     stoppable(advise)
+)
+app.command("reproduce", short_help="Print a table of the papers, ours beside theirs.")(
+    stoppable(reproduce)
 )
 app.command("train", short_help="Train a language model.")(stoppable(train))
 app.command("plan", short_help="Tell what a training needs: memory, time, GPUs.")(stoppable(plan))
@@ -60,6 +60,10 @@ app.command("quantise", short_help="Pack a trained language model into 8 or 4 bi
     stoppable(quantise)
 )
 app.command("convert", short_help="Give a trained model cheaper attention.")(stoppable(convert))
+app.command("search", short_help="Choose the attention of each layer within a budget.")(
+    stoppable(search)
+)
+app.command("heal", short_help="Train a converted model back towards what it was.")(stoppable(heal))
 app.command("probe", short_help="Ask what attention recalls, beside controls that must fail.")(
     stoppable(probe)
 )
@@ -67,17 +71,13 @@ app.command("export", short_help="Write a model for transformers, ONNX Runtime o
     stoppable(export)
 )
 app.command("run", short_help="Write text with an exported model.")(stoppable(run))
-app.command("search", short_help="Choose the attention of each layer within a budget.")(
-    stoppable(search)
+app.command("studio", short_help="Open a page: calculator, patterns, results, maps.")(
+    stoppable(studio)
 )
-app.command("heal", short_help="Train a converted model back towards what it was.")(stoppable(heal))
 app.command("list", short_help="List the mechanisms, their cost and source.")(
     stoppable(list_mechanisms)
 )
 app.command("show", short_help="Show one mechanism: spec, counts, op plan.")(stoppable(show))
-app.command("studio", short_help="Open a page: calculator, patterns, results, maps.")(
-    stoppable(studio)
-)
 app.command("doctor", short_help="Check every op on this device.")(stoppable(doctor))
 
 

@@ -14,7 +14,7 @@ from suffice.spec import AttentionSpec
 
 PROJECTIONS = ("standard", "optimised", "efficient", "toeplitz_super")
 SINKS, FULL_EVERY, SOFTMAX_EVERY = 4, 6, 4  # of current language models
-NARROWEST = 16  # positions of a window
+NARROWEST = 64  # positions of a window; what sees less can hardly read
 PACKED = ((8, None), (4, None), (None, 8), (None, 4), (8, 8), (4, 4))
 """Bits of the memory and of the weights, tried where tokens are written."""
 
@@ -132,8 +132,8 @@ def _windows(length: int) -> list[int]:
     """Return windows of a quarter and a sixteenth of the input.
 
     Example:
-        >>> _windows(4096), _windows(32), _windows(16)
-        ([1024, 256], [16], [])
+        >>> _windows(4096), _windows(256), _windows(64)
+        ([1024, 256], [64], [])
     """
     found = {max(length // part, NARROWEST) for part in (4, 16)}
     return sorted((size for size in found if size < length), reverse=True)

@@ -184,7 +184,11 @@ def test_the_adviser_is_asked(page, studio, monkeypatch, shot):
     page.locator("#advice-table").wait_for()
     assert asked == [Request(task="lm", length=512, latency=0.03, minutes=1)]
     assert page.inner_text("#advice .verdict") == ADVICE["sentence"]
-    first, second = page.locator("#advice-table tbody tr").all()
+    (first,) = page.locator("#advice-table tbody tr").all()
+    page.get_by_text("1 others: ruled out or not measured").click()
+    (second,) = page.locator("#advice-others tbody tr").all()
+    assert "Quality: none: run it" in first.inner_text()
+    assert "not measured: no time" in second.inner_text()
     assert first.locator("td").all_inner_texts()[:3] == ["1", "11 ms", "0.70×\n0.60 to 0.80"]
     assert second.locator("td").all_inner_texts()[1] == "not measured"
     shot("advise")

@@ -86,20 +86,25 @@ function adviceTold(told) {
 const milliseconds = (seconds) => `${Number((1000 * seconds).toPrecision(3))} ms`;
 
 function adviceTable(told) {
-  const columns = ["", "Composition", `A ${told.unit}`, "Against standard", "Needs", "Why", "Evidence of quality"];
+  const columns = ["", "Composition", `A ${told.unit}`, "Against standard", "Needs"];
   const cells = (place) => [
     element("td", {}, place.rank === null ? "–" : String(place.rank)),
-    element("th", { scope: "row", class: "text" }, place.name, place.status !== "measured" && element("small", {}, place.status)),
+    element("th", { scope: "row", class: "text" }, place.name,
+      element("small", {}, place.status === "measured" ? place.reason : `${place.status}: ${place.reason}`),
+      element("small", {}, `Quality: ${place.evidence_told || "none"}`)),
     element("td", {}, place.seconds ? milliseconds(place.seconds.median) : "not measured"),
     element("td", {}, place.ratio ? [`${place.ratio.median.toFixed(2)}×`, element("small", {}, `${place.ratio.low.toFixed(2)} to ${place.ratio.high.toFixed(2)}`)] : "–"),
     element("td", {}, place.needs ? bytes(adviceNeeds(place.needs)) : "–"),
-    element("td", { class: "text" }, place.reason),
-    element("td", { class: "text" }, element("small", {}, place.evidence_told || "none")),
   ];
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Compositions in their places" },
-    element("table", { id: "advice-table" },
-      element("thead", {}, element("tr", {}, columns.map((name, at) => element("th", { scope: "col", class: at === 1 || at > 4 ? "text" : null }, name)))),
-      element("tbody", {}, told.places.map((place) => element("tr", { class: place.name === told.winner ? "winner" : null }, cells(place))))));
+  const table = (places, id) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Compositions in their places" },
+    element("table", { id, class: "advice" },
+      element("thead", {}, element("tr", {}, columns.map((name, at) => element("th", { scope: "col", class: at === 1 ? "text" : null }, name)))),
+      element("tbody", {}, places.map((place) => element("tr", { class: place.name === told.winner ? "winner" : null }, cells(place))))));
+  const [measured, others] = [true, false].map((wanted) => told.places.filter((place) => Boolean(place.seconds) === wanted));
+  return [
+    table(measured, "advice-table"),
+    others.length > 0 && element("details", {}, element("summary", {}, `${whole(others.length)} others: ruled out or not measured`), table(others, "advice-others")),
+  ];
 }
 
 const adviceNeeds = ({ weights, state, activations }) => weights + state + activations;

@@ -7,6 +7,7 @@ from suffice.generate.writer import Writer
 from suffice.memory import Memory
 from suffice.models.fusable import why_not
 from suffice.models.fused import Fused
+from suffice.models.with_torchao import told
 from suffice.native import library
 
 IMPLS = ("auto", "native", "torch")
@@ -43,7 +44,8 @@ def stepping(model: Writer, memory: Memory, impl: str) -> tuple[Writer, str]:
         return Fused(model, memory), _natively()  # type: ignore[arg-type]
     if impl == "native":
         raise ConfigError(f"impl='native' is not possible: {reason}; give 'auto' or 'torch'.")
-    return model, f"torch ({reason})"
+    maps = told(model, model.device.type)
+    return model, f"torch ({reason})" + (f", {maps}" if maps else "")
 
 
 def _natively() -> str:

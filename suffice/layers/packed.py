@@ -29,7 +29,8 @@ class Packed(nn.Module):
 
     The kernels code inputs in 8 bits, too, for matrices of 8 and 4 bits: by the largest number of
     each group, anew for each call. Without the kernels, or where gradients to the inputs are
-    wanted, torch unpacks the matrix for each call and keeps inputs as they are.
+    wanted, torch unpacks the matrix for each call and keeps inputs as they are; on CUDA torchao may
+    multiply instead (`suffice.quantise.with_torchao`).
 
     Args:
         outputs: N.

@@ -18,6 +18,7 @@ from suffice.files import replacing
 from suffice.layers.scheme import Scheme
 from suffice.models import packed
 from suffice.models.lm import LM, LMConfig
+from suffice.models.with_torchao import where_it_serves
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
 
@@ -78,7 +79,8 @@ def load(
 
     Args:
         folder: what `save` or `suffice train` wrote.
-        device: where the weights go.
+        device: where the weights go. On CUDA packed maps go through torchao if it is installed
+            (`suffice.quantise.with_torchao`).
         dtype: of the weights; None = as they are stored. Packed ones stay as they are.
 
     Raises:
@@ -113,7 +115,9 @@ def load(
         packed.check(lm)
     except ConfigError as error:
         _refuse(folder, f"{WEIGHTS} is damaged ({error!s:.300})")
-    return lm.to(device).eval(), tokenizer, facts
+    lm.to(device).eval()
+    where_it_serves(lm, lm.device.type)
+    return lm, tokenizer, facts
 
 
 def _expected(folder: Path, lm: LM) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from torch import nn
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.layers import Dropout
-from suffice.layers.packed import Packed
+from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.memory import Memory
 from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
@@ -27,6 +27,7 @@ from suffice.spec import AttentionSpec
 WIDEST, MOST_QUERIES = 512, 128  # of suffice/csrc: features of a head, heads that share keys
 POSITIONS = (Alibi, NoPosition, Rope)
 MAPS = (Linear, nn.Embedding)  # which a packed matrix may stand for
+PACKED = (PackedLinear, PackedEmbedding)  # those the kernels read; torchao has its own
 ACTIVATIONS = ("gelu", "relu", "swiglu")
 
 
@@ -106,7 +107,7 @@ def _strangers(lm: LM) -> Iterator[str]:
     built = _as_built(lm.config, tuple(lm.specs))
     for name, module in lm.named_modules():
         usual = built.get(name)
-        packed = isinstance(module, Packed) and usual is not None and usual.kind in MAPS
+        packed = type(module) in PACKED and usual is not None and usual.kind in MAPS
         if not packed and (usual is None or type(module) is not usual.kind):
             yield f"{name} is a {type(module).__name__}, which the model was not built with"
         elif told := _changed(module, usual):

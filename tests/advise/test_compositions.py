@@ -144,18 +144,18 @@ def test_what_has_no_meaning_is_refused_in_its_own_words(name, base, told):
 
 
 def test_all_there_are_holds_standard_first_and_each_once():
-    found, illegal = candidates(lm_base(length=64))
+    found, illegal = candidates(lm_base(length=256))
     assert found[0].name == "standard"
     assert len({one.same_as for one in found}) == len(found)
     names = {one.name for one in found}
-    assert {"mqa", "gqa", "linear", "efficient+kv:1+window:16+memory:8+weights:8"} <= names
+    assert {"mqa", "gqa", "linear", "efficient+kv:1+window:64+memory:8+weights:8"} <= names
     assert "standard+kv:1" not in names  # it is mqa
     assert "LowRank" in illegal["linformer"]
 
 
 def test_deep_models_have_schedules_among_them():
-    names = {one.name for one in candidates(lm_base(depth=6))[0]}
-    assert {"standard+window:16+full:6", "linear+softmax:4", "linear+kv:1+softmax:4"} <= names
+    names = {one.name for one in candidates(lm_base(length=256, depth=6))[0]}
+    assert {"standard+window:64+full:6", "linear+softmax:4", "linear+kv:1+softmax:4"} <= names
 
 
 def test_readers_pack_nothing():

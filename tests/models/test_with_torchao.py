@@ -1,0 +1,138 @@
+"""Packed models whose products torchao computes: the same answers, and who says so."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import pytest
+import torch
+
+from suffice import preset
+from suffice.errors import ConfigError
+from suffice.generate import generate
+from suffice.layers.by_torchao import TorchaoEmbedding, TorchaoLinear
+from suffice.layers.packed import Packed, PackedLinear
+from suffice.models import LMConfig, folder, with_torchao
+from suffice.native import library
+from suffice.quantise import quantise, unpack
+from suffice.testing import assert_close, drawn
+from suffice.text import Characters
+
+SIZES = {"vocabulary_size": 30, "length": 16, "d_model": 64, "depth": 2, "mlp_width": 96}
+TEXT = torch.arange(24).view(2, 12)
+WITH = with_torchao.with_torchao
+
+
+@pytest.fixture
+def absent(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+
+
+def packed(bits=8, **changes):
+    spec = preset("efficient", 64, 4, causal=True)
+    lm = drawn(LMConfig(**SIZES | changes).build(spec), seed=3).eval()
+    quantise(lm, bits)
+    return lm
+
+
+def maps(lm):
+    return {name: one for name, one in lm.named_modules() if isinstance(one, Packed)}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("bits", [8, 4])
+@torch.no_grad()
+def test_answers_are_those_of_the_unpacked_model(bits, tied):
+    lm = packed(bits, tied=tied, activation="swiglu", norm="rms")
+    near, exact = lm(TEXT), copy.deepcopy(lm)
+    unpack(exact)
+    names = list(maps(lm))
+    assert WITH(lm) == {}
+    assert list(maps(lm)) == names
+    assert {one.kernel for one in maps(lm).values()} == {"torchao"}
+    assert {type(one) for one in maps(lm).values()} == {TorchaoLinear, TorchaoEmbedding}
+    assert_close(lm(TEXT), exact(TEXT), n=96)
+    assert (lm(TEXT) - near).norm() <= 3e-2 * near.norm()  # whose inputs are in 8 bits, too
+
+
+def test_rows_stay_and_half_precision_stays():
+    lm = packed(16)
+    with pytest.raises(ConfigError, match="the model holds no codes for torchao; pack it into 8"):
+        WITH(lm)
+    lm = packed(4)
+    lm.blocks[0].mlp.up = PackedLinear.of(lm.blocks[0].mlp.up.numbers().half())
+    rows = lm.embedding.tokens(TEXT)
+    assert WITH(lm) == {"blocks.0.mlp.up": "half precision is no scheme of torchao"}
+    assert torch.equal(lm.embedding.tokens(TEXT), rows)
+    assert lm.blocks[0].mlp.up.kernel != "torchao"
+
+
+def test_it_is_saved_as_it_was_packed(tmp_path):
+    lm, tokenizer = packed(4), Characters("abc")
+    folder.save(tmp_path / "a", lm, tokenizer)
+    WITH(lm)
+    lm(TEXT)
+    folder.save(tmp_path / "b", lm, tokenizer)
+    configs = [(tmp_path / name / folder.CONFIG).read_bytes() for name in "ab"]
+    assert configs[0] == configs[1]
+    once, again = (folder.load(tmp_path / name)[0] for name in "ab")
+    state = again.state_dict()
+    assert state.keys() == once.state_dict().keys()
+    assert all(torch.equal(state[name], one) for name, one in once.state_dict().items())
+    assert not any(isinstance(one, TorchaoLinear) for one in again.modules())
+
+
+@pytest.fixture
+def on_cuda(monkeypatch):
+    """Let a CPU count as the device that takes torchao by itself."""
+    monkeypatch.setattr(with_torchao, "DEVICES", ("cpu",))
+
+
+def test_loading_takes_torchao_on_cuda_and_says_so(tmp_path, on_cuda):
+    folder.save(tmp_path, packed(8), Characters("abc"))
+    lm, _, _ = folder.load(tmp_path)
+    assert {one.kernel for one in maps(lm).values()} == {"torchao"}
+    found = generate(lm, [[1, 2]], max_new_tokens=3)
+    assert found.steps.startswith("torch (")
+    assert found.steps.endswith("), packed maps by torchao")
+    with pytest.raises(ConfigError, match="impl='native' is not possible"):
+        generate(lm, [[1, 2]], max_new_tokens=3, impl="native")
+
+
+def test_without_torchao_loading_goes_on_and_says_so(tmp_path, on_cuda, absent):
+    folder.save(tmp_path, packed(8), Characters("abc"))
+    lm, _, _ = folder.load(tmp_path)
+    steps = generate(lm, [[1, 2]], max_new_tokens=3, impl="torch").steps
+    assert steps.startswith("torch (asked for), packed maps by torch, which unpacks each at each ")
+    assert "pip install 'suffice[cuda]'" in steps
+    with pytest.raises(ConfigError, match="no map can go through torchao: torchao cannot be impo"):
+        WITH(lm)
+
+
+def test_what_is_said_of_other_models(on_cuda):
+    assert with_torchao.told(object(), "cpu") == ""
+    assert with_torchao.told(packed(16), "cpu").endswith("half precision is no scheme of torchao")
+    assert with_torchao.told(packed(8), "cpu").endswith("with_torchao` was not called")
+    assert with_torchao.told(packed(8), "meta") == ""
+    plain = LMConfig(**SIZES).build(preset("standard", 64, 4, causal=True))
+    with_torchao.where_it_serves(plain, "cpu")
+    assert with_torchao.told(plain, "cpu") == ""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@torch.no_grad()
+def test_cuda_answers_are_those_of_the_cpu(tmp_path):
+    lm = packed(4)
+    folder.save(tmp_path, lm, Characters("abc"))
+    there, _, _ = folder.load(tmp_path, "cuda")
+    assert {one.kernel for one in maps(there).values()} == {"torchao"}
+    unpack(lm)
+    assert_close(there(TEXT.cuda()).cpu(), lm(TEXT), n=96)
+
+
+def test_native_steps_go_on_without_it():
+    lm = packed(8)
+    steps = generate(lm, [[1, 2]], max_new_tokens=3).steps
+    assert "torchao" not in steps
+    assert steps.startswith("native" if library.available() else "torch")

@@ -10,8 +10,9 @@ import pytest
 from torch import nn
 
 from suffice import preset
-from suffice.cli.probe import probe
+from suffice.cli.probe import _tell, probe
 from suffice.cli.probed import tell
+from suffice.cli.stop import Stopped
 from suffice.convert.sources import Source
 from suffice.errors import ConfigError
 from suffice.measure.statistics import Summary, summarise
@@ -206,3 +207,9 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
     assert "  text: 2.000 +0.2500, needed" in out
     assert "ALARM: control succeeded: x (no)" in out
     assert "+1.00 ±0.50" in out
+
+
+def test_an_alarm_is_an_error_of_the_command():
+    report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
+    with pytest.raises(Stopped, match="ALARM: 1 of 1 controls succeeded, as nothing should"):
+        _tell(report, None, as_json=True)

@@ -9,6 +9,9 @@ import webbrowser
 
 import pytest
 
+from suffice.cli.studio import studio
+from suffice.errors import ConfigError
+
 
 @pytest.fixture
 def interrupted(monkeypatch):
@@ -70,3 +73,8 @@ def test_waiting_is_for_good(monkeypatch):
     monkeypatch.setattr(threading.Event, "wait", lambda self: waited.append(self))
     sys.modules["suffice.cli.studio"]._wait()
     assert len(waited) == 1
+
+
+def test_a_page_that_is_written_is_not_served(tmp_path):
+    with pytest.raises(ConfigError, match="--export writes a page and serves nothing; give it al"):
+        studio(export=tmp_path, port=8000, results=None, checkpoints=None, no_open=False)

@@ -11,6 +11,7 @@ import pytest
 from suffice.errors import ConfigError
 from suffice.studio import Folders, served
 from suffice.studio.server import answers as table
+from suffice.studio.server.answers import _comparison
 from suffice.studio.server.handler import LARGEST
 
 JSON = {"Content-Type": "application/json"}
@@ -140,3 +141,8 @@ def test_a_browser_that_goes_away_is_no_error(studio, capfd):
 
 def test_every_question_has_an_answer():
     assert {"calculate", "pattern"} <= set(table(Folders()))
+
+
+def test_a_comparison_has_a_name():
+    with pytest.raises(ConfigError, match="a comparison is asked for with its folder and its na"):
+        _comparison(Folders(), [])

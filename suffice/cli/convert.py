@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from suffice.convert import Certificate, LayerCertificate
     from suffice.convert.sources import Source
-    from suffice.train import Progress
 
 TOKENS = 1 << 15
 
@@ -64,6 +63,7 @@ def convert(
     What can be had exactly is rewritten and proven; everything else is fitted to what the model
     reads of the text. The folder is one as `suffice train` writes it, with certificate.json.
     """
+    from suffice.cli.steps import as_cells
     from suffice.convert import convert as change
     from suffice.convert import folder
     from suffice.convert.sources import open_source
@@ -79,7 +79,7 @@ def convert(
     folder.check_source(opened)
     texts = _texts(opened, calibration, tokens)
     with show(Console(stderr=True), cells=3, quiet=quiet) as progress:
-        found = change(opened.model, target, naive=naive, step=_steps(progress), **texts)
+        found = change(opened.model, target, naive=naive, step=as_cells(progress), **texts)
     one = found.certificate
     facts = {"converted": {"from": opened.kind, "to": to, "kind": one.kind}}
     folder.save(out, found.model, opened, one, **facts)
@@ -123,19 +123,6 @@ def _texts(source: Source, named: str | None, tokens: int) -> dict[str, list[Ten
     length = source.model.config.length
     learnt, held = batches(corpus(text), source.tokenizer, length=length, tokens=tokens)
     return {"calibration": learnt, "held_out": held}
-
-
-def _steps(progress: Progress) -> Any:
-    """Return what tells the progress of each part of the work."""
-    doing: list[str] = []
-
-    def step(what: str, done: int, total: int) -> None:
-        if what not in doing:
-            doing.append(what)
-            progress.cell(what)
-        progress.step(done, total)
-
-    return step
 
 
 def _print(one: Certificate, out: Path) -> None:

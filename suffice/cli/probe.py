@@ -134,7 +134,7 @@ def _of_checkpoint(
     device: str,
     quiet: bool,
 ) -> CheckpointReport:
-    from suffice.cli.steps import steps_of
+    from suffice.cli.steps import as_cells
     from suffice.convert.sources import open_source
     from suffice.models import LM
     from suffice.probe import probe_checkpoint
@@ -154,7 +154,7 @@ def _of_checkpoint(
             text=_text(source, data),
             quick=quick,
             seeds=seeds,
-            step=steps_of(progress),
+            step=as_cells(progress),
         )
 
 

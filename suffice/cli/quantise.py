@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from suffice.models import LM
     from suffice.quantise import Report
     from suffice.text import Tokenizer
-    from suffice.train import Progress
 
 REPORT = "quantise.json"
 WITHOUT = "none"
@@ -61,6 +60,7 @@ def quantise(
     The packed model is a folder as `suffice train` writes it: `suffice generate` and `suffice
     evaluate` take it, on machines without the native kernels, too. The report lies beside it.
     """
+    from suffice.cli.steps import as_cells
     from suffice.models import folder
     from suffice.quantise import Speed
     from suffice.quantise import quantise as pack
@@ -74,7 +74,7 @@ def quantise(
     texts = _texts(lm, tokenizer, calibration, facts, checkpoint)
     with show(Console(stderr=True), cells=1 + len(texts), quiet=quiet) as progress:
         before = tokens_per_second(lm)
-        step = _steps(progress)
+        step = as_cells(progress)
         report = pack(lm, bits, group, **texts, skip=tuple(skip or ()), step=step)
         speed = Speed(before=before, after=tokens_per_second(lm), threads=torch.get_num_threads())
     report = replace(report, speed=speed)
@@ -118,19 +118,6 @@ def _texts(
         "calibration": rows(found.train, CALIBRATION),
         "judged": rows(found.validation, JUDGED),
     }
-
-
-def _steps(progress: Progress) -> Any:
-    """Return what tells the progress of each part of the work."""
-    doing: list[str] = []
-
-    def step(what: str, done: int, total: int) -> None:
-        if what not in doing:
-            doing.append(what)
-            progress.cell(what)
-        progress.step(done, total)
-
-    return step
 
 
 def _write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from suffice.train import Progress
 
 
-def steps_of(progress: Progress) -> Callable[[str, int, int], None]:
+def as_cells(progress: Progress) -> Callable[[str, int, int], None]:
     """Return what is told (part, done, total) and shows each part of the work as a cell."""
     doing: list[str] = []
 

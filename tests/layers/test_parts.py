@@ -31,6 +31,25 @@ def test_dropout_zeroes_a_share_and_keeps_the_mean():
     assert repr(drop) == "Dropout(p=0.25)"
 
 
+def test_dropout_drops_elements_independently_though_four_share_a_draw():
+    torch.manual_seed(3)
+    dropped = (Dropout(0.3)(torch.ones(2, 400_002)) == 0).double().flatten()
+    fours = dropped[: len(dropped) // 4 * 4].view(-1, 4)
+    joint = fours.T @ fours / len(fours)
+    want = torch.full((4, 4), 0.3 * 0.3).double().fill_diagonal_(0.3)
+    assert (joint - want).abs().max() < 0.005
+    assert abs((dropped[:-4] * dropped[4:]).mean() - 0.3 * 0.3) < 0.005
+
+
+def test_dropout_of_a_probability_near_0_or_1_still_drops_and_still_keeps():
+    assert Dropout(1e-9).zeroed == 1
+    assert Dropout(1 - 1e-9).zeroed == 2**16 - 1
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        out = Dropout(0.5)(torch.ones(3, 7, dtype=dtype))
+        assert out.dtype == dtype
+        assert set(out.unique().tolist()) <= {0.0, 2.0}
+
+
 @pytest.mark.parametrize("parts", [(8,), (4, 4), (2, 5, 1)])
 def test_dropout_is_the_same_on_any_number_of_processes(parts):
     """Each process draws the whole mask and takes its rows."""

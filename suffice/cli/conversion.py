@@ -18,7 +18,7 @@ from suffice.reproduce.request import FOLDER
 from suffice.threads import threads
 
 if TYPE_CHECKING:
-    from suffice.cli.reproduced import Asked
+    from suffice.cli.reproducing import Asked
 
 
 def conversion(asked: Asked, console: Console) -> None:

@@ -39,7 +39,7 @@ from suffice.threads import threads
 from suffice.train import show
 
 if TYPE_CHECKING:
-    from suffice.cli.reproduced import Asked
+    from suffice.cli.reproducing import Asked
 
 
 def hellaswag(asked: Asked, console: Console) -> None:

@@ -24,7 +24,7 @@ from suffice.reproduce.work import run_cells
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from suffice.cli.reproduced import Asked
+    from suffice.cli.reproducing import Asked
 
 
 def maps_of(found: Table, asked: Asked, console: Console) -> None:

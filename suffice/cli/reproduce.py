@@ -81,7 +81,8 @@ def reproduce(
     """
     from suffice.cli.again import given
     from suffice.cli.asked import number_of_heads, words
-    from suffice.cli.reproduced import Asked, answer
+    from suffice.cli.reproduced import answer
+    from suffice.cli.reproducing import Asked
     from suffice.reproduce.work import Means
 
     asked = Asked(

@@ -28,6 +28,7 @@ ASKED = {  # what each axis decides
     "projections": "learned maps",
     "mixing": "along the sequence",
     "kernel": "pairs to weights",
+    "norm": "sizes of q and k",
     "position": "order",
     "past": "earlier segments",
     "heads": "who shares keys",

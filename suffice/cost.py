@@ -1,9 +1,9 @@
 """What a layer costs, in closed form.
 
 A FLOP is one floating-point operation: a multiply-add counts 2. Counted are the matrix products,
-which is what instrumentation of an execution counts too; softmax, biases and other elementwise
-work are not. A backward pass costs twice the forward; causal sums of features, which are made
-again for it, up to three times.
+which is what instrumentation of an execution counts too; softmax, norms, biases and other
+elementwise work are not. A backward pass costs twice the forward; causal sums of features, which
+are made again for it, up to three times.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     return Cost(
         parameters=projections.parameters(widths, spec.bias)
         + mixing.parameters(spec.kv_heads, causal=causal)
+        + spec.norm.parameters(spec.head_width)
         + spec.past.parameters(spec.num_heads),
         flops=fixed + computed,
         visible_flops=fixed + visible,
@@ -109,8 +110,8 @@ def _kept(spec: AttentionSpec) -> set[str]:
     keys = "keys" if spec.projections.learns_keys else "x"
     values = "values" if spec.projections.learns_values else "x"
     values = keys if spec.projections.shares else values
-    if spec.position.rotates and keys == values:
-        keys = "turned keys"
+    if keys == values and not spec.one_tensor:
+        keys = "keys apart"
     if not spec.kernel.weighs_pairs:
         return {values} if spec.mixing.mixes else set()
     return {keys, values, "mixed values"} if spec.mixing.mixes else {keys, values}

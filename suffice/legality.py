@@ -13,6 +13,7 @@ from suffice.axis import Axis
 from suffice.fields import misfits
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
+from suffice.norms import Norm
 from suffice.past import Past
 from suffice.patterns import Block, Causal, Full, Pattern
 from suffice.positions import Position
@@ -29,6 +30,7 @@ AXES: dict[str, type[Axis]] = {
     "projections": Projections,
     "mixing": Mixing,
     "kernel": Kernel,
+    "norm": Norm,
     "position": Position,
     "past": Past,
 }

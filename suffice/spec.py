@@ -11,6 +11,7 @@ from suffice.errors import ConfigError, unknown
 from suffice.kernels import Kernel, Softmax
 from suffice.legality import AXES, conflicts
 from suffice.mixing import Mixing, NoMixing
+from suffice.norms import NoNorm, Norm
 from suffice.past import NoPast, Past
 from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition, Position
@@ -34,6 +35,7 @@ class AttentionSpec:
         projections: how x becomes queries, keys and values.
         mixing: what happens to the values along the sequence before the kernel.
         kernel: how products become weights.
+        norm: what queries and keys are divided by, before positions turn them.
         position: how positions turn queries and keys.
         past: what is read of the past that the pattern leaves out.
         bias: whether the learned maps have biases.
@@ -60,6 +62,7 @@ class AttentionSpec:
     projections: Projections = Standard()
     mixing: Mixing = NoMixing()
     kernel: Kernel = Softmax()
+    norm: Norm = NoNorm()
     position: Position = NoPosition()
     past: Past = NoPast()
     bias: bool = True
@@ -90,6 +93,12 @@ class AttentionSpec:
             q=self.num_heads * self.head_width,
             kv=self.kv_heads * self.head_width,
         )
+
+    @property
+    def one_tensor(self) -> bool:
+        """True if keys and values, before any mixing, are one tensor."""
+        apart = self.position.rotates or self.norm.norms
+        return self.projections.shares and not apart
 
     @property
     def score_scale(self) -> float:

@@ -70,6 +70,8 @@ def axes(spec: AttentionSpec) -> str:
         parts.append(type(spec.mixing).__name__)
     if type(spec.kernel).__name__ != "Softmax":
         parts.append(type(spec.kernel).__name__)
+    if spec.norm.norms:
+        parts.append(type(spec.norm).__name__)
     if spec.past.reads:
         parts.append(type(spec.past).__name__)
     if spec.position.absolute:

@@ -119,6 +119,7 @@ def _fields(spec: AttentionSpec) -> dict[str, str]:
         "mixing": spec.mixing,
         "past": spec.past,
         "kernel": spec.kernel,
+        "norm": spec.norm,
         "position": spec.position,
         "d_model": spec.d_model,
         "num_heads": spec.num_heads,

@@ -72,7 +72,8 @@ def _efficient(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | 
     own = None if without_v is None else _own_columns(without_v.k)
     if own is None:
         return None
-    if spec.position.rotates and not torch.equal(without_v.k, without_v.v):
+    stays = spec.position.rotates or spec.norm.norms  # nothing may stand between the two maps
+    if stays and not torch.equal(without_v.k, without_v.v):
         return None
     q = without_v.q @ without_v.of_query(own).transpose(1, 2)
     return replace(without_v, q=q, k=without_v.v)

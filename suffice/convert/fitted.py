@@ -20,6 +20,7 @@ NAIVE = {
     "window": "cut",
 }
 """How the usual start of each change is called."""
+KEYLESS = ("efficient", "super")  # changes after which keys are columns
 
 
 def fitted(
@@ -35,9 +36,11 @@ def fitted(
         moments: of the layer's inputs.
 
     Raises:
-        ConfigError: if the layer mixes its values along the sequence.
+        ConfigError: if the layer mixes its values along the sequence, or norms stand between keys
+            and queries that would have to take over what keys lose.
     """
     _refuse_mixing(step, spec)
+    _refuse_norm(step, spec)
     if step.name == "gqa":
         return shared(_expanded(maps, after), spec, after.kv_heads, moments)
     if step.name == "latent":
@@ -74,4 +77,13 @@ def _refuse_mixing(step: Step, spec: AttentionSpec) -> None:
         raise ConfigError(
             f"{step}: the layer mixes its values by {spec.mixing!r}, which no closed form here "
             "looks through; keep it, or convert it to standard."
+        )
+
+
+def _refuse_norm(step: Step, spec: AttentionSpec) -> None:
+    if spec.norm.norms and step.name in KEYLESS:
+        raise ConfigError(
+            f"{step}: {type(spec.norm).__name__} stands between keys and queries, so no map of the "
+            "queries can make up for keys that are columns; take optimised, which keeps the keys, "
+            "or naive=True (--naive)."
         )

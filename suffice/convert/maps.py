@@ -89,7 +89,8 @@ def build(
         maps: what it computes; maps that the projections do not learn are taken for what they are.
         spec: the composition.
         dtype: of the parameters; None = that of `like`.
-        like: the layer it comes from: its device, mode, and mixing where the spec has the same.
+        like: the layer it comes from: its device, mode, norms of queries and keys, and mixing
+            where the spec has the same.
     """
     weight = like.q_proj.weight
     layer = Attention(spec, device=weight.device, dtype=dtype or weight.dtype)
@@ -99,6 +100,8 @@ def build(
     if spec.projections.learns_values:
         _set(layer.v_proj, maps.v.transpose(0, 1).flatten(1))
     _set(layer.o_proj, torch.cat([maps.o.flatten(0, 1), maps.offset[None]]))
+    layer.q_norm.load_state_dict(like.q_norm.state_dict())
+    layer.k_norm.load_state_dict(like.k_norm.state_dict())
     if spec.mixing.mixes and spec.mixing == like.spec.mixing:
         layer.mixing.load_state_dict(like.mixing.state_dict())
     return layer.train(like.training)

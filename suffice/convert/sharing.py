@@ -3,7 +3,8 @@
 Values, and keys that do not turn, are shared by reduced-rank regression: of all maps of the shared
 width, the one whose products with the heads' own output or query maps change least in the metric
 of the inputs. Of keys that turn, each pair of features is one complex number, and what is shared
-is the leading principal component of the heads' pairs.
+is the leading principal component of the heads' pairs. Of keys that are normalised, nothing can be
+taken into the queries: what is shared is the mean of the heads' keys, each at size 1.
 
 Letters: H query heads, G key/value heads before, N after, D head width, M inputs.
 """
@@ -63,6 +64,8 @@ def shared_keys(
     maps: Maps, spec: AttentionSpec, kv_heads: int, moments: Moments
 ) -> tuple[Tensor, Tensor]:
     """Return k [N, M + 1, D] and q [H, M + 1, D] of shared keys."""
+    if spec.norm.norms:
+        return _mean_direction(maps, kv_heads, moments), maps.q
     k, q = [], []
     groups = zip(maps.q.chunk(kv_heads), maps.of_query(maps.k).chunk(kv_heads), strict=True)
     pairs, still = turning(spec.position, maps.k.shape[-1])
@@ -79,6 +82,13 @@ def shared_keys(
         k.append(one)
         q.append(new)
     return torch.stack(k), torch.cat(q)
+
+
+def _mean_direction(maps: Maps, kv_heads: int, moments: Moments) -> Tensor:
+    """Return k [N, M + 1, D] of keys that a norm follows: their sizes on the text do not count."""
+    sizes = energy(maps.k, moments).diagonal(dim1=1, dim2=2).sum(dim=1).sqrt()
+    keys = maps.k / sizes.clamp(min=1e-150)[:, None, None]
+    return maps.of_query(keys).unflatten(0, (kv_heads, -1)).mean(dim=1)
 
 
 def turning(position: Position, head_dim: int) -> tuple[list[tuple[int, int]], list[int]]:

@@ -127,12 +127,12 @@ def _super(spec: AttentionSpec, number: int | None, length: int | None) -> Atten
 
 
 def _latent(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    _refuse_turns(spec, f"latent:{number}")
+    _refuse_between(spec, f"latent:{number}")
     return _one_head(spec, number, Latent())
 
 
 def _input(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    _refuse_turns(spec, "input")
+    _refuse_between(spec, "input")
     return _one_head(spec, spec.widths.d_memory, Efficient())
 
 
@@ -143,11 +143,17 @@ def _one_head(
     return replace(spec, projections=projections, **one)
 
 
-def _refuse_turns(spec: AttentionSpec, word: str) -> None:
+def _refuse_between(spec: AttentionSpec, word: str) -> None:
+    """Refuse layers in which something stands between the maps of queries and keys."""
     if spec.position.rotates:
         raise ConfigError(
             f"{word}: {type(spec.position).__name__} turns each head's keys by its own features, "
             "which cannot be taken into the queries' maps; share heads instead, by gqa:N or mqa."
+        )
+    if spec.norm.norms:
+        raise ConfigError(
+            f"{word}: {type(spec.norm).__name__} divides each head's keys by their size, so their "
+            "map cannot be taken into the queries'; share heads instead, by gqa:N or mqa."
         )
 
 

@@ -47,6 +47,9 @@ struct Layer {
   const float *cosines; // [positions, turning]
   const float *sines;   // as the cosines, signs included
   const float *slopes;  // [H] or null: minus slope * distance is added to a score
+  const float *q_gains, *k_gains; // [head_dim] of heads divided by their root mean square, or null
+  float gain_eps;
+  int32_t unused;
 };
 
 // Positions of one kind, [M, G, room, D] each; codes follow each other in memory.

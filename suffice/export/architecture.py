@@ -17,6 +17,7 @@ from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.fusable import window_of
 from suffice.models.vit import ViT
+from suffice.norms import HeadRMS
 from suffice.patterns import Full
 from suffice.positions import NoPosition, Rope
 from suffice.spec import AttentionSpec
@@ -56,6 +57,7 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
         if spec.pattern != Full() or spec.position != NoPosition():
             odd = spec.pattern if spec.pattern != Full() else spec.position
             _refuse(f"layer {number} has {odd!r}, which no class for whole inputs here has")
+        _no_norm(spec, f"layer {number}")
         _own_width(spec, f"layer {number}")
     return _vit(model) if isinstance(model, ViT) else _bert(model)
 
@@ -74,6 +76,11 @@ def _check(spec: AttentionSpec, where: str) -> None:
         _refuse(f"{where} reads the compressed past of {type(spec.past).__name__}")
     if spec.position.biases:
         _refuse(f"{where} adds {type(spec.position).__name__} to its products")
+
+
+def _no_norm(spec: AttentionSpec, where: str) -> None:
+    if spec.norm.norms:
+        _refuse(f"{where} has {spec.norm!r} on queries and keys, which this class has not")
 
 
 def _own_width(spec: AttentionSpec, where: str) -> None:
@@ -95,6 +102,7 @@ def _gpt2(lm: LM) -> dict[str, Any]:
             _refuse(f"layer {number} turns queries and keys beside {own.activation} MLPs")
         if _window(spec, number) is not None:
             _refuse(f"layer {number} has a window, which GPT-2's class has not")
+        _no_norm(spec, f"layer {number}")
         _own_width(spec, f"layer {number}")
     return {
         "model_type": "gpt2",
@@ -144,6 +152,8 @@ def _rotary(lm: LM) -> dict[str, Any]:
     if own.norm == "layer":
         return entries | _stablelm(lm, windows, turned)
     entries["rms_norm_eps"] = own.eps
+    if any(spec.norm.norms for spec in specs):
+        return entries | _qwen3(lm, windows, turned, plain=not partial) | {"attention_bias": biased}
     if partial:
         return entries | _phi3(windows, turned, plain=not biased and not own.bias)
     biases = {"attention_bias": biased, "mlp_bias": own.bias}
@@ -159,15 +169,34 @@ def _named(kind: str, architecture: str) -> dict[str, Any]:
     return {"model_type": kind, "architectures": [architecture]}
 
 
+def _qwen3(lm: LM, windows: list[int | None], turned: list[bool], *, plain: bool) -> dict[str, Any]:
+    if {spec.norm for spec in lm.specs} != {HeadRMS(lm.config.eps)}:
+        _refuse(
+            f"its layers have {' and '.join(sorted({repr(s.norm) for s in lm.specs}))} on queries "
+            f"and keys, and Qwen3's class HeadRMS(eps={lm.config.eps}), as its other norms, in all"
+        )
+    if not all(turned) or not plain or lm.config.bias:
+        _refuse("queries and keys are normalised beside MLPs with biases or heads that do not turn")
+    return {**_named("qwen3", "Qwen3ForCausalLM"), **_layer_types(windows)}
+
+
 def _smollm3(windows: list[int | None], turned: list[bool]) -> dict[str, Any]:
-    sizes = {size for size in windows if size is not None}
-    if len(sizes) > 1:
-        _refuse(f"its layers have windows of {' and '.join(map(str, sorted(sizes)))} tokens")
-    kinds = ["full_attention" if size is None else "sliding_attention" for size in windows]
     return {
         **_named("smollm3", "SmolLM3ForCausalLM"),
         "no_rope_layers": [int(one) for one in turned],
-        "layer_types": kinds,
+        **_layer_types(windows),
+    }
+
+
+def _layer_types(windows: list[int | None]) -> dict[str, Any]:
+    """Return what tells the windows of a model whose layers differ."""
+    sizes = {size for size in windows if size is not None}
+    if len(sizes) > 1:
+        _refuse(f"its layers have windows of {' and '.join(map(str, sorted(sizes)))} tokens")
+    return {
+        "layer_types": [
+            "full_attention" if size is None else "sliding_attention" for size in windows
+        ],
         "use_sliding_window": bool(sizes),
         "sliding_window": next(iter(sizes), None),
     }
@@ -183,6 +212,7 @@ def _stablelm(lm: LM, windows: list[int | None], turned: list[bool]) -> dict[str
     if any(windows) or not all(turned):
         _refuse("it has layer norms beside windows or layers that do not turn")
     for number, spec in enumerate(lm.specs):
+        _no_norm(spec, f"layer {number}")
         _own_width(spec, f"layer {number}")
     return {
         **_named("stablelm", "StableLmForCausalLM"),

@@ -13,6 +13,7 @@ from suffice.convert.moments import attentions
 from suffice.convert.sources import FAMILIES
 from suffice.convert.sources.given import Given
 from suffice.export.rotary import halved
+from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
@@ -36,6 +37,7 @@ def described(model: nn.Module, config: dict[str, Any]) -> nn.Module:
     for name, layer in attentions(model).items():
         spec = goals[name].spec
         made = build(_arranged(read(layer), layer.spec, spec), spec, like=layer)
+        _arrange_gains(made, layer.spec)
         state |= {f"{name}.{part}": tensor for part, tensor in made.state_dict().items()}
     own = model.state_dict()
     for name, tensor in target.state_dict().items():
@@ -48,10 +50,21 @@ def described(model: nn.Module, config: dict[str, Any]) -> nn.Module:
 def _arranged(maps: Maps, spec: AttentionSpec, goal: AttentionSpec) -> Maps:
     """Return the maps of a layer as the class has them."""
     maps = maps.with_heads(goal.kv_heads)
-    q, k = maps.q * (spec.score_scale / goal.score_scale), maps.k
+    q, k = maps.q, maps.k
+    if not spec.norm.norms:  # which takes any factor away again
+        q = q * (spec.score_scale / goal.score_scale)
     if isinstance(spec.position, Rope):
         q, k = halved(q, spec.position), halved(k, spec.position)
     return replace(maps, q=q, k=k)
+
+
+def _arrange_gains(layer: Attention, was: AttentionSpec) -> None:
+    """Bring the gains of normalised queries and keys into the class's order, a scale with them."""
+    if not was.norm.norms:
+        return
+    layer.q_norm.weight *= was.score_scale / layer.spec.score_scale
+    for norm in (layer.q_norm, layer.k_norm):
+        norm.weight.copy_(halved(norm.weight[None, None].clone(), was.position)[0, 0])
 
 
 def _absent(name: str, like: Tensor, model: nn.Module) -> Tensor:

@@ -136,8 +136,8 @@ class Plain(nn.Module):
         """
         spec, layer = self.spec, self.layer
         x = x.masked_fill(~places.valid[..., None], 0.0)
-        q = layer._heads(layer.q_proj(x), layer.num_heads)
-        k, v = self._read(x)
+        q = layer.queries(x)
+        k, v = layer.keys_and_values(x)
         if layer.rotates:
             find = lambda: spec.position.turns(places.queries, layer.head_dim, q.dtype)  # noqa: E731
             turns = places.once((spec.position, layer.head_dim, "turns"), find)
@@ -159,11 +159,6 @@ class Plain(nn.Module):
         if len(past) > 2:  # noqa: PLR2004 - keys, values and those before the mixing
             kept = (*kept, torch.cat([past[2], raw], dim=2))
         return self._weighed(q, keys, values, places), kept
-
-    def _read(self, x: Tensor) -> list[Tensor]:
-        layer = self.layer
-        parts = self.spec.projections.read(layer.k_proj, layer.v_proj, x)
-        return [layer._heads(part, layer.num_kv_heads) for part in parts]
 
     def _weighed(self, q: Tensor, k: Tensor, v: Tensor, places: Places) -> Tensor:
         """Return the output of queries [B, H, T, D] of keys [B, G, S, D] and values."""

@@ -13,6 +13,7 @@ from suffice.layers.given import PLAIN, given
 from suffice.layers.next import Next
 from suffice.layers.read import read
 from suffice.layers.recall import Raw, recall
+from suffice.layers.rms_norm import RMSNorm
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
@@ -64,6 +65,8 @@ class Attention(nn.Module):
         )
         self.q_proj, self.k_proj = maps["q_proj"], maps["k_proj"]
         self.v_proj, self.o_proj = maps["v_proj"], maps["o_proj"]
+        normed = partial(spec.norm.build, spec.head_width, rms=RMSNorm, device=device, dtype=dtype)
+        self.q_norm, self.k_norm = normed(), normed()
         self.features = spec.kernel.build(
             head_dim=spec.head_width, scale=spec.score_scale, device=device
         )
@@ -225,7 +228,7 @@ class Attention(nn.Module):
     def extra_repr(self) -> str:
         """Show the composition in the printed module."""
         s = self.spec
-        axes = (s.pattern, s.projections, s.mixing, s.kernel, s.position, s.past)
+        axes = (s.pattern, s.projections, s.mixing, s.kernel, s.norm, s.position, s.past)
         sizes = f"d_model={s.d_model}, num_heads={s.num_heads}, num_kv_heads={s.kv_heads}"
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
@@ -260,9 +263,8 @@ class Attention(nn.Module):
         self, x: Tensor, source: Tensor, at: Tensor, new: Next | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Raw]:
         """Return q, k, v at positions [S] or [B, S], before any mixing, and before any turn."""
-        q = self._heads(self.q_proj(x), self.num_heads)
-        read = self.spec.projections.read(self.k_proj, self.v_proj, source)
-        k, v = (self._heads(part, self.num_kv_heads) for part in read)
+        q = self.queries(x)
+        k, v = self.keys_and_values(source)
         raw = Raw(q, k, v)
         if self.rotates:
             find = partial(self.spec.position.turns, at, self.head_dim, q.dtype)
@@ -277,6 +279,16 @@ class Attention(nn.Module):
             return turn(torch.cat([q, k], dim=1), turns).split(heads, dim=1)
         return turn(q, turns), turn(k, turns)
 
+    def queries(self, x: Tensor) -> Tensor:
+        """Return the queries [B, H, T, D] of x [B, T, d_model], before any turn."""
+        return self.q_norm(self._heads(self.q_proj(x), self.num_heads)).transpose(1, 2)
+
+    def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return k [B, G, S, D] and v [B, G, S, E] of [B, S, d_memory], before turn and mixing."""
+        read = self.spec.projections.read(self.k_proj, self.v_proj, source)
+        k, v = (self._heads(part, self.num_kv_heads) for part in read)
+        return self.k_norm(k).transpose(1, 2), v.transpose(1, 2)
+
     def _heads(self, x: Tensor, heads: int) -> Tensor:
-        """Split [B, T, W] into [B, heads, T, D]; a view."""
-        return x.view(x.shape[0], x.shape[1], heads, self.head_dim).transpose(1, 2)
+        """Split [B, T, W] into [B, T, heads, D]; a view."""
+        return x.view(x.shape[0], x.shape[1], heads, self.head_dim)

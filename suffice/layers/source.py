@@ -45,8 +45,7 @@ class Source:
             memory: [B, S, M], 0 at padding.
             valid: bool [B, S], True = a real position; None = all are.
         """
-        read = layer.spec.projections.read(layer.k_proj, layer.v_proj, memory)
-        k, v = (layer._heads(part, layer.num_kv_heads) for part in read)
+        k, v = layer.keys_and_values(memory)
         rows, where = ALL_REAL, PLAIN
         if valid is not None:
             rows = Rows(valid=valid, positions=positions(valid, None))
@@ -56,7 +55,7 @@ class Source:
 
     def attended(self, layer: Attention, x: Tensor) -> Tensor:
         """Return what `layer(x, memory, valid=valid)` returns: [B, T, d_model]."""
-        q = layer._heads(layer.q_proj(x), layer.num_heads)
+        q = layer.queries(x)
         dropping = layer.training and layer.spec.dropout > 0.0
         sizes = (x.shape[1], self.k.shape[2])
         problem, op = layer._plan(*sizes, self.where, dropping, x.device.type, q.dtype)

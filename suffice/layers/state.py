@@ -55,10 +55,10 @@ class LayerState:
         self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
         self.sums: running.State | None = None
         weighs, mixes = spec.kernel.weighs_pairs, spec.mixing.mixes
-        shared = spec.projections.shares and not spec.position.rotates
-        self.tied = shared and not mixes
+        self.tied = spec.one_tensor and not mixes
         # learned keys hold their bias at padding, where a mixing reads zeros
-        self.keys_are_values = weighs and shared and not spec.projections.learns_keys
+        learned = spec.projections.learns_keys
+        self.keys_are_values = weighs and spec.one_tensor and not learned
         self.store = kept(spec, memory).build() if weighs else None
         self.recalled = Recalled()
         self.raw = history_of(spec, memory) if mixes and not self.keys_are_values else None

@@ -9,6 +9,7 @@ from functools import lru_cache
 import torch
 from torch import nn
 
+from suffice.axis import Axis
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.layers import Dropout
@@ -18,6 +19,7 @@ from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
 from suffice.native import held, library
 from suffice.native.matrix import KINDS
+from suffice.norms import HeadRMS, NoNorm
 from suffice.ops.linear import Linear
 from suffice.patterns import Causal, Pattern, Window
 from suffice.patterns.combined import And
@@ -26,6 +28,7 @@ from suffice.spec import AttentionSpec
 
 WIDEST, MOST_QUERIES = 512, 128  # of suffice/csrc: features of a head, heads that share keys
 POSITIONS = (Alibi, NoPosition, Rope)
+NORMS = (HeadRMS, NoNorm)
 MAPS = (Linear, nn.Embedding)  # which a packed matrix may stand for
 PACKED = (PackedLinear, PackedEmbedding)  # those the kernels read; torchao has its own
 ACTIVATIONS = ("gelu", "relu", "swiglu")
@@ -58,8 +61,6 @@ def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
     """Return what of a composition native code does not know, or ""."""
     if not spec.kernel.weighs_pairs:
         return f"{type(spec.kernel).__name__} keeps sums of features"
-    if type(spec.kernel) is not Softmax:
-        return f"{type(spec.kernel).__name__} weighs pairs in its own way"
     if spec.mixing.mixes and not spec.mixing.keeps_keys:
         return f"{type(spec.mixing).__name__} sums keys"
     if spec.mixing.mixes and memory.rounds:
@@ -68,8 +69,9 @@ def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
         return f"{type(spec.projections).__name__} reads values from the map of the keys"
     if spec.past.reads:
         return f"{type(spec.past).__name__} compresses the past"
-    if type(spec.position) not in POSITIONS:
-        return f"{type(spec.position).__name__} counts positions in its own way"
+    for value, known, does in _of_ones_own(spec):
+        if type(value) not in known:
+            return f"{type(value).__name__} {does} in its own way"
     shared = spec.num_heads // spec.kv_heads
     if spec.head_width > WIDEST or shared > MOST_QUERIES:
         return f"heads of {spec.head_width} features, {shared} on each key, are too large"
@@ -78,6 +80,13 @@ def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
     except ConfigError as error:
         return str(error)
     return ""
+
+
+def _of_ones_own(spec: AttentionSpec) -> Iterator[tuple[Axis, tuple[type, ...], str]]:
+    """Give values that somebody else may have written, the known ones, and what they do."""
+    yield spec.kernel, (Softmax,), "weighs pairs"
+    yield spec.norm, NORMS, "divides queries and keys"
+    yield spec.position, POSITIONS, "counts positions"
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,9 @@ class Fused:
             turn=TURNS[position.layout] if position.rotates else of.STAY,
             turning=(position.features or spec.head_width) if position.rotates else 0,
             slopes=self._pointer(slopes),
+            q_gains=self._pointer(getattr(attention.q_norm, "weight", None)),
+            k_gains=self._pointer(getattr(attention.k_norm, "weight", None)),
+            gain_eps=getattr(attention.q_norm, "eps", 0.0),
         )
 
     def _model(self) -> of.Model:

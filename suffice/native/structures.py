@@ -47,6 +47,10 @@ class Layer(ctypes.Structure):
         ("cosines", POINTER),
         ("sines", POINTER),
         ("slopes", POINTER),
+        ("q_gains", POINTER),
+        ("k_gains", POINTER),
+        ("gain_eps", FLOAT),
+        ("unused", HALF_INT),
     )
 
 

@@ -19,6 +19,7 @@ from suffice.presets.mistral import mistral
 from suffice.presets.mqa import mqa
 from suffice.presets.optimised import optimised
 from suffice.presets.performer import performer
+from suffice.presets.qk_norm import qk_norm
 from suffice.presets.rfa import rfa
 from suffice.presets.sizes import checked
 from suffice.presets.sliding_window import sliding_window
@@ -37,6 +38,7 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
     "super_attention": super_attention,
     "gqa": gqa,
     "mqa": mqa,
+    "qk_norm": qk_norm,
     "sliding_window": sliding_window,
     "mistral": mistral,
     "longformer": longformer,
@@ -71,6 +73,7 @@ __all__ = [
     "optimised",
     "performer",
     "preset",
+    "qk_norm",
     "rfa",
     "schedule",
     "sliding_window",

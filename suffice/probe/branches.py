@@ -20,6 +20,7 @@ from suffice.patterns import And, Or, Pattern
 from suffice.spec import AttentionSpec
 from suffice.view.expression import brief, expression, flat
 
+PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm", "features")
 FAR = 1e4  # a gate that is open for good
 NAMES = {"Global": "sinks, the first {tokens} tokens", "Window": "the window of {size}"}
 
@@ -88,6 +89,8 @@ def kind(spec: AttentionSpec) -> str:
         told.append(expression(spec.mixing))
     if brief(spec.kernel) != "Softmax":
         told.append(expression(spec.kernel))
+    if spec.norm.norms:
+        told.append(expression(spec.norm))
     if spec.past.reads:
         told.append(expression(spec.past))
     if spec.kv_heads != spec.num_heads:
@@ -147,7 +150,7 @@ def _with(**changes: object) -> Callable[[Attention], nn.Module]:
     def made(layer: Attention) -> Attention:
         spec = replace(layer.spec, **changes)  # type: ignore[arg-type]
         other = Attention(spec, impl=layer.impl, device="meta")
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj", "features"):
+        for name in PARTS:
             setattr(other, name, getattr(layer, name))
         for name in ("mixing", "past"):
             if name not in changes:

@@ -19,7 +19,8 @@ from suffice.convert.slices import sliced_keys, sliced_values
 from suffice.errors import ConfigError, DataError
 from suffice.mixing import Alignment
 from suffice.models import LMConfig
-from suffice.patterns import Full
+from suffice.norms import HeadRMS
+from suffice.patterns import Causal, Full
 from suffice.positions import Rope
 from suffice.projections import Optimised
 from suffice.testing import assert_close, drawn
@@ -32,6 +33,7 @@ POSITIONS = {
     "half": {"position": Rope()},
     "interleaved": {"position": Rope(layout="interleaved"), "bias": False},
     "partial": {"position": Rope(features=2)},
+    "normalised": {"norm": HeadRMS(1e-2), "position": Rope(), "bias": False},
     "grouped": {"num_heads": 8, "num_kv_heads": 4, "head_dim": 4},
 }
 WORDS = ("mqa", "gqa:2", "optimised", "efficient", "latent:6", "window:3+sinks:1", "mqa,window:4")
@@ -43,7 +45,8 @@ def possible():
             turns = "position" in fields and words.startswith("latent")
             # more than half the columns would be taken, or heads that are none
             wide = name == "grouped" and words in ("optimised", "efficient")
-            if not turns and not wide:
+            columns = name == "normalised" and words == "efficient"
+            if not turns and not wide and not columns:
                 yield pytest.param(fields, words, id=f"{name}-{words}")
     for words in ("optimised:2", "efficient:2", "optimised:4"):
         yield pytest.param({"num_kv_heads": 2 if words[-1] == "4" else 4}, words, id=words)
@@ -108,6 +111,34 @@ def test_shared_turning_keys_are_the_leading_component_of_each_pair(layout):
         assert (new - queries * factor.conj()[:, None]).abs().max() < 1e-9
         left = power.sqrt()[:, None] * (keys - factor[:, None] * one) @ lower
         assert left.abs().square().sum() == pytest.approx(float(lost), rel=1e-2)
+
+
+def test_shared_keys_of_a_normalised_layer_are_the_mean_of_keys_of_one_size():
+    layer = layer_of(norm=HeadRMS(), position=Rope())
+    maps, moments = read(layer), moments_of(layer)
+    found = shared(maps, layer.spec, 2, moments)
+    x = torch.cat([batch.flatten(0, 1) for batch in inputs()]).double()
+    keys = torch.nn.functional.pad(x, (0, 1), value=1.0) @ maps.k
+    sizes = keys.square().sum(dim=2).mean(dim=1).sqrt()
+    for group in range(2):
+        own = slice(2 * group, 2 * group + 2)
+        wanted = (maps.k[own] / sizes[own, None, None]).mean(dim=0)
+        assert_close(found.k[group], wanted)
+    assert torch.equal(found.q, maps.q)
+    built_ = build(found, convert(layer, "gqa:2", naive=True).model.spec, like=layer)
+    assert torch.equal(built_.k_norm.weight, layer.k_norm.weight)
+
+
+@pytest.mark.parametrize("words", ["efficient", "super"])
+def test_keys_that_are_columns_have_no_closed_form_behind_a_norm(words):
+    lm = layer_of(norm=HeadRMS(), pattern=Causal())
+    model = torch.nn.Sequential(lm)
+    model.config = LMConfig(vocabulary_size=9, length=12, d_model=16, depth=1, mlp_width=4)
+    with pytest.raises(ConfigError, match=f"{words}: HeadRMS stands between keys and queries, so"):
+        convert(model, words, calibration=inputs())
+    usual = convert(model, words, calibration=inputs(), naive=True)
+    assert usual.certificate.layers[0].chosen == "dropped W_K and W_V"
+    assert torch.equal(usual.model[0].q_norm.weight, lm.q_norm.weight)
 
 
 def test_slices_are_regressions():

@@ -16,6 +16,7 @@ from suffice.kernels import Elu
 from suffice.layers.packed import PackedLinear
 from suffice.mixing import Alignment
 from suffice.models import TranslatorConfig
+from suffice.norms import HeadRMS
 from suffice.positions import Alibi, Rope
 from suffice.projections import Efficient, Optimised
 from suffice.quantise import quantise
@@ -24,6 +25,7 @@ from suffice.testing import assert_close, drawn
 from .layers import inputs, layer_of
 
 ROPE = {"position": Rope(features=2), "bias": False}
+NORMED = {"norm": HeadRMS(1e-2)}
 CASES = {
     "efficient-standard": ({"projections": Efficient()}, "standard"),
     "efficient-optimised": ({"projections": Efficient()}, "optimised"),
@@ -34,6 +36,8 @@ CASES = {
     "one-head-alibi": ({"num_heads": 1, "position": Alibi()}, "efficient"),
     "one-head-no-bias": ({"num_heads": 1, "bias": False}, "efficient"),
     "more-heads": ({"num_kv_heads": 2, **ROPE}, "gqa:4"),
+    "normalised-standard": ({"projections": Efficient(), **NORMED}, "standard"),
+    "normalised-more-heads": ({"num_kv_heads": 2, "position": Rope(), **NORMED}, "gqa:4"),
     "super": ({"projections": Efficient(), "mixing": Alignment(12)}, "standard"),
     "latent-of-all": ({}, "latent:16"),
     "latent-wider": ({"bias": False}, "latent:19"),
@@ -67,6 +71,31 @@ def test_a_round_trip_ends_where_it_began():
     assert_close(back.model.o_proj.weight, layer.o_proj.weight)
     turning = convert(layer_of(projections=Efficient(), position=Rope()), "standard").model
     assert convert(turning, "efficient").certificate.exact
+
+
+def test_equal_heads_of_a_normalised_layer_are_one():
+    layer = layer_of(num_kv_heads=2, **NORMED)
+    back = convert(convert(layer, "gqa:4").model, "gqa:2")
+    assert back.certificate.exact
+    assert_close(back.model.k_proj.weight, layer.k_proj.weight)
+    assert torch.equal(back.model.k_norm.weight, layer.k_norm.weight)
+
+
+def test_columns_of_a_normalised_layer_stay_columns_and_one_head_does_not_become_some():
+    layer = layer_of(projections=Efficient(), bias=False, **NORMED)
+    back = convert(convert(layer, "standard").model, "efficient")
+    assert back.certificate.exact
+    assert_close(back.model.q_proj.weight, layer.q_proj.weight)
+    one = layer_of(num_heads=1, **NORMED)
+    with pytest.raises(ConfigError, match="cannot become efficient exactly and would have to be"):
+        convert(one, "efficient")
+    assert convert(one, "optimised").certificate.exact
+
+
+def test_windows_of_a_normalised_layer_change_no_map():
+    layer = layer_of(**NORMED)
+    found = convert(layer, "window:3+sinks:1", naive=True).model
+    assert all(torch.equal(t, layer.state_dict()[n]) for n, t in found.state_dict().items())
 
 
 def test_equal_heads_are_one():

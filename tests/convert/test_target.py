@@ -8,6 +8,7 @@ from suffice import AttentionSpec, preset
 from suffice.convert import Step, spec_after, steps_of
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment
+from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Full, Global, Window
 from suffice.positions import Rope
 from suffice.projections import Efficient, Latent, Optimised, Standard
@@ -66,6 +67,13 @@ def test_windows():
     assert after("window:5+sinks:2").pattern == (Window(5) | Global(2)) & Causal()
     two_sided = after("window:5", preset("standard", 16, 4))
     assert two_sided.pattern == Window(5) & Full()
+
+
+@pytest.mark.parametrize("word", ["latent:8", "input"])
+def test_what_is_normalised_is_not_taken_into_one_latent(word):
+    normalised = AttentionSpec(d_model=16, num_heads=4, norm=HeadRMS())
+    with pytest.raises(ConfigError, match=rf"{word}: HeadRMS divides each head's keys .* or mqa"):
+        after(word, normalised)
 
 
 @pytest.mark.parametrize("word", ["latent:8", "input"])

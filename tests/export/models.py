@@ -8,6 +8,7 @@ from suffice import AttentionSpec, preset
 from suffice.models import LMConfig, folder
 from suffice.models.classifier import ClassifierConfig
 from suffice.models.vit import ViTConfig
+from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Global, Window
 from suffice.positions import Alibi, Rope
 from suffice.projections import Efficient
@@ -65,6 +66,7 @@ STREAMING = {
     ),
     "super": (preset("super_attention", 32, 4, length=80, causal=True), {}),
     "toeplitz": (replace(preset("toeplitz_super", 32, 4, causal=True), position=Rope()), {}),
+    "normalised": (replace(TURNING, norm=HeadRMS(1e-2), num_kv_heads=2), ROTARY),
     "standard alignment": (
         replace(
             preset("super_attention", 32, 4, length=80, causal=True),

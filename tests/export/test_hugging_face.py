@@ -20,16 +20,18 @@ from suffice.errors import CheckpointError, ConfigError
 from suffice.export import config_of, described, export, exported
 from suffice.export.rotary import rope_parameters
 from suffice.models import folder
+from suffice.norms import HeadRMS, NoNorm
 from suffice.patterns import Block, Causal, Window
 from suffice.positions import Alibi, LinearScaling, Llama3Scaling, NTKScaling, Rope, YarnScaling
 from suffice.positions.scaling import Scaling
-from suffice.projections import Latent, Standard
+from suffice.projections import Latent, Optimised, Standard
 
 from .models import NEAR, ROTARY, SPEC, TEXT, TURNING, bert, classifier, language, pictures, saved
 
 transformers = pytest.importorskip("transformers")
 
 GROUPED = replace(TURNING, num_kv_heads=2)
+NORMED = replace(GROUPED, norm=HeadRMS(1e-5))
 PARTLY = replace(TURNING, position=Rope(layout="interleaved", features=4))
 
 
@@ -78,6 +80,17 @@ MODELS = {
     ),
     "no turns": ("smollm3", language(replace(SPEC, bias=False), **ROTARY)),
     "turning partly": ("phi3", language(replace(PARTLY, pattern=NEAR), **ROTARY)),
+    "normalised": ("qwen3", language(NORMED, **ROTARY)),
+    "normalised, windows of some": (
+        "qwen3",
+        language(
+            [
+                replace(NORMED, pattern=NEAR, bias=True, scale=0.4),
+                replace(NORMED, num_kv_heads=1, projections=Optimised()),
+            ],
+            **ROTARY,
+        ),
+    ),
     "layer norms": ("stablelm", language(PARTLY, **ROTARY | {"norm": "layer"})),
     "classifier": ("bert", bert()),
     "pictures": ("vit", pictures()),
@@ -226,6 +239,34 @@ NO_CLASS = {
     "layer norms": (
         language(replace(PARTLY, pattern=NEAR), **ROTARY | {"norm": "layer"}),
         "it has layer norms beside windows or layers that do not turn",
+    ),
+    "normalised gelu": (
+        language(replace(SPEC, norm=HeadRMS())),
+        r"layer 0 has HeadRMS\(eps=1e-06\) on queries and keys, which this class has not",
+    ),
+    "normalised, layer norms": (
+        language(NORMED, **ROTARY | {"norm": "layer"}),
+        r"layer 0 has HeadRMS\(eps=1e-05\) on queries and keys, which this class has not",
+    ),
+    "normalised pictures": (
+        pictures(AttentionSpec(d_model=32, num_heads=4, norm=HeadRMS())),
+        r"layer 0 has HeadRMS\(eps=1e-06\) on queries and keys, which this class has not",
+    ),
+    "some normalised": (
+        language([NORMED, replace(NORMED, norm=NoNorm())], **ROTARY),
+        r"its layers have HeadRMS\(eps=1e-05\) and NoNorm\(\) on queries and keys, and Qwen3's",
+    ),
+    "normalised by another eps": (
+        language(replace(NORMED, norm=HeadRMS(0.1)), **ROTARY),
+        r"its layers have HeadRMS\(eps=0.1\) on .*, and Qwen3's class HeadRMS\(eps=1e-05\), as",
+    ),
+    "normalised partly": (
+        language(replace(NORMED, position=Rope(features=4)), **ROTARY),
+        "queries and keys are normalised beside MLPs with biases or heads that do not turn",
+    ),
+    "normalised, biased": (
+        language(NORMED, **ROTARY | {"bias": True}),
+        "queries and keys are normalised beside MLPs with biases or heads that do not turn",
     ),
     "mean": (classifier(), "BERT's class has norm='post'|BERT's class has pooling='first', and"),
     "tanh": (bert(activation="tanh"), "BERT's class has no tanh"),

@@ -62,6 +62,7 @@ SERVED = {
     "optimised": config("optimised"),
     "efficient": config("efficient", positions="sinusoidal"),
     "gqa": config("gqa"),
+    "normalised": config("qk_norm"),
     "mqa": config("mqa"),
     "windows": config("sliding_window"),
     "roped": SufficeConfig.of(

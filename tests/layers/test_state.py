@@ -12,6 +12,7 @@ from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Elu, Favor
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
+from suffice.norms import HeadRMS
 from suffice.patterns import Block, Causal, Dilated, Full, Global, Random, Window
 from suffice.positions import Alibi, Rope
 from suffice.projections import Efficient, Latent, Optimised, Standard
@@ -60,6 +61,12 @@ SPECS = {
         for projections in (Standard(), Efficient())
     },
     "rope-gqa": replace(BASE, position=Rope(), num_kv_heads=2),
+    **{
+        f"normalised-{type(one).__name__}": replace(
+            BASE, norm=HeadRMS(), position=Rope(), num_kv_heads=2, projections=one
+        )
+        for one in (Standard(), Efficient())
+    },
     "rope-efficient": replace(BASE, position=Rope(), projections=Efficient()),
     "alibi": replace(BASE, position=Alibi()),
     "infini-rope": replace(

@@ -13,6 +13,7 @@ import pytest
 
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
+from suffice.norms import Norm
 from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
@@ -27,6 +28,7 @@ FAMILIES = {
     "mixing": Mixing,
     "kernels": Kernel,
     "positions": Position,
+    "norms": Norm,
     "past": Past,
 }
 

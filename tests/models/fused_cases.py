@@ -12,6 +12,7 @@ from suffice import preset
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig
 from suffice.models.fused import Fused
+from suffice.norms import HeadRMS, NoNorm
 from suffice.positions import Alibi, NoPosition, Rope
 from suffice.testing import drawn
 
@@ -71,7 +72,8 @@ def composition(seed):
         "tied": pick.random() < 0.5,
         "bias": pick.random() < 0.5,
     }
-    return replace(spec, position=position), sizes
+    norm = pick.choice((NoNorm(), HeadRMS(1e-3)))
+    return replace(spec, position=position, norm=norm), sizes
 
 
 def built(spec, *, seed=1, depth=2, length=LENGTH, dtype=torch.float32, **sizes):

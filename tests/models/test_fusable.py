@@ -20,6 +20,7 @@ from suffice.models import fusable
 from suffice.models.fusable import why_not, window_of
 from suffice.models.packed import unpack
 from suffice.native import library
+from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Dilated, Full, Global, Window
 from suffice.positions import Rope
 from suffice.quantise import quantise
@@ -31,6 +32,10 @@ SPEC = preset("standard", 24, 4, causal=True)
 
 class Turned(Rope):
     """Positions of somebody else."""
+
+
+class Smaller(HeadRMS):
+    """A norm of somebody else."""
 
 
 class Sharper(Softmax):
@@ -52,6 +57,7 @@ def causal(**changes):
         (causal(kernel=Sharper()), "Sharper weighs pairs in its own way"),
         (preset("infini", 24, 4, segment=4), "Infini compresses the past"),
         (causal(position=Turned()), "Turned counts positions in its own way"),
+        (causal(norm=Smaller()), "Smaller divides queries and keys in its own way"),
         (causal(num_heads=1, head_dim=514), "heads of 514 features, 1 on each key, are too large"),
         (
             causal(num_heads=129, num_kv_heads=1, head_dim=2),
@@ -68,7 +74,7 @@ def causal(**changes):
             "nor a causal window",
         ),
     ],
-    ids=["sums", "kernel", "past", "position", "wide", "shared", "dilated", "sinks"],
+    ids=["sums", "kernel", "past", "position", "norm", "wide", "shared", "dilated", "sinks"],
 )
 @needs_kernels
 def test_compositions_that_native_code_does_not_know(spec, reason):

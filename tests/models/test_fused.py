@@ -59,6 +59,7 @@ def test_the_draws_meet_every_value():
     assert len({(type(s.projections), s.kv_heads == s.num_heads) for s in specs}) >= 4
     assert len({type(spec.pattern) for spec in specs}) >= 2
     assert {spec.bias for spec in specs} == {True, False}
+    assert len({(spec.norm, spec.projections.shares) for spec in specs}) == 4
 
 
 @pytest.mark.parametrize("seed", range(DRAWS))

@@ -8,6 +8,7 @@ import torch
 from suffice import preset
 from suffice.mixing import Alignment
 from suffice.models import LMConfig
+from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Global, Window
 from suffice.probe import branches, without
 from suffice.probe.branches import kind
@@ -63,6 +64,18 @@ def test_a_part_of_a_union_is_switched_off(name, left):
 def test_a_union_that_is_the_whole_pattern_has_parts_too():
     lm = model(*[replace(FULL, pattern=(Window(4) & Causal()) | (Global(1) & Causal()))] * 2)
     assert set(named(lm)) == {"Window(size=4) & Causal()", "Global(tokens=1) & Causal()"}
+
+
+def test_normalised_queries_and_keys_stay_so_without_a_branch():
+    normed = replace(SINKS, norm=HeadRMS())
+    lm = model(normed, normed)
+    with torch.no_grad():
+        lm.blocks[0].attention.k_norm.weight.mul_(3.0)
+    with without(lm, named(lm)["the window of 4"]):
+        got = lm(TOKENS)
+    left = replace(normed, pattern=Global(2) & Causal())
+    assert_close(got, same_weights(lm, left, left)(TOKENS), "same_math")
+    assert kind(normed).endswith("Causal(), HeadRMS()")
 
 
 def test_the_memory_of_infini_and_its_segment_are_switched_off():

@@ -15,6 +15,7 @@ from suffice.axis import Axis
 from suffice.errors import ConfigError
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
+from suffice.norms import Norm
 from suffice.ops import OPS, Problem
 from suffice.past import Past
 from suffice.patterns import Pattern
@@ -34,6 +35,7 @@ def samples(family: type[Axis]) -> tuple[Axis, ...]:
 
 PATTERNS, PROJECTIONS, MIXINGS = samples(Pattern), samples(Projections), samples(Mixing)
 KERNELS, POSITIONS, PASTS = samples(Kernel), samples(Position), samples(Past)
+NORMS = samples(Norm)
 KV_HEADS = (1, 2, 4)
 BIASES = (True, False)
 DATA = ("plain", "valid", "segments", "both")

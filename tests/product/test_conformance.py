@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from suffice import AttentionSpec
+from suffice.kernels import Elu
+from suffice.mixing import LowRank, ToeplitzAlignment
+from suffice.norms import HeadRMS
+from suffice.past import Infini
+from suffice.patterns import Causal
+from suffice.positions import Rope
+from suffice.projections import Efficient, Latent, Optimised
 from suffice.testing import conform, spec_around
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
 
-from .cells import KERNELS, MIXINGS, PASTS, PATTERNS, POSITIONS, PROJECTIONS
+from .cells import KERNELS, MIXINGS, NORMS, PASTS, PATTERNS, POSITIONS, PROJECTIONS
 
 
 @pytest.mark.parametrize("kind", PRESET_KINDS)
@@ -18,11 +25,29 @@ def test_preset(kind):
 
 
 @pytest.mark.parametrize(
-    "value", PATTERNS + PROJECTIONS + MIXINGS + KERNELS + POSITIONS + PASTS, ids=repr
+    "value", PATTERNS + PROJECTIONS + MIXINGS + KERNELS + NORMS + POSITIONS + PASTS, ids=repr
 )
 @pytest.mark.parametrize("length", [2, 9])
 def test_axis_sample(value, length):
     conform(spec_around(value), length=length)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        (Efficient(), Rope()),
+        (Optimised(),),
+        (Latent(),),
+        (LowRank(9, 2),),
+        (ToeplitzAlignment(3), Efficient(), Causal()),
+        (Elu(), Causal()),
+        (Infini(2, delta=True), Rope()),
+    ],
+    ids=lambda values: "-".join(type(value).__name__ for value in values),
+)
+def test_normalised_queries_and_keys(beside):
+    heads = 2 if isinstance(beside[0], Optimised) else 1
+    conform(spec_around(HeadRMS(0.1), *beside, num_kv_heads=heads), length=6)
 
 
 def test_other_sizes_scales_and_settings():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from suffice.convert.change import Change, changes
+from suffice.convert.fitted import KEYLESS
 from suffice.convert.moments import attentions
 from suffice.convert.replaced import state_of
 from suffice.convert.target import SINKS, steps_of
@@ -143,13 +144,17 @@ def _options(
             change = changes(model, {name: steps})[name]
         except ConfigError:
             continue  # this layer cannot become that
-        if change.spec in met or (spec.mixing.mixes and not _plain(change)):
+        if change.spec in met or not _has_a_form(change):
             continue
         met.append(change.spec)
         yield Option(layer=name, words=one, change=change)
 
 
-def _plain(change: Change) -> bool:
-    """Return whether a layer that mixes its values can become this."""
-    exact = change.maps is not None or change.kept
-    return exact or all(step.name == "window" for step in change.steps)
+def _has_a_form(change: Change) -> bool:
+    """Return whether a change is exact, or has a closed form for this layer."""
+    if change.maps is not None or change.kept:
+        return True
+    spec, names = change.layer.spec, {step.name for step in change.steps}
+    if spec.mixing.mixes:
+        return names == {"window"}
+    return not (spec.norm.norms and names & set(KEYLESS))

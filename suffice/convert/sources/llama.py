@@ -13,6 +13,7 @@ from suffice.convert.sources.parts import Part
 from suffice.convert.sources.rotary import rope_of
 from suffice.errors import ConfigError
 from suffice.models import LM, LMConfig
+from suffice.norms import HeadRMS, NoNorm
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition
 from suffice.spec import AttentionSpec
@@ -33,6 +34,7 @@ class Kind:
         layout: of rotary pairs.
         packed: whether q, k, v are one map, and gate and up another.
         tied: whether the head is the embedding where the file does not say.
+        qk_norm: whether each head's queries and keys are divided by their root mean square.
         refuses: entries and what they must hold.
     """
 
@@ -44,6 +46,7 @@ class Kind:
     layout: str = "half"
     packed: bool = False
     tied: bool = False
+    qk_norm: bool = False
     refuses: tuple[tuple[str, object], ...] = ()
 
 
@@ -86,6 +89,7 @@ def _build(given: Given, kind: Kind) -> LM:
         num_kv_heads=given.size("num_key_value_heads", heads),
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
+        norm=HeadRMS(given.number(kind.eps)) if kind.qk_norm else NoNorm(),
         position=rope_of(given, head_dim, kind.layout),
         bias=kind.qkv_bias(given) or kind.o_bias(given),
     )
@@ -143,6 +147,8 @@ def _parts(lm: nn.Module, given: Given, kind: Kind) -> list[Part]:
         parts += norm(f"{t}.input_layernorm", f"{o}.attention_norm", **normed)
         parts += norm(f"{t}.post_attention_layernorm", f"{o}.mlp_norm", **normed)
         parts += linear(f"{t}.self_attn.o_proj", f"{o}.attention.o_proj", **of_output)
+        for name in ("q_norm", "k_norm") if kind.qk_norm else ():
+            parts += norm(f"{t}.self_attn.{name}", f"{o}.attention.{name}", bias=False)
         parts += linear(f"{t}.mlp.down_proj", f"{o}.mlp.down", **in_mlp)
         if kind.packed:
             qkv = tuple(f"{o}.attention.{name}_proj" for name in "qkv")
@@ -173,6 +179,7 @@ FAMILIES = (
     _family("llama", "LlamaForCausalLM", Kind()),
     _family("mistral", "MistralForCausalLM", Kind(qkv_bias=_never, o_bias=_never, mlp_bias=_never)),
     _family("qwen2", "Qwen2ForCausalLM", Kind(qkv_bias=_always, o_bias=_never, mlp_bias=_never)),
+    _family("qwen3", "Qwen3ForCausalLM", Kind(mlp_bias=_never, qk_norm=True)),
     _family("smollm3", "SmolLM3ForCausalLM", Kind(tied=True)),
     _family("helium", "HeliumForCausalLM", Kind(o_bias=_never, layout="interleaved")),
     _family(

@@ -99,7 +99,14 @@ struct Worker {
   const float *columns[3];
   int64_t strides[3];
 
-  void turn(const Layer &layer, int64_t place, const float *from, float *to) const {
+  // A query or key as it meets others: divided by its size where there are gains, then turned.
+  void turn(const Layer &layer, const float *gains, int64_t place, const float *from,
+            float *to) const {
+    float sized[WIDEST];
+    if (gains) {
+      normalise({gains, nullptr}, true, layer.gain_eps, from, layer.head_dim, sized);
+      from = sized;
+    }
     const int64_t n = layer.turn == STAY ? 0 : layer.turning, half = n / 2;
     const float *cosines = layer.cosines + place * n, *sines = layer.sines + place * n;
     for (int64_t c = 0; c < n; ++c) {
@@ -135,7 +142,7 @@ struct Worker {
     Seen local[MOST_QUERIES];
     float *q = own.turned;
     for (int64_t r = 0; r < count; ++r) {
-      turn(layer, place, shared.q + (first + r) * width, q + r * width);
+      turn(layer, layer.q_gains, place, shared.q + (first + r) * width, q + r * width);
       for (int64_t c = 0; c < width; ++c) q[r * width + c] *= layer.scale;
       local[r] = empty(first + r, piece, width);
     }
@@ -155,7 +162,8 @@ struct Worker {
             int64_t group) const {
     const int64_t width = layer.head_dim, at = (near.end - 1) * width;
     float turned[WIDEST];
-    turn(layer, step.places[row], columns[1] + row * strides[1] + group * width, turned);
+    const float *key = columns[1] + row * strides[1] + group * width;
+    turn(layer, layer.k_gains, step.places[row], key, turned);
     store(near, near.keys, row * near.key_row + group * near.key_head + at, turned, width);
     if (near.values == near.keys) return;
     const float *value = columns[2] + row * strides[2] + group * width;

@@ -13,6 +13,7 @@ from suffice.convert.search.library import contains
 from suffice.errors import ConfigError
 from suffice.memory import Dynamic, Rolling
 from suffice.mixing import Alignment
+from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Global, Strided, Window
 from suffice.positions import Rope
 from suffice.projections import Efficient, Latent, Optimised, Standard
@@ -41,6 +42,12 @@ def test_a_layer_that_turns_has_no_latent_and_one_of_few_heads_fewer():
     assert "gqa:2" not in shared
     assert "gqa:1" in shared
     assert "optimised:4" not in shared
+
+
+def test_a_normalised_layer_keeps_its_keys():
+    found = words(model(norm=HeadRMS()))
+    assert not any(word.startswith(("efficient", "latent", "input")) for word in found)
+    assert {"gqa:1", "optimised:4", "optimised:1,window:12+sinks:4", "window:48"} <= set(found)
 
 
 def test_a_layer_that_mixes_keeps_its_maps():

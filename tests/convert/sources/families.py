@@ -52,6 +52,20 @@ def cases():
                 **GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1
             ),
         ),
+        "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config(**GROUPED, head_dim=12)),
+        "qwen3-biased-windows-tied": (
+            t.Qwen3ForCausalLM,
+            t.Qwen3Config(
+                **GROUPED,
+                head_dim=8,
+                attention_bias=True,
+                tie_word_embeddings=True,
+                use_sliding_window=True,
+                sliding_window=5,
+                max_window_layers=1,
+                rms_norm_eps=1e-2,
+            ),
+        ),
         "stablelm": (t.StableLmForCausalLM, t.StableLmConfig(**GROUPED, use_qkv_bias=True)),
         "helium": (t.HeliumForCausalLM, t.HeliumConfig(**GROUPED, head_dim=8)),
         "smollm3": (

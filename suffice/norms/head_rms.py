@@ -1,0 +1,56 @@
+"""Each head's queries and keys divided by their root mean square: QK-norm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from suffice.errors import ConfigError
+from suffice.norms.base import Norm
+
+
+@dataclass(frozen=True)
+class HeadRMS(Norm):
+    """q' = g_q * q / sqrt(mean(q^2) + eps) over the features of a head, k' likewise with g_k.
+
+    The gains g_q and g_k are learned, one number for each feature of a head, and shared by all
+    heads. Positions turn what comes out. A product is then at most D max|g_q| max|g_k|, whatever
+    the maps grow to.
+
+    Choose it for models whose scores grow without bound while they train, and to read Qwen3.
+
+    Args:
+        eps: keeps a query or key of zeros finite, > 0.
+
+    Raises:
+        ConfigError: if eps is not above 0.
+
+    Cost: 2 D parameters for heads of width D; no products.
+    Source: Henry et al. 2020, arXiv:2010.04245. Differs: root mean squares with a gain for each
+        feature in place of lengths with one factor, as in Qwen3 (Yang et al. 2025,
+        arXiv:2505.09388, section 2), whose attention this is.
+    """
+
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eps <= 0.0:
+            raise ConfigError(f"HeadRMS(eps={self.eps}): give a number above 0, such as 1e-6.")
+
+    def parameters(self, head_dim: int) -> int:
+        """Count both gains."""
+        return 2 * head_dim
+
+    def build(
+        self,
+        head_dim: int,
+        *,
+        rms: type[nn.Module],
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> nn.Module:
+        """Return the norm of queries or of keys, gains of 1."""
+        return rms(head_dim, eps=self.eps, device=device, dtype=dtype)

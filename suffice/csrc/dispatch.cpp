@@ -61,6 +61,13 @@ int suffice_use_isa(const char *name) {
   return 1;
 }
 
+void suffice_sizes(int64_t *sizes) {
+  const size_t bytes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Layer), sizeof(Span),
+                          sizeof(Held),   sizeof(Mix),  sizeof(Look),  sizeof(Model),
+                          sizeof(Strides), sizeof(Whole), sizeof(Linear)};
+  for (size_t i = 0; i < sizeof(bytes) / sizeof(*bytes); ++i) sizes[i] = (int64_t)bytes[i];
+}
+
 void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float *y,
                       int64_t threads) {
   used->multiply(matrix, x, rows, y, bounded(threads));

@@ -165,6 +165,9 @@ EXPORTED const char *suffice_isa(void);
 EXPORTED const char *suffice_isas(void);
 EXPORTED int suffice_use_isa(const char *name);
 
+// The bytes of the structures above in their order, by which a caller knows that they are his own.
+EXPORTED void suffice_sizes(int64_t *sizes);
+
 // y [M, N] = x [M, K] W^T + b.
 EXPORTED void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float *y, int64_t threads);
 

@@ -19,6 +19,7 @@ FUNCTIONS = {
     "suffice_isa": (TEXT,),
     "suffice_isas": (TEXT,),
     "suffice_use_isa": (ctypes.c_int, TEXT),
+    "suffice_sizes": (None, POINTER),
     "suffice_multiply": (None, ctypes.POINTER(of.Matrix), POINTER, INT, POINTER, INT),
     "suffice_look": (ctypes.c_int, ctypes.POINTER(of.Look), ctypes.POINTER(of.Held), INT, INT),
     "suffice_step_room": (INT, ctypes.POINTER(of.Model), INT, INT, INT),
@@ -70,6 +71,10 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
         if function is None:
             return None, f"{path.name} was built from other sources and has no {name}"
         function.restype, function.argtypes = result, arguments
+    sizes = (INT * len(of.STRUCTURES))()
+    library.suffice_sizes(sizes)
+    if tuple(sizes) != tuple(map(ctypes.sizeof, of.STRUCTURES)):
+        return None, f"{path.name} was built from other sources, whose structures differ"
     return library, ""
 
 

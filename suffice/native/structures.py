@@ -156,3 +156,6 @@ class Linear(ctypes.Structure):
         *((name, POINTER) for name in ("seen", "documents")),
         *((name, Strides) for name in ("q", "k", "v", "out", "slope", "of_q", "of_k", "of_v")),
     )
+
+
+STRUCTURES = (Matrix, Norm, Layer, Span, Held, Mix, Look, Model, Strides, Whole, Linear)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.native import library
+from suffice.native import library, structures
 from tests.native.codings import needs_kernels
 
 
@@ -101,6 +101,14 @@ def test_only_instructions_that_are_here_can_be_used():
     before = kernels.suffice_isa()
     assert kernels.suffice_use_isa(b"quantum") == 1
     assert kernels.suffice_isa() == before
+
+
+@needs_kernels
+def test_a_library_whose_structures_differ_is_told(fresh, monkeypatch):
+    monkeypatch.setattr(structures, "STRUCTURES", (structures.Layer, *structures.STRUCTURES[1:]))
+    assert library.why_not().endswith("was built from other sources, whose structures differ")
+    with pytest.raises(ConfigError, match="whose structures differ; install a C"):
+        library.library()
 
 
 def test_a_library_of_other_sources_is_told(fresh, monkeypatch):

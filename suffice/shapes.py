@@ -30,8 +30,10 @@ def check(name: str, tensor: Tensor, *legal: Shape, hint: str = "") -> None:
         hint: what to do about it, one sentence.
 
     Raises:
-        ShapeError: with the shape received, the legal ones and the hint.
+        ShapeError: with the shape received, the legal ones and the hint; for what is no tensor.
     """
+    if not isinstance(tensor, Tensor):
+        raise ShapeError(f"{name} is a {type(tensor).__name__}; give a tensor. {hint}".rstrip())
     for shape in legal:
         if tensor.dim() == len(shape) and all(
             n is None or n == m for n, m in zip(shape, tensor.shape, strict=True)
@@ -46,8 +48,12 @@ def check_mask(name: str, mask: Tensor) -> None:
     """Raise unless the mask is boolean (True = may attend).
 
     Raises:
-        MaskError: for any other dtype; names the converters.
+        MaskError: for any other dtype; names the converters; for what is no tensor.
     """
+    if not isinstance(mask, Tensor):
+        raise MaskError(
+            f"{name} is a {type(mask).__name__}; give a boolean tensor, True = may attend."
+        )
     if mask.dtype is not torch.bool:
         raise MaskError(
             f"{name} has dtype {mask.dtype}; a mask is boolean, True = may attend. Other libraries "

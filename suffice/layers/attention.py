@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from suffice.errors import ConfigError
 from suffice.layers.arguments import check_stream
 from suffice.layers.dropout import Dropout
 from suffice.layers.given import PLAIN, given
@@ -154,8 +155,12 @@ class Attention(nn.Module):
         mask: Tensor | None,
     ) -> Tensor:
         """Return the attended x, which goes on where the state ends."""
+        if not isinstance(state, LayerState):
+            raise ConfigError(f"state is a {type(state).__name__}; give what layer.state() makes.")
         check_stream(self.spec, state.spec, x, memory, valid, segments, mask)
         new = state.begin(x.shape[0], x.shape[1], valid, x.device)
+        if x.shape[1] == 0:
+            return self.o_proj(x.new_zeros(x.shape[0], 0, self.spec.widths.q))
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
         q, k, v, raw = self._turned(x, x, new.rows.positions, new)

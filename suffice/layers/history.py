@@ -29,9 +29,29 @@ def history_of(spec: AttentionSpec, memory: Memory) -> Store:
 
 
 def remembered(spec: AttentionSpec, memory: Memory) -> int | None:
-    """Return how many earlier positions a memory may hold or read again; None = all."""
+    """Return how many earlier positions a memory may hold or read again; None = all.
+
+    Those that can be dropped count twice: what is left is read with as many beside the window.
+    """
     memory = kept(spec, memory)
-    return None if memory.window is None else memory.window + memory.spare + memory.grain
+    return None if memory.window is None else memory.window + 2 * memory.spare + memory.grain
+
+
+def placed(
+    places: Tensor | None, positions: int, left: int, remembered: int | None, memory: Memory
+) -> bool:
+    """Return whether it is known where all stands that is read once positions are dropped.
+
+    Args:
+        places: int [B, n], where the last n positions stand; None = all rows are real and alike.
+        positions: how many are dropped.
+        left: how many there are then.
+        remembered: how many places are told of beside the latest; None = all.
+        memory: of the state.
+    """
+    if places is None or remembered is None or memory.grain:
+        return True  # what is not coded is never more than what is remembered
+    return places.shape[1] - positions >= min(remembered - memory.spare - 1, left)
 
 
 def mixed(

@@ -7,6 +7,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from suffice.finite import readable
+
 KEPT_NUMBERS = 1 << 20  # tables up to 4 MiB in fp32 are kept between calls
 
 
@@ -36,7 +38,7 @@ def sinusoidal(
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5. No difference.
     """
     device = torch.device(device)
-    if torch.compiler.is_compiling() or length * d_model > KEPT_NUMBERS:
+    if not readable() or length * d_model > KEPT_NUMBERS:
         return sinusoidal_at(torch.arange(length, device=device), d_model, dtype=dtype)
     return _kept(length, d_model, device, dtype).clone()  # the caller may change its own
 

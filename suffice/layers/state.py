@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import FeatureMap
+from suffice.layers.alike import alike
 from suffice.layers.arguments import check_memory
-from suffice.layers.history import history_of, kept, mixed, remembered
+from suffice.layers.history import history_of, kept, mixed, placed, remembered
 from suffice.layers.next import Next, after, real
 from suffice.layers.recall import Recalled
 from suffice.layers.seen import Seen, where_of
@@ -52,6 +53,7 @@ class LayerState:
         self.kind = 0  # layers of one kind have equal specs and memories
         self.batch: int | None = None
         self.device = torch.device("cpu")  # of what was read last
+        self.dtype: torch.dtype | None = None  # of keys and values
         self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
         self.sums: running.State | None = None
         weighs, mixes = spec.kernel.weighs_pairs, spec.mixing.mixes
@@ -92,7 +94,7 @@ class LayerState:
         return [store for store in (self.store, self.raw) if store is not None]
 
     def begin(self, batch: int, length: int, valid: Tensor | None, device: torch.device) -> Next:
-        """Return where the next tokens stand.
+        """Return where the next tokens stand, once they are found to fit.
 
         Args:
             batch: B.
@@ -101,8 +103,10 @@ class LayerState:
             device: of the tokens.
 
         Raises:
-            ShapeError: for another number of rows than before.
-            ConfigError: for padding that a rolling memory would count as positions.
+            ShapeError: for another number of rows than before, or more positions than the mixing
+                knows.
+            ConfigError: for padding that a rolling memory would count as positions, or more
+                positions than the memory has room for.
         """
         if self.batch not in (None, batch):
             raise ShapeError(
@@ -114,6 +118,7 @@ class LayerState:
         new = self.offered
         if self.memory.window is not None and new.valid is not None:
             new.once(("checked", self.memory), lambda: self._check_padding(new))
+        self._check_room(new)
         return new
 
     def _takes(
@@ -135,6 +140,23 @@ class LayerState:
             and (torch.compiler.is_compiling() or offered.start == self.length)
             and offered.device == device
         )
+
+    def _check_room(self, new: Next) -> None:
+        """Refuse positions beyond what the memory holds or the mixing maps."""
+        if self.store is not None:
+            self.store.check_room(new.length)
+        longest = self.spec.mixing.max_length
+        if longest is None or not new.length or torch.compiler.is_compiling():
+            return
+        reach = new.start + new.length
+        if new.places is not None:
+            reach = new.once("reach", lambda: int(new.rows.positions.max()) + 1)
+        if reach > longest:
+            raise ShapeError(
+                f"{reach} keys are more than the {longest} this {type(self.spec.mixing).__name__} "
+                "was built for; reset the state, or extend the layer: "
+                f"suffice.extend(layer, {reach})."
+            )
 
     def _check_padding(self, new: Next) -> None:
         """Refuse padding that would push real tokens out of a rolling memory."""
@@ -170,8 +192,10 @@ class LayerState:
     def _keep(
         self, into: Callable[..., A], mixing: nn.Module, k: Tensor, v: Tensor, new: Next
     ) -> A:
+        k, v = alike(k, v, self.dtype)
         raw, v = self._mixed(mixing, k, v, new)
-        kept = into(*((k,) if self.tied else (k, v)))
+        self.dtype = k.dtype
+        kept = into(*((k,) if self.tied else (k, v.to(k.dtype))))
         if self.raw is not None:
             self.raw.append(raw)
         self._advance(new)
@@ -223,12 +247,15 @@ class LayerState:
 
     def can_drop(self, positions: int) -> bool:
         """Return whether the last positions can be taken back, exactly."""
-        if not 0 <= positions <= self.length:
+        whole = isinstance(positions, int) and not isinstance(positions, bool)
+        if not whole or not 0 <= positions <= self.length:
             return False
         if self.sums is not None and positions:
             return False
         recalled = self.recalled.can_drop(self.places, positions) or not self.spec.past.reads
-        return recalled and all(store.can_drop(positions) for store in self._stores())
+        left = self.length - positions
+        told = placed(self.places, positions, left, self.remembered, self.memory)
+        return recalled and told and all(store.can_drop(positions) for store in self._stores())
 
     def drop_last(self, positions: int) -> None:
         """Take the last positions back, as if they had never been read.
@@ -265,4 +292,5 @@ class LayerState:
         for store in (*self._stores(), self.recalled):
             store.reset()
         self.summed, self.batch, self.places, self.sums = 0, None, None, None
+        self.dtype = None
         self.offered = None

@@ -119,6 +119,14 @@ class Store(ABC):
             ConfigError: if there is no room; nothing has changed then.
         """
 
+    def check_room(self, positions: int) -> None:
+        """Refuse more positions than there can be room for; nothing changes.
+
+        Raises:
+            ConfigError: if they do not fit.
+        """
+        del positions  # there is room for any number
+
     def claim(self) -> Claim:
         """Keep one more position, which the caller writes, and say where.
 
@@ -184,8 +192,11 @@ def bytes_of(tensors: tuple[Tensor, ...]) -> int:
 
 
 def fits(buffers: tuple[Tensor, ...], parts: tuple[Tensor, ...]) -> bool:
-    """Return whether buffers are for as many rows as these."""
-    return bool(buffers) and buffers[0].shape[0] == parts[0].shape[0]
+    """Return whether buffers are for as many rows as these, and of their dtype and device."""
+    if not buffers or buffers[0].shape[0] != parts[0].shape[0]:
+        return False
+    pairs = zip(buffers, parts, strict=True)
+    return all(b.dtype is part.dtype and b.device == part.device for b, part in pairs)
 
 
 def check_begun(buffers: tuple[Tensor, ...]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from suffice.inference import usable
 from suffice.memory.base import (
     Claim,
     Held,
@@ -53,8 +54,9 @@ class GrowingStore(Store):
     def append(self, *parts: Tensor) -> Held:
         """Keep positions and return all."""
         end = self.length + parts[0].shape[2]
+        self.buffers = usable(self.buffers)
         if recorded(parts + self.buffers):
-            old = self._held() or tuple(part[:, :, :0] for part in parts)
+            old = self._held() if self.length else tuple(part[:, :, :0] for part in parts)
             self.buffers = tuple(torch.cat(pair, dim=2) for pair in zip(old, parts, strict=True))
             self.room = 0
         else:
@@ -69,7 +71,7 @@ class GrowingStore(Store):
     def claim(self) -> Claim:
         """Keep one more position, which the caller writes."""
         check_begun(self.buffers)
-        self._check_room(1)
+        self.check_room(1)
         if self.length == self.room:
             self._grow(tuple(b[:, :, :0] for b in self.buffers), self._room(self.length + 1))
         self.length += 1
@@ -78,9 +80,6 @@ class GrowingStore(Store):
     def stretch(self) -> Stretch:
         """Return where everything lies."""
         return Stretch(self.buffers, start=0, end=self.length, first=0)
-
-    def _check_room(self, positions: int) -> None:
-        """Refuse more positions than there can be room for."""
 
     def latest(self, positions: int) -> tuple[Tensor, ...]:
         """Return the last positions."""
@@ -116,6 +115,8 @@ class GrowingStore(Store):
     def reset(self) -> None:
         """Forget everything."""
         self.length = 0
+        if any(buffer.requires_grad for buffer in self.buffers):  # they hold a whole graph
+            self.buffers, self.room = (), 0
 
     @property
     def nbytes(self) -> int:

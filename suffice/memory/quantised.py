@@ -119,7 +119,7 @@ class QuantisedStore(Store):
 
     def append(self, *parts: Tensor) -> Held:
         """Keep positions; return what was kept decoded, and these as they are."""
-        self._check_room(parts[0].shape[2])
+        self.check_room(parts[0].shape[2])
         self.tail.append(*parts)
         held = self._held()
         self.length += parts[0].shape[2]
@@ -128,14 +128,14 @@ class QuantisedStore(Store):
 
     def claim(self) -> Claim:
         """Keep one more position, which the caller writes."""
-        self._check_room(1)
+        self.check_room(1)
         self._code()  # a claimed position is coded by the next call: it is written by then
         self.tail.claim()
         return self._laid(1)
 
     def lay(self, *parts: Tensor) -> Claim:
         """Keep positions as `append` does, and say where all lies: nothing is decoded."""
-        self._check_room(parts[0].shape[2])
+        self.check_room(parts[0].shape[2])
         self._code()
         self.tail.append(*parts)
         return self._laid(parts[0].shape[2])
@@ -150,7 +150,8 @@ class QuantisedStore(Store):
         """Return all that is kept, decoded."""
         return self._held()
 
-    def _check_room(self, positions: int) -> None:
+    def check_room(self, positions: int) -> None:
+        """Refuse positions beyond the inner memory's capacity."""
         capacity = self.memory.capacity
         if capacity is not None and self.length + positions > capacity:
             raise ConfigError(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
+from suffice.inference import usable
 from suffice.memory.base import (
     Claim,
     Held,
@@ -102,12 +103,13 @@ class RollingStore(Store):
                 "a rolling memory is written in place, which gradients cannot pass; stream under "
                 "torch.no_grad(), or use Dynamic()."
             )
+        self.buffers = usable(self.buffers)
         new, sinks = parts[0].shape[2], self.first_kept
         if self.length < sinks:
             self._keep_sinks(parts)
         past = min(self.kept, self.length - self.oldest)
         first = self.length - past
-        if not fits(self.buffers, parts):
+        if not self.buffers or not (self.length or fits(self.buffers, parts)):
             room = sinks + self.kept + 1 + max(self.window, SLACK)
             self.buffers = tuple(p.new_empty(*p.shape[:2], room, p.shape[3]) for p in parts)
         if sinks + past + new > self.buffers[0].shape[2]:
@@ -125,6 +127,7 @@ class RollingStore(Store):
                 f"{self.length} positions of {self.first_kept} sinks are there; append the others."
             )
         if self.end == self.buffers[0].shape[2]:
+            self.buffers = usable(self.buffers)
             self._move(min(self.kept, self.length - self.oldest))
         before = self.stretch()
         self.end += 1

@@ -60,10 +60,11 @@ class FixedStore(GrowingStore):
 
     def append(self, *parts: Tensor) -> Held:
         """Keep positions and return all."""
-        self._check_room(parts[0].shape[2])
+        self.check_room(parts[0].shape[2])
         return super().append(*parts)
 
-    def _check_room(self, positions: int) -> None:
+    def check_room(self, positions: int) -> None:
+        """Refuse positions beyond the capacity."""
         if self.length + positions > self.capacity:
             raise ConfigError(
                 f"{positions} more positions do not fit beside {self.length} in "

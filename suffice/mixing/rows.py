@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from suffice.finite import readable
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -32,8 +34,7 @@ class Rows:
         """
         if self.valid is None:
             return None
-        looks = self.valid.device.type == "cpu" and not torch.compiler.is_compiling()
-        if looks and not bool((self.valid[:, 1:] & ~self.valid[:, :-1]).any()):
+        if readable(self.valid) and not bool((self.valid[:, 1:] & ~self.valid[:, :-1]).any()):
             return None  # padding on the right, as most batches have it: nothing to move
         return torch.argsort(~self.valid, dim=1, stable=True)
 

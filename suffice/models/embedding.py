@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.errors import ShapeError
+from suffice.errors import ConfigError, ShapeError
 from suffice.layers.packed import Packed
 from suffice.layers.place import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal, sinusoidal_at
@@ -88,8 +88,11 @@ class Embedding(nn.Module):
                 this is its beginning.
 
         Raises:
+            ConfigError: if the ids are no whole numbers.
             ShapeError: if the rows are longer than the learned positions.
         """
+        if tokens.dtype not in (torch.int64, torch.int32):
+            raise ConfigError(f"token ids are {tokens.dtype}; give int64 or int32.")
         if valid is not None:
             tokens = tokens.masked_fill(~valid, 0)
         return self.placed(self.tokens(tokens), valid=valid, segments=segments, places=places)

@@ -22,7 +22,7 @@ from suffice.models import stored
 from suffice.models.embedding import Embedding, check_rows
 from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
 from suffice.models.stack import check_causal, specs_of_blocks
-from suffice.models.state import ModelState
+from suffice.models.state import ModelState, check_state
 from suffice.models.undrawn import Undrawn
 from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
@@ -214,6 +214,8 @@ class LM(nn.Module):
     ) -> Tensor:
         """Return what the head reads, [B, T, M]; arguments and errors as of the whole model."""
         check_rows("tokens", tokens, valid, segments)
+        if state is not None:
+            check_state(state, len(self.blocks))
         where = {"valid": valid, "segments": segments}
         places = None if state is None else state.places(tokens, valid)
         states = [None] * len(self.blocks) if state is None else state.layers

@@ -51,14 +51,22 @@ class ModelState:
 
     def places(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
         """Return where the next tokens [B, T] stand: int [B or 1, T]."""
-        new = self.next(tokens, valid)
-        for layer in self.layers:
-            layer.offered = new
-        return new.rows.positions
+        return self.next(tokens, valid).rows.positions
 
     def next(self, tokens: Tensor, valid: Tensor | None = None) -> Next:
-        """Return where the next tokens [B, T] stand, and what layers share of it."""
-        return self.layers[0].begin(tokens.shape[0], tokens.shape[1], valid, tokens.device)
+        """Return where the next tokens [B, T] stand, and what layers share of it.
+
+        What any layer refuses of them is refused here, before a layer has read something.
+        """
+        given = tokens.shape[0], tokens.shape[1], valid, tokens.device
+        new = self.layers[0].begin(*given)
+        asked = {self.layers[0].kind}
+        for layer in self.layers[1:]:
+            layer.offered = new
+            if layer.kind not in asked and not torch.compiler.is_compiling():
+                layer.begin(*given)
+                asked.add(layer.kind)
+        return new
 
     def can_drop(self, tokens: int) -> bool:
         """Return whether the last tokens can be taken back, exactly."""
@@ -90,6 +98,7 @@ class ModelState:
             ShapeError: if rows are not numbers of rows there are.
         """
         batch = self._batch()
+        _check_numbers(rows)
         if rows.dim() != 1 or bool(((rows < 0) | (rows >= batch)).any()):
             raise ShapeError(
                 f"rows {rows.tolist()} of a state of {batch}; give a list of numbers of 0 to "
@@ -114,9 +123,10 @@ class ModelState:
             StateError: if nothing was read yet.
             ShapeError: for another number of rows than there are, or numbers of none.
         """
-        if len(rows) != self._batch():
+        _check_numbers(rows)
+        if rows.numel() != self._batch():
             raise ShapeError(
-                f"{len(rows)} rows to reorder {self._batch()}; give as many, or select."
+                f"{rows.numel()} rows to reorder {self._batch()}; give as many, or select."
             )
         self.select(rows)
 
@@ -128,8 +138,10 @@ class ModelState:
             ConfigError: if times < 1.
         """
         batch = self._batch()
-        if times < 1:
-            raise ConfigError(f"repeat({times}): give at least 1, each row itself.")
+        if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+            raise ConfigError(
+                f"repeat({times!r}): give a whole number of at least 1, each row itself."
+            )
         device = self.layers[0].device
         self.select(torch.arange(batch, device=device).repeat_interleave(times))
 
@@ -137,3 +149,25 @@ class ModelState:
         """Forget everything."""
         for layer in self.layers:
             layer.reset()
+
+
+def check_state(state: object, layers: int) -> None:
+    """Refuse what is no state of a model with so many attention layers.
+
+    Raises:
+        ConfigError: naming what it is.
+    """
+    if not isinstance(state, ModelState):
+        raise ConfigError(f"state is a {type(state).__name__}; give what model.state() makes.")
+    if len(state.layers) != layers:
+        raise ConfigError(
+            f"a state of {len(state.layers)} layers for a model of {layers}; give what "
+            "model.state() makes."
+        )
+
+
+def _check_numbers(rows: object) -> None:
+    """Refuse what are no numbers of rows."""
+    if not isinstance(rows, Tensor) or rows.dtype not in (torch.int32, torch.int64):
+        told = f"a {rows.dtype} tensor" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
+        raise ShapeError(f"rows are {told}; give their numbers as a tensor, int64 or int32.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from suffice.patterns import Full, Pattern
 from suffice.shapes import check, check_mask
 
 NOWHERE = Where()
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 PLANS = 256  # kept between calls
 _plans: dict[tuple, tuple[Problem, Op]] = {}
 
@@ -45,7 +48,7 @@ def attend(
         segments: documents of the queries and of the keys, int [B, T] and [B, S]; a query sees
             keys of its own document.
         mask: bool [B or 1, H or 1, T, S], True = may attend.
-        scale: factor of the products; None = 1 / sqrt(D).
+        scale: factor of the products, a finite number; None = 1 / sqrt(D).
         impl: "auto" or an op by name (`suffice.ops.OPS`).
 
     Returns:
@@ -54,6 +57,8 @@ def attend(
     Raises:
         ShapeError: if shapes do not fit.
         MaskError: if valid or mask is not boolean.
+        ConfigError: for a scale that is no finite number, dtypes that differ or are not floating,
+            tensors on different devices, or a pattern made for another number of heads.
         UnsupportedError: if the op named cannot compute this.
 
     Example:
@@ -75,6 +80,8 @@ def _plain(
     q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float | None, impl: str
 ) -> tuple[Problem, Op]:
     """Return the problem and its op, checked and decided once for tensors and patterns alike."""
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
+        _describe(q, k, v, pattern, None, None, None, scale)  # which says so
     sizes = q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
     key = (*sizes, id(pattern), scale, impl, torch.is_grad_enabled())
     found = _plans.get(key)
@@ -126,14 +133,10 @@ def _describe(
             f"{groups} key/value heads do not divide {heads} query heads; each key/value head "
             "serves the same number of query heads."
         )
-    if not q.dtype is k.dtype is v.dtype:
-        raise ConfigError(
-            f"q, k and v have dtypes {q.dtype}, {k.dtype} and {v.dtype}; give one dtype."
-        )
-    if not isinstance(pattern, Pattern):
-        raise ConfigError(
-            f"pattern={pattern!r} is not a pattern; give an instance such as Full() or Causal()."
-        )
+    if not (width and heads):
+        raise ShapeError(f"q has shape {list(q.shape)}; give at least one head of one feature.")
+    _check_kinds(q, k, v)
+    _check_settings(pattern, heads, scale)
     where = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
     return (
         Problem(
@@ -152,6 +155,36 @@ def _describe(
         ),
         where,
     )
+
+
+def _check_kinds(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Refuse tensors that no op can multiply with each other."""
+    if not q.dtype is k.dtype is v.dtype:
+        raise ConfigError(
+            f"q, k and v have dtypes {q.dtype}, {k.dtype} and {v.dtype}; give one dtype."
+        )
+    if q.dtype not in DTYPES:
+        legal = ", ".join(str(dtype) for dtype in DTYPES)
+        raise ConfigError(f"q, k and v have dtype {q.dtype}; give one of {legal}.")
+    if not q.device == k.device == v.device:
+        raise ConfigError(
+            f"q, k and v lie on {q.device}, {k.device} and {v.device}; give one device."
+        )
+
+
+def _check_settings(pattern: Pattern, heads: int, scale: float | None) -> None:
+    """Refuse a pattern for other heads, and what is no scale."""
+    if not isinstance(pattern, Pattern):
+        raise ConfigError(
+            f"pattern={pattern!r} is not a pattern; give an instance such as Full() or Causal()."
+        )
+    if pattern.heads not in (None, heads):
+        raise ConfigError(f"pattern={pattern!r} is made for {pattern.heads} heads, not {heads}.")
+    number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+    if scale is not None and not (number and math.isfinite(scale)):
+        raise ConfigError(
+            f"scale={scale!r} is not a finite number; a learned one goes into q, as q * scale."
+        )
 
 
 def _check_numbers(name: str, segments: Tensor, shape: tuple[int, int]) -> None:
@@ -182,6 +215,11 @@ def restriction(
             mask,
             *sorted(legal, reverse=True),
             hint="For padding [B, S] give valid=, for documents give segments=.",
+        )
+    if segments is not None and (not isinstance(segments, tuple) or len(segments) != 2):  # noqa: PLR2004
+        raise ConfigError(
+            "segments are a pair (q_segments, k_segments), documents of the queries and of the "
+            f"keys; got a {type(segments).__name__}."
         )
     q_segments, k_segments = segments or (None, None)
     if (q_segments is None) != (k_segments is None):

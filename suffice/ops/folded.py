@@ -7,10 +7,11 @@ the rows of one head, and the keys are read once per group.
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.ops import fused
+from suffice.ops import fused, looked, matmul
 from suffice.ops.op import Op, Parts
 from suffice.ops.problem import Problem
 from suffice.ops.where import Where
@@ -22,9 +23,11 @@ def attend(
     v: Tensor,
     where: Where,
     problem: Problem,
-    parts: Parts,  # noqa: ARG001 - refused while dropping
+    parts: Parts,
 ) -> Tensor:
-    """Return the outputs [B, H, T, E]."""
+    """Return the outputs [B, H, T, E]; forward derivatives go through the products of `matmul`."""
+    if not torch.compiler.is_compiling() and looked.forward():
+        return matmul.attend(q, k, v, where, problem, parts)
     batch, _, queries, width = q.shape
     groups, rows = problem.num_kv_heads, problem.group * queries
     mask, empty = fused.additive(where, problem, q)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from suffice.ops import looked, matmul
 from suffice.ops.op import Op, Parts, weighs_no_pairs
 from suffice.ops.problem import Problem
 from suffice.ops.where import Restriction, Where
@@ -21,9 +22,11 @@ def attend(
     v: Tensor,
     where: Where,
     problem: Problem,
-    parts: Parts,  # noqa: ARG001 - refused while dropping
+    parts: Parts,
 ) -> Tensor:
-    """Return the outputs [B, H, T, E]."""
+    """Return the outputs [B, H, T, E]; forward derivatives go through the products of `matmul`."""
+    if not torch.compiler.is_compiling() and looked.forward():
+        return matmul.attend(q, k, v, where, problem, parts)
     if problem.triangular:
         return _call(q, k, v, problem, is_causal=True)
     mask, empty = additive(where, problem, q)

@@ -45,6 +45,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, part
     graph = torch.compiler.is_compiling()
     if not graph and looked_into(q, k, v):
         return matmul.attend(q, k, v, where, problem, parts)
+    k, v = _alike(k, v)
     limits = limits_of(where, problem, q.device)
     if graph or torch._C._len_torch_dispatch_stack():
         out = _look(q, k, v, *told(limits), problem.scale)
@@ -55,6 +56,17 @@ def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, part
     if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
         return out.to(torch.get_autocast_dtype(q.device.type))
     return out if out.dtype is q.dtype else out.to(q.dtype)
+
+
+def _alike(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return keys and values of one dtype, as the kernels are told of one.
+
+    Under autocast columns of x stay as they are beside what a map gives in half precision.
+    """
+    if k.dtype is v.dtype:
+        return k, v
+    both = torch.promote_types(k.dtype, v.dtype)
+    return k.to(both), v.to(both)
 
 
 def refuses(problem: Problem) -> list[str]:

@@ -15,6 +15,11 @@ def looked_into(*tensors: Tensor) -> bool:
     """
     return (
         torch.compiler.is_compiling()
-        or forward_ad._current_level >= 0
+        or forward()
         or any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
     )
+
+
+def forward() -> bool:
+    """Return whether derivatives are carried along forwards, as torch's fused kernel cannot."""
+    return forward_ad._current_level >= 0

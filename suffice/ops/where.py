@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from suffice.finite import readable
 from suffice.ops.problem import Problem
 from suffice.patterns import Pattern
 
@@ -159,7 +160,7 @@ def _kept_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) 
 
 
 def _pattern_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
-    if torch.compiler.is_compiling() or queries * keys > CACHED_PAIRS:
+    if not readable() or queries * keys > CACHED_PAIRS:
         return pattern.mask(queries, keys, device=device)
     return _kept_mask(pattern, queries, keys, device)
 
@@ -170,12 +171,13 @@ def _kept_restriction(
 ) -> Restriction:
     with torch.inference_mode(False):
         allowed, empty = _open(_with_heads(pattern.mask(queries, keys, device=device)))
-        return Restriction(allowed.contiguous(), empty if bool(empty.any()) else None)
+        named = device.type == "meta" or bool(empty.any())  # without content nothing is known
+        return Restriction(allowed.contiguous(), empty if named else None)
 
 
 def _pattern_restriction(
     pattern: Pattern, queries: int, keys: int, device: torch.device
 ) -> Restriction:
-    if torch.compiler.is_compiling() or queries * keys > CACHED_PAIRS:
+    if not readable() or queries * keys > CACHED_PAIRS:
         return _open(_with_heads(pattern.mask(queries, keys, device=device)))
     return _kept_restriction(pattern, queries, keys, device)

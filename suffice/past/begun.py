@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from suffice.inference import usable
 from suffice.past.infini import InfiniMemory
 
 
@@ -16,7 +17,7 @@ class Begun:
 
     def __init__(self) -> None:
         self.sums: Tensor | None = None
-        self.open: tuple[Tensor, Tensor] | None = None  # keys and values of the open segment
+        self.open: tuple[Tensor, ...] | None = None  # keys and values of the open segment
 
     @property
     def filled(self) -> int:
@@ -38,6 +39,10 @@ class Begun:
             k: [B, G, T, D], likewise.
             v: [B, G, T, E].
         """
+        if self.sums is not None:
+            (self.sums,) = usable((self.sums,))
+        if self.open is not None:
+            self.open = usable(self.open)
         told, at = [], 0
         while at < q.shape[2]:
             to = min(at + memory.segment - self.filled, q.shape[2])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from suffice.axis import Axis
 from suffice.errors import ConfigError, unknown
+from suffice.finite import readable
 from suffice.positions.base import Position
 from suffice.positions.scaling import (
     LinearScaling,
@@ -117,8 +118,7 @@ class Rope(Position):
         self, positions: Tensor, features: int, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         """Return what a feature and its partner are multiplied by: [..., T, features] each."""
-        looks = positions.device.type == "cpu" and not torch.compiler.is_compiling()
-        if looks and positions.numel():
+        if readable(positions) and positions.numel():
             end = int(positions.max()) + 1
             if end * features <= KEPT_ANGLES and int(positions.min()) >= 0:
                 cos, sin = _table(self, 1 << (end - 1).bit_length(), features, dtype)

@@ -342,3 +342,77 @@ def test_sums_do_not_hold_on_to_those_of_every_chunk(kernel):
     layer(torch.randn(1, 300, D_MODEL), state=state)
     kept = [x for x in (state.sums.sums, *state.sums.mark) if x is not None]
     assert all(x.untyped_storage().nbytes() == x.numel() * x.element_size() for x in kept)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+@pytest.mark.parametrize("spare", [1, 4, 6])
+def test_padded_rows_are_dropped_within_the_spare(spare, pieces):
+    """What is left behind a drop is read with as much beside the window, told of in each row."""
+    spec = replace(BASE, pattern=Window(4) & Causal())
+    layer = drawn(Attention(spec, dtype=torch.float64), seed=2)
+    x, state = normal(2, 40, D_MODEL, seed=1), layer.state(Rolling(4, spare=spare))
+    valid = torch.ones(2, 40, dtype=torch.bool)
+    valid[0, :3] = False
+    read = 20
+    with torch.no_grad():
+        layer(x[:, :read], valid=valid[:, :read], state=state)
+        for _ in range(8):
+            layer(x[:, read : read + pieces], state=state) if read + pieces <= 32 else None
+            read = state.length
+        assert state.can_drop(spare)
+        state.drop_last(spare)
+        read -= spare
+        got = layer(x[:, read : read + 3], state=state)
+        want = layer(x[:, : read + 3], valid=valid[:, : read + 3])[:, read:]
+    assert_close(got, want)
+    # the memory may hold more in its slack; where it stands in padded rows is no longer known
+    assert not state.can_drop(spare + 20)
+
+
+def test_a_padded_state_drops_no_more_than_it_can_place():
+    layer = Attention(replace(BASE, pattern=Window(4) & Causal()))
+    states = [layer.state(Rolling(4)) for _ in range(2)]
+    x, valid = normal(1, 10, D_MODEL, seed=1).float(), torch.ones(1, 10, dtype=torch.bool)
+    with torch.no_grad():
+        for state, given in zip(states, (None, valid), strict=True):
+            for t in range(10):
+                one = None if given is None else given[:, t : t + 1]
+                layer(x[:, t : t + 1], valid=one, state=state)
+    assert [state.can_drop(4) for state in states] == [True, False]
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_nothing_is_a_piece(kind):
+    layer = drawn(Attention(SPECS[kind], dtype=torch.float64), seed=2)
+    state, x = layer.state(), normal(2, 6, D_MODEL, seed=1)
+    with torch.no_grad():
+        parts = [layer(x[:, a:b], state=state) for a, b in ((0, 0), (0, 4), (4, 4), (4, 6))]
+        assert state.length == 6
+        assert_close(torch.cat(parts, dim=1), layer(x))
+
+
+def test_what_is_no_state():
+    with pytest.raises(ConfigError, match=r"state is a dict; give what layer.state\(\) makes"):
+        Attention(BASE)(normal(1, 2, D_MODEL, seed=1).float(), state={})
+
+
+@pytest.mark.parametrize("positions", [1.5, True, torch.tensor(1)], ids=repr)
+def test_drops_are_whole_numbers(positions):
+    layer = Attention(BASE)
+    state = layer.state()
+    layer(normal(1, 4, D_MODEL, seed=1).float(), state=state)
+    assert not state.can_drop(positions)
+    with pytest.raises(ConfigError, match="is not possible; ask can_drop first"):
+        state.drop_last(positions)
+    assert state.length == 4
+
+
+def test_positions_beyond_the_mixing_change_nothing():
+    layer = Attention(replace(BASE, mixing=Alignment(6))).eval()
+    state, x = layer.state(), normal(1, 9, D_MODEL, seed=1).float()
+    layer(x[:, :4], state=state)
+    told = r"7 keys are more than the 6 this Alignment was built for; reset the state, or extend"
+    for valid in (None, torch.ones(1, 3, dtype=torch.bool)):
+        with pytest.raises(ShapeError, match=told):
+            layer(x[:, 4:7], valid=valid, state=state)
+    assert state.length == 4

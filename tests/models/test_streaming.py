@@ -270,3 +270,75 @@ def test_a_padded_window_is_refused_in_layers_that_roll():
     lm = build([preset("linear", D, HEADS, causal=True), ROPE, ROPE])
     with pytest.raises(ConfigError, match="give padding on the left alone"):
         lm(ids(1, 3), valid=torch.tensor([[True, False, True]]), state=lm.state(Rolling(4)))
+
+
+SUMS = preset("linear", D, HEADS, causal=True)
+BOUND = preset("super_attention", D, HEADS, causal=True, length=LENGTH)
+NEAR = preset("mistral", D, HEADS, window=4, causal=True)
+
+
+@pytest.mark.parametrize(
+    ("last", "memory", "valid", "told"),
+    [
+        (GQA, Static(8), None, "4 more positions do not fit beside 6 in Static"),
+        (BOUND, Dynamic(), None, "49 keys are more than the 48 this Alignment was built for"),
+        (NEAR, Rolling(4), [[True, False, True, True]] * 2, "counts every position after the"),
+    ],
+    ids=["room", "mixing", "padding"],
+)
+@torch.no_grad()
+def test_what_the_last_layer_refuses_has_moved_no_other(last, memory, valid, told):
+    lm, tokens = build([SUMS, SUMS, last]), ids(length=49)
+    read = 45 if last is BOUND else 6
+    state = lm.state(memory)
+    lm(tokens[:, :read], state=state)
+    marks = None if valid is None else torch.tensor(valid)
+    with pytest.raises(ValueError, match=told):
+        lm(tokens[:, read : read + 4], valid=marks, state=state)
+    assert [layer.length for layer in state.layers] == [read] * 3
+    got = lm(tokens[:, read : read + 2], state=state)
+    assert_close(got, lm(tokens[:, : read + 2])[:, read:], n=LENGTH)
+
+
+@torch.no_grad()
+def test_states_of_something_else_are_refused():
+    lm, other = build(ROPE), config(depth=2).build(ROPE)
+    state = other.state()
+    with pytest.raises(ConfigError, match=r"a state of 2 layers for a model of 3; give what model"):
+        lm(ids(), state=state)
+    assert state.length == 0
+    with pytest.raises(
+        ConfigError, match=r"state is a LayerState; give what model.state\(\) makes"
+    ):
+        lm(ids(), state=lm.blocks[0].attention.state())
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([1, 0], "rows are a list; give their numbers as a tensor"),
+        (torch.tensor([1.0, 0.0]), "rows are a torch.float32 tensor"),
+        (torch.tensor([True, False]), "rows are a torch.bool tensor"),
+    ],
+    ids=["list", "float", "bool"],
+)
+@torch.no_grad()
+def test_rows_are_numbers(rows, told):
+    lm = build(ROPE)
+    state = lm.state()
+    lm(ids(), state=state)
+    for move in (state.select, state.reorder):
+        with pytest.raises(ShapeError, match=told):
+            move(rows)
+    for times in (0, 1.5, True):
+        with pytest.raises(ConfigError, match="give a whole number of at least 1, each row itself"):
+            state.repeat(times)
+    assert state.layers[0].batch == 2
+
+
+def test_ids_are_whole_numbers():
+    lm = build(GQA, "learned")
+    for dtype in (torch.float32, torch.uint8):
+        with pytest.raises(ConfigError, match=f"token ids are {dtype}; give int64 or int32"):
+            lm(ids().to(dtype))
+    assert_close(lm(ids().int()), lm(ids()), "exact")

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from suffice import attend, weights
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.ops import OPS
-from suffice.patterns import Causal, Full
+from suffice.patterns import Causal, Full, PerHead
 from suffice.testing import assert_close, bits, documents, normal, padded
 
 # CUDA; kernels of feature maps; float32; no gradients
@@ -157,3 +157,48 @@ def test_document_numbers_are_integers(dtype):
     q, numbers = torch.zeros(1, 1, 2, 4), torch.zeros(1, 2, dtype=dtype)
     with pytest.raises(ConfigError, match="segments of the queries have dtype .*are integers"):
         attend(q, q, q, segments=(numbers, numbers))
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), "1", True, torch.tensor(0.5)])
+def test_a_scale_is_a_finite_number(scale):
+    told = r"is not a finite number; a learned one goes into q, as q \* scale"
+    with pytest.raises(ConfigError, match=told):
+        attend(Q, K, V, scale=scale)
+    with pytest.raises(ConfigError, match=told):
+        weights(Q, K, scale=scale)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_dtypes(dtype):
+    with pytest.raises(ConfigError, match=f"have dtype {dtype}; give one of torch.float32"):
+        attend(Q.to(dtype), K.to(dtype), V.to(dtype))
+
+
+def test_devices():
+    with pytest.raises(ConfigError, match="lie on cpu, meta and cpu; give one device"):
+        attend(Q, K.to("meta"), V)
+
+
+@pytest.mark.parametrize("q", [Q[:, :0], Q[..., :0]], ids=["heads", "features"])
+def test_nothing_to_compare(q):
+    with pytest.raises(ShapeError, match="give at least one head of one feature"):
+        attend(q, K[..., : q.shape[3]], V)
+
+
+@pytest.mark.parametrize("q", [None, [1.0], Q.numpy()], ids=lambda q: type(q).__name__)
+def test_what_is_no_tensor(q):
+    with pytest.raises(ShapeError, match=r"q is a \w+; give a tensor\. Give heads as"):
+        attend(q, K, V)
+    with pytest.raises(MaskError, match="valid is a list; give a boolean tensor"):
+        attend(Q, K, V, valid=[[True] * 7] * 2)
+
+
+def test_a_pattern_of_other_heads():
+    with pytest.raises(ConfigError, match="is made for 2 heads, not 4"):
+        attend(Q, K, V, pattern=PerHead((Causal(), Full())))
+
+
+@pytest.mark.parametrize("segments", [documents(2, 7), (documents(2, 7),) * 3, []], ids=type)
+def test_segments_are_a_pair(segments):
+    with pytest.raises(ConfigError, match=r"segments are a pair \(q_segments, k_segments\)"):
+        attend(Q, K, V, segments=segments)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from suffice import Attention, attend
+from suffice import Attention, attend, preset
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu
 from suffice.ops import Problem, choose, explain
@@ -23,7 +23,7 @@ from suffice.patterns import Causal, Full, Global, PerHead, Strided, Window
 from suffice.positions import Alibi
 from suffice.positions.base import Position
 from suffice.spec import AttentionSpec
-from suffice.testing import assert_close
+from suffice.testing import assert_close, normal
 from tests.native.codings import isa, needs_kernels
 
 __all__ = ["isa"]
@@ -281,3 +281,18 @@ def test_it_is_the_op_of_one_token():
     with torch.no_grad():
         assert choose(Problem.of(spec, 1, 500)) is LOOK
         assert choose(Problem.of(spec, 1, 500, plain=False)) is LOOK
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["optimised", "super_attention"])
+def test_values_of_another_dtype_than_the_keys(name, dtype):
+    """Under autocast columns of x stay float32 beside what a map gives in half precision."""
+    options = {"length": 8} if name == "super_attention" else {}
+    layer = Attention(preset(name, 32, 2, causal=True, **options), impl="native_decode").eval()
+    x = normal(2, 5, 32, seed=1).float()
+    with torch.no_grad():
+        want = layer(x)
+        with torch.autocast("cpu", dtype=dtype):
+            got = layer(x)
+    assert got.dtype is dtype
+    assert (got - want).abs().max() < 0.05

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from suffice import __version__
 from suffice.cli.advise import BareRecipe, advise
 from suffice.cli.bench import bench
 from suffice.cli.compare import compare
@@ -36,12 +39,36 @@ from suffice.errors import SufficeError
 GRACE = 5.0  # seconds in which the first process speaks; torchrun ends the others when it leaves
 
 app = typer.Typer(
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Which attention is enough? Compare mechanisms on your data and your machine.",
 )
+
+
+def _versions(wanted: bool) -> None:
+    """Print the versions of this package and of torch, and end."""
+    if wanted:
+        typer.echo(f"suffice {__version__}, torch {version('torch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_versions,
+            is_eager=True,
+            help="Print the versions of suffice and torch.",
+        ),
+    ] = False,
+) -> None:
+    """Take what stands before the verb."""
+
+
 app.command("compare", short_help="Train mechanisms and say which one suffices.")(
     stoppable(compare)
 )

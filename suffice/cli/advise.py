@@ -75,7 +75,10 @@ def advise(
     ] = None,
     results: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of a finished `suffice compare`, as evidence; repeatable."),
+        typer.Option(
+            metavar="<path>",
+            help="Folder of a finished `suffice compare`, as evidence; repeatable.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the advice as JSON to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the advice as JSON only.")] = False,

@@ -23,10 +23,11 @@ LOOK: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": 
 def print_advice(console: Console, found: Advice) -> None:
     """Print the table, the reasons, what was left out, and the recommendation with its lines."""
     facts = found.machine
+    threads = f"{facts['threads']} thread{'s' * (facts['threads'] != 1)}"
     write(
         console,
         f"{found.model}, inputs of {found.length:,}, random weights, on {found.device} "
-        f"({facts['cpu']}, {facts['threads']} threads), {found.seconds:.0f} s",
+        f"({facts['cpu']}, {threads}), {found.seconds:.0f} s",
     )
     ranked = [place for place in found.places if place.rank is not None]
     if ranked:

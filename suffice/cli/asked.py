@@ -12,6 +12,7 @@ from suffice.cli.own_data import with_data
 from suffice.errors import ConfigError, unknown
 from suffice.measure.plan import FILE, Kept, Plan, flat
 from suffice.recipes import SCALES, TASK_RECIPES, Recipe, recipe, recipe_of_task
+from suffice.recipes.own_data import TABLE
 
 STAMP = "%Y%m%d-%H%M%S"
 
@@ -31,7 +32,8 @@ class Asked:
         margin: points of test accuracy.
         baseline: name of a mechanism.
         device: "cpu" or "cuda".
-        data: where files of the user's lie.
+        data: where files of the user's lie; without a task or a recipe, a table's.
+        columns: of a table: those of the texts and of the classes.
     """
 
     task: str | None = None
@@ -45,6 +47,7 @@ class Asked:
     baseline: str | None = None
     device: str | None = None
     data: str | None = None
+    columns: str | None = None
 
     def plan(self, kept: Kept | None = None) -> Plan:
         """Return the plan; what is not said comes from `kept`, or is the default.
@@ -80,7 +83,8 @@ class Asked:
         if self.recipe is not None:
             chosen = recipe(self.recipe, scale=scale)
         elif self.task is not None or kept is None:
-            chosen = recipe_of_task(self.task or TASK, scale=scale)
+            usual = TASK if self.data is None else TABLE
+            chosen = recipe_of_task(self.task or usual, scale=scale)
         else:
             chosen = recipe(str(kept.recipe.get("name")), scale=scale)
         if self.task is not None and chosen.task != self.task:
@@ -88,7 +92,7 @@ class Asked:
                 f"--recipe {self.recipe} is on {chosen.task}, not on --task {self.task}; give one "
                 "of the two."
             )
-        chosen = with_data(chosen, self.data, kept)
+        chosen = with_data(chosen, self.data, kept, self.columns)
         epochs = self.epochs
         if epochs is None and kept is not None:
             epochs = flat(kept.recipe).get("training.epochs")

@@ -11,7 +11,9 @@ import torch
 import typer
 from rich.console import Console
 
+from suffice.cli import completed
 from suffice.cli.benched import print_bench, print_peers
+from suffice.cli.defaults import CHECKPOINT
 from suffice.cli.memories import LEGAL, memory_of
 from suffice.errors import ConfigError
 
@@ -24,16 +26,16 @@ PEERS = "llama.cpp, transformers, onnxruntime"
 
 
 def bench(
-    checkpoint: Annotated[
-        Path | None, typer.Argument(help="Folder that `suffice train` wrote.")
-    ] = None,
+    checkpoint: Annotated[Path | None, typer.Argument(help=CHECKPOINT)] = None,
     shape: Annotated[
         str | None, typer.Option(help="Random weights of a shape instead: 15m or 110m.")
     ] = None,
     bits: Annotated[
         int | None, typer.Option(help="Of a weight: 32, 16, 8 or 4; as it is unless given.")
     ] = None,
-    mechanism: Annotated[str, typer.Option(help="Attention of a shape.")] = "standard",
+    mechanism: Annotated[
+        str, typer.Option(help="Attention of a shape.", autocompletion=completed.mechanisms)
+    ] = "standard",
     memory: Annotated[str, typer.Option(help=f"What is kept of the text: {LEGAL}.")] = "dynamic",
     quantise_memory: Annotated[
         int | None, typer.Option(help="Keep it in 8 or 4 bits a number.")

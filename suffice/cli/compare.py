@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from suffice.cli import completed
 from suffice.cli.again import again, given
 from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK, TASKS
 from suffice.cli.stop import telling
@@ -22,9 +23,15 @@ REPORT_WIDTH = 100  # columns of a report that goes to a file or a pipe
 
 
 def compare(
-    task: Annotated[str | None, typer.Option(help=f"Data set: {TASKS}; {TASK} by default.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help=f"Data set: {TASKS}; {TASK} by default.", autocompletion=completed.tasks),
+    ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Recipe by name instead of the task's own.")
+        str | None,
+        typer.Option(
+            help="Recipe by name instead of the task's own.", autocompletion=completed.recipes
+        ),
     ] = None,
     scale: Annotated[
         str | None,
@@ -36,12 +43,21 @@ def compare(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Your own files: lines of JSON for amazon, PATH.en and PATH.es for "
-            "translation_es, a folder for imagenet_v2."
+            help="Your own files: a table of texts and classes (.csv, .tsv, .jsonl) unless a task "
+            "is named; lines of JSON for amazon, PATH.en and PATH.es for translation_es, a folder "
+            "for imagenet_v2."
         ),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Of a table: texts, then classes; text,label by default."),
+    ] = None,
     mechanisms: Annotated[
-        str | None, typer.Option(help=f"Names, separated by commas; {MECHANISMS} by default.")
+        str | None,
+        typer.Option(
+            help=f"Names, separated by commas; {MECHANISMS} by default.",
+            autocompletion=completed.mechanisms,
+        ),
     ] = None,
     heads: Annotated[
         str | None, typer.Option(help="Numbers such as 1,2,4; the recipe's by default.")
@@ -98,6 +114,7 @@ def compare(
         recipe=recipe,
         scale=scale,
         data=data,
+        columns=columns,
         mechanisms=mechanisms,
         heads=heads,
         seeds=seeds,

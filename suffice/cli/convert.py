@@ -127,17 +127,18 @@ def _texts(source: Source, named: str | None, tokens: int) -> dict[str, list[Ten
 
 def _print(one: Certificate, out: Path) -> None:
     console = Console()
-    columns = ("layer", "became", "claim", "predicted", "measured", "state/token", "parameters")
+    errors = () if one.exact else ("predicted", "measured")
+    columns = ("layer", "became", "claim", *errors, "state/token", "parameters")
     table = Table(*columns, box=None, pad_edge=False)
     for layer in one.layers:
+        shares = () if one.exact else (_share(layer.predicted), _share(layer.measured))
         table.add_row(
             layer.name.removesuffix(".attention"),
             layer.target.replace(",", ", "),
             _claim(layer),
-            _share(layer.predicted),
-            _share(layer.measured),
-            f"{layer.state_before} -> {layer.state_after}",
-            f"{layer.parameters_before} -> {layer.parameters_after}",
+            *shares,
+            _change(layer.state_before, layer.state_after),
+            _change(layer.parameters_before, layer.parameters_after),
         )
     console.print(table)
     told = [_kind(one)]
@@ -152,9 +153,13 @@ def _print(one: Certificate, out: Path) -> None:
     console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
 
 
+def _change(before: int, after: int) -> str:
+    return f"{before:,}" if before == after else f"{before:,} -> {after:,}"
+
+
 def _claim(layer: LayerCertificate) -> str:
     if layer.exact:
-        return f"exact ({layer.difference:.0e} in float64)"
+        return f"exact, within {layer.difference:.0e}"
     far = "" if layer.exact_up_to is None else f", exact up to {layer.exact_up_to} tokens"
     return f"{layer.chosen}{far}"
 
@@ -165,7 +170,7 @@ def _share(error: float | None) -> str:
 
 def _kind(one: Certificate) -> str:
     if one.exact:
-        return "exact: every layer computes what it did, rounding apart"
+        return "exact: every layer computes what it did, rounding apart; differences are in float64"
     if one.naive:
         return "approximate, by the usual starts: nothing was fitted"
     return (

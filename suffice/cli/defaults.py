@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 RUNS = Path("runs")
+CHECKPOINT = "Folder that `suffice train`, convert, heal or quantise wrote."
 TASK = "digits"
 TASKS = (
     "digits, mnist, cifar100, cifar10_jpeg, tiny_imagenet_100, image_folder, imdb, amazon, "
-    "womens_clothing or translation_es, which are real, or mqar, induction, copy, two_hop or "
-    "passkey, which are drawn"
+    "womens_clothing, translation_es or table (your own), which are real, or mqar, induction, "
+    "copy, two_hop or passkey, which are drawn"
 )
 MECHANISMS = "standard,optimised,efficient,super_attention"
 BASELINE = "standard"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from suffice.cli.defaults import CHECKPOINT
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder that `suffice train` wrote.")],
+    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
     task: Annotated[
         str, typer.Option(help="perplexity, hellaswag, lambada or piqa.")
     ] = "perplexity",

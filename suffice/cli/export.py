@@ -66,7 +66,7 @@ def export(
 
 def _lines(told: dict[str, Any], out: Path) -> list[str]:
     sizes = ((name, one["bytes"]) for name, one in told["files"].items())
-    files = [f"{size / 1e6:>10,.2f} MB  {name}" for name, size in sizes]
+    files = [f"{_size(size):>10}  {name}" for name, size in sizes]
     kind = told.get("architecture") or told["graph"]
     checked = told["checked"]
     lines = [
@@ -78,3 +78,7 @@ def _lines(told: dict[str, Any], out: Path) -> list[str]:
     if told["tokenizer"] is None and told["model"] != "image classifier":
         lines.append("no tokenizer lies beside the checkpoint, so none was written")
     return [*lines, f"export: {out}"]
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.2f} MB" if size >= 10**5 else f"{size / 1e3:,.1f} kB"  # noqa: PLR2004

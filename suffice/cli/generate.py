@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from suffice.cli.defaults import CHECKPOINT
 from suffice.cli.memories import LEGAL, memory_of
 from suffice.cli.shown import Shown
 from suffice.errors import ConfigError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def generate(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder that `suffice train` wrote.")],
+    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
     prompt: Annotated[str, typer.Option(help="Text to go on from.")] = "",
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to write at most.")] = 256,
     temperature: Annotated[

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def heal(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder that suffice convert wrote.")],
+    checkpoint: Annotated[Path, typer.Argument(help="Folder that `suffice convert` wrote.")],
     teacher: Annotated[
         Path | None,
-        typer.Option(help="What it was converted from: anything suffice convert reads."),
+        typer.Option(help="What it was converted from: anything `suffice convert` reads."),
     ] = None,
     data: Annotated[
         str | None,
@@ -52,7 +52,8 @@ def heal(
         list[str] | None,
         typer.Option(
             "--set",
-            help="NAME=VALUE of the healing: regression, regression_rate, learning_rate, kl, "
+            metavar="NAME=VALUE",
+            help="Of the healing: regression, regression_rate, learning_rate, kl, "
             "batch_size, length, warmup, evaluate_every, evaluation_batches, rank, alpha; "
             "repeatable.",
         ),

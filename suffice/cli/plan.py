@@ -9,11 +9,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from suffice.cli import completed
+
 GPU = "h100"
 
 
 def plan(
-    recipe: Annotated[str, typer.Argument(help="Of `suffice train` or `suffice compare`.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="Of `suffice train` or `suffice compare`.", autocompletion=completed.every_recipe
+        ),
+    ],
     gpus: Annotated[int, typer.Option(help="How many.")] = 1,
     gpu: Annotated[
         str, typer.Option(help="h100, h200, a100, a100_40gb, l40s, l4 or rtx4090.")
@@ -29,7 +36,10 @@ def plan(
         float | None, typer.Option(help="GB/s of the memory, your own figure; the maker's.")
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="Of the attention; the recipe's by default.")
+        str | None,
+        typer.Option(
+            help="Of the attention; the recipe's by default.", autocompletion=completed.mechanisms
+        ),
     ] = None,
     heads: Annotated[int | None, typer.Option(help="The recipe's by default.")] = None,
     scale: Annotated[str, typer.Option(help="paper or small.")] = "paper",

@@ -159,12 +159,24 @@ def _state(plan: Plan) -> list[str]:
 
 
 def _speed(plan: Plan) -> str:
-    low, high = plan.seconds()
+    exchange = ", with all exchange meanwhile or none" if plan.best.time.exchange else ""
     return (
-        f"A step of {plan.work.rows:,} rows is {plan.flops:.3g} FLOPs and takes {low:.3g} to "
-        f"{high:.3g} s, with all exchange meanwhile or none: {_many(plan.tokens_per_second())} "
-        "tokens/s."
+        f"A step of {plan.work.rows:,} rows is {plan.flops:.3g} FLOPs and takes "
+        f"{_seconds(plan.seconds())}{exchange}: {_many(plan.tokens_per_second())} tokens/s."
     )
+
+
+def _seconds(ends: tuple[float, float]) -> str:
+    """Return both ends in a unit that fits, or the one time that they are.
+
+    Example:
+        >>> _seconds((0.000864, 0.000864)), _seconds((0.2281, 0.407))
+        ('0.864 ms', '228 to 407 ms')
+    """
+    units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
+    scale, unit = next((one for one in units if ends[1] * one[0] >= 1), units[-1])
+    told = dict.fromkeys(f"{end * scale:.3g}" for end in ends)
+    return f"{' to '.join(told)} {unit}"
 
 
 def _limit(plan: Plan) -> str:

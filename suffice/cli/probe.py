@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from suffice.cli import completed
 from suffice.cli.again import again
 from suffice.cli.defaults import RUNS
 from suffice.cli.stop import Stopped, telling
@@ -35,7 +36,10 @@ def probe(
     ] = None,
     mechanisms: Annotated[
         str | None,
-        typer.Option(help="Instead: names, separated by commas; small models are trained."),
+        typer.Option(
+            help="Instead: names, separated by commas; small models are trained.",
+            autocompletion=completed.mechanisms,
+        ),
     ] = None,
     quick: Annotated[
         bool,

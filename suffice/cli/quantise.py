@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from suffice.cli.defaults import CHECKPOINT
 from suffice.errors import CheckpointError, ConfigError
 from suffice.files import replacing
 from suffice.native import library
@@ -31,7 +32,7 @@ CALIBRATION, JUDGED = 1 << 15, 1 << 15  # tokens
 
 
 def quantise(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder that `suffice train` wrote.")],
+    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
     bits: Annotated[int, typer.Option(help="Of a weight: 16, 8 or 4.")] = 8,
     group: Annotated[
         int | None,
@@ -47,7 +48,10 @@ def quantise(
     ] = None,
     skip: Annotated[
         list[str] | None,
-        typer.Option(help="Module to leave as it is, such as head or blocks.0.*; repeatable."),
+        typer.Option(
+            metavar="<str>",
+            help="Module to leave as it is, such as head or blocks.0.*; repeatable.",
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the packed model; CHECKPOINT-4bit by default.")

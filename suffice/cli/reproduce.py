@@ -8,12 +8,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from suffice.cli import completed
 from suffice.cli.stop import INTERRUPTED, Stopped
 
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(help="Name of a table or figure; a list of them without one.")
+        str | None,
+        typer.Argument(
+            help="Name of a table or figure; a list of them without one.",
+            autocompletion=completed.tables,
+        ),
     ] = None,
     run: Annotated[
         bool, typer.Option("--run", help="Train what is missing; more --seeds or --heads do too.")

@@ -121,7 +121,11 @@ def search(
     if as_json:
         sys.stdout.write(json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n")
         return
-    print_found(found, out, folder_of(out), checkpoint)
+    command = ["suffice", "convert", str(checkpoint), "--to", str(out)]
+    given = {"--calibration": calibration, "--tokenizer": tokenizer}
+    for option, value in given.items():
+        command += [] if value is None else [option, str(value)]
+    print_found(found, out, folder_of(out), command)
 
 
 def folder_of(out: Path) -> Path:

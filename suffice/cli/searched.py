@@ -24,16 +24,22 @@ UNITS = {
 }
 
 
-def print_found(found: Found, out: Path, folder: Path, checkpoint: Path) -> None:
-    """Print the plan, what was predicted and measured of it, and how others do."""
+def print_found(found: Found, out: Path, folder: Path, command: list[str]) -> None:
+    """Print the plan, what was predicted and measured of it, and how others do.
+
+    Args:
+        found: what the search has found.
+        out: the file of the plan.
+        folder: of the work behind it.
+        command: the words that make the plan's model.
+    """
     console = Console()
     console.print(_layers(found))
     console.print()
     console.print(_quantities(found))
     console.print()
     told = [*sentences(found), f"plan: {out}; all that was found: {folder}"]
-    words = ["suffice", "convert", str(checkpoint), "--to", str(out)]
-    told.append(f"make it by: {shlex.join(words)}")
+    told.append(f"make it by: {shlex.join(command)}")
     console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
 
 

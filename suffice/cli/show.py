@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from suffice.cli import completed
 from suffice.cli.drawn import print_drawing, write_pictures
 from suffice.cli.mechanism import axes, sized, state
 from suffice.cli.options import settings
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def show(
-    mechanism: Annotated[str, typer.Argument(help="Name, see `suffice list`.")],
+    mechanism: Annotated[
+        str, typer.Argument(help="Name, see `suffice list`.", autocompletion=completed.mechanisms)
+    ],
     d_model: Annotated[int, typer.Option(help="Features.")] = 256,
     heads: Annotated[int, typer.Option(help="Query heads.")] = 4,
     length: Annotated[int, typer.Option(help="Tokens.")] = 64,
@@ -35,7 +38,11 @@ def show(
     ] = None,
     given: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Another option of the mechanism, such as window=16."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Another option of the mechanism, such as window=16.",
+        ),
     ] = None,
     png: Annotated[Path | None, typer.Option(help="Draw into this .png file, too.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw into this .svg file, too.")] = None,

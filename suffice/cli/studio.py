@@ -17,7 +17,10 @@ def studio(
     port: Annotated[int, typer.Option(help="To listen at; 0 = a free one.")] = 0,
     results: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder of suffice compare or reproduce, or with such; repeatable."),
+        typer.Option(
+            metavar="<path>",
+            help="A folder of suffice compare or reproduce, or with such; repeatable.",
+        ),
     ] = None,
     checkpoints: Annotated[
         Path | None,

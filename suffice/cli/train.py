@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from suffice.cli import completed
 from suffice.cli.again import again
 from suffice.cli.defaults import DEVICE, RUNS
 from suffice.cli.stop import telling
@@ -28,7 +29,8 @@ def train(
         str | None,
         typer.Option(
             help="shakespeare_char, stdlib_bpe, nanogpt_124m or llama_1b_efficient; "
-            f"{RECIPE} by default."
+            f"{RECIPE} by default.",
+            autocompletion=completed.language_recipes,
         ),
     ] = None,
     scale: Annotated[
@@ -39,7 +41,10 @@ def train(
         ),
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="Of the attention; the recipe's by default.")
+        str | None,
+        typer.Option(
+            help="Of the attention; the recipe's by default.", autocompletion=completed.mechanisms
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -63,7 +68,9 @@ def train(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="NAME=VALUE of the training or the model, such as steps=500; repeatable."
+            "--set",
+            metavar="NAME=VALUE",
+            help="Of the training or the model, such as steps=500; repeatable.",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights, rows and dropout; 0.")] = None,

@@ -60,16 +60,60 @@ def reviews(
     Raises:
         DataError: if a line is no review, or a part has none.
     """
+    return classified(
+        ((text, stars - 1) for text, stars in _parsed(lines, where)),
+        where=where,
+        what="review",
+        name=name,
+        title=title,
+        source=source,
+        num_classes=STARS,
+        length=length,
+        vocabulary_size=vocabulary_size,
+        rows=rows,
+    )
+
+
+def classified(
+    pairs: Iterable[tuple[str, int]],
+    *,
+    where: str,
+    what: str,
+    name: str,
+    title: str,
+    source: str,
+    num_classes: int,
+    length: int,
+    vocabulary_size: int,
+    rows: int | None,
+) -> Dataset:
+    """Return texts and their classes as a task, parted as `reviews` says.
+
+    Args:
+        pairs: texts, and the number of the class of each.
+        where: the file, for messages.
+        what: a text is, in a word.
+        name: of the task.
+        title: of the task.
+        source: of the data.
+        num_classes: how many classes there are.
+        length: tokens of each row.
+        vocabulary_size: the most ids there may be.
+        rows: training rows that are kept at most; None = all.
+
+    Raises:
+        DataError: if a part has no text.
+    """
     parts: dict[str, tuple[list[str], list[int]]] = {
         part: ([], []) for part in ("train", "validation", "test")
     }
-    for text, stars in _parsed(lines, where):
+    for text, label in pairs:
         texts, labels = parts[part_of(text)]
         texts.append(text)
-        labels.append(stars - 1)
+        labels.append(label)
     for part, (texts, _) in parts.items():
         if not texts:
-            raise DataError(f"{where} holds no review for {part}; give a file of more reviews.")
+            raise DataError(f"{where} holds no {what} for {part}; give a file of more {what}s.")
     kept = permutation(len(parts["train"][0]))[:rows].sort().values.tolist()
     parts["train"] = tuple([column[row] for row in kept] for column in parts["train"])
     vocabulary = Vocabulary.build(map(words, parts["train"][0]), vocabulary_size)
@@ -78,7 +122,7 @@ def reviews(
         title=f"{title}, last {length} words",
         source=source,
         **{part: last_words(*given, vocabulary, length) for part, given in parts.items()},
-        num_classes=STARS,
+        num_classes=num_classes,
         vocabulary=vocabulary.words,
         scores=("balanced_accuracy",),
     )

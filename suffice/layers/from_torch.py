@@ -28,8 +28,7 @@ def from_torch(mha: nn.MultiheadAttention, *, pattern: Pattern = Full()) -> Atte
     """
     if type(mha) is not nn.MultiheadAttention:
         raise ConfigError(
-            f"from_torch takes an nn.MultiheadAttention, got {type(mha).__name__}; a subclass may "
-            "compute something else, so copy its weights yourself."
+            f"from_torch takes an nn.MultiheadAttention, got {type(mha).__name__}; {_instead(mha)}."
         )
     strange = []
     if mha.bias_k is not None or mha.bias_v is not None:
@@ -72,3 +71,13 @@ def from_torch(mha: nn.MultiheadAttention, *, pattern: Pattern = Full()) -> Atte
     if not any(p.requires_grad for p in mha.parameters()):
         layer.requires_grad_(False)
     return layer.train(mha.training)
+
+
+def _instead(given: object) -> str:
+    """Return what to do with another module."""
+    if isinstance(given, (nn.TransformerEncoder, nn.TransformerEncoderLayer)):
+        return (
+            "suffice.convert.sources.from_encoder takes an nn.TransformerEncoder, and one layer as "
+            "nn.TransformerEncoder(layer, 1)"
+        )
+    return "a subclass may compute something else, so copy its weights yourself"

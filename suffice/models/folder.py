@@ -25,6 +25,10 @@ from suffice.text import Tokenizer, load_tokenizer
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 LONGEST = 1 << 24  # bytes of a config
 OWN = ("model", "specs", "packed")
+OTHERS = (
+    "Models of others, of transformers or llama2.c, become such a folder, exactly, by `suffice "
+    "convert SOURCE --to standard`."
+)
 
 
 def save(folder: Path | str, lm: LM, tokenizer: Tokenizer, **facts: Any) -> None:
@@ -141,7 +145,7 @@ def _described(
     if not path.is_file():
         raise CheckpointError(
             f"{folder} holds no language model (there is no {CONFIG} in it); give the folder that "
-            "`suffice train` wrote."
+            f"`suffice train` wrote. {OTHERS}"
         )
     try:
         with path.open("rb") as file:
@@ -149,6 +153,8 @@ def _described(
     except (OSError, ValueError, RecursionError) as error:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict) or not isinstance(data.get("specs"), list):
+        if isinstance(data, dict) and "model_type" in data:
+            raise CheckpointError(f"{folder} is a checkpoint of transformers. {OTHERS}")
         _refuse(folder, f'{CONFIG} is no JSON object with "model" and "specs"')
     try:
         config = LMConfig.from_json(data.get("model"))

@@ -21,8 +21,8 @@ from suffice.native import held, library
 from suffice.native.matrix import KINDS
 from suffice.norms import HeadRMS, NoNorm
 from suffice.ops.linear import Linear
-from suffice.patterns import Causal, Pattern, Window
-from suffice.patterns.combined import And
+from suffice.patterns import Causal, Global, Pattern, Window
+from suffice.patterns.combined import And, Or
 from suffice.positions import Alibi, NoPosition, Rope
 from suffice.spec import AttentionSpec
 
@@ -76,10 +76,10 @@ def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
     if spec.head_width > WIDEST or shared > MOST_QUERIES:
         return f"heads of {spec.head_width} features, {shared} on each key, are too large"
     try:
-        window_of(spec.pattern)
+        window, sinks = seen_of(spec.pattern)
     except ConfigError as error:
         return str(error)
-    return ""
+    return held.why_not_sinks(memory, window, sinks)
 
 
 def _of_ones_own(spec: AttentionSpec) -> Iterator[tuple[Axis, tuple[type, ...], str]]:
@@ -144,6 +144,27 @@ def _changed(module: nn.Module, usual: _Usual) -> str:
         if shape != usual.shapes.get(name):
             return f"has a {name} of {list(shape)}, not of its config"
     return ""
+
+
+def seen_of(pattern: Pattern) -> tuple[int | None, int]:
+    """Return how many last positions a query sees, None = all, and how many first ones beside.
+
+    Raises:
+        ConfigError: for a pattern of another form.
+
+    Example:
+        >>> seen_of(Window(8) & Causal()), seen_of((Window(8) | Global(2)) & Causal())
+        ((8, 0), (8, 2))
+    """
+    parts = pattern.parts if isinstance(pattern, And) else ()
+    near = [part for part in parts if not isinstance(part, Causal)]
+    if len(near) != 1 or len(near) == len(parts) or not isinstance(near[0], Or):
+        return window_of(pattern), 0
+    windows = [part.size for part in near[0].parts if isinstance(part, Window)]
+    hubs = [part.tokens for part in near[0].parts if isinstance(part, Global)]
+    if not windows or not hubs or len(windows) + len(hubs) < len(near[0].parts):
+        return window_of(pattern), 0
+    return max(windows), max(hubs)
 
 
 def window_of(pattern: Pattern) -> int | None:

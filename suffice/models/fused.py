@@ -15,7 +15,7 @@ from suffice.layers.next import Next
 from suffice.layers.packed import Packed
 from suffice.memory import Memory
 from suffice.mixing.value_map import ValueMap
-from suffice.models.fusable import why_not, window_of
+from suffice.models.fusable import seen_of, why_not
 from suffice.models.lm import LM
 from suffice.models.state import ModelState
 from suffice.native import held, library, matrix
@@ -68,9 +68,11 @@ class Fused:
         self.layers = (of.Layer * self.depth)(*map(self._layer, lm.blocks))
         self.model = self._model()
         self.held = (of.Held * self.depth)()
+        seen = [seen_of(spec.pattern) for spec in lm.specs]
+        self.hubs = any(sinks for _, sinks in seen)
         self.holdings = [
-            held.Holding(one, memory, window_of(spec.pattern), spec.head_width)
-            for one, spec in zip(self.held, lm.specs, strict=True)
+            held.Holding(one, memory, window, spec.head_width, sinks)
+            for one, spec, (window, sinks) in zip(self.held, lm.specs, seen, strict=True)
         ]
         self.mixes = (of.Mix * self.depth)()
         self.mixings = [
@@ -93,7 +95,8 @@ class Fused:
         """Return the logits [B, V] behind one more token [B] of each row.
 
         The first tokens of a text, from which sizes are known and which sinks keep, are read by
-        the model itself.
+        the model itself; so are padded rows, where a pattern has first tokens that all see: which
+        those are differs by row.
 
         Raises:
             ConfigError: if the model is training, gradients are wanted, an id is no token, the
@@ -110,6 +113,8 @@ class Fused:
         self._check(tokens, state)
         rows = len(tokens)
         new = state.next(tokens[:, None])
+        if self.hubs and new.places is not None:
+            return self.lm.step(tokens, state)
         _check_padding(new)
         places = new.rows.positions.expand(rows, 1).to(torch.int64).contiguous()
         self._reach(int(places.max()) + 1)

@@ -25,6 +25,22 @@ def why_not(memory: Memory, width: int) -> str:
     return ""
 
 
+def why_not_sinks(memory: Memory, window: int | None, sinks: int) -> str:
+    """Return why the kernels cannot show first positions beside a window, or "".
+
+    Args:
+        memory: of the layer.
+        window: last positions that the layer's pattern sees.
+        sinks: first positions that it sees beside them.
+    """
+    kept = memory.window is None or (memory.window >= (window or 0) and memory.sinks >= sinks)
+    if not sinks or (kept and not isinstance(memory, Quantised)):
+        return ""
+    return (
+        f"the pattern sees {sinks} first positions, of which {memory!r} may have lost or coded some"
+    )
+
+
 class Holding:
     """The structure of one layer, kept true from one position to the next.
 
@@ -33,16 +49,19 @@ class Holding:
         memory: of the layer.
         window: positions that the layer's pattern sees; None = all.
         width: features of a value's head.
+        sinks: first positions that the pattern sees beside its window, see `why_not_sinks`.
     """
 
-    def __init__(self, held: of.Held, memory: Memory, window: int | None, width: int) -> None:
+    def __init__(
+        self, held: of.Held, memory: Memory, window: int | None, width: int, sinks: int = 0
+    ) -> None:
         self.held = held
         limits = [size for size in (window, memory.window) if size is not None]
         self.window = min(limits, default=None)
         # without a limit of the memory, or with one beyond the pattern's, sinks are not needed
         needed = memory.window is not None and (window is None or window > memory.window)
-        self.sinks = memory.sinks if needed else 0
-        self.reach = window
+        self.sinks = sinks or (memory.sinks if needed else 0)
+        self.reach = None if sinks else window
         self.told: dict[str, tuple] = {}
         self.block = 1
         if isinstance(memory, Quantised):

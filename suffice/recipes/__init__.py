@@ -41,6 +41,7 @@ from suffice.recipes.mqar import mqar
 from suffice.recipes.passkey import passkey
 from suffice.recipes.recipe import SCALES, SMALL, Recipe
 from suffice.recipes.stand_ins import STAND_INS, stands_for
+from suffice.recipes.table import table
 from suffice.recipes.translation_es import translation_es
 from suffice.recipes.two_hop import two_hop
 from suffice.recipes.womens_clothing import womens_clothing
@@ -68,6 +69,7 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "amazon_scaling_25m": amazon_scaling_25m,
     "translation_es": translation_es,
     "womens_clothing": womens_clothing,
+    "table": table,
     "lm_small": lm_small,
     "mqar": mqar,
     "induction": induction,
@@ -87,6 +89,7 @@ TASK_RECIPES = {
     "amazon": "amazon",
     "translation_es": "translation_es",
     "womens_clothing": "womens_clothing",
+    "table": "table",
     "text": "lm_small",
     "mqar": "mqar",
     "induction": "induction",
@@ -133,6 +136,7 @@ __all__ = [
     "shakespeare_char",
     "stands_for",
     "stdlib_bpe",
+    "table",
     "tiny_imagenet_32_v1",
     "tiny_imagenet_32_v2",
     "tiny_imagenet_112_equal_params",

@@ -4,9 +4,45 @@ import pytest
 
 from suffice.cli.asked import Asked
 from suffice.cli.own_data import with_data
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import read_kept
 from suffice.recipes import recipe
+
+
+@pytest.fixture
+def mine(tmp_path):
+    rows = [f"word{n} {'abc'[n % 3]},{'abc'[n % 3]}\n" for n in range(200)]
+    (tmp_path / "mine.csv").write_text("review,stars\n" + "".join(rows))
+    return str(tmp_path / "mine.csv")
+
+
+def test_files_without_a_task_are_a_table(mine, tmp_path):
+    plan = Asked(data=mine, columns="review,stars").plan()
+    assert (plan.recipe.name, plan.recipe.model.num_classes) == ("table", 3)
+    assert plan.recipe.title == "mine.csv, 3 classes, 2 blocks, d_model 64, last 64 words"
+    named = {"path": mine, "columns": "review,stars"}
+    assert dict(plan.recipe.task_options) == {**dict(recipe("table").task_options), **named}
+    assert Asked(task="table", data=mine, columns="review,stars").plan() == plan
+    plan.claim(tmp_path / "run", resume=False)
+    assert Asked().plan(read_kept(tmp_path / "run")) == plan
+
+
+def test_a_table_needs_a_file_and_columns_a_table(mine):
+    with pytest.raises(ConfigError, match="--task table: name the .csv, .tsv or .jsonl, by --data"):
+        Asked(task="table").plan()
+    with pytest.raises(ConfigError, match="--columns a,b: name the table, too, by --data"):
+        Asked(columns="a,b").plan()
+    with pytest.raises(ConfigError, match="--columns a,b: task amazon names its own; leave it out"):
+        Asked(task="amazon", data=mine, columns="a,b").plan()
+    with pytest.raises(DataError, match="has no columns 'text' and 'label' but review, stars"):
+        Asked(data=mine).plan()
+
+
+def test_a_table_is_compared(suffice, mine, brief):
+    words = ("--columns", "review,stars", "--mechanisms", "standard", "--seeds", 1)
+    told = suffice("compare", "--data", mine, *words, "--epochs", 1, "--quiet", "--out", "run")
+    assert (told.code, told.err) == (0, "")
+    assert "balanced" in told.out
 
 
 def test_files_of_the_user_become_an_option_of_the_task():

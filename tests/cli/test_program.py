@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -14,13 +15,13 @@ from suffice.errors import ConfigError
 from suffice.presets import PRESETS
 
 
-def start(*words, code=0):
+def start(*words, code=0, env=None):
     done = subprocess.run(
         [sys.executable, *words],
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
         check=False,
     )
     assert done.returncode == code, done.stderr
@@ -62,6 +63,29 @@ def test_help_is_a_good_end(suffice, words):
     assert "Usage: suffice" in told.out
     assert max(map(len, told.out.splitlines())) <= 80
     assert told.err == ""
+
+
+def test_h_is_help_of_every_verb(suffice):
+    for words in ([], ["compare"], ["convert"]):
+        told = suffice(*words, "-h")
+        assert (told.code, told.err) == (0, "")
+        assert told.out == suffice(*words, "--help").out
+
+
+def test_the_version_is_told(suffice):
+    told = suffice("--version")
+    assert (told.code, told.err) == (0, "")
+    assert re.fullmatch(r"suffice \d+\.\d+\.\d+, torch \S+\n", told.out)
+
+
+def test_a_shell_completes_verbs_and_names():
+    def completed(words):
+        told = {"_SUFFICE_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        told["COMP_CWORD"] = str(len(words.split(" ")) - 1)
+        return start("-m", "suffice", env=told).stdout.split()
+
+    assert completed("suffice con") == ["convert"]
+    assert completed("suffice show lin") == ["linear", "linformer"]
 
 
 def test_help_names_every_option_of_compare(suffice):

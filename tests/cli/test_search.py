@@ -45,14 +45,17 @@ def run(tmp_path):
 
 
 def test_a_plan_is_found_that_convert_takes(suffice, run, tmp_path):
-    told = suffice("search", "run", "--budget", "state<=50%", *WORDS, "--quiet")
+    read = ("--calibration", "text.txt")
+    told = suffice("search", "run", "--budget", "state<=50%", *WORDS, *read, "--quiet")
     assert (told.code, told.err) == (0, "")
     assert told.out.splitlines()[2].startswith("blocks.0")
     assert "the bound of state is met, 0.5 of the source's" in told.out
     assert "a step behind 12 tokens is " in told.out
     assert "best of 3 uniform choices: " in told.out
     assert "random mixes: the best " in told.out
-    assert "make it by: suffice convert run --to plan.json" in told.out
+    assert told.out.endswith(
+        "make it by: suffice convert run --to plan.json --calibration text.txt\n"
+    )
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert len(plan["layers"]) == 2
     assert plan["facts"]["budget"] == "state<=50%"

@@ -125,6 +125,10 @@ def test_what_is_no_plain_module_is_refused():
     for given, name in ((Own(8, 2), "Own"), (nn.Linear(3, 3), "Linear"), ("x", "str")):
         with pytest.raises(ConfigError, match=f"takes an nn.MultiheadAttention, got {name}"):
             from_torch(given)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    for given in (layer, nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)):
+        with pytest.raises(ConfigError, match=r"from_encoder takes an nn.TransformerEncoder, and"):
+            from_torch(given)
 
 
 def test_a_frozen_module_stays_frozen():

@@ -76,6 +76,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         folder.load(tmp_path / "absent")
 
 
+def test_a_model_of_transformers_is_told_the_way_here(saved):
+    (saved / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(CheckpointError, match="is a checkpoint of transformers. Models of others"):
+        folder.load(saved)
+
+
 @pytest.mark.parametrize("content", ["{", "\xff", "[" * 100_000])
 def test_a_config_that_is_not_json_is_refused(saved, content):
     (saved / "config.json").write_bytes(content.encode("latin1"))

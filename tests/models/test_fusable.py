@@ -14,14 +14,14 @@ from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
 from suffice.layers.packed import PackedLinear
 from suffice.layers.scheme import Scheme
-from suffice.memory import Dynamic, Quantised, Rolling
+from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import LowRank
 from suffice.models import fusable
-from suffice.models.fusable import why_not, window_of
+from suffice.models.fusable import seen_of, why_not, window_of
 from suffice.models.packed import unpack
 from suffice.native import library
 from suffice.norms import HeadRMS
-from suffice.patterns import Causal, Dilated, Full, Global, Window
+from suffice.patterns import Causal, Dilated, Full, Global, Strided, Window
 from suffice.positions import Rope
 from suffice.quantise import quantise
 from tests.models.fused_cases import built
@@ -69,9 +69,9 @@ def causal(**changes):
             "window",
         ),
         (
-            causal(pattern=Causal() & (Window(4) | Global(1))),
-            "And(parts=(Causal(), Or(parts=(Window(size=4), Global(tokens=1))))) is neither causal "
-            "nor a causal window",
+            causal(pattern=Causal() & (Strided(4) | Global(1))),
+            "And(parts=(Causal(), Or(parts=(Strided(stride=4), Global(tokens=1))))) is neither "
+            "causal nor a causal window",
         ),
     ],
     ids=["sums", "kernel", "past", "position", "norm", "wide", "shared", "dilated", "sinks"],
@@ -200,6 +200,30 @@ def test_the_window_of_a_pattern():
     assert window_of(Causal() & Window(5)) == 5
     with pytest.raises(ConfigError, match=r"Window\(size=5\) is neither causal nor a causal win"):
         window_of(Window(5))
+
+
+def test_what_a_pattern_sees():
+    assert seen_of(Causal()) == (None, 0)
+    assert seen_of(Window(5) & Causal()) == (5, 0)
+    assert seen_of((Window(5) | Global(2)) & Causal()) == (5, 2)
+    assert seen_of(Causal() & (Global(2) | Window(5))) == (5, 2)
+    for pattern in (
+        Window(5) | Global(2),
+        (Window(5) | Global(2)) & Window(9) & Causal(),
+        (Global(2) | Global(3)) & Causal(),
+        (Window(5) | Strided(3)) & Causal(),
+    ):
+        with pytest.raises(ConfigError, match="is neither causal nor a causal window"):
+            seen_of(pattern)
+
+
+@needs_kernels
+def test_first_tokens_are_shown_where_the_memory_has_them():
+    lm = built(replace(SPEC, pattern=(Window(5) | Global(2)) & Causal()))
+    for memory in (Dynamic(), Static(9), Rolling(5, sinks=2), Rolling(8, sinks=3)):
+        assert why_not(lm, memory) == ""
+    for memory in (Rolling(4, sinks=2), Rolling(5, sinks=1), Quantised()):
+        assert "the pattern sees 2 first positions, of which " in why_not(lm, memory)
 
 
 @needs_kernels

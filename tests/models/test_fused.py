@@ -11,11 +11,11 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError, ShapeError
 from suffice.memory import Dynamic, Quantised, Rolling, Static
-from suffice.models import fusable
+from suffice.models import LMConfig, fusable
 from suffice.models.fused import Fused
-from suffice.patterns import Causal, Full, Window
+from suffice.patterns import Causal, Full, Global, Window
 from suffice.positions import Alibi, Rope
-from suffice.testing import assert_close
+from suffice.testing import assert_close, drawn
 from tests.models.fused_cases import (
     CODED,
     EXACT,
@@ -182,6 +182,26 @@ def test_long_texts_are_several_pieces_of_work(isa, window, bits):
         else:
             coded = Quantised(memory, bits=bits, block=32, recent=3)
             close(coded_both(lm, coded, tokens, 1294, valid=marks), lm)
+
+
+PLANNED = [(Window(5) | Global(2)) & Causal(), Causal() & (Global(4) | Window(3)), Causal()]
+
+
+@pytest.mark.parametrize("memory", [Dynamic(), Static(64), Rolling(5, sinks=4)], ids=repr)
+@pytest.mark.parametrize("position", [Alibi(), Rope()], ids=repr)
+def test_layers_that_see_first_tokens_beside_a_window(isa, memory, position):
+    given = {"d_model": 24, "num_heads": 4, "num_kv_heads": 2, "position": position}
+    specs = [AttentionSpec(pattern=one, **given) for one in PLANNED]
+    sizes = {"d_model": 24, "mlp_width": 24, "positions": "none", "depth": 3}
+    lm = drawn(LMConfig(vocabulary_size=V, length=64, **sizes).build(specs), seed=1).eval()
+    for begin in (1, 3, 18):
+        close(both(lm, memory, drawn_tokens(2, begin + 20), begin), lm)
+
+
+def test_first_tokens_of_padded_rows_are_those_of_each_row():
+    spec = AttentionSpec(d_model=24, num_heads=4, pattern=PLANNED[0])
+    lm = built(spec, positions="none")
+    close(both(lm, Dynamic(), drawn_tokens(3, 20), 6, valid=LEFT), lm)
 
 
 def test_sinks_of_a_long_text(isa):

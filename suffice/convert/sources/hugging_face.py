@@ -19,6 +19,7 @@ from suffice.convert.sources.weights import read_json, tensors_in
 from suffice.errors import CheckpointError, ConfigError
 
 CONFIG = "config.json"
+BESIDE = ("tok", "pytorch_model")  # how files of .bin begin that are no model of llama2.c
 FAMILIES: dict[str, Family] = {one.model_type: one for one in (GPT2, *LLAMAS, BERT, VIT)}
 """Each architecture by the model_type of its config.json."""
 
@@ -30,8 +31,11 @@ def config_in(folder: Path) -> dict[str, Any]:
         CheckpointError: if there is none, or it is no JSON object.
     """
     if not (folder / CONFIG).is_file():
+        found = [one for one in folder.glob("*.bin") if not one.name.startswith(BESIDE)]
+        single = f", or the file of llama2.c itself: {found[0]}" if len(found) == 1 else ""
         raise CheckpointError(
-            f"{folder} holds no {CONFIG}; give a folder of suffice, or of a model of transformers."
+            f"{folder} holds no {CONFIG}; give a folder of suffice, or of a model of transformers"
+            f"{single}."
         )
     return read_json(folder / CONFIG)
 

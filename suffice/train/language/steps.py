@@ -190,7 +190,8 @@ class Steps:
 
     def _tell(self, loss: float | None = None) -> None:
         state = self.state
-        words = [f"step {state.step:,}/{self.training.steps:,}"]
+        due = f"/{self.training.steps:,}" if self.training.max_minutes is None else ""
+        words = [f"step {state.step:,}{due}"]
         if loss is not None:
             words.append(f"loss {loss:.3f}")
         if state.history:

@@ -82,6 +82,10 @@ def test_weights_are_numbers(tmp_path):
 def test_a_config_is_an_object(tmp_path):
     with pytest.raises(CheckpointError, match="holds no config.json; give a folder of suffice"):
         config_in(tmp_path)
+    for name in ("tok512.bin", "pytorch_model.bin", "small.bin"):
+        (tmp_path / name).touch()
+    with pytest.raises(CheckpointError, match=r"or the file of llama2.c itself: .*small\.bin\."):
+        config_in(tmp_path)
     (tmp_path / "config.json").write_text("[1]")
     with pytest.raises(CheckpointError, match="is no JSON object; give the one that was saved"):
         config_in(tmp_path)

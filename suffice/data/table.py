@@ -1,0 +1,165 @@
+"""A table of your own: texts and the class of each, as CSV, TSV or lines of JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from suffice.data.dataset import Dataset
+from suffice.data.lines import OPENERS, lines
+from suffice.data.reviews import check, classified
+from suffice.errors import ConfigError, DataError
+
+COLUMNS = "text,label"
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".json", ".ndjson")
+LEAST = 3  # rows of a class on average: a price or a name is none
+SHOWN = 12  # columns that a message names
+
+Row = tuple[str, str]
+
+
+def table(
+    *,
+    path: str | None = None,
+    columns: str = COLUMNS,
+    length: int = 64,
+    vocabulary_size: int = 20_000,
+    rows: int | None = None,
+) -> Dataset:
+    """Load a table that has a column of texts and a column of classes.
+
+    Rows are read and parted as those of `amazon`: the last words of each text, a tenth of the rows
+    for the test and a tenth for validation, by the text alone. Classes are numbers in their order,
+    else words in that of the alphabet. Rows without a text are passed over.
+
+    Args:
+        path: a .csv or .tsv whose first row names the columns, or a .jsonl of objects; plain, .gz
+            or .xz.
+        columns: the names of the column of texts and of that of classes, with a comma between.
+        length: tokens of each row, >= 1.
+        vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
+        rows: training rows that are kept at most; None = all.
+
+    Shapes:
+        inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
+
+    Raises:
+        ConfigError: if an option is not legal, or no path is given.
+        DataError: if the file is absent or damaged, has no such columns, or too few rows.
+    """
+    check("table", length, vocabulary_size, rows)
+    found = list(_rows(path, columns))
+    names = _classes(found, str(path), columns)
+    numbers = {name: number for number, name in enumerate(names)}
+    return classified(
+        [(text, numbers[label]) for text, label in found],
+        where=str(path),
+        what="row",
+        name="table",
+        title=f"{Path(str(path)).name}, {len(names)} classes",
+        source=f"the file {path}",
+        num_classes=len(names),
+        length=length,
+        vocabulary_size=vocabulary_size,
+        rows=rows,
+    )
+
+
+def classes(path: str, columns: str = COLUMNS) -> list[str]:
+    """Return the classes of a table, in the order of their numbers.
+
+    Raises:
+        ConfigError: as `table`.
+        DataError: as `table`.
+    """
+    return _classes(list(_rows(path, columns)), path, columns)
+
+
+def _classes(found: list[Row], where: str, columns: str) -> list[str]:
+    counts = Counter(label for _, label in found)
+    label = columns.partition(",")[2].strip()
+    if len(counts) < 2 or len(counts) * LEAST > len(found):  # noqa: PLR2004
+        raise DataError(
+            f"{where}: column {label!r} holds {len(counts)} different values in {len(found)} rows "
+            f"with a text; give two classes at least, and {LEAST} rows for each."
+        )
+    try:
+        return sorted(counts, key=float)
+    except ValueError:
+        return sorted(counts)
+
+
+def _rows(path: str | None, columns: str) -> Iterator[Row]:
+    """Yield text and class of each row that has a text."""
+    if path is None:
+        raise ConfigError(
+            "table: no file is given; name a .csv, .tsv or .jsonl of yours, on the command line by "
+            "--data."
+        )
+    names = tuple(name.strip() for name in columns.split(","))
+    if len(names) != 2 or not all(names):  # noqa: PLR2004
+        raise ConfigError(
+            f"columns {columns!r}: name the column of texts and that of classes, such as {COLUMNS}."
+        )
+    place = Path(path)
+    kind = (place.with_suffix("") if place.suffix in OPENERS else place).suffix.lower()
+    read = _separated if kind in SEPARATORS else _objects
+    if kind not in SEPARATORS and kind not in JSON_LINES:
+        raise ConfigError(f"table: {path} is no .csv, .tsv or .jsonl, plain, .gz or .xz.")
+    for number, (text, label) in read(path, kind, *names):
+        if not text.strip():
+            continue
+        if not label.strip():
+            raise DataError(f"{path}, row {number}, has a text and no {names[1]}; give each one.")
+        yield text, label.strip()
+
+
+def _separated(path: str, kind: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
+    reader = csv.DictReader(_decoded(path), delimiter=SEPARATORS[kind], restval="")
+    try:
+        if not {text, label} <= set(reader.fieldnames or ()):
+            _refuse_columns(path, reader.fieldnames or (), text, label)
+        for number, row in enumerate(reader, 1):
+            yield number, (row[text], row[label])
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}, cannot be read ({error}).") from error
+
+
+def _objects(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(_decoded(path), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}, line {number}, is not JSON ({error!s:.200}).") from error
+        if not isinstance(row, dict) or not {text, label} <= set(row):
+            _refuse_columns(path, row if isinstance(row, dict) else (), text, label)
+        given = ("" if value is None else value for value in (row[text], row[label]))
+        yield number, tuple(one if isinstance(one, str) else json.dumps(one) for one in given)
+
+
+def _decoded(path: str) -> Iterator[str]:
+    """Yield the lines with an end each, which a text in quotes may hold."""
+    for number, line in enumerate(lines(path), 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}, line {number}, is not UTF-8; save the table in that encoding."
+            ) from error
+
+
+def _refuse_columns(path: str, there: Iterable[str], text: str, label: str) -> NoReturn:
+    names = [str(name) for name in there]
+    more = ", ..." if len(names) > SHOWN else ""
+    raise DataError(
+        f"{path} has no columns {text!r} and {label!r} but {', '.join(names[:SHOWN]) or 'none'}"
+        f"{more}; name that of the texts and that of the classes, on the command line by "
+        "--columns TEXT,LABEL."
+    )

@@ -1,0 +1,161 @@
+"""A table of the user's own: which rows, columns and classes are read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from suffice.data import load
+from suffice.data.reviews import part_of
+from suffice.data.table import classes
+from suffice.data.vocabulary import words
+from suffice.errors import ConfigError, DataError
+
+TEXTS = [f"word{number} {'good' if number % 2 else 'bad'}" for number in range(60)]
+LABELS = ["yes" if number % 2 else "no" for number in range(60)]
+
+
+def csv_of(path, rows, header="text,label"):
+    path.write_text("\n".join([header, *(",".join(row) for row in rows)]) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def table(tmp_path):
+    return csv_of(tmp_path / "mine.csv", rows=list(zip(TEXTS, LABELS, strict=True)))
+
+
+def read(dataset):
+    """Return what each part holds: last words and class."""
+    names = dataset.vocabulary
+    return {
+        part: [
+            (" ".join(names[one] for one in row[row > 1]), int(label))
+            for row, label in zip(split.inputs, split.labels, strict=True)
+        ]
+        for part, split in (
+            ("train", dataset.train),
+            ("validation", dataset.validation),
+            ("test", dataset.test),
+        )
+    }
+
+
+def test_every_row_is_in_the_part_of_its_text(table):
+    dataset = load("table", path=table, length=4)
+    assert (dataset.num_classes, dataset.title) == (2, "mine.csv, 2 classes, last 4 words")
+    found = read(dataset)
+    for part, rows in found.items():
+        wanted = [n for n, text in enumerate(TEXTS) if part_of(text) == part]
+        assert [label for _, label in rows] == [n % 2 for n in wanted]
+        assert rows
+    train = [text for text in TEXTS if part_of(text) == "train"]
+    assert [text for text, _ in found["train"]] == [" ".join(words(text)) for text in train]
+    assert dataset.train.valid.sum(dim=1).unique().tolist() == [3]
+    assert dataset.scores == ("balanced_accuracy",)
+
+
+def test_all_forms_give_the_same(tmp_path, table):
+    same = read(load("table", path=table))
+    rows = list(zip(TEXTS, LABELS, strict=True))
+    (tmp_path / "a.tsv").write_text(
+        "n\tstars\treview\n" + "".join(f"1\t{label}\t{text}\n" for text, label in rows)
+    )
+    objects = [json.dumps({"review": text, "stars": label, "n": 1}) for text, label in rows]
+    (tmp_path / "a.jsonl").write_text("\n\n".join(objects))
+    (tmp_path / "a.csv.gz").write_bytes(
+        gzip.compress(
+            b"\xef\xbb\xbf"
+            + b"review,stars\r\n"
+            + b"".join(f'"{text}",{label}\r\n'.encode() for text, label in rows)
+        )
+    )
+    for name in ("a.tsv", "a.jsonl", "a.csv.gz"):
+        assert read(load("table", path=str(tmp_path / name), columns="review, stars")) == same
+
+
+def test_a_text_in_quotes_may_have_lines(tmp_path):
+    rows = [
+        (f'"{text.replace(" ", chr(10))}"', label)
+        for text, label in zip(TEXTS, LABELS, strict=True)
+    ]
+    dataset = load("table", path=csv_of(tmp_path / "lines.csv", rows=rows))
+    assert {"good", "bad"} <= set(dataset.vocabulary)
+    assert len(dataset.train) + len(dataset.validation) + len(dataset.test) == len(TEXTS)
+
+
+def test_classes_are_in_order(tmp_path):
+    def of(labels):
+        rows = [(text, labels[n % len(labels)]) for n, text in enumerate(TEXTS)]
+        return classes(csv_of(tmp_path / "x.csv", rows=rows))
+
+    assert of(["10", "9", "-1.5"]) == ["-1.5", "9", "10"]
+    assert of(["10", "9", "b"]) == ["10", "9", "b"]
+    many = [json.dumps({"text": t, "label": bool(n % 2)}) for n, t in enumerate(TEXTS)]
+    (tmp_path / "x.jsonl").write_text("\n".join(many))
+    assert classes(str(tmp_path / "x.jsonl")) == ["false", "true"]
+
+
+def test_rows_without_a_text_are_passed_over(tmp_path):
+    rows = [*zip(TEXTS, LABELS, strict=True), ("", "other"), (" ", "")]
+    assert classes(csv_of(tmp_path / "x.csv", rows=rows)) == ["no", "yes"]
+    (tmp_path / "x.jsonl").write_text(
+        "\n".join(
+            json.dumps({"text": t, "label": n})
+            for t, n in [(None, 1), *zip(TEXTS, LABELS, strict=True)]
+        )
+    )
+    assert classes(str(tmp_path / "x.jsonl")) == ["no", "yes"]
+
+
+def test_rows_are_as_many_as_asked(table):
+    whole, few = load("table", path=table), load("table", path=table, rows=20)
+    assert (len(few.train), len(few.test)) == (20, len(whole.test))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "id,review\n1,good\n", "has no columns 'text' and 'label' but id, review; name"),
+        ("a.csv", "", "has no columns 'text' and 'label' but none; name that"),
+        (
+            "a.csv",
+            ",".join("abcdefghijklmn") + "\n",
+            "but a, b, c, d, e, f, g, h, i, j, k, l, ...;",
+        ),
+        ("a.csv", "text,label\ngood,\n", "row 1, has a text and no label; give each one"),
+        ("a.csv", "text,label\ngood\n", "row 1, has a text and no label; give each one"),
+        ("a.csv", 'text,label\n"' + "a" * 140_000 + '",b\n', "cannot be read .field larger than"),
+        ("a.jsonl", '{"text": "a"', "line 1, is not JSON"),
+        ("a.jsonl", "[1]", "has no columns 'text' and 'label' but none"),
+        ("a.jsonl", '{"text": "a"}', "has no columns 'text' and 'label' but text;"),
+        ("a.csv", "text,label\na,1\nb,2\n", "'label' holds 2 different values in 2 rows"),
+        ("a.csv", "text,label\na,1\nb,1\n", "'label' holds 1 different values in 2 rows"),
+        ("a.csv", "text,label\n" + "good,1\nfine,0\n" * 5, "holds no row for validation; give a f"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=said):
+        load("table", path=str(tmp_path / name))
+
+
+def test_another_encoding_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_bytes("text,label\nna\u00efve,1\n".encode("latin1"))
+    with pytest.raises(DataError, match="line 2, is not UTF-8; save the table in that encoding"):
+        load("table", path=str(tmp_path / "a.csv"))
+
+
+def test_options_are_refused(tmp_path, table):
+    with pytest.raises(ConfigError, match="table: no file is given; name a .csv, .tsv or .jsonl"):
+        load("table")
+    with pytest.raises(ConfigError, match="columns 'text': name the column of texts and that of"):
+        load("table", path=table, columns="text")
+    with pytest.raises(ConfigError, match="a.xlsx is no .csv, .tsv or .jsonl, plain, .gz or .xz"):
+        load("table", path=str(tmp_path / "a.xlsx"))
+    with pytest.raises(ConfigError, match="table: length=0 is not legal"):
+        load("table", path=table, length=0)
+    with pytest.raises(DataError, match="cannot read .*absent.csv"):
+        load("table", path=str(tmp_path / "absent.csv"))

@@ -171,7 +171,7 @@ def _seconds(ends: tuple[float, float]) -> str:
 
     Example:
         >>> _seconds((0.000864, 0.000864)), _seconds((0.2281, 0.407))
-        ('0.864 ms', '228 to 407 ms')
+        ('864 us', '228 to 407 ms')
     """
     units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
     scale, unit = next((one for one in units if ends[1] * one[0] >= 1), units[-1])

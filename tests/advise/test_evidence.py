@@ -32,6 +32,13 @@ def test_the_package_has_evidence_for_tasks_it_trained():
     assert Library("lm").of(Composition.parse("efficient+window:8")) == ()
 
 
+@pytest.fixture
+def alone(monkeypatch):
+    """Let the package bring no results along."""
+    monkeypatch.setattr(module, "_packaged", list)
+
+
+@pytest.mark.usefixtures("alone")
 def test_the_users_own_are_found_and_judged_at_the_margin(tmp_path):
     write_results(tmp_path / "results.json", from_accuracies(ENOUGH))
     for given in (str(tmp_path), str(tmp_path / "results.json")):
@@ -43,18 +50,21 @@ def test_the_users_own_are_found_and_judged_at_the_margin(tmp_path):
     assert Library("lm", (str(tmp_path),)).of(Composition.parse("mqa")) == ()
 
 
+@pytest.mark.usefixtures("alone")
 def test_another_baseline_is_no_evidence(tmp_path):
     results = from_accuracies(ENOUGH, baseline="efficient")
     write_results(tmp_path / "results.json", results)
     assert Library("image", (str(tmp_path),)).of(Composition.parse("mqa")) == ()
 
 
+@pytest.mark.usefixtures("alone")
 def test_seeds_that_are_not_shared_are_no_evidence(tmp_path):
     results = from_accuracies({"standard": [0.9], "efficient@2": [0.9]})
     write_results(tmp_path / "results.json", results)
     assert Library("image", (str(tmp_path),)).of(EFFICIENT) == ()
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_recipe_of_another_version_is_left_out(tmp_path):
     write_results(tmp_path / "results.json", from_accuracies(ENOUGH, recipe="gone"))
     assert Library("image", (str(tmp_path),)).of(EFFICIENT) == ()

@@ -61,7 +61,7 @@ def block(**options) -> Block:
 def test_blocks_of_other_norms(make):
     told = {"norm": "post", "normalisation": "rms"}
     made = make(**told)
-    norms = [module for name, module in made.named_modules() if name.endswith("_norm")]
+    norms = [module for name, module in made.named_children() if name.endswith("_norm")]
     assert {type(norm) for norm in norms} == {RMSNorm}
     bare = make(norm="post", bias=False)
     assert not any(name.endswith("_norm.bias") for name in bare.state_dict())

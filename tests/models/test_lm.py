@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError, MaskError, ShapeError
-from suffice.layers import MLP, SwiGLU
+from suffice.layers import MLP, RMSNorm, SwiGLU
 from suffice.models import LMConfig
 from suffice.patterns import Causal
 from suffice.positions import Alibi, Rope
@@ -113,7 +113,7 @@ def test_the_parts_are_what_the_config_says():
     llama = build(LLAMA, ROPE)
     assert {type(block.mlp) for block in llama.blocks} == {SwiGLU}
     assert not any(name.endswith("bias") for name in llama.state_dict())
-    assert {m.eps for name, m in llama.named_modules() if name.endswith("norm")} == {1e-2}
+    assert {m.eps for m in llama.modules() if isinstance(m, RMSNorm)} == {1e-2}
     named = [name for name in build().state_dict() if name.endswith("bias")]
     assert len(named) == 2 * (4 + 2 + 2) + 1  # of attention, MLP, norms in each block; last norm
     bare = replace(GPT, bias=False).build(replace(CAUSAL, bias=False))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 from suffice import cli
 from suffice.cli.stop import Stopped, is_first, stoppable
@@ -76,6 +77,9 @@ def test_the_version_is_told(suffice):
     told = suffice("--version")
     assert (told.code, told.err) == (0, "")
     assert re.fullmatch(r"suffice \d+\.\d+\.\d+, torch \S+\n", told.out)
+    with pytest.raises(typer.Exit, match="^$") as end:  # what makes it end well
+        cli._versions(True)
+    assert end.value.exit_code == 0
 
 
 def test_a_shell_completes_verbs_and_names():

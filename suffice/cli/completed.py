@@ -51,9 +51,10 @@ def language_recipes(incomplete: str) -> list[str]:
 
 def tables(incomplete: str) -> list[str]:
     """Return the tables and figures of `suffice reproduce`."""
+    from suffice.cli.reproduced import WRITERS
     from suffice.reproduce import TABLES
 
-    return _begun(TABLES, incomplete)
+    return _begun([*TABLES, *WRITERS], incomplete)
 
 
 def _begun(names: Iterable[str], start: str) -> list[str]:

@@ -15,9 +15,8 @@ class Dropout(nn.Module):
 
     The mask is drawn for the whole global batch and this process takes its own rows, so one
     process and many draw the same mask from the same seed. Four elements share one draw of 64
-    bits, 16 each: torch draws one element at a time on a CPU, which was a fifth of a small
-    model's step. So the probability is the multiple of 2^-16 nearest to `p` (at least one), and the
-    scale is its.
+    bits, 16 each, because torch draws one element at a time on a CPU. So the probability is the
+    multiple of 2^-16 nearest to `p` (at least one), and the scale is its.
 
     Args:
         p: probability of zeroing an element, 0 <= p < 1.

@@ -18,6 +18,7 @@ from suffice.cli import completed
         (completed.every_recipe, "nano", ["nanogpt_124m"]),
         (completed.every_recipe, "digits", ["digits_vit"]),
         (completed.language_recipes, "", sorted(completed.language_recipes(""))),
+        (completed.tables, "fl", ["flops"]),
         (completed.tables, "v2-im", ["v2-imagenet", "v2-imagenet-equal", "v2-imdb"]),
     ],
 )

@@ -46,13 +46,14 @@ def path_of(store: str) -> Path:
 
 
 def published(table: Table) -> Published | None:
-    """Return what was published for a table, None if nothing was.
+    """Return the cells that were published for a table, None if none were.
 
     Raises:
         DataError: if the file is truncated or altered.
     """
     path = path_of(table.store)
-    return _read(path, path.stat().st_mtime_ns) if path.exists() else None
+    there = table.trained and path.exists()
+    return _read(path, path.stat().st_mtime_ns) if there else None
 
 
 @lru_cache(maxsize=64)

@@ -69,6 +69,11 @@ class Table:
         return self.cells_of or self.name
 
     @property
+    def trained(self) -> bool:
+        """Whether its results are cells that were trained."""
+        return self.shows == "cells"
+
+    @property
     def known(self) -> bool:
         """Whether the recipe is there."""
         return not self.recipe or self.recipe in RECIPES

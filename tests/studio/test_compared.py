@@ -61,6 +61,13 @@ def test_comparisons_are_found(root):
     assert Found(**package[0].to_json()) == package[0]
 
 
+def test_times_that_are_published_are_no_comparison():
+    assert path_of("v2-edge").exists()
+    assert "v2-edge" not in [one.name for one in found(())]
+    with pytest.raises(DataError, match="nothing was published as 'v2-edge'"):
+        read((), -1, "v2-edge")
+
+
 def test_published_results_are_read():
     for one in found(()):
         content = read((), one.root, one.name)

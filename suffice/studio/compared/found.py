@@ -47,7 +47,7 @@ class Found:
 def found(roots: tuple[Path, ...]) -> list[Found]:
     """List what can be opened: the folders' first, then the package's."""
     own = [one for number, root in enumerate(roots) for one in _beneath(number, root)]
-    stores = dict.fromkeys(table.store for table in TABLES.values())
+    stores = dict.fromkeys(table.store for table in TABLES.values() if table.trained)
     there = [store for store in stores if path_of(store).exists()]
     return own[:MOST] + [
         Found(root=PACKAGE, name=store, told=f"published: {store}", finished=True)

@@ -31,7 +31,8 @@ native:
 # Python keep to the end is no leak of ours
 NATIVE_TESTS := tests/native tests/quantise tests/layers/test_packed.py \
 	$(addprefix tests/ops/,test_native.py test_native_scan.py test_look.py) tests/layers/test_read.py \
-	$(addprefix tests/models/,test_fused.py test_fusable.py test_packed.py test_packed_fuzz.py)
+	$(addprefix tests/models/,test_fused.py test_fused_states.py test_fusable.py test_packed.py) \
+	tests/models/test_packed_fuzz.py tests/generate/test_stepping.py
 test-sanitized: .venv/.ready
 	cmake -S . -B build/sanitized -DSUFFICE_SANITIZE=ON
 	cmake --build build/sanitized --parallel

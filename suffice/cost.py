@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from suffice.errors import unknown
 from suffice.kernels import chunks
 from suffice.patterns import Pattern
+from suffice.patterns.layout import count_blocks
 from suffice.patterns.pairs import residues
 
 if TYPE_CHECKING:
@@ -147,8 +148,7 @@ def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:
 
 def _in_blocks(pattern: Pattern, queries: int, keys: int) -> int:
     """Count the pairs of the blocks that a pattern touches."""
-    touched = int((pattern.layout(queries, keys, BLOCK).touched > 0).sum())
-    return min(queries * keys, touched * BLOCK * BLOCK)
+    return min(queries * keys, count_blocks(pattern, queries, keys, BLOCK) * BLOCK * BLOCK)
 
 
 PAPER_CONSTANTS = {"standard": 15, "optimised": 12, "super_attention": 12, "efficient": 9}

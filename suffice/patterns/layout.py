@@ -2,7 +2,8 @@
 
 A pattern bounds what happens inside a block without looking at its pairs; only blocks that stay
 undecided are asked pair by pair, some at a time, so that nothing as large as the whole matrix is
-ever built.
+ever built. What is only counted is bounded in large rectangles first, and those that stay
+undecided are halved: a narrow band of a million positions is counted along its edges.
 
 Letters: T queries, S keys; n blocks asked at once, each of r queries and c keys.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 ASKED = 1 << 20  # pairs at a time
 SIDE = 64  # positions; side of the blocks that pairs are counted by
+WIDE = 16  # rectangles along a side that counting begins with
 SOME, EVERY = 1, 2
 
 
@@ -53,9 +55,22 @@ def count_pairs(pattern: Pattern, queries: int, keys: int) -> int:
     """Count the pairs some head sees, of `queries` that stand last among `keys`."""
     with torch.inference_mode(False), torch.device("cpu"):
         grid = _Grid(pattern, queries, keys, SIDE)
-        bounds = grid.bounds()
-        whole = int((grid.heights @ (bounds == EVERY).long() @ grid.widths).sum())
-        return whole + sum(found.pairs for found in grid.ask((bounds == SOME).nonzero()))
+        whole, undecided = grid.settle()
+        top, bottom = (whole[:, :2] * SIDE).clamp(max=queries).unbind(1)
+        left, right = (whole[:, 2:] * SIDE).clamp(max=keys).unbind(1)
+        certain = int(((bottom - top) * (right - left)).sum())
+        return certain + sum(found.pairs for found in grid.ask(undecided))
+
+
+def count_blocks(pattern: Pattern, queries: int, keys: int, block: int) -> int:
+    """Count the blocks a pattern touches, of `queries` that stand last among `keys`."""
+    with torch.inference_mode(False), torch.device("cpu"):
+        grid = _Grid(pattern, queries, keys, block)
+        whole, undecided = grid.settle()
+        top, bottom, left, right = whole.unbind(1)
+        mixed = grid.mixed(undecided)
+        certain = int(((bottom - top) * (right - left)).sum()) + int(mixed.sum())
+        return certain + sum(int(found.some.sum()) for found in grid.ask(undecided[~mixed]))
 
 
 class _Asked(NamedTuple):
@@ -80,7 +95,7 @@ class _Grid:
     """The matrix of `queries` that stand last among `keys`, cut into blocks."""
 
     def __init__(self, pattern: Pattern, queries: int, keys: int, block: int) -> None:
-        self.pattern, self.queries, self.keys = pattern, queries, keys
+        self.pattern, self.queries, self.keys, self.block = pattern, queries, keys, block
         self.q_starts = torch.arange(0, queries, block)
         self.k_starts = torch.arange(0, keys, block)
         self.heights = (queries - self.q_starts).clamp(max=block)  # the last may be ragged
@@ -93,6 +108,41 @@ class _Grid:
         k = self.k_starts[None]
         known = self.pattern.bounds(q, q + self.heights[:, None] - 1, k, k + self.widths - 1)
         return known.to(torch.int8).expand(len(q), k.shape[1]).clone()
+
+    def settle(self) -> tuple[Tensor, Tensor]:
+        """Halve rectangles of blocks until the pattern's bounds settle them.
+
+        Returns:
+            The rectangles whose every pair is allowed, in blocks: [n, 4] of the first row, the one
+            behind the last, the first column and the one behind the last.
+            The blocks that stay undecided, [m, 2].
+        """
+        ends = torch.tensor([len(self.q_starts), len(self.k_starts)])
+        side = max(1, (1 << (int(ends.max()) - 1).bit_length()) // WIDE)
+        begun = torch.cartesian_prod(*(torch.arange(0, int(end), side) for end in ends))
+        quarters = torch.cartesian_prod(torch.arange(2), torch.arange(2))
+        whole = []
+        while True:
+            past = torch.minimum(begun + side, ends)
+            known = self._bounds(begun, past)
+            every = known == EVERY
+            whole.append(torch.stack([begun, past], dim=2)[every].flatten(1))
+            begun = begun[known == SOME]
+            if side == 1:
+                return torch.cat(whole), begun
+            side //= 2
+            begun = (begun[:, None] + side * quarters).flatten(0, 1)
+            begun = begun[(begun < ends).all(dim=1)]
+
+    def _bounds(self, begun: Tensor, past: Tensor) -> Tensor:
+        """Return what the pattern knows of rectangles of blocks, each [n, 2]: int8 [n]."""
+        ends = torch.tensor([self.queries, self.keys])
+        shift = torch.tensor([self.keys - self.queries, 0])
+        first = begun * self.block + shift
+        last = torch.minimum(past * self.block, ends) - 1 + shift
+        corners = (first[:, 0], last[:, 0], first[:, 1], last[:, 1])
+        known = self.pattern.bounds(*(corner[:, None, None, None] for corner in corners))
+        return known.expand(len(begun), 1, 1, 1).flatten()
 
     def mixed(self, blocks: Tensor) -> Tensor:
         """Return of blocks [n, 2] whether their first query or their first key settles them.

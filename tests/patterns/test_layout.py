@@ -10,6 +10,7 @@ import torch
 
 from suffice import attend
 from suffice.patterns import Causal, Full, Global, Pattern, Random, Window
+from suffice.patterns.layout import count_blocks
 from suffice.testing import assert_close, normal
 
 from .values import ALL, COMPOSED, SAMPLES
@@ -92,6 +93,36 @@ def test_pieces_change_nothing(pattern, pieces, monkeypatch):
         want = blocks(pattern.mask(30, 67), block)
         assert torch.equal(pattern.layout(30, 67, block).touched, want)
     assert pattern.pairs(30, 67) == int(_some_head(pattern.mask(30, 67)).sum())
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+@pytest.mark.parametrize("wide", [1, 16])
+def test_what_is_halved_is_counted_as_the_blocks_are(pattern, wide, monkeypatch):
+    monkeypatch.setattr("suffice.patterns.layout.WIDE", wide)
+    monkeypatch.setattr("suffice.patterns.layout.SIDE", 4)
+    for queries, keys in [(1, 1), (3, 9), (30, 67), (41, 41), (64, 64)]:
+        mask = pattern.mask(queries, keys)
+        assert pattern.pairs(queries, keys) == int(_some_head(mask).sum())
+        for block in (1, 4, 64):
+            want = int((blocks(mask, block) > 0).sum())
+            assert count_blocks(pattern, queries, keys, block) == want, (queries, keys, block)
+
+
+def test_a_narrow_band_of_a_long_input_is_counted_along_its_edges(monkeypatch):
+    """Neither its pairs nor its blocks are looked at one by one."""
+    length, size, bounded = 1 << 17, 256, []
+
+    def counting(self, *corners, bounds=Window.bounds):
+        found = bounds(self, *corners)
+        bounded.append(found.numel())
+        return found
+
+    monkeypatch.setattr(Window, "bounds", counting)
+    band = Window(size) & Causal()
+    assert band.pairs(length, length) == size * length - size * (size - 1) // 2
+    rows = length // 64
+    assert count_blocks(band, length, length, 64) == 5 * rows - 10
+    assert sum(bounded) < 40 * rows
 
 
 def _some_head(mask):

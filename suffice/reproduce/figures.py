@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from suffice.reproduce.column import Column
+    from suffice.reproduce.table import Table
 
 ABLATED = ("test_accuracy", "test_loss")
 
@@ -24,7 +25,7 @@ ABLATED = ("test_accuracy", "test_loss")
 def curves(shown: Shown) -> Figure:
     """Draw validation loss and accuracy by epoch: mean and 95% interval over seeds."""
     figure = learning_curves(_results(shown))
-    return _named(figure, shown)
+    return _named(figure, shown.request.table, [shown])
 
 
 def heads(shown: Shown) -> Figure:
@@ -38,7 +39,7 @@ def heads(shown: Shown) -> Figure:
         for panel, column in zip(axes[0], columns, strict=True):
             _heads_panel(panel, shown, column)
         legend(figure, found)
-    return _named(figure, shown)
+    return _named(figure, shown.request.table, [shown])
 
 
 def _heads_panel(axes: Axes, shown: Shown, column: Column) -> None:
@@ -104,16 +105,16 @@ def _results(shown: Shown) -> Results:
     )
 
 
-def _named(figure: Figure, shown: Shown) -> Figure:
+def _named(figure: Figure, table: Table, parts: list[Shown]) -> Figure:
     """Write below a figure what it shows, at which scale."""
-    recipe = shown.request.recipe
-    small = "" if recipe.scale == "paper" else f" ({SMALL})"
-    figure.supxlabel(f"{shown.request.table.headline}{small}", fontsize=8)
+    paper = all(part.request.recipe.scale == "paper" for part in parts)
+    small = "" if paper else f" ({SMALL})"
+    figure.supxlabel(f"{table.headline}{small}", fontsize=8)
     return figure
 
 
-def scaling(parts: list[Shown]) -> Figure:
-    """Draw test accuracy and loss by parameters of the model, over tables of growing models."""
+def scaling(table: Table, parts: list[Shown]) -> Figure:
+    """Draw test accuracy and loss of a table by parameters of the model, over its parts."""
     columns = [c for c in parts[0].request.table.columns if c.name in ABLATED]
     found = looks(parts[0].request.table.mechanisms)
     with style():
@@ -135,8 +136,8 @@ def scaling(parts: list[Shown]) -> Figure:
             panel.set_xlabel("parameters, millions")
             panel.set_title(column.title + (", %" if column.rising else ""))
         legend(figure, found)
-    return _named(figure, parts[0])
+    return _named(figure, table, parts)
 
 
-ACROSS: dict[str, Callable[[list[Shown]], Figure]] = {"scaling": scaling}
+ACROSS: dict[str, Callable[[Table, list[Shown]], Figure]] = {"scaling": scaling}
 FIGURES: dict[str, Callable[[Shown], Figure]] = {"curves": curves, "heads": heads}

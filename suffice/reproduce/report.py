@@ -34,7 +34,7 @@ def write_report(table: Table, shown: list[Shown], folder: Path) -> Path:
     trained = [part for part in shown if part.request.shown]
     for name in table.figures:
         if name in ACROSS and trained:
-            save(ACROSS[name](trained), folder / name)
+            save(ACROSS[name](table, trained), folder / name)
     for part in trained:
         for name in [name for name in table.figures if name in FIGURES]:
             stem = name if len(shown) == 1 else f"{name}-{part.request.table.name}"

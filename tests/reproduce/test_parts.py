@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
+from suffice.recipes import SMALL
 from suffice.reproduce import twice as twice_module
 from suffice.reproduce import work as work_module
 from suffice.reproduce.column import MODEL, TEST
@@ -192,7 +193,13 @@ def test_scaling_is_drawn_over_parameters(tmp_path):
     request = replace(fill(tmp_path, cells(heads=(4,))), table=table, heads=(4,))
     grown = [make_cell(c.mechanism, 4, c.seed, parameters=9_000_000) for c in request.finished]
     parts = [show(request), show(replace(request, finished=tuple(grown)))]
-    lines = scaling(parts).axes[0].containers
+    growing = replace(TINY, name="growing", title="From few to many parameters")
+    figure = scaling(growing, parts)
+    assert figure.get_supxlabel() == "From few to many parameters"
+    less = replace(request, recipe=replace(request.recipe, scale="small"))
+    marked = scaling(growing, [*parts, show(less)])
+    assert marked.get_supxlabel() == f"From few to many parameters ({SMALL})"
+    lines = figure.axes[0].containers
     assert list(lines[0][0].get_xdata()) == pytest.approx([0.0403, 27.04])
 
 

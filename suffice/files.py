@@ -15,7 +15,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     The content is on the disk before the name changes, and the name before this returns. An
     error in the block leaves `path` as it was. What a killed writer of the same file left beside
-    it is removed.
+    it is removed; what another one is still writing is not.
 
     Raises:
         OSError: if the disk refuses; callers say what to do about it.
@@ -34,10 +34,24 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    leftover = re.compile(rf"\.{re.escape(path.name)}\.\d+\.part")
+    leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.part")
     for beside in path.parent.iterdir():
-        if leftover.fullmatch(beside.name):
+        found = leftover.fullmatch(beside.name)
+        if found and not _runs(int(found[1])):
             beside.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """Say whether a process of this machine is alive; where that cannot be asked, it is not."""
+    if os.name != "posix" or process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def sync_folder(folder: Path) -> None:

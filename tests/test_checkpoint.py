@@ -203,7 +203,9 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, place):
 
 
 def test_what_a_killed_writer_left_is_removed_and_nothing_else(path):
-    leftover = path.with_name(f".{path.name}.123.part")
+    killed = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    killed.wait()
+    leftover = path.with_name(f".{path.name}.{killed.pid}.part")
     others = [path.with_name(n) for n in (f".{path.name}.x.part", f".b{path.name}.1.part")]
     for beside in (leftover, *others):
         beside.write_text("half")

@@ -101,6 +101,7 @@ def compare(
     same order. The verdict is a test of non-inferiority over paired seeds.
     """
     from suffice.cli.asked import Asked, latest_folder, new_folder
+    from suffice.measure.compare import claim
     from suffice.measure.compare import compare as run
     from suffice.measure.costs import COSTS
     from suffice.measure.plan import read_kept
@@ -127,7 +128,7 @@ def compare(
     plan = asked.plan(read_kept(folder) if resume else None)
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
-        first(group, lambda: plan.claim(folder, resume=resume))
+        first(group, lambda: claim(plan, folder, resume=resume))
         with telling(again(folder)):
             results = run(
                 plan,

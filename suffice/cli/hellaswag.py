@@ -13,6 +13,8 @@ from rich.console import Console
 
 from suffice.cli import training
 from suffice.cli.printed import console_of, print_sheet, say
+from suffice.data.own_files import digest
+from suffice.data.own_files import found as found_at
 from suffice.errors import ConfigError
 from suffice.measure.evaluation import evaluate_task
 from suffice.measure.machine import machine_facts
@@ -32,8 +34,6 @@ from suffice.reproduce.hellaswag import (
     scores_sheet,
     write_scored,
 )
-from suffice.reproduce.own_data import digest
-from suffice.reproduce.own_data import found as found_at
 from suffice.reproduce.request import FOLDER
 from suffice.threads import threads
 from suffice.train import show

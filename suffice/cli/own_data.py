@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from suffice.errors import ConfigError
+from typing import Any
+
+from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import Kept
 from suffice.recipes import Recipe
 from suffice.recipes.own_data import TABLE, of_user
@@ -21,9 +23,10 @@ def with_data(
 
     Raises:
         ConfigError: if the task reads no files of the user's, needs one, or reads no columns.
+        DataError: if what the folder says of the task was altered.
     """
     if kept is not None:
-        options = dict(kept.recipe.get("task_options", ()))
+        options = _options(kept)
         data = options.get("path") if data is None else data
         columns = options.get("columns") if columns is None else columns
     if data is not None:
@@ -33,3 +36,15 @@ def with_data(
     if chosen.task == TABLE:
         raise ConfigError("--task table: name the .csv, .tsv or .jsonl, by --data.")
     return chosen
+
+
+def _options(kept: Kept) -> dict[str, Any]:
+    """Return the options of the task of a comparison that was begun."""
+    given = kept.recipe.get("task_options", ())
+    try:
+        return dict(given)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"the comparison's plan.json has task_options {given!r:.60}, which are no pairs of "
+            "names and values; start another one."
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 
@@ -120,13 +121,12 @@ def _key(word: str) -> Key:
     Raises:
         ConfigError: if it is none.
     """
-    name, _, rest = word.rpartition(":")
-    name, _, heads = name.rpartition(":")
-    if not (name and heads.isdecimal() and rest.isdecimal()):
+    found = re.fullmatch(r"(.+):([0-9]{1,6}):([0-9]{1,9})", word)  # 32 bits of a seed count
+    if found is None:
         raise ConfigError(
             f"--rerun {word!r} names no cell; give MECHANISM:HEADS:SEED, such as standard:4:0."
         )
-    return name, int(heads), int(rest)
+    return found[1], int(found[2]), int(found[3])
 
 
 def _edge(found: Table, asked: Asked, console: Console) -> None:

@@ -137,15 +137,27 @@ def _pixels(folder: Path, part: str, listed: Listed, side: int, console: Console
 
 def _stamp(path: Path) -> tuple[int, int]:
     """Return what changes when a file does: its size, and when it was written."""
-    told = path.stat()
+    try:
+        told = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return told.st_size, told.st_mtime_ns
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"cannot read {path} ({error.strerror}); replace it or leave it out.")
 
 
 def _decoded(folder: Path, listed: Listed, side: int) -> Iterator[np.ndarray]:
     """Yield the pixels of each picture, some read ahead: decoding leaves the interpreter free."""
 
     def one(row: tuple[str, int]) -> np.ndarray:
-        return decode((folder / row[0]).read_bytes(), side, str(folder / row[0]))
+        path = folder / row[0]
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        return decode(content, side, str(path))
 
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(listed), AT_ONCE):

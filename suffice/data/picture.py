@@ -42,6 +42,10 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
             coloured = picture.convert("RGB")
             if coloured.size != (side, side):
                 coloured = coloured.resize((side, side), Image.Resampling.BILINEAR)
+    except Image.DecompressionBombError as error:
+        raise DataError(
+            f"{name} has more than the {MOST:,} pixels that are read ({error}); leave it out."
+        ) from error
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DataError(
             f"{name} is no whole JPEG or PNG ({error}); replace it or leave it out."

@@ -135,7 +135,9 @@ def part_of(text: str) -> str:
         >>> part_of("good"), part_of("fine")
         ('train', 'train')
     """
-    return PARTS.get(int(hashlib.sha1(text.encode()).hexdigest(), 16) % 10, "train")
+    # half a pair of surrogates, which JSON can hold, counts as any other character
+    digest = hashlib.sha1(text.encode(errors="surrogatepass")).hexdigest()
+    return PARTS.get(int(digest, 16) % 10, "train")
 
 
 def _parsed(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:

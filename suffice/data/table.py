@@ -120,14 +120,21 @@ def _rows(path: str | None, columns: str) -> Iterator[Row]:
 
 
 def _separated(path: str, kind: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
-    reader = csv.DictReader(_decoded(path), delimiter=SEPARATORS[kind], restval="")
+    # strict: a stray quote would swallow all rows up to the next one
+    reader = csv.DictReader(_decoded(path), delimiter=SEPARATORS[kind], restval="", strict=True)
     try:
-        if not {text, label} <= set(reader.fieldnames or ()):
-            _refuse_columns(path, reader.fieldnames or (), text, label)
+        names = list(reader.fieldnames or ())
+        if not {text, label} <= set(names):
+            _refuse_columns(path, names, text, label)
+        if twice := [name for name in (text, label) if names.count(name) > 1]:
+            raise DataError(f"{path} has several columns {twice[0]!r}; name each but once.")
         for number, row in enumerate(reader, 1):
             yield number, (row[text], row[label])
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}, cannot be read ({error}).") from error
+        raise DataError(
+            f"{path}, line {reader.reader.line_num}, cannot be read ({error}); a text with quotes, "
+            "separators or several lines stands in quotes, its own doubled."
+        ) from error
 
 
 def _objects(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
@@ -135,7 +142,7 @@ def _objects(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, Ro
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_constant=lambda _: None)  # NaN is nothing told
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number}, is not JSON ({error!s:.200}).") from error
         if not isinstance(row, dict) or not {text, label} <= set(row):

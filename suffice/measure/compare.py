@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from rich.console import Console
 
 from suffice.data import Dataset, load
+from suffice.measure.lock import locked
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.memory import peak_bytes
 from suffice.measure.plan import Plan
@@ -53,7 +55,8 @@ def compare(
         command: what the results name as their origin.
 
     Raises:
-        ConfigError: if the device is absent or the folder holds another comparison.
+        ConfigError: if the device is absent, the folder holds another comparison, or another
+            program is at work there.
         DataError: if the data cannot be had or a file not be read or written.
         CheckpointError: if the state of a training cannot be read or written.
         StateError: if a loss is no longer finite, or another process failed.
@@ -61,7 +64,8 @@ def compare(
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
     shown = None if quiet else console
-    with processes(plan.device) as group, losing(group):
+    with processes(plan.device) as group, losing(group), ExitStack() as held:
+        first(group, lambda: held.enter_context(locked(folder)))
         first(group, lambda: plan.claim(folder, resume=resume))
         dataset = _load(plan, group, shown)
         check_scores(dataset)
@@ -87,6 +91,17 @@ def compare(
         )
         first(group, lambda: write_results(folder / "results.json", results))
     return results
+
+
+def claim(plan: Plan, folder: Path, *, resume: bool) -> None:
+    """Make a folder this plan's as `compare` does, without training anything.
+
+    Raises:
+        ConfigError: if it holds another comparison, or another program is at work there.
+        DataError: if it cannot be read or written.
+    """
+    with locked(folder):
+        plan.claim(folder, resume=resume)
 
 
 def _load(plan: Plan, group: Processes, console: Console | None) -> Dataset:

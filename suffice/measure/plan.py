@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from suffice.data.own_files import digest, found
 from suffice.errors import ConfigError, DataError
 from suffice.measure.decode import decode
 from suffice.measure.results import check_margin
 from suffice.measure.storage import write_atomic
 from suffice.recipes import Recipe
+from suffice.recipes.own_data import path_of
 
 FILE = "plan.json"
 CELLS = "cells"
@@ -78,8 +80,9 @@ class Plan:
         cells share (the recipe and the device) must be the same.
 
         Raises:
-            ConfigError: if the folder holds another comparison, or one and resume is False.
-            DataError: if the folder cannot be written or its plan.json not be read.
+            ConfigError: if the folder holds another comparison, or one and resume is False, or
+                files of the user's have changed since.
+            DataError: if the folder cannot be written, or its plan.json or the files not be read.
         """
         path = folder / FILE
         if os.path.exists(path):
@@ -102,6 +105,7 @@ class Plan:
             "baseline": self.baseline,
             "margin": self.margin,
             "device": self.device,
+            "data": data_of(self.recipe),
         }
         write_atomic(path, json.dumps(content, indent=1) + "\n")
 
@@ -122,6 +126,12 @@ class Plan:
                 f"{folder} holds a comparison of another recipe: {', '.join(told[:SHOWN])}{more}; "
                 "give the same settings, or another folder with --out."
             )
+        if kept.data is not None and kept.data != data_of(self.recipe):
+            raise ConfigError(
+                f"the cells in {folder} were trained on other data: what lies at "
+                f"{path_of(self.recipe)} has changed since; give the files as they were, or "
+                "another folder with --out."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +146,7 @@ class Kept:
         baseline: name of the mechanism the others are held against.
         margin: a fraction.
         device: "cpu" or "cuda".
+        data: digest of the files of the user's that are read, None for the task's own.
     """
 
     recipe: dict[str, Any]
@@ -145,6 +156,7 @@ class Kept:
     baseline: str
     margin: float
     device: str
+    data: str | None = None
 
 
 def read_kept(folder: Path) -> Kept:
@@ -165,6 +177,16 @@ def read_kept(folder: Path) -> Kept:
         return decode(Kept, given, where=str(path))
     except DataError as error:
         raise DataError(f"{str(error).rstrip('.')}; {advice}") from error
+
+
+def data_of(recipe: Recipe) -> str | None:
+    """Return the digest of the files of the user's that a recipe reads, None if it reads none.
+
+    Raises:
+        DataError: if they are not there or cannot be read.
+    """
+    path = path_of(recipe)
+    return None if path is None else digest(found(path))
 
 
 def describe(recipe: Recipe) -> dict[str, Any]:

@@ -18,9 +18,9 @@ class Summary:
     Args:
         n: number of values.
         mean: their mean.
-        sd: sample standard deviation (n - 1), None for one value.
-        low: lower end of the confidence interval of the mean, None for one value.
-        high: upper end, None for one value.
+        sd: sample standard deviation (n - 1), None for one value or where one is not finite.
+        low: lower end of the confidence interval of the mean, None likewise.
+        high: upper end, None likewise.
     """
 
     n: int
@@ -60,7 +60,8 @@ def t_quantile(level: float, freedom: int) -> float:
 def summarise(values: Sequence[float], *, level: float = 0.95) -> Summary:
     """Return mean, sample sd and the t confidence interval of the mean.
 
-    One value gives no sd and no interval: a single seed says nothing about spread.
+    One value gives no sd and no interval: a single seed says nothing about spread. Nor do values
+    of which one is not finite, such as the loss of a training that ran away.
 
     Args:
         values: one per seed, at least one.
@@ -80,8 +81,8 @@ def summarise(values: Sequence[float], *, level: float = 0.95) -> Summary:
         raise ConfigError(f"level={level:g} is no confidence; give a value between 0 and 1.")
     n = len(values)
     mean = _mean(values)
-    if n == 1:
-        return Summary(n=1, mean=mean, sd=None, low=None, high=None)
+    if n == 1 or not math.isfinite(mean):
+        return Summary(n=n, mean=mean, sd=None, low=None, high=None)
     sd = _sd(values, mean)
     half = half_width(sd, n, level=level)
     return Summary(n=n, mean=mean, sd=sd, low=mean - half, high=mean + half)
@@ -179,6 +180,8 @@ def seeds_needed(
 
 def _mean(values: Sequence[float]) -> float:
     """Return the mean; equal values have exactly their own value as mean."""
+    if not all(map(math.isfinite, values)):
+        return sum(values)
     return values[0] + math.fsum(value - values[0] for value in values) / len(values)
 
 
@@ -186,4 +189,5 @@ def _sd(values: Sequence[float], mean: float) -> float:
     """Return the sample sd; exactly 0 where values differ by rounding only."""
     if max(values) - min(values) <= EXACT:
         return 0.0
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    # not a sum of squares: that of perplexities of runaway trainings is no float
+    return math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)

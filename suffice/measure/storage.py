@@ -31,7 +31,8 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     Raises:
         DataError: if the place cannot be written or the disk is full.
     """
-    data = content.encode() if isinstance(content, str) else content
+    # half a surrogate, as in a path that is not UTF-8, becomes JSON's own escape
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:

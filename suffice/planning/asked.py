@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from suffice.errors import ConfigError
@@ -52,7 +53,7 @@ class Asked:
         wrong += [
             f"{k}={v}; give a number above 0."
             for k, v in rates.items()
-            if v is not None and not v > 0.0
+            if v is not None and not 0.0 < v < math.inf
         ]
         if not 0.0 < self.reached <= 1.0:
             wrong.append(f"reached={self.reached}; give a share above 0, up to 1.")

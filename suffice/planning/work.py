@@ -152,7 +152,7 @@ def _language_loss(settings: LMTraining, model: nn.Module, rows: int) -> Tensor:
 
 
 def _of_task(one: Recipe, mechanism: str, num_heads: int | None) -> Work:
-    heads = num_heads or one.num_heads
+    heads = one.num_heads if num_heads is None else num_heads
     sizes = one.model_of(mechanism)
     return Work(
         name=one.name,

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure.decode import decode
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.plan import CELLS, FILE, Plan, describe, read_kept
+from suffice.measure.plan import CELLS, FILE, Plan, data_of, describe, read_kept
 from suffice.measure.results import Cell, Results
 from suffice.measure.storage import cell_path, read_cell, read_results, write_atomic
-from suffice.recipes import Recipe
 from suffice.recipes.own_data import path_of
-from suffice.reproduce.own_data import digest
 from suffice.reproduce.published import Published, same_training
 
 Key = tuple[str, int, int]
 RAN = "ran.json"
+NAME = re.compile(r"(.+)-h(\d+)-s(\d+)\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,16 +99,6 @@ def refuse_another(folder: Path, plan: Plan) -> None:
         )
 
 
-def data_of(recipe: Recipe) -> str | None:
-    """Return the digest of the files of the user's that a recipe reads, None if it reads none.
-
-    Raises:
-        DataError: if they cannot be read.
-    """
-    path = path_of(recipe)
-    return None if path is None else digest(path)
-
-
 def read_ran(folder: Path) -> Ran | None:
     """Read what a working folder ran on; None if nothing has run there, or by `suffice compare`.
 
@@ -134,7 +125,7 @@ def in_folder(folder: Path, plan: Plan) -> list[Cell]:
     if not (folder / FILE).exists():
         return []
     refuse_another(folder, plan)
-    keys = [_key(path) for path in sorted((folder / CELLS).glob("*.json"))]
+    keys = [key for path in sorted((folder / CELLS).glob("*.json")) if (key := _key(path))]
     cells = [read_cell(folder, *key) for key in keys if cell_path(folder, *key).exists()]
     return [cell for cell in cells if cell is not None]
 
@@ -206,9 +197,7 @@ def trained_seconds(cell: Cell) -> float:
     return sum(record["seconds"] for record in cell.epochs)
 
 
-def _key(path: Path) -> Key:
-    """Read mechanism, heads and seed off the name of a cell's file."""
-    from urllib.parse import unquote
-
-    name, heads, seed = path.stem.rsplit("-", 2)
-    return unquote(name), int(heads[1:]), int(seed[1:])
+def _key(path: Path) -> Key | None:
+    """Read mechanism, heads and seed off the name of a cell's file; None if it is no such name."""
+    found = NAME.fullmatch(path.name)
+    return found and (unquote(found[1]), int(found[2]), int(found[3]))

@@ -23,7 +23,13 @@ from suffice.reproduce.order import Order
 from suffice.reproduce.watch import Watch
 
 LOSSES = 3  # of workers with the same cell, before that cell is given up
-START = "from suffice.reproduce.worker import main; main()"
+START = """
+try:
+    from suffice.reproduce.worker import main
+    main()
+except KeyboardInterrupt:  # also while modules are loaded
+    raise SystemExit(130) from None
+"""
 GRACE = 20.0  # seconds a worker has to write its checkpoint after Ctrl-C
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from suffice.data.own_files import digest
+from suffice.data.own_files import found as found_at
 from suffice.errors import ConfigError
 from suffice.measure.plan import Plan
 from suffice.measure.results import Cell
 from suffice.recipes import SCALES, Recipe, recipe
 from suffice.recipes.own_data import of_user
 from suffice.reproduce.finished import Key, in_folder, joined
-from suffice.reproduce.own_data import digest
-from suffice.reproduce.own_data import found as found_at
 from suffice.reproduce.published import Published, cells_of, published
 from suffice.reproduce.table import BASELINE, Table
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suffice.measure.decode import encode
 from suffice.measure.report.lines import Sheet, beside
 from suffice.recipes import SCALES, SMALL
 from suffice.reproduce.finished import Key, machine_of, trained_seconds
@@ -52,7 +53,7 @@ class Shown:
         return beside(made, *differs(self.request))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table as plain data, unrounded."""
+        """Return the table as plain data, unrounded; numbers that JSON lacks are words."""
         return {
             "table": self.request.table.name,
             "title": self.request.recipe.title,
@@ -170,9 +171,10 @@ def to_csv(shown: list[Shown]) -> str:
 def _flat(figure: Any) -> dict[str, Any]:
     """Return a figure with its summary's fields beside the others."""
     ours = asdict(figure.ours) if figure.ours else dict.fromkeys(("n", "mean", "low", "high"))
-    return {
+    found = {
         **{name: ours[name] for name in ("n", "mean", "low", "high")},
         "rank": figure.rank,
         "paper": figure.paper,
         "paper_rank": figure.paper_rank,
     }
+    return encode(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, DataError
 from suffice.measure.report.sheets import Line, Sheet
 from suffice.measure.results import Cell
 from suffice.measure.storage import cell_path, read_cell
@@ -28,7 +28,7 @@ def twice(request: Request, key: Key, means: Means, *, console: Console, command
 
     Raises:
         ConfigError: if the table has no such mechanism.
-        DataError: if the time was over before it was begun.
+        DataError: if the time was over before it was begun, or the folder cannot be written.
     """
     if key[0] not in request.table.mechanisms:
         raise ConfigError(
@@ -36,13 +36,22 @@ def twice(request: Request, key: Key, means: Means, *, console: Console, command
             f"{', '.join(request.table.mechanisms)}."
         )
     folder = request.folder / AGAIN
-    cell_path(folder, *key).unlink(missing_ok=True)
+    path = cell_path(folder, *key)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot replace {path} ({error.strerror}); choose another folder with --out."
+        ) from error
     run_cells(request.plan, [key], folder, means, console=console, command=command)
+    now = read_cell(folder, *key)
+    if now is None:
+        raise DataError(f"{told(key)} was not begun in time; give more --max-minutes.")
     before = next((cell for cell in request.finished if cell.key == key), None)
-    return _sheet(request, key, before, read_cell(folder, *key))
+    return _sheet(request, key, before, now)
 
 
-def _sheet(request: Request, key: Key, before: Cell | None, now: Cell | None) -> Sheet:
+def _sheet(request: Request, key: Key, before: Cell | None, now: Cell) -> Sheet:
     lines = []
     for column in request.table.columns:
         ours = [None if cell is None else column.ours(cell) for cell in (before, now)]

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from suffice.data import load
 from suffice.errors import ConfigError, unknown
+from suffice.measure.lock import locked
 from suffice.measure.plan import Plan
 from suffice.reproduce.finished import Key, claim
 from suffice.reproduce.jobs import Jobs
-from suffice.reproduce.lock import locked
 from suffice.reproduce.order import Order, order_of
 from suffice.reproduce.watch import Watch, watching
 

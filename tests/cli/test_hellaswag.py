@@ -12,12 +12,12 @@ from rich.console import Console
 
 from suffice.cli import hellaswag as module
 from suffice.cli import reproduced, training
+from suffice.data.own_files import digest
 from suffice.errors import ConfigError
 from suffice.recipes import stdlib_bpe
 from suffice.reproduce import hellaswag as scores
 from suffice.reproduce import published as published_module
 from suffice.reproduce.hellaswag import FILE, read_scored, write_scored
-from suffice.reproduce.own_data import digest
 from tests.cli.test_reproduce import asked
 from tests.reproduce.test_hellaswag import ONE
 

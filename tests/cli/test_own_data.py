@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from suffice.cli.asked import Asked
 from suffice.cli.own_data import with_data
+from suffice.data.own_files import digest
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import read_kept
 from suffice.recipes import recipe
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    digest.cache_clear()
 
 
 @pytest.fixture
@@ -52,7 +61,9 @@ def test_files_of_the_user_become_an_option_of_the_task():
     assert with_data(recipe("digits_vit"), None, None) == recipe("digits_vit")
 
 
-def test_a_resumed_comparison_keeps_its_files(tmp_path):
+def test_a_resumed_comparison_keeps_its_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "europarl.en").write_text("one")
     first = Asked(recipe="translation_es", scale="small", data="europarl").plan()
     first.claim(tmp_path, resume=False)
     kept = read_kept(tmp_path)
@@ -64,6 +75,32 @@ def test_a_resumed_comparison_keeps_its_files(tmp_path):
         moved.claim(tmp_path, resume=True)
 
 
+def test_cells_on_files_that_have_changed_are_not_mixed(mine, tmp_path):
+    given = Asked(data=mine, columns="review,stars")
+    given.plan().claim(tmp_path / "run", resume=False)
+    Path(mine).write_text(Path(mine).read_text().replace("word7 ", "word8 "))
+    given.plan().claim(tmp_path / "run", resume=True)
+    digest.cache_clear()
+    with pytest.raises(ConfigError, match="on other data: what lies at .*mine.csv has changed"):
+        given.plan().claim(tmp_path / "run", resume=True)
+    content = json.loads((tmp_path / "run" / "plan.json").read_text())
+    del content["data"]  # as a comparison begun by an older version
+    (tmp_path / "run" / "plan.json").write_text(json.dumps(content))
+    given.plan().claim(tmp_path / "run", resume=True)
+    with pytest.raises(DataError, match="--data gone.jsonl: there is no file or folder there"):
+        Asked(task="amazon", data="gone.jsonl").plan().claim(tmp_path / "new", resume=False)
+
+
 def test_a_task_that_reads_no_files_of_the_user_refuses_them():
     with pytest.raises(ConfigError, match="--data x: task digits reads its own data; leave it out"):
         Asked(recipe="digits_vit", data="x").plan()
+
+
+@pytest.mark.parametrize("given", [None, 5, "x", [1]])
+def test_altered_options_of_a_task_are_told(tmp_path, given):
+    Asked(recipe="digits_vit").plan().claim(tmp_path, resume=False)
+    content = json.loads((tmp_path / "plan.json").read_text())
+    content["recipe"]["task_options"] = given
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="plan.json has task_options .* no pairs of names and val"):
+        Asked().plan(read_kept(tmp_path))

@@ -14,11 +14,13 @@ from suffice.cli import reproduced
 from suffice.cli.reproduce import reproduce
 from suffice.cli.stop import Stopped
 from suffice.errors import ConfigError
+from suffice.measure.storage import write_cell
 from suffice.reproduce import published as published_module
 from suffice.reproduce import request as request_module
 from suffice.reproduce import tables
 from suffice.reproduce.edge import Edge
 from suffice.reproduce.work import Means
+from tests.measure.synthetic import make_cell
 from tests.reproduce.conftest import quick
 from tests.reproduce.test_edge import EDGE, FOUR
 from tests.reproduce.tiny import TINY, cells, fill, kept
@@ -146,11 +148,16 @@ def test_what_is_finished_is_published(suffice, ran, tmp_path):
 
 def test_a_cell_is_run_again(suffice, monkeypatch):
     publish()
-    monkeypatch.setattr("suffice.reproduce.twice.run_cells", lambda *_, **__: [])
+
+    def written(plan, keys, folder, *_, **__):
+        write_cell(folder, make_cell(*keys[0]))
+
+    monkeypatch.setattr("suffice.reproduce.twice.run_cells", written)
     told = suffice("reproduce", "tiny", "--rerun", "efficient:4:1")
     assert told.code == 0
     assert "tiny: efficient heads 4 seed 1, trained twice" in " ".join(told.out.split())
-    for word in ("efficient", "efficient:4", ":4:1", "efficient:four:1"):
+    long = "efficient:4:4294967296"  # a seed of 33 bits is another one's
+    for word in ("efficient", "efficient:4", ":4:1", "efficient:four:1", long):
         told = suffice("reproduce", "tiny", "--rerun", word)
         assert f"--rerun '{word}' names no cell; give MECHANISM:HEADS:SEED" in told.said
 

@@ -99,6 +99,16 @@ def test_a_part_without_pictures_is_told(own: Path):
         load("image_folder", side=8)
 
 
+def test_a_picture_that_cannot_be_read_is_told(own: Path):
+    (own / "train/ant/gone.png").symlink_to("nowhere")
+    with pytest.raises(DataError, match=r"cannot read .*gone.png \(No such file .*; replace it or"):
+        load("image_folder", side=8)
+    (own / "train/ant/gone.png").unlink()
+    (own / "train/ant/folder.png").mkdir()
+    with pytest.raises(DataError, match=r"cannot read .*folder.png \(Is a directory\); replace it"):
+        load("image_folder", side=8)
+
+
 def test_counts_that_are_not_legal_are_refused(own: Path):
     with pytest.raises(ConfigError, match="image_folder: side=0; give whole numbers of at least 1"):
         load("image_folder", side=0)

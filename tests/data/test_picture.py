@@ -63,3 +63,9 @@ def test_a_picture_that_is_far_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(module, "MOST", 63)
     with pytest.raises(DataError, match="it has 8x8 pixels, more than the 63 that are read; leave"):
         decode(picture(1, 8), 8, "it")
+
+
+def test_a_picture_that_pillow_takes_for_a_bomb_is_refused(monkeypatch):
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(DataError, match="it has more than the .* pixels that are read .*; leave"):
+        decode(picture(1), 8, "it")

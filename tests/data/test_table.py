@@ -110,6 +110,20 @@ def test_rows_without_a_text_are_passed_over(tmp_path):
     assert classes(str(tmp_path / "x.jsonl")) == ["no", "yes"]
 
 
+def test_a_text_that_is_no_number_is_none(tmp_path):
+    rows = [{"text": t, "label": n} for t, n in zip(TEXTS, LABELS, strict=True)]
+    told = [json.dumps(row) for row in [{"text": float("nan"), "label": "other"}, *rows]]
+    (tmp_path / "x.jsonl").write_text("\n".join(told))
+    assert classes(str(tmp_path / "x.jsonl")) == ["no", "yes"]
+
+
+def test_half_a_pair_of_surrogates_is_a_character(tmp_path):
+    rows = [{"text": f"{t} \ud83d", "label": n} for t, n in zip(TEXTS, LABELS, strict=True)]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    dataset = load("table", path=str(tmp_path / "x.jsonl"))
+    assert len(dataset.train) + len(dataset.validation) + len(dataset.test) == len(TEXTS)
+
+
 def test_rows_are_as_many_as_asked(table):
     whole, few = load("table", path=table), load("table", path=table, rows=20)
     assert (len(few.train), len(few.test)) == (20, len(whole.test))
@@ -128,6 +142,10 @@ def test_rows_are_as_many_as_asked(table):
         ("a.csv", "text,label\ngood,\n", "row 1, has a text and no label; give each one"),
         ("a.csv", "text,label\ngood\n", "row 1, has a text and no label; give each one"),
         ("a.csv", 'text,label\n"' + "a" * 140_000 + '",b\n', "cannot be read .field larger than"),
+        ("a.csv", 'text,label\n"a b,1\nc d,0\n"e f,1\ng,0\n', "line 4, cannot .*its own doubled"),
+        ("a.csv", 'text,label\na,1\n"b,0\n', "unexpected end of data.; a text with quotes, sep"),
+        ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "several columns 'text'; name each but once"),
+        ("a.jsonl", '{"text": "a", "label": NaN}', "row 1, has a text and no label"),
         ("a.jsonl", '{"text": "a"', "line 1, is not JSON"),
         ("a.jsonl", "[1]", "has no columns 'text' and 'label' but none"),
         ("a.jsonl", '{"text": "a"}', "has no columns 'text' and 'label' but text;"),

@@ -14,7 +14,8 @@ from suffice.data import Dataset, Split, load
 from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.measure import compare as module
 from suffice.measure import training as trainer
-from suffice.measure.compare import compare, time_all
+from suffice.measure.compare import claim, compare, time_all
+from suffice.measure.lock import locked
 from suffice.measure.plan import Plan
 from suffice.measure.storage import cell_path, read_cell, read_results
 from suffice.measure.training import Place, typical
@@ -101,6 +102,7 @@ def test_every_cell_is_trained_and_written(whole):
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
     stems = [f"{name}-h2-s{seed}" for name in ("standard", "efficient") for seed in (0, 1)]
     assert found == {
+        ".lock",
         "plan.json",
         "results.json",
         *(f"cells/{stem}.json" for stem in stems),
@@ -477,3 +479,15 @@ def test_data_are_loaded_with_the_options_of_the_recipe(tmp_path, monkeypatch):
         with pytest.raises(DataError, match="not here"):
             run(tmp_path / str(quiet), given, quiet=quiet)
     assert asked == [("digits", True, {"size": 8}), ("digits", False, {"size": 8})]
+
+
+def test_two_programs_do_not_share_a_folder(tmp_path):
+    claim(plan(), tmp_path, resume=False)
+    before = (tmp_path / "plan.json").read_text()
+    with locked(tmp_path):
+        with pytest.raises(ConfigError, match="another program is training in"):
+            run(tmp_path, resume=True)
+        with pytest.raises(ConfigError, match="another program is training in"):
+            claim(plan(seeds=9), tmp_path, resume=True)
+    assert (tmp_path / "plan.json").read_text() == before
+    assert not (tmp_path / "cells").exists()

@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         (b"\xff", r"plan.json is truncated or not JSON"),
         (b"[" * 100_000, r"plan.json is truncated or not JSON"),
         (b"[]", r"plan.json is \[\] of type list; it must be of type dict; name the folder"),
-        (b"{}", r"plan.json lacks recipe, mechanisms, heads, .*device; name the folder"),
+        (b"{}", r"plan.json lacks recipe, mechanisms, heads, .*device; .*; name the folder"),
     ],
 )
 def test_a_plan_that_was_altered_is_refused(tmp_path, content, told):

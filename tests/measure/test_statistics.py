@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from suffice.errors import ConfigError
 from suffice.measure.statistics import (
+    Summary,
     half_width,
     holm,
     pair,
@@ -37,6 +40,17 @@ def test_one_value_has_no_interval():
     summary = summarise([0.97])
     assert (summary.n, summary.mean) == (1, 0.97)
     assert (summary.sd, summary.low, summary.high) == (None, None, None)
+
+
+@pytest.mark.parametrize("values", [[math.inf, math.inf], [math.inf, 1.0], [1.0, 2.0, math.inf]])
+def test_values_that_ran_away_have_no_interval(values):
+    wanted = Summary(n=len(values), mean=math.inf, sd=None, low=None, high=None)
+    assert summarise(values) == wanted
+    assert math.isnan(summarise([1.0, math.nan]).mean)
+
+
+def test_values_whose_squares_are_no_floats_have_a_spread():
+    assert summarise([1e200, 2e200]).sd == pytest.approx(1e200 / math.sqrt(2), rel=1e-15)
 
 
 def test_equal_values_have_an_interval_of_their_own_value():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from io import StringIO
 
@@ -215,6 +216,7 @@ def test_figures_of_the_users_own_take_the_place_of_the_makers():
         ({"accumulate": 0}, "accumulate=0; give an integer >= 1."),
         ({"price": 0.0}, "price=0.0; give a number above 0."),
         ({"network": -1.0}, "network=-1.0; give a number above 0."),
+        ({"price": math.inf}, "price=inf; give a number above 0."),
         ({"reached": 1.5}, "reached=1.5; give a share above 0, up to 1."),
     ],
 )
@@ -274,6 +276,9 @@ def test_a_mechanism_and_heads_may_be_others():
     assert one.mechanism == "gqa"
     assert work("llama_1b_efficient").mechanism == "efficient"
     assert work("digits_vit", mechanism="efficient", num_heads=1).specs[0].num_heads == 1
+    for name in ("digits_vit", "shakespeare_char"):
+        with pytest.raises(ConfigError, match="num_heads=0: sizes are whole numbers, at least 1"):
+            work(name, num_heads=0)
 
 
 def printed(found) -> str:

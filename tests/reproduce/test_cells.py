@@ -204,6 +204,13 @@ def test_a_folder_of_nobody_holds_nothing(tmp_path):
     assert read_ran(tmp_path) is None
 
 
+@pytest.mark.parametrize("name", ["notes", "standard-h1-s0 (copy)", "standard-hx-s0", "a-b-c"])
+def test_a_file_that_no_cell_is_named_like_is_passed_over(tmp_path, name):
+    request = fill(tmp_path, cells())
+    (tmp_path / "cells" / f"{name}.json").write_text("{}")
+    assert len(in_folder(tmp_path, request.plan)) == len(cells())
+
+
 def test_a_folder_of_another_recipe_is_refused(tmp_path):
     request = fill(tmp_path, cells())
     epochs = replace(request.recipe, training=replace(request.recipe.training, epochs=3))

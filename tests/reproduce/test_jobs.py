@@ -291,3 +291,16 @@ def test_a_recipe_that_no_worker_can_make_is_refused(plan, tmp_path):
     other = replace(plan.recipe, model=replace(plan.recipe.model, d_model=32))
     with pytest.raises(ConfigError, match="differs from the one of that name in more than its"):
         order_of(replace(plan, recipe=other), tmp_path, 1)
+
+
+def test_a_worker_that_is_interrupted_while_it_starts_says_nothing(tmp_path):
+    (tmp_path / "suffice").mkdir()
+    (tmp_path / "suffice" / "__init__.py").write_text("raise KeyboardInterrupt")
+    worker = subprocess.run(
+        [sys.executable, "-S", "-c", module.START],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    assert (worker.returncode, worker.stderr) == (130, b"")

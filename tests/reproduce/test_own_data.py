@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from suffice.data import TASKS
+from suffice.data.own_files import digest, found
 from suffice.errors import ConfigError, DataError
 from suffice.measure.storage import write_cell
 from suffice.recipes import RECIPES, recipe
@@ -16,7 +18,6 @@ from suffice.recipes.own_data import of_user, path_of
 from suffice.reproduce.column import CLASSES
 from suffice.reproduce.finished import RAN, claim, in_folder, read_ran
 from suffice.reproduce.order import Order, order_of
-from suffice.reproduce.own_data import digest, found
 from suffice.reproduce.published import cells_of
 from suffice.reproduce.request import ask
 from suffice.reproduce.shown import show
@@ -121,13 +122,21 @@ def test_of_a_folder_names_and_sizes_count():
     assert digest(str(Path("many").absolute())) != before
 
 
+def test_a_name_that_is_not_utf_8_counts(tmp_path):
+    (tmp_path / "top").mkdir()
+    first = digest(str(tmp_path / "top"))
+    (tmp_path / "top" / os.fsdecode(b"\xff.jpg")).touch()
+    digest.cache_clear()
+    assert digest(str(tmp_path / "top")) != first
+
+
 def test_files_that_cannot_be_read_are_told(monkeypatch):
     path = write("a.jsonl")
 
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("suffice.reproduce.own_data._ends", refuse)
+    monkeypatch.setattr("suffice.data.own_files._ends", refuse)
     with pytest.raises(
         DataError, match=r"--data .*a.jsonl cannot be read .Permission denied.; giv"
     ):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
+import math
 import sys
 import time
 from dataclasses import replace
@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
+from suffice.measure.report.table import lay_out
+from suffice.measure.storage import cell_path
 from suffice.recipes import SMALL
 from suffice.reproduce import twice as twice_module
 from suffice.reproduce import work as work_module
 from suffice.reproduce.column import MODEL, TEST
 from suffice.reproduce.figures import curves, heads, scaling
-from suffice.reproduce.lock import locked
 from suffice.reproduce.report import write_report
 from suffice.reproduce.request import ask
 from suffice.reproduce.shown import differs, machine_line, show, to_csv
@@ -118,6 +119,16 @@ def test_machines_and_minutes_are_written_short():
 def test_many_minutes_are_whole(tmp_path):
     request = fill(tmp_path, cells())
     assert "12 minutes of training" in replace(show(request), minutes=12.3).sheet().caption
+
+
+def test_a_loss_that_ran_away_is_a_word_in_json(tmp_path):
+    lost = [replace(cell, test_loss=math.inf) for cell in cells()]
+    shown = show(fill(tmp_path, lost))
+    content = json.dumps(shown.to_json(), allow_nan=False)
+    assert json.loads(content)["rows"][0]["figures"]["test_loss"]["mean"] == "inf"
+    console = Console(width=200, file=io.StringIO())
+    console.print(lay_out(shown.sheet()))
+    assert " inf (1)" in console.file.getvalue()
 
 
 def test_json_and_csv_hold_what_is_printed(tmp_path):
@@ -237,46 +248,6 @@ def test_a_terminal_has_a_bar_for_each_worker():
     assert "standard heads 4 seed 0 finished, 1 of 2" in stream.getvalue()
 
 
-# one program at a time
-
-
-def test_a_folder_has_one_program_at_a_time(tmp_path):
-    with (
-        locked(tmp_path),
-        pytest.raises(ConfigError, match="another program is training in"),
-        locked(tmp_path),
-    ):
-        pass
-    with locked(tmp_path):
-        pass
-
-
-def test_a_killed_program_holds_nothing(tmp_path):
-    code = (
-        "import fcntl, os, sys, time; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); "
-        "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
-    )
-    command = [sys.executable, "-S", "-c", code, str(tmp_path / ".lock")]
-    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert other.stdout.readline() == "held\n"
-    with pytest.raises(ConfigError, match="another program is training"), locked(tmp_path):
-        pass
-    other.kill()
-    other.wait()
-    other.stdout.close()
-    with locked(tmp_path):
-        pass
-
-
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
-    (tmp_path / "file").touch()
-    with (
-        pytest.raises(DataError, match="cannot write in .* choose another folder"),
-        locked(tmp_path / "file" / "run"),
-    ):
-        pass
-
-
 # how cells are run
 
 
@@ -346,9 +317,28 @@ def test_a_cell_trained_again_stands_beside_the_first(tmp_path, monkeypatch):
 
 def test_a_cell_that_was_not_finished_stands_alone(tmp_path, monkeypatch):
     request = fill(tmp_path, [])
-    monkeypatch.setattr(twice_module, "run_cells", lambda *_, **__: [])
+
+    def once(plan, keys, folder, *_, **__):
+        fill(folder, cells())
+
+    monkeypatch.setattr(twice_module, "run_cells", once)
     sheet = twice(request, KEY, Means(), console=Console(file=io.StringIO()), command="")
-    assert {line.cells[1:] for line in sheet.lines} == {("", "", "")}
+    assert {line.cells[1] + line.cells[3] for line in sheet.lines} == {""}
+    assert all(line.cells[2] for line in sheet.lines)
+
+
+def test_a_cell_that_was_not_begun_in_time_is_told(tmp_path, monkeypatch):
+    request = fill(tmp_path, cells())
+    monkeypatch.setattr(twice_module, "run_cells", lambda *_, **__: [])
+    with pytest.raises(DataError, match="standard heads 4 seed 0 was not begun in time; give more"):
+        twice(request, KEY, Means(), console=Console(file=io.StringIO()), command="")
+
+
+def test_a_cell_that_cannot_be_replaced_is_told(tmp_path):
+    request = fill(tmp_path, cells())
+    cell_path(tmp_path / "again", *KEY).mkdir(parents=True)
+    with pytest.raises(DataError, match="cannot replace .*standard-h4-s0.json .* choose another"):
+        twice(request, KEY, Means(), console=Console(file=io.StringIO()), command="")
 
 
 def test_a_cell_of_no_row_is_refused(tmp_path):

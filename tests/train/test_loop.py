@@ -326,6 +326,11 @@ def test_the_last_good_checkpoint_is_kept_when_the_loss_diverges(tmp_path):
     assert all(torch.isfinite(t).all() for t in tensors.values())
 
 
+def test_no_checkpoint_is_named_where_none_was_written(tmp_path):
+    with pytest.raises(StateError, match=r"in epoch 1 with .*clip the gradients\.$"):
+        fit(Diverging(at=1), images(), settings(epochs=4), seed=0, checkpoint=tmp_path / "run")
+
+
 def test_ctrl_c_after_divergence_does_not_overwrite_the_good_checkpoint(tmp_path):
     path = tmp_path / "run"
     with pytest.raises(StateError, match="the training loss is nan in epoch 2"):

@@ -203,7 +203,8 @@ class Steps:
     def _refuse_nonfinite(self, which: str, loss: float) -> None:
         if math.isfinite(loss):
             return
-        kept = f" The last checkpoint, {self.checkpoint}, is kept." if self.checkpoint else ""
+        there = self.checkpoint is not None and self.checkpoint.exists()
+        kept = f" The last checkpoint, {self.checkpoint}, is kept." if there else ""
         raise StateError(
             f"the {which} loss is {loss} after step {self.state.step} with "
             f"learning_rate={self.training.learning_rate}; lower learning_rate, add warmup or "

@@ -298,9 +298,21 @@ def test_a_loss_that_is_not_finite_ends_the_run(texts, tmp_path, pressed):
                 super().step(done, total)
 
     place = tmp_path / "run.safetensors"
-    told = r"(training|validation) loss is nan after step [34] .*The last checkpoint, .* is kept"
-    with pytest.raises(StateError, match=told):
-        fit_lm(model, *texts, settings(), seed=0, checkpoint=place, progress=Break(3))
+    told = r"(training|validation) loss is nan after step [34] "
+    with pytest.raises(StateError, match=rf"{told}.*The last checkpoint, .* is kept"):
+        fit_lm(
+            model,
+            *texts,
+            settings(),
+            seed=0,
+            checkpoint=place,
+            progress=Break(3),
+            save_every=0.0,
+        )
+    place.unlink()
+    model.norm.weight.data[0] = math.nan
+    with pytest.raises(StateError, match=r"(training|validation) loss is nan .*gradients\.$"):
+        fit_lm(model, *texts, settings(), seed=0, checkpoint=place)
 
 
 def test_a_checkpoint_is_written_when_it_is_due(texts, tmp_path, monkeypatch):

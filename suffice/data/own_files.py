@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def digest(path: str) -> str:
         files = sorted(file for top in _at(place) for file in _below(top))
         for file in files:
             name = file.relative_to(place.parent).as_posix().removeprefix(place.name)
-            told.update(f"{name}\0{file.stat().st_size}\0".encode())
+            told.update(os.fsencode(f"{name}\0{file.stat().st_size}\0"))
             if len(files) <= LOOKED_INTO:
                 told.update(_ends(file))
     except OSError as error:

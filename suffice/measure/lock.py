@@ -16,7 +16,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises:
         ConfigError: if another program is at work there.
-        DataError: if the folder cannot be written.
+        DataError: if the folder cannot be written, or its disk knows no locks.
     """
     import fcntl
 
@@ -25,15 +25,21 @@ def locked(folder: Path) -> Iterator[None]:
         opened = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise DataError(
-            f"cannot write in {folder} ({error.strerror}); choose another folder with --out."
+            f"cannot write in {folder} ({error.strerror}); make room or choose another folder with "
+            "--out."
         ) from error
     try:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise ConfigError(
                 f"another program is training in {folder}; wait for it, or choose another folder "
                 "with --out."
+            ) from error
+        except OSError as error:
+            raise DataError(
+                f"cannot lock {folder} ({error.strerror}); choose a folder on another disk with "
+                "--out."
             ) from error
         yield
     finally:

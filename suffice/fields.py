@@ -60,4 +60,11 @@ def _fits(value: Any, kind: str) -> bool:
     number = isinstance(value, int) and not isinstance(value, bool)
     if kind == "int":
         return number
-    return number or (isinstance(value, float) and math.isfinite(value))
+    return (number or isinstance(value, float)) and _is_finite(value)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return False

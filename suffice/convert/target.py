@@ -128,6 +128,11 @@ def _super(spec: AttentionSpec, number: int | None, length: int | None) -> Atten
 
 def _latent(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
     _refuse_between(spec, f"latent:{number}")
+    most = max(2 * spec.widths.kv, spec.widths.d_memory)
+    if number is not None and number > most:
+        raise ConfigError(
+            f"latent:{number} is wider than all that keys and values read; give at most {most}."
+        )
     return _one_head(spec, number, Latent())
 
 

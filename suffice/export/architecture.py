@@ -155,7 +155,8 @@ def _rotary(lm: LM) -> dict[str, Any]:
     if any(spec.norm.norms for spec in specs):
         return entries | _qwen3(lm, windows, turned, plain=not partial) | {"attention_bias": biased}
     if partial:
-        return entries | _phi3(windows, turned, plain=not biased and not own.bias)
+        scaled = entries["rope_parameters"]["rope_type"] != "default"
+        return entries | _phi3(windows, turned, plain=not (biased or own.bias or scaled))
     biases = {"attention_bias": biased, "mlp_bias": own.bias}
     if all(turned) and not any(windows):
         return entries | _named("llama", "LlamaForCausalLM") | biases
@@ -204,7 +205,7 @@ def _layer_types(windows: list[int | None]) -> dict[str, Any]:
 
 def _phi3(windows: list[int | None], turned: list[bool], *, plain: bool) -> dict[str, Any]:
     if not all(turned) or len(set(windows)) > 1 or not plain:
-        _refuse("some features of its heads turn beside biases or layers that differ")
+        _refuse("some features of its heads turn beside biases, scaled turns or layers that differ")
     return {**_named("phi3", "Phi3ForCausalLM"), "sliding_window": windows[0]}
 
 

@@ -24,7 +24,8 @@ from suffice.export.whole import Whole
 FILE = "model.pt2"
 TOLD = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
 PLAIN = re.compile(
-    r"data/weights/weight_\d+|archive_(format|version)|byteorder|\.data/(serialization_id|version)"
+    r"data/weights/weight_\d+|data/constants/tensor_\d+|archive_(format|version)|byteorder|"
+    r"\.data/(serialization_id|version)"
 )
 EMPTY = "data/sample_inputs/model.pt"
 

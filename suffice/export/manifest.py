@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from suffice.convert.sources import Source
+from suffice.convert.sources.gpt2 import GPT2
 from suffice.export.decoder import Decoder, Port, reach, room
 from suffice.export.parity import Checked
 from suffice.export.whole import Whole
@@ -71,7 +72,9 @@ def manifest_of(
     told["inputs"] = [port.to_json() for port in inputs]
     told["outputs"] = [port.to_json() for port in outputs]
     if isinstance(model, LM):
-        told |= {"length": room(model), "reach": reach(model)}
+        table = architecture == GPT2.architecture  # whatever the model computes its positions by
+        length = model.config.length if table else room(model)
+        told |= {"length": length, "reach": reach(model)}
     names = sorted(path.name for path in folder.iterdir())
     told["files"] = {
         name: {"sha256": digest(folder / name), "bytes": (folder / name).stat().st_size}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -23,8 +24,7 @@ def rope_parameters(rope: Rope, head_dim: int) -> dict[str, Any]:
     """
     features, one = rope.features or head_dim, rope.scaling
     told: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.theta}
-    if features != head_dim:
-        told["partial_rotary_factor"] = features / head_dim
+    told["partial_rotary_factor"] = share_of(features, head_dim)
     if isinstance(one, LinearScaling):
         told |= {"rope_type": "linear", "factor": one.factor}
     elif isinstance(one, NTKScaling):
@@ -41,6 +41,17 @@ def rope_parameters(rope: Rope, head_dim: int) -> dict[str, Any]:
     elif one is not None:
         raise ConfigError(f"transformers knows no {one!r}; export the model to onnx or torch.")
     return told
+
+
+def share_of(features: int, head_dim: int) -> float:
+    """Return the share of a head's features that is rounded down to so many.
+
+    Example:
+        >>> share_of(2, 8), int(44 * (30 / 44)), int(44 * share_of(30, 44))
+        (0.25, 29, 30)
+    """
+    share = features / head_dim
+    return share if int(head_dim * share) == features else math.nextafter(share, 1.0)
 
 
 def halved(part: Tensor, rope: Rope) -> Tensor:

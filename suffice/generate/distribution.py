@@ -25,7 +25,9 @@ def penalised(logits: Tensor, seen: Tensor | None, penalty: float) -> Tensor:
     """
     if seen is None:
         return logits
-    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+    changed = torch.where(logits > 0, logits / penalty, logits * penalty)
+    most = torch.finfo(logits.dtype).max  # an infinite logit has no probability
+    return torch.where(seen, changed.clamp(min=-most, max=most), logits)
 
 
 def probabilities(logits: Tensor, sample: Sample, seen: Tensor | None = None) -> Tensor:
@@ -41,7 +43,10 @@ def probabilities(logits: Tensor, sample: Sample, seen: Tensor | None = None) ->
         >>> probabilities(logits, Sample(top_k=2))
         tensor([[0.5000, 0.5000, 0.0000]])
     """
-    logits = penalised(logits.float(), seen, sample.repetition_penalty) / sample.temperature
+    logits = penalised(logits.float(), seen, sample.repetition_penalty)
+    divisor = max(sample.temperature, torch.finfo(logits.dtype).tiny)
+    # from the highest down: the highest stays finite whatever divides it
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / divisor
     if sample.top_k is not None and sample.top_k < logits.shape[-1]:
         least = logits.topk(sample.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)

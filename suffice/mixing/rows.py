@@ -36,7 +36,9 @@ class Rows:
             return None
         if readable(self.valid) and not bool((self.valid[:, 1:] & ~self.valid[:, :-1]).any()):
             return None  # padding on the right, as most batches have it: nothing to move
-        return torch.argsort(~self.valid, dim=1, stable=True)
+        length = self.valid.shape[1]
+        at = torch.arange(length, device=self.valid.device)
+        return torch.argsort(at.where(self.valid, at + length), dim=1)
 
     def gathered(self, x: Tensor, order: Tensor | None) -> Tensor:
         """Return x [B, S, ...], the real tokens of each row first, in their order, then zeros."""

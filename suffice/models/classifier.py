@@ -18,7 +18,7 @@ from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.place import positions
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.head import head, mean_of_real
-from suffice.models.sizes import POSITIONS, check_name, check_shares, check_sizes
+from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
 from suffice.models.stack import specs_of_blocks
 from suffice.shapes import check, check_mask
 from suffice.spec import AttentionSpec
@@ -85,6 +85,7 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         check_sizes(self, *SIZES)
+        check_positive(self, "eps")
         check_shares(self, "dropout")
         check_name(self, "norm", NORMS)
         check_name(self, "activation", ACTIVATIONS)

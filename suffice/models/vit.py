@@ -17,7 +17,7 @@ from suffice.layers import MLP, Block, Dropout
 from suffice.layers.block import NORMS
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.head import head, mean_of_real
-from suffice.models.sizes import POSITIONS, check_name, check_shares, check_sizes
+from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
 from suffice.models.stack import specs_of_blocks
 from suffice.ops.linear import Linear
 from suffice.shapes import check, check_mask
@@ -80,6 +80,7 @@ class ViTConfig:
 
     def __post_init__(self) -> None:
         check_sizes(self, *SIZES)
+        check_positive(self, "eps")
         check_shares(self, "dropout", "head_dropout")
         check_name(self, "pooling", POOLINGS)
         check_name(self, "norm", NORMS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -73,10 +74,11 @@ def quantise(
     training = model.training
     model.eval()
     try:
-        moments = None
+        moments, text = None, calibration if judged is None else judged
+        reads = model if text is None else _in_float32(model)
         if calibration is not None:
             taken = calibration[:, : model.config.length]
-            moments = gather(model, schemes, taken, lambda *n: step("reading text", *n))
+            moments = gather(reads, schemes, taken, lambda *n: step("reading text", *n))
         packed: dict[str, Packed] = {}
         errors: dict[str, float] = {}
         for number, (name, scheme) in enumerate(schemes.items()):
@@ -87,10 +89,9 @@ def quantise(
             else:
                 packed[name] = one
         step("rounding", len(schemes), len(schemes))
-        text = calibration if judged is None else judged
         answers = None
         if text is not None:
-            answers = change(model, packed, text, lambda *n: step("comparing", *n))
+            answers = change(reads, packed, text, lambda *n: step("comparing", *n))
     finally:
         model.train(training)
     layers = _layers(model, packed, skipped, errors)
@@ -106,6 +107,13 @@ def quantise(
         calibration_tokens=0 if calibration is None else calibration.numel(),
         change=answers,
     )
+
+
+def _in_float32(model: nn.Module) -> nn.Module:
+    """Return the model, or a copy in the precision that packed maps compute in."""
+    if all(parameter.dtype is torch.float32 for parameter in model.parameters()):
+        return model
+    return copy.deepcopy(model).float()
 
 
 def _packed(

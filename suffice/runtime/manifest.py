@@ -15,6 +15,7 @@ CONTENT, VERSION = "suffice export", 1
 LONGEST = 1 << 24  # bytes of a manifest
 PIECE = 1 << 20  # bytes read at once
 FORMATS = ("hf", "onnx", "torch")
+READ, WRITTEN = {"tokens", "valid"}, "logits"
 TYPES = {"int64": "tensor(int64)", "bool": "tensor(bool)", "float32": "tensor(float)"}
 """Types of numbers and what ONNX Runtime calls them."""
 
@@ -71,7 +72,7 @@ def _odd(told: dict[str, Any]) -> Iterator[str]:
             yield f"its {name} is {told[name]!r:.40}"
     words = told.get("tokenizer")
     if words is not None:
-        if not isinstance(words, dict) or words.get("file") not in files:
+        if not isinstance(words, dict) or not _is_listed(words.get("file"), files):
             yield "its tokenizer is no file that it lists"
         elif not all(_is_count(words.get(name), least=0) for name in ("begin", "end")):
             yield "its tokenizer begins or ends a text by what is no id"
@@ -80,11 +81,22 @@ def _odd(told: dict[str, Any]) -> Iterator[str]:
 
 
 def _odd_graph(told: dict[str, Any]) -> Iterator[str]:
-    if told.get("graph") not in told["files"]:
+    if not _is_listed(told.get("graph"), told["files"]):
         yield "its graph is no file that it lists"
     for name in ("inputs", "outputs"):
         if not isinstance(told.get(name), list) or not all(map(_is_port, told[name])):
             yield f"its {name} are not told"
+            return
+    given = {port["name"] for port in told["outputs"]}
+    states = {port["name"]: port["becomes"] for port in told["inputs"] if "becomes" in port}
+    if len(set(states.values()) & given) < len(states):
+        yield "a state of it becomes no output of its own"
+    if states and not ({port["name"] for port in told["inputs"]} >= READ and WRITTEN in given):
+        yield f"it reads no {' and '.join(sorted(READ))}, or gives no {WRITTEN}"
+
+
+def _is_listed(name: object, files: dict[str, Any]) -> bool:
+    return isinstance(name, str) and name in files
 
 
 def _is_count(value: object, *, least: int) -> bool:

@@ -51,7 +51,7 @@ def write(
     Raises:
         ConfigError: for numbers outside their range, or more tokens than the model reaches.
     """
-    _check(manifest, len(ids), tokens, temperature)
+    _check(manifest, len(ids), tokens, temperature, seed)
     state = {port["name"]: _empty(port) for port in session.state}
     next_name = {port["becomes"]: port["name"] for port in session.state}
     draws = np.random.default_rng(seed)
@@ -71,11 +71,15 @@ def write(
     return written
 
 
-def _check(manifest: dict[str, Any], prompt: int, tokens: int, temperature: float) -> None:
+def _check(
+    manifest: dict[str, Any], prompt: int, tokens: int, temperature: float, seed: int
+) -> None:
     if tokens < 1:
         raise ConfigError(f"--tokens {tokens}: give at least 1.")
     if not 0.0 <= temperature < float("inf"):
         raise ConfigError(f"--temperature {temperature}: give 0 or a number above it.")
+    if seed < 0:
+        raise ConfigError(f"--seed {seed}: give at least 0.")
     longest = manifest.get("length")
     if longest is not None and prompt + tokens - 1 > longest:
         raise ConfigError(
@@ -103,6 +107,7 @@ def _latest(held: np.ndarray, reach: int | None) -> np.ndarray:
 def _chosen(logits: np.ndarray, temperature: float, draws: np.random.Generator) -> int:
     if temperature == 0.0:
         return int(logits.argmax())
-    scaled = logits.astype(np.float64) / temperature
-    weights = np.exp(scaled - scaled.max())
+    below = logits.astype(np.float64) - logits.max()  # 0 stays 0, whatever divides it
+    with np.errstate(over="ignore"):
+        weights = np.exp(below / temperature)
     return int(draws.choice(len(weights), p=weights / weights.sum()))

@@ -62,6 +62,12 @@ def test_draws_follow_the_seed(suffice, made):
     assert first == again != other
 
 
+def test_a_cold_draw_is_the_likeliest_token(suffice, made):
+    words = ("run", made / "run-onnx", "--prompt", PROMPT)
+    for cold in (1e-40, 1e-320):
+        assert suffice(*words, "--temperature", cold).out == suffice(*words).out
+
+
 def test_hf_is_told_and_runs(suffice, made, tmp_path):
     told = suffice("export", made / "run", "--format", "hf", "--out", "out")
     assert (told.code, told.err) == (0, "")
@@ -162,6 +168,7 @@ def test_manifests_that_cannot_be_used(made, tmp_path, monkeypatch):
     path = copied(made, tmp_path)
     whole = (path / "manifest.json").read_text()
     files = json.loads(whole)["files"]
+    states = [port for port in json.loads(whole)["inputs"] if "becomes" in port]
     for changes, told in (
         ({"content": "other"}, "it is not one of `suffice export`"),
         ({"version": 9}, "its version is 9, and 1 is read"),
@@ -173,6 +180,10 @@ def test_manifests_that_cannot_be_used(made, tmp_path, monkeypatch):
         ({"reach": True}, "its reach is True"),
         ({"tokenizer": {"file": "../x"}}, "its tokenizer is no file that it lists"),
         ({"tokenizer": {"file": "tokenizer.json", "end": "x"}}, "by what is no id"),
+        ({"tokenizer": {"file": []}}, "its tokenizer is no file that it lists"),
+        ({"graph": {}}, "its graph is no file that it lists"),
+        ({"outputs": []}, "a state of it becomes no output of its own"),
+        ({"inputs": states}, "it reads no tokens and valid, or gives no logits"),
         ({"graph": "/etc/hosts"}, "its graph is no file that it lists"),
         ({"inputs": None}, "its inputs are not told"),
         ({"outputs": [{"name": "x", "shape": 4}]}, "its outputs are not told"),
@@ -230,6 +241,7 @@ def test_a_graph_of_other_ports_is_refused(made, tmp_path):
 WRONG = {
     "tokens": ({"tokens": 0}, ConfigError, "--tokens 0: give at least 1."),
     "temperature": ({"temperature": -1.0}, ConfigError, "--temperature -1.0: give 0 or a number"),
+    "seed": ({"seed": -1}, ConfigError, "--seed -1: give at least 0."),
     "prompt": ({"prompt": ""}, ConfigError, "--prompt is empty, and no token begins a text here"),
     "letters": ({"prompt": "Z"}, DataError, "the prompt holds what the tokenizer cannot spell"),
 }

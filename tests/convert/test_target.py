@@ -69,6 +69,12 @@ def test_windows():
     assert two_sided.pattern == Window(5) & Full()
 
 
+def test_a_latent_is_no_wider_than_what_it_holds():
+    assert after("latent:16").head_dim == 16
+    with pytest.raises(ConfigError, match="latent:999999999 is wider than all that keys and value"):
+        after("latent:999999999")
+
+
 @pytest.mark.parametrize("word", ["latent:8", "input"])
 def test_what_is_normalised_is_not_taken_into_one_latent(word):
     normalised = AttentionSpec(d_model=16, num_heads=4, norm=HeadRMS())

@@ -25,9 +25,21 @@ from suffice.export.decoder import Decoder
 from suffice.export.opened import opened
 from suffice.export.whole import Whole
 from suffice.patterns import Causal, Pattern
+from suffice.positions import Alibi
 from suffice.quantise import quantise
 
-from .models import NEAR, ROTARY, SPEC, STREAMING, TURNING, bert, language, pictures, saved
+from .models import (
+    NEAR,
+    ROTARY,
+    SPEC,
+    STREAMING,
+    TURNING,
+    bert,
+    classifier,
+    language,
+    pictures,
+    saved,
+)
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -137,10 +149,22 @@ def test_the_archive_is_json_and_numbers(made, tmp_path):
         archive.check(tmp_path / "x.pt2")
 
 
+def test_numbers_of_the_code_are_raw_in_the_archive(tmp_path):
+    lm = language(replace(SPEC, position=Alibi()), depth=1)
+    decoder = Decoder(lm)
+    archive.write(decoder, tmp_path / "x.pt2")
+    found = parity.check(archive.call_of(tmp_path / "x.pt2", decoder), decoder, lm, pasts=(0, 1))
+    assert found.difference < 1e-4
+
+
 @pytest.mark.parametrize(
     "model",
-    [pytest.param(bert(depth=1), marks=pytest.mark.slow), pictures()],
-    ids=["text", "pictures"],
+    [
+        pytest.param(bert(depth=1), marks=pytest.mark.slow),
+        pictures(),
+        classifier(preset("super_attention", 32, 4, length=80), depth=1),
+    ],
+    ids=["text", "pictures", "mixed text"],
 )
 def test_models_of_whole_inputs(model, tmp_path):
     converted.save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))

@@ -32,7 +32,8 @@ transformers = pytest.importorskip("transformers")
 
 GROUPED = replace(TURNING, num_kv_heads=2)
 NORMED = replace(GROUPED, norm=HeadRMS(1e-5))
-PARTLY = replace(TURNING, position=Rope(layout="interleaved", features=4))
+ROPE = Rope(layout="interleaved", features=4)
+PARTLY = replace(TURNING, position=ROPE)
 
 
 def scaled(scaling):
@@ -92,6 +93,7 @@ MODELS = {
         ),
     ),
     "layer norms": ("stablelm", language(PARTLY, **ROTARY | {"norm": "layer"})),
+    "layer norms, turning whole": ("stablelm", language(TURNING, **ROTARY | {"norm": "layer"})),
     "classifier": ("bert", bert()),
     "pictures": ("vit", pictures()),
 }
@@ -135,6 +137,8 @@ def test_logits_are_equal(name, tmp_path, monkeypatch):
     shape = told["outputs"][0]["shape"]
     free = {"batch": 2, "length": 20}
     assert [free.get(size, size) for size in shape] == list(logits.shape)
+    if kind == "gpt2":  # which looks positions up, though a model here may compute them
+        assert told["length"] == model.config.length
 
 
 ALONE = """
@@ -235,6 +239,10 @@ NO_CLASS = {
     "partly": (
         language(replace(PARTLY, bias=True), **ROTARY),
         "some features of its heads turn beside",
+    ),
+    "partly, scaled": (
+        language(replace(PARTLY, position=replace(ROPE, scaling=LinearScaling(2.0))), **ROTARY),
+        "some features of its heads turn beside biases, scaled turns or layers that differ",
     ),
     "layer norms": (
         language(replace(PARTLY, pattern=NEAR), **ROTARY | {"norm": "layer"}),

@@ -130,10 +130,19 @@ def test_a_penalty_knows_prompt_and_new_tokens_but_no_padding():
     assert want != [free_run(lm, prompt, 15) for prompt in PROMPTS]
 
 
-def test_a_cold_sample_is_greedy():
+@pytest.mark.parametrize("temperature", [1e-4, 1e-40, 5e-324])
+def test_a_cold_sample_is_greedy(temperature):
     lm = model()
-    got = generate(lm, PROMPTS, max_new_tokens=9, sampling=Sample(temperature=1e-4))
+    got = generate(lm, PROMPTS, max_new_tokens=9, sampling=Sample(temperature=temperature))
     assert torch.equal(got.tokens, generate(lm, PROMPTS, max_new_tokens=9).tokens)
+
+
+@pytest.mark.parametrize("penalty", [1e-300, 1e-40, 1e300])
+def test_a_penalty_that_overflows_leaves_probabilities(penalty):
+    logits = torch.tensor([[3.0, -2.0, 1.0]])
+    shares = probabilities(logits, Sample(repetition_penalty=penalty), torch.tensor([[True] * 3]))
+    assert bool(shares.isfinite().all())
+    assert_close(shares.sum(), torch.tensor(1.0), "same_math")
 
 
 @pytest.mark.parametrize(

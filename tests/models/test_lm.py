@@ -364,6 +364,7 @@ def test_a_config_round_trips(config):
         ({"eps": 0.0}, "eps=0.0: give a number above 0, such as 1e-5"),
         ({"start": 0.0}, "start=0.0: give a number above 0, such as 0.02"),
         ({"eps": "small"}, "eps='small' is not a finite number"),
+        ({"start": 10**400}, "start=1000.* is not a finite number"),
         ({"dropout": 1.0}, "dropout=1.0: give at least 0 and below 1"),
         ({"tied": 1}, "tied=1 is not True or False"),
         ({"activation": "swigul"}, "unknown activation 'swigul'; did you mean 'swiglu'"),

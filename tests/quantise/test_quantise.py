@@ -188,6 +188,15 @@ def test_maps_that_do_not_fit_stay_and_say_why():
         assert told["blocks.0.mlp.up"] == "weights up to 1e+38 exceed half precision"
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_models_of_another_precision_are_judged_too(dtype):
+    lm = small("efficient").to(dtype)
+    wanted = copy.deepcopy(lm).float()
+    report = quantise(lm, 4, calibration=text()[:, :16])
+    assert report.change == quantise(wanted, 4, calibration=text()[:, :16]).change
+    assert_close(lm(text()[:, :16]), wanted(text()[:, :16]), "exact")
+
+
 def test_what_is_not_packed_becomes_float32():
     lm = small().to(torch.bfloat16)
     report = quantise(lm, 8)

@@ -33,7 +33,7 @@ def _build(given: Given) -> Classifier:
         length=given.size("max_position_embeddings"),
         num_classes=classes_of(given),
         d_model=width,
-        depth=given.size("num_hidden_layers"),
+        depth=given.depth("num_hidden_layers"),
         mlp_width=given.size("intermediate_size"),
         head_widths=(width,),
         eps=given.number("layer_norm_eps", 1e-12),

@@ -31,7 +31,7 @@ def _build(given: Given) -> LM:
         vocabulary_size=given.size("vocab_size"),
         length=given.size("n_positions"),
         d_model=width,
-        depth=given.size("n_layer"),
+        depth=given.depth("n_layer"),
         mlp_width=given.size("n_inner", 4 * width),
         activation=ACTIVATIONS[given.only("activation_function", *ACTIVATIONS)],
         eps=given.number("layer_norm_epsilon", 1e-5),

@@ -93,10 +93,12 @@ def _known(config: dict[str, Any], where: object) -> tuple[Family, Given]:
             f"{where}: the architecture {kind!r:.60} is not read; legal: "
             f"{', '.join(sorted(FAMILIES))}."
         )
-    family, named = FAMILIES[kind], config.get("architectures")
+    family, named = FAMILIES[kind], config.get("architectures") or []
+    if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+        raise CheckpointError(f"{where}: architectures={named!r:.60} is no list of names.")
     if named and family.architecture not in named:
         raise CheckpointError(
-            f"{where} holds a {named[0]!s:.60}; of {kind} only {family.architecture} is read."
+            f"{where} holds a {named[0]:.60}; of {kind} only {family.architecture} is read."
         )
     return family, Given(config, where)
 

@@ -9,6 +9,15 @@ from torch import nn
 
 from suffice.convert.sources.family import Family, linear, norm
 from suffice.convert.sources.given import Given
+from suffice.convert.sources.layers import (
+    Windows,
+    all_turn,
+    equal_windows,
+    late_windows,
+    no_windows,
+    some_turn,
+    windows_unturned,
+)
 from suffice.convert.sources.parts import Part
 from suffice.convert.sources.rotary import rope_of
 from suffice.errors import ConfigError
@@ -17,8 +26,6 @@ from suffice.norms import HeadRMS, NoNorm
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition
 from suffice.spec import AttentionSpec
-
-SEES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +42,10 @@ class Kind:
         packed: whether q, k, v are one map, and gate and up another.
         tied: whether the head is the embedding where the file does not say.
         qk_norm: whether each head's queries and keys are divided by their root mean square.
+        theta: of rotary positions, where the file does not say.
+        share: of a head's features that turn where the file does not say; None = always all.
+        turns: which layers turn queries and keys.
+        windows: how far each layer sees.
         refuses: entries and what they must hold.
     """
 
@@ -47,6 +58,10 @@ class Kind:
     packed: bool = False
     tied: bool = False
     qk_norm: bool = False
+    theta: float = 10_000.0
+    share: float | None = None
+    turns: Callable[[Given, int], list[bool]] = all_turn
+    windows: Windows = no_windows
     refuses: tuple[tuple[str, object], ...] = ()
 
 
@@ -63,7 +78,7 @@ def _build(given: Given, kind: Kind) -> LM:
     for name, legal in kind.refuses:
         given.only(name, legal)
     width, heads = given.size("hidden_size"), given.size("num_attention_heads")
-    depth = given.size("num_hidden_layers")
+    depth = given.depth("num_hidden_layers")
     if width % heads and given.entries.get("head_dim") is None:
         raise ConfigError(
             f"{given.where}: num_attention_heads={heads} does not divide hidden_size={width}, and "
@@ -90,10 +105,11 @@ def _build(given: Given, kind: Kind) -> LM:
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
         norm=HeadRMS(given.number(kind.eps)) if kind.qk_norm else NoNorm(),
-        position=rope_of(given, head_dim, kind.layout),
+        position=rope_of(given, head_dim, kind.layout, theta=kind.theta, share=kind.share),
         bias=kind.qkv_bias(given) or kind.o_bias(given),
     )
-    sees, turns = _windows(given, depth), _turning(given, depth)
+    turns = kind.turns(given, depth)
+    sees = kind.windows(given, turns)
     specs = [
         replace(
             spec,
@@ -103,33 +119,6 @@ def _build(given: Given, kind: Kind) -> LM:
         for size, turned in zip(sees, turns, strict=True)
     ]
     return config.build(specs, device="meta")
-
-
-def _windows(given: Given, depth: int) -> list[int | None]:
-    """Return how many last tokens each layer sees; None = all."""
-    size = given.entries.get("sliding_window")
-    kinds = given.entries.get("layer_types")
-    if given.entries.get("use_sliding_window") is False or size is None:
-        return [None] * depth
-    if kinds is None:
-        first = given.entries.get("max_window_layers", 0)
-        kinds = [SEES[number >= first] for number in range(depth)]
-    if not isinstance(kinds, list) or len(kinds) != depth or set(kinds) - set(SEES):
-        raise ConfigError(
-            f"{given.where}: layer_types={kinds!r:.80} are not {' or '.join(SEES)} for each of "
-            f"{depth} layers."
-        )
-    return [given.size("sliding_window") if kind == SEES[1] else None for kind in kinds]
-
-
-def _turning(given: Given, depth: int) -> list[bool]:
-    """Return which layers turn queries and keys."""
-    found = given.entries.get("no_rope_layers")
-    if found is None:
-        return [True] * depth
-    if not isinstance(found, list) or len(found) != depth:
-        raise ConfigError(f"{given.where}: no_rope_layers={found!r:.80} is not for {depth} layers.")
-    return [bool(one) for one in found]
 
 
 def _parts(lm: nn.Module, given: Given, kind: Kind) -> list[Part]:
@@ -175,17 +164,31 @@ def _family(model_type: str, architecture: str, kind: Kind) -> Family:
     )
 
 
+NO_BIASES = {"qkv_bias": _never, "o_bias": _never, "mlp_bias": _never}
+
 FAMILIES = (
     _family("llama", "LlamaForCausalLM", Kind()),
-    _family("mistral", "MistralForCausalLM", Kind(qkv_bias=_never, o_bias=_never, mlp_bias=_never)),
-    _family("qwen2", "Qwen2ForCausalLM", Kind(qkv_bias=_always, o_bias=_never, mlp_bias=_never)),
-    _family("qwen3", "Qwen3ForCausalLM", Kind(mlp_bias=_never, qk_norm=True)),
-    _family("smollm3", "SmolLM3ForCausalLM", Kind(tied=True)),
-    _family("helium", "HeliumForCausalLM", Kind(o_bias=_never, layout="interleaved")),
+    _family("mistral", "MistralForCausalLM", Kind(**NO_BIASES, windows=equal_windows(4096))),
+    _family(
+        "qwen2",
+        "Qwen2ForCausalLM",
+        Kind(qkv_bias=_always, o_bias=_never, mlp_bias=_never, windows=late_windows),
+    ),
+    _family("qwen3", "Qwen3ForCausalLM", Kind(mlp_bias=_never, qk_norm=True, windows=late_windows)),
+    _family(
+        "smollm3",
+        "SmolLM3ForCausalLM",
+        Kind(tied=True, theta=2_000_000.0, turns=some_turn, windows=windows_unturned),
+    ),
+    _family(
+        "helium",
+        "HeliumForCausalLM",
+        Kind(o_bias=_never, layout="interleaved", theta=100_000.0),
+    ),
     _family(
         "phi3",
         "Phi3ForCausalLM",
-        Kind(qkv_bias=_never, o_bias=_never, mlp_bias=_never, packed=True),
+        Kind(**NO_BIASES, packed=True, share=1.0, windows=equal_windows()),
     ),
     _family(
         "stablelm",
@@ -196,6 +199,7 @@ FAMILIES = (
             mlp_bias=_never,
             norm="layer",
             eps="layer_norm_eps",
+            share=0.25,
             refuses=(("qk_layernorm", False), ("use_parallel_residual", False)),
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +53,11 @@ def state_of(
     wanted = {name for part in parts for name in (part.theirs, part.plus) if name}
     if wanted != set(tensors):
         raise CheckpointError(f"{where} does not fit its config.json: {_misfit(wanted, tensors)}.")
+    if odd := sorted(name for name in wanted if not tensors[name].is_floating_point()):
+        raise CheckpointError(
+            f"{where}: {odd[0]!r:.80} holds {tensors[odd[0]].dtype}, and weights are floating "
+            "point; give the model as it was before it was packed."
+        )
     state = {}
     for part in parts:
         sizes = [own[name].shape for name in part.ours]
@@ -61,14 +66,12 @@ def state_of(
             continue
         given = tensors[part.theirs]
         shape = torch.Size((sum(size[0] for size in sizes), *sizes[0][1:]))
-        stored = part.shape or (shape[::-1] if part.transposed else shape)
-        if given.shape != torch.Size(stored):
-            raise CheckpointError(
-                f"{where}: {part.theirs!r:.80} has shape {list(given.shape)}, and its config.json "
-                f"asks for {list(stored)}."
-            )
+        _check_shape(
+            given, part.theirs, part.shape or shape[:: -1 if part.transposed else 1], where
+        )
         rows = (given.T if part.transposed else given).reshape(shape)
         if part.plus:
+            _check_shape(tensors[part.plus], part.plus, (part.plus_rows, shape[-1]), where)
             rows = rows + tensors[part.plus][0]
         pieces = rows.split([size[0] for size in sizes])
         state |= {n: piece.clone() for n, piece in zip(part.ours, pieces, strict=True)}
@@ -95,6 +98,14 @@ def tensors_of(parts: Iterable[Part], state: Mapping[str, Tensor]) -> dict[str, 
         if part.plus:
             tensors[part.plus] = rows.new_zeros(part.plus_rows, rows.shape[-1])
     return tensors
+
+
+def _check_shape(given: Tensor, name: str, wanted: Sequence[int], where: object) -> None:
+    if list(given.shape) != list(wanted):
+        raise CheckpointError(
+            f"{where}: {name!r:.80} has shape {list(given.shape)}, and its config.json asks for "
+            f"{list(wanted)}."
+        )
 
 
 def _misfit(wanted: set[str], held: Iterable[str]) -> str:

@@ -47,7 +47,8 @@ def tokenizer_in(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
     names = _names(found)
     around = {"begin": config.get("bos_token_id"), "end": config.get("eos_token_id")}
     around = {n: one[0] if isinstance(one, list) and one else one for n, one in around.items()}
-    return BPE(text, **{name: names.get(one) for name, one in around.items()}, name=path)
+    marks = {n: names.get(one) for n, one in around.items() if type(one) is int}
+    return BPE(text, **marks, name=path)
 
 
 def _names(description: dict[str, Any]) -> dict[int, str]:

@@ -25,7 +25,7 @@ def _build(given: Given) -> ViT:
         patch_size=given.size("patch_size", 16),
         num_classes=classes_of(given),
         d_model=width,
-        depth=given.size("num_hidden_layers"),
+        depth=given.depth("num_hidden_layers"),
         mlp_width=given.size("intermediate_size"),
         channels=given.size("num_channels", 3),
         pooling="class_token",

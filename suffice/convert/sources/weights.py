@@ -17,6 +17,7 @@ WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.ckpt")
 LONGEST = 1 << 26  # bytes of a file of JSON
+LONGEST_NAME = 255  # bytes of the name of a file
 
 
 def tensors_in(folder: Path) -> dict[str, Tensor]:
@@ -30,8 +31,9 @@ def tensors_in(folder: Path) -> dict[str, Tensor]:
     for path, names in _files(folder):
         stored, _ = checkpoint.load(path)
         _check_index(path, names, set(stored))
-        check_finite(stored, path)
-        found |= {n: t.float() if t.is_floating_point() else t for n, t in stored.items()}
+        stored = {n: t.float() if t.is_floating_point() else t for n, t in stored.items()}
+        check_finite(stored, path)  # as they are read: what float64 holds may be too large
+        found |= stored
     return found
 
 
@@ -77,7 +79,8 @@ def _shards(index: Path) -> dict[str, set[str]]:
     shards: dict[str, set[str]] = {}
     for tensor, name in listed.items():
         plain = PurePosixPath(name).name == PureWindowsPath(name).name == name
-        if not plain or not name.endswith(".safetensors"):
+        legible = name.isprintable() and len(name.encode()) <= LONGEST_NAME
+        if not plain or not legible or not name.endswith(".safetensors"):
             raise CheckpointError(
                 f"{index} names the shard {name!r:.80}; a shard is a .safetensors file in the same "
                 "folder. Do not use this folder."

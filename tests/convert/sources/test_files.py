@@ -49,6 +49,8 @@ def test_shards(tmp_path):
         ({"a": "../x-1.safetensors"}, r"names the shard '../x-1.safetensors'; .* Do not use this"),
         ({"a": "sub\\x-1.safetensors"}, "names the shard"),
         ({"a": "x-1.bin"}, "names the shard 'x-1.bin'; a shard is a .safetensors file"),
+        ({"a": "x" * 300 + ".safetensors"}, "names the shard"),
+        ({"a": "\0.safetensors"}, "names the shard"),
         ({"d": "x-2.safetensors"}, "the index says other than .*x-2.*: it lacks 'd'"),
         ({"b": None}, "the index says other than .*x-1.*: it holds 'b', too"),
         ({"e": "x-3.safetensors"}, "x-3.safetensors does not exist"),
@@ -241,6 +243,9 @@ def test_a_tokenizer_beside_weights(tmp_path):
     found = open_source(tmp_path).tokenizer
     assert (found.begin, found.end, found.vocabulary_size) == (None, made.end, 261)
     assert found.encode("low") == made.encode("low")
+    config_file.write_text(json.dumps(entries | {"bos_token_id": [[]], "eos_token_id": {}}))
+    odd = open_source(tmp_path).tokenizer
+    assert (odd.begin, odd.end) == (None, None)
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}')
     with pytest.raises(DataError, match=r"tokenizer.json has no vocabulary of a byte-pair"):
         open_source(tmp_path)

@@ -12,6 +12,7 @@ from suffice.convert.sources import FAMILIES, open_source, tensors_for
 from suffice.convert.sources.given import Given
 from suffice.convert.sources.rotary import rope_of
 from suffice.errors import CheckpointError, ConfigError
+from suffice.patterns import Causal, Window
 from suffice.positions import Rope
 from suffice.testing import drawn
 
@@ -20,6 +21,7 @@ pytest.importorskip("transformers")
 from .families import cases  # noqa: E402 - they need transformers
 
 CASES = cases()
+NORM = "model.norm.weight"
 
 
 def saved(name, folder, **options):
@@ -134,7 +136,7 @@ BAD = {
         "use_parallel_residual=True is nothing that a model here computes; only False is",
     ),
     "size": ("llama", {"hidden_size": 0}, "hidden_size=0 is no whole number of at least 1"),
-    "number": ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps='x' is no number"),
+    "number": ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps='x' is no finite number"),
     "heads": (
         "llama",
         {"num_attention_heads": 5, "head_dim": None},
@@ -175,6 +177,44 @@ BAD = {
         "does not fit its config.json: 'model.layers.1.input_layernorm.weight' is not expected, .*"
         "and 5 more",
     ),
+    "huge-number": ("gpt2", {"layer_norm_epsilon": 10**400}, "epsilon=1000.* is no finite number"),
+    "not-a-share": (
+        "phi3",
+        {"rope_parameters": {"partial_rotary_factor": float("nan")}},
+        "partial_rotary_factor=nan is no finite number",
+    ),
+    "some-features": (
+        "llama",
+        {"rope_parameters": {"partial_rotary_factor": 0.5}},
+        "partial_rotary_factor=0.5 is nothing that a model here computes; only 1.0 is",
+    ),
+    "two-scalings": (
+        "llama",
+        {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        "rope_parameters=.* and rope_scaling=.* differ; leave the one that is true",
+    ),
+    "amplitude": (
+        "llama",
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attention_factor": "x"}},
+        "attention_factor='x' is no finite number",
+    ),
+    "flag": ("llama", {"attention_bias": "no"}, "attention_bias='no' is neither true nor false"),
+    "eps-bert": ("bert", {"layer_norm_eps": -1.0}, "eps=-1.0: give a number above 0"),
+    "eps-vit": ("vit", {"layer_norm_eps": 0}, "eps=0.0: give a number above 0"),
+    "late": (
+        "qwen2",
+        {"max_window_layers": "x"},
+        "max_window_layers='x' is no whole number",
+    ),
+    "kinds-odd": ("qwen2", {"layer_types": [[], {}]}, r"layer_types=\[\[\], {}\] are not full_att"),
+    "names": ("llama", {"architectures": 5}, "architectures=5 is no list of names"),
+    "names-odd": ("llama", {"architectures": {"a": 1}}, "architectures=.* is no list of names"),
+    "types": (
+        "bert",
+        {"type_vocab_size": 1},
+        r"token_type_embeddings.weight' has shape \[2, 32\], and .* asks for \[1, 32\]",
+    ),
+    "deep": ("gpt2", {"n_layer": 1 << 62}, "n_layer=4611686018427387904 layers are more than"),
     "huge": ("llama", {"vocab_size": 1 << 62}, "no model has such sizes"),
 }
 
@@ -185,6 +225,61 @@ def test_what_is_not_a_model_here(case, tmp_path):
     saved(name, tmp_path)
     changed(tmp_path, **{k: ... if v is None else v for k, v in entries.items()})
     with pytest.raises((CheckpointError, ConfigError), match=told):
+        open_source(tmp_path)
+
+
+ABSENT = {
+    "share": ("stablelm", ["rope_parameters"], {}),
+    "theta-helium": ("helium", ["rope_parameters"], {}),
+    "theta-smollm3": ("smollm3", ["rope_parameters"], {}),
+    "turns": ("smollm3", ["no_rope_layers", "layer_types"], {"no_rope_layer_interval": 2}),
+    "windows-unturned": (
+        "smollm3",
+        ["layer_types"],
+        {"use_sliding_window": True, "sliding_window": 5},
+    ),
+    "late-windows": (
+        "qwen2",
+        ["layer_types", "max_window_layers"],
+        {"use_sliding_window": True, "sliding_window": 5},
+    ),
+    "windows-from-a-layer": ("qwen2-windows", ["layer_types"], {}),
+    "unused-windows": ("qwen2", ["use_sliding_window"], {"sliding_window": 5}),
+    "no-windows": ("llama", [], {"sliding_window": 5, "use_sliding_window": True}),
+    "equal-windows": ("mistral", [], {"sliding_window": 5, "use_sliding_window": False}),
+    "every-token": ("mistral", [], {"sliding_window": None}),
+}
+
+
+@pytest.mark.parametrize("case", ABSENT)
+def test_what_a_file_does_not_say_is_what_its_class_takes(case, tmp_path):
+    name, absent, entries = ABSENT[case]
+    theirs, x = saved(name, tmp_path), given(name)
+    with torch.no_grad():
+        changed(tmp_path, **dict.fromkeys(absent, ...), **entries)
+        wanted = type(theirs).from_pretrained(tmp_path).eval()(x).logits
+        assert (open_source(tmp_path).model(x) - wanted).abs().max() < 1e-4
+
+
+def test_a_window_that_a_file_does_not_name(tmp_path):
+    saved("mistral", tmp_path)
+    changed(tmp_path, sliding_window=...)
+    assert {str(spec.pattern) for spec in open_source(tmp_path).model.specs} == {
+        str(Window(4096) & Causal())
+    }
+
+
+def test_weights_that_are_no_floating_point(tmp_path):
+    saved("llama", tmp_path)
+    rewritten(tmp_path, lambda held: held.update({NORM: held[NORM].long()}))
+    with pytest.raises(CheckpointError, match="'model.norm.weight' holds torch.int64, and weights"):
+        open_source(tmp_path)
+
+
+def test_weights_too_large_for_float32(tmp_path):
+    saved("llama", tmp_path)
+    rewritten(tmp_path, lambda held: held.update({NORM: held[NORM].double() + 1e300}))
+    with pytest.raises(CheckpointError, match="holds NaN or infinity in 'model.norm.weight'"):
         open_source(tmp_path)
 
 

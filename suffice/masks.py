@@ -23,6 +23,7 @@ def from_torch_mha(mask: Tensor) -> Tensor:
         >>> from_torch_mha(torch.tensor([[False, True]])).tolist()
         [[True, False]]
     """
+    _check_tensor(mask)
     if mask.dtype is not torch.bool:
         raise MaskError(
             f"the mask has dtype {mask.dtype}; from_torch_mha inverts a boolean mask. A float mask "
@@ -42,6 +43,7 @@ def from_additive(mask: Tensor) -> Tensor:
         >>> from_additive(torch.tensor([[0.0, float("-inf")]])).tolist()
         [[True, False]]
     """
+    _check_tensor(mask)
     if not mask.dtype.is_floating_point:
         raise MaskError(f"the mask has dtype {mask.dtype}; an additive mask is floating-point.")
     hidden = mask <= torch.finfo(mask.dtype).min / 2
@@ -88,3 +90,8 @@ def for_heads(mask: Tensor, num_heads: int | None = None) -> Tensor:
         f"a mask of shape {list(mask.shape)} is neither [T, S] nor [B * H, T, S]"
         f"{'' if num_heads else ' (give num_heads to split the latter)'}."
     )
+
+
+def _check_tensor(mask: object) -> None:
+    if not isinstance(mask, Tensor):
+        raise MaskError(f"the mask is a {type(mask).__name__}; give a tensor.")

@@ -6,7 +6,7 @@ import re
 
 from suffice.errors import ConfigError
 
-UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 NUMBER = r"\s*(\d+(?:\.\d+)?)\s*"
 
@@ -24,7 +24,9 @@ def read_bytes(words: str) -> int:
     found = re.fullmatch(NUMBER + r"([a-zA-Z]*)\s*", words)
     unit = found and UNITS.get(found.group(2).lower())
     if not (found and unit and float(found.group(1)) > 0):
-        raise ConfigError(f"memory {words!r} is no size above 0; give such as 80GB or 24GiB.")
+        raise ConfigError(
+            f"memory {words!r} is no size above 0 with its unit; give such as 80GB or 24GiB."
+        )
     return round(float(found.group(1)) * unit)
 
 

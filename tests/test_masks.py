@@ -94,3 +94,9 @@ def test_the_given_mask_is_not_changed(convert):
     given = BOOLEAN.clone()
     getattr(masks, convert)(given)
     assert torch.equal(given, BOOLEAN)
+
+
+@pytest.mark.parametrize("convert", [masks.from_additive, masks.from_torch_mha])
+def test_masks_of_other_libraries_are_tensors(convert):
+    with pytest.raises(MaskError, match="the mask is a list; give a tensor"):
+        convert([[0.0]])

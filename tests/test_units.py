@@ -12,12 +12,14 @@ def test_sizes_are_read():
     assert read_bytes("80GB") == 80 * 10**9
     assert read_bytes("24 GiB") == 24 * 2**30
     assert read_bytes("512mb") == 512 * 10**6
-    assert read_bytes("1000") == 1000
+    assert read_bytes("1000 B") == 1000
 
 
-@pytest.mark.parametrize("words", ["80 apples", "GB", "0GB", "-3GB"])
+@pytest.mark.parametrize("words", ["80 apples", "80", "GB", "0GB", "-3GB"])
 def test_other_sizes_are_refused(words):
-    with pytest.raises(ConfigError, match=r"is no size above 0; give such as 80GB or 24GiB"):
+    with pytest.raises(
+        ConfigError, match=r"is no size above 0 with its unit; give such as 80GB or 24GiB"
+    ):
         read_bytes(words)
 
 

@@ -157,10 +157,10 @@ RECIPES: dict[str, AdviceRecipe] = {
         AdviceRecipe(
             name="gqa-qk-norm",
             title="grouped heads, queries and keys normalised",
-            about="Measured are the grouped heads. Norms of queries and keys are no value of any "
-            "axis here; they change training more than cost.",
+            about="As in Qwen3 each head's queries and keys are divided by their root mean square; "
+            "that changes training more than cost.",
             source="Yang et al. 2025, arXiv:2505.09388, section 2",
-            names=lambda base: (f"standard+kv:{_shared(base)}",),
+            names=lambda base: (f"qk_norm+kv:{_shared(base)}", f"standard+kv:{_shared(base)}"),
             says="norms of queries and keys make training stable.",
         ),
         AdviceRecipe(

@@ -66,6 +66,9 @@ def _parts(told: Bench) -> Table:
             f"{part.seconds / whole:.0%}",
             f"{least / part.seconds:.0%}" if part.nbytes and part.seconds > 0 else "",
         )
+    if any(part.seconds < 0 for part in told.parts):
+        table.caption = "Below 0: a difference of two measurements, smaller than their noise."
+        table.caption_justify = "left"
     return table
 
 

@@ -73,7 +73,10 @@ def compare(
         typer.Option(help=f"Points of test accuracy that may be lost; {MARGIN:g} by default."),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help=f"What the others are held against; {BASELINE} by default.")
+        str | None,
+        typer.Option(
+            help=f"What the others are held against; {BASELINE} by default, without it the first."
+        ),
     ] = None,
     cost: Annotated[
         str, typer.Option(help="What cheapest means: flops, latency or parameters.")
@@ -129,7 +132,7 @@ def compare(
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
         first(group, lambda: claim(plan, folder, resume=resume))
-        with telling(again(folder)):
+        with telling(again(folder), folder):
             results = run(
                 plan,
                 folder,

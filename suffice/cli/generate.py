@@ -18,14 +18,26 @@ if TYPE_CHECKING:
     from suffice.generate import Sampling
     from suffice.text import Tokenizer
 
+NEW = 256  # tokens, where the model has room for them
+TEMPERATURE = 0.8
+
 
 def generate(
     checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
     prompt: Annotated[str, typer.Option(help="Text to go on from.")] = "",
-    max_new_tokens: Annotated[int, typer.Option(help="Tokens to write at most.")] = 256,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Tokens to write at most; by default {NEW}, or what the model's positions allow."
+        ),
+    ] = None,
     temperature: Annotated[
-        float, typer.Option(help="Below 1 is bolder towards likely tokens; 0 takes the likeliest.")
-    ] = 0.8,
+        float | None,
+        typer.Option(
+            help="Below 1 is bolder towards likely tokens; 0 takes the likeliest; "
+            f"{TEMPERATURE} by default."
+        ),
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the K likeliest tokens.")] = None,
     top_p: Annotated[
         float, typer.Option(help="Draw from the fewest likely tokens of this share.")
@@ -51,6 +63,7 @@ def generate(
 ) -> None:
     """Write text behind a prompt, token by token; the prompt comes first."""
     from suffice.generate import generate as write
+    from suffice.generate.limits import room
     from suffice.models import folder
     from suffice.train import resolve_device
 
@@ -65,14 +78,26 @@ def generate(
             raise ConfigError(f"{draft} has another tokenizer than {checkpoint}; give one alike.")
     ids = _ids(tokenizer, prompt)
     stop = () if tokenizer.end is None else (tokenizer.end,)
-    shown = Shown(tokenizer, ids, _say)
+    left = [prompt]  # said with the first token, so that nothing stands before a refusal
+
+    def say(text: str) -> None:
+        _say("".join(left) + text)
+        left.clear()
+
+    shown = Shown(tokenizer, ids, say)
 
     def tell(tokens: list[int | None]) -> None:
         if tokens[0] not in (None, *stop):
             shown.add(tokens[0])
 
-    _say(prompt)
-    sizes = {"max_new_tokens": max_new_tokens, "sampling": sampling, "stop": stop, "beams": beams}
+    ends = (
+        []
+        if max_new_tokens is not None
+        else [room(one, kept, len(ids)) for one in (lm, small) if one]
+    )
+    new = NEW if max_new_tokens is None else max_new_tokens
+    new = max(1, min([new, *(end for end in ends if end is not None)])) if ends else new
+    sizes = {"max_new_tokens": new, "sampling": sampling, "stop": stop, "beams": beams}
     begun = perf_counter()
     found = write(
         lm,
@@ -88,19 +113,26 @@ def generate(
         for token in found.row(0)[len(ids) :]:
             tell([token])
     shown.close()
-    _say("\n")
-    new = found.lengths[0]
-    sys.stderr.write(f"{new} tokens, {new / seconds:.1f} tokens/s, steps: {found.steps}\n")
+    say("\n")
+    written = found.lengths[0]
+    end = "; no more positions" if max_new_tokens is None and written == new < NEW else ""
+    rate = f"{written / seconds:.1f} tokens/s"
+    sys.stderr.write(f"{written} tokens, {rate}, steps: {found.steps}{end}\n")
 
 
 def _sampling(options: dict[str, float | int | None], seed: int, beams: int) -> Sampling:
     """Return how tokens are chosen; what greedy choice has no use for is refused."""
     from suffice.generate import Greedy, Sample
 
-    if beams == 1 and options["temperature"] != 0.0:
-        return Sample(**options, seed=seed)
+    heat = options["temperature"]
+    if beams == 1 and heat != 0.0:
+        return Sample(
+            **{**options, "temperature": TEMPERATURE if heat is None else heat}, seed=seed
+        )
     default = {"top_k": None, "top_p": 1.0, "min_p": 0.0}
     given = [f"--{name.replace('_', '-')}" for name in default if options[name] != default[name]]
+    if heat:
+        given.append("--temperature")
     if given:
         why = "--temperature 0" if beams == 1 else f"--beams {beams}"
         raise ConfigError(f"{' and '.join(given)} with {why}, which draws nothing; leave one out.")

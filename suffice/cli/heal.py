@@ -101,7 +101,7 @@ def heal(
     claim(out, asked, resume=resume)
     console = Console(stderr=True)
     with (
-        telling(again(out)),
+        telling(again(out), out),
         unclaiming(out),
         show(console, cells=3, quiet=quiet) as progress,
     ):

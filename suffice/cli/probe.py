@@ -88,7 +88,7 @@ def probe(
     if checkpoint is None:
         _refuse({"--data": data, "--tokenizer": tokenizer}, "a checkpoint")
         folder = _folder(out, resume=resume)
-        with telling(again(folder)):
+        with telling(again(folder), folder):
             found = _of_mechanisms(words(mechanisms or ""), folder, quick, seeds, device, quiet)
     else:
         _refuse({"--resume": resume or None}, "--mechanisms")

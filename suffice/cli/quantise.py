@@ -161,7 +161,8 @@ def _print(report: Report, out: Path) -> None:
             "training text for rounding"
         )
     if report.speed is not None:
-        told.append(f"decode: {report.speed.told}, {report.speed.threads} threads")
+        threads = report.speed.threads
+        told.append(f"decode on {threads} thread{'s' * (threads > 1)}: {report.speed.told}")
     if not library.available():
         told.append(
             f"no native kernels: {library.why_not()}; torch unpacks every matrix at each call"

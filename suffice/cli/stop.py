@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 from torch.distributed import is_torchelastic_launched
@@ -45,14 +46,21 @@ def stoppable(command: C) -> C:
 
 
 @contextlib.contextmanager
-def telling(command: str) -> Iterator[None]:
-    """Say how to go on when the block is interrupted or fails: its folder keeps what was done."""
+def telling(command: str, folder: Path) -> Iterator[None]:
+    """Say how to go on when the block is interrupted or fails and its folder keeps what was done.
+
+    Args:
+        command: what goes on.
+        folder: of what is kept.
+    """
     kept = f"What was done is kept. Go on with:\n  {command}"
     try:
         yield
     except KeyboardInterrupt as interrupt:
         raise Stopped(f"\ninterrupted. {kept}", code=INTERRUPTED) from interrupt
     except SufficeError as error:
+        if not folder.exists():
+            raise  # nothing was done yet
         raise Stopped(f"error: {error}\n{kept}", code=WRONG) from error
 
 

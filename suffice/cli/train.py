@@ -119,7 +119,7 @@ def train(
     with processes(asked.device or DEVICE) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(chosen))))
         first(group, lambda: claim(folder, asked, resume=resume))
-        with telling(again(folder)):
+        with telling(again(folder), folder):
             console = Console(stderr=True)
             made = _prepared(group, asked, folder, None if quiet else console)
             run = made.train(console=console, resume=resume, quiet=quiet, tensorboard=tensorboard)
@@ -148,12 +148,13 @@ def _report(made: Trained, run: LMRun, folder: Path) -> None:
     best = run.best
     bits = made.amount.bits(best.validation_loss)
     told = [] if made.recipe.scale == "paper" else [SMALL]
+    spent = run.measured[-1].seconds
     told += [
         f"validation loss {best.validation_loss:.4f} after {best.step:,} steps, "
         f"{bits['bits_per_character']:.3f} bits per character, "
         f"{bits['bits_per_byte']:.3f} bits per byte",
-        f"{run.measured[-1].tokens / max(run.measured[-1].seconds, 1e-9):,.0f} tokens/s over "
-        f"{run.measured[-1].seconds / 60:.1f} minutes"
+        f"{run.measured[-1].tokens / max(spent, 1e-9):,.0f} tokens/s over "
+        + (f"{spent:.1f} seconds" if spent < 60.0 else f"{spent / 60:.1f} minutes")  # noqa: PLR2004
         + (": the time was over before the last step" if run.out_of_time else ""),
         f"model: {folder}",
     ]

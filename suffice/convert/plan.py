@@ -60,7 +60,11 @@ def read_plan(path: Path) -> list[str] | dict[str, str]:
         DataError: if it is no such file.
     """
     try:
-        found = json.loads(read_text(path))
+        content = read_text(path)
+    except DataError as error:
+        raise DataError(f"no plan can be read: {error} `suffice search` writes one.") from error
+    try:
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON ({error!s:.100}); give a plan.") from error
     layers = found.get("layers") if isinstance(found, dict) else None

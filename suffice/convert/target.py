@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment, NoMixing
@@ -14,7 +15,7 @@ from suffice.spec import AttentionSpec
 SINKS = 4  # first positions that a window keeps where it is asked for some
 LEGAL = (
     "keep, standard, gqa:N, mqa, optimised, efficient, super, latent:R, input, window:W, "
-    "window:W+sinks, several joined by commas"
+    "window:W+sinks, window:W+sinks:N, several joined by commas"
 )
 NUMBERED = {"gqa": True, "latent": True, "window": True, "optimised": False, "efficient": False}
 """Names that take a number, and whether they need it."""
@@ -63,7 +64,11 @@ def _step(word: str, text: str) -> Step:
     found = WORD.fullmatch(word)
     name = found[1] if found else ""
     if found is None or name not in (*NUMBERED, *PLAIN):
-        raise ConfigError(f"unknown target {text!r:.80}; legal: {LEGAL}.")
+        of = "" if word == text else f" in {text!r:.80}"
+        said, names = word.partition(":")[0], [*NUMBERED, *PLAIN]
+        near = [] if said in names else get_close_matches(said, names, n=1, cutoff=0.5)
+        hint = f" did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown target {word!r:.80}{of};{hint} legal: {LEGAL}.")
     number = None if found[2] is None else int(found[2])
     if number == 0 or (number is None and NUMBERED.get(name, False)):
         given = "0" if number == 0 else "none"

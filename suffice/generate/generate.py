@@ -13,6 +13,7 @@ from suffice.generate import beams as beam_search
 from suffice.generate import one_by_one, speculative
 from suffice.generate.choice import Choice
 from suffice.generate.generated import Generated
+from suffice.generate.kinds import check_kinds, is_whole
 from suffice.generate.limits import check_room
 from suffice.generate.prompts import Prompts, prompts_of
 from suffice.generate.read import piece_of
@@ -86,6 +87,7 @@ def generate(
         >>> generate(lm, [[3], [1, 2]], max_new_tokens=4).tokens.shape
         torch.Size([2, 6])
     """
+    check_kinds(lm, sampling, memory, whole={"max_new_tokens": max_new_tokens, "beams": beams})
     vocabulary = lm.config.vocabulary_size
     _check_numbers(vocabulary, max_new_tokens, stop, pad, chunk)
     check_impl(impl)
@@ -139,10 +141,14 @@ def _check_numbers(
 ) -> None:
     if new < 0:
         raise ConfigError(f"max_new_tokens={new}: give at least 0.")
-    wrong = [id_ for id_ in (*stop, pad) if not 0 <= id_ < vocabulary]
+    if not isinstance(stop, Sequence) or isinstance(stop, str):
+        raise ConfigError(
+            f"stop={stop!r}: give the ids that end a row as a sequence, such as (2,)."
+        )
+    wrong = [id_ for id_ in (*stop, pad) if not is_whole(id_) or not 0 <= id_ < vocabulary]
     if wrong:
         raise ConfigError(
-            f"stop={tuple(stop)}, pad={pad}: {wrong[0]} is no id; give 0 to {vocabulary - 1}."
+            f"stop={tuple(stop)}, pad={pad}: {wrong[0]!r} is no id; give 0 to {vocabulary - 1}."
         )
     if chunk is not None and chunk < 1:
         raise ConfigError(f"chunk={chunk}: give at least 1, or None.")

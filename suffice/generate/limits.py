@@ -7,6 +7,21 @@ from suffice.generate.writer import Writer
 from suffice.memory import Memory
 
 
+def room(lm: Writer, memory: Memory, prompt: int) -> int | None:
+    """Return how many tokens can be written behind a prompt; None = any number.
+
+    Args:
+        lm: the model.
+        memory: what it keeps.
+        prompt: tokens of the prompt.
+    """
+    ends = [memory.capacity, *(spec.max_length for spec in lm.specs)]
+    if lm.config.positions == "learned":
+        ends.append(lm.config.length)
+    known = [end for end in ends if end is not None]
+    return max(0, min(known) - prompt + 1) if known else None
+
+
 def check_room(lm: Writer, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
     """Refuse more tokens than the model or the memory can hold.
 

@@ -91,7 +91,7 @@ def _rows(tokens: Tensor | Sequence[Sequence[int]], valid: Tensor | None) -> lis
     if not isinstance(tokens, Tensor):
         if valid is not None:
             raise ConfigError("valid beside lists of ids: give each row its own tokens only.")
-        return [torch.as_tensor(row, dtype=torch.int64) for row in tokens]
+        return [_ids(row) for row in tokens]
     check_rows("tokens", tokens, valid, None)
     if tokens.is_floating_point() or tokens.dtype is torch.bool:
         raise ConfigError(f"tokens have dtype {tokens.dtype}; ids are integers.")
@@ -99,3 +99,16 @@ def _rows(tokens: Tensor | Sequence[Sequence[int]], valid: Tensor | None) -> lis
     if valid is None:
         return list(tokens.unbind())
     return [row[real] for row, real in zip(tokens, valid.cpu(), strict=True)]
+
+
+def _ids(row: Sequence[int]) -> Tensor:
+    """Return one prompt as a tensor; a number would be cut to a whole one, a text is no ids."""
+    found = None if isinstance(row, str) else torch.as_tensor(row)
+    if found is None or found.dim() != 1:
+        raise ConfigError(
+            f"a prompt is {row!r:.60}; give a list of prompts, each the ids of a tokenizer, such "
+            "as [[5, 2], [7]]."
+        )
+    if len(found) and (found.is_floating_point() or found.dtype is torch.bool):
+        raise ConfigError(f"a prompt has dtype {found.dtype}; ids are integers.")
+    return found.to("cpu", torch.int64)

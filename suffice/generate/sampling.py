@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from suffice.errors import ConfigError
+from suffice.fields import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class Greedy:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_penalty(self)
 
 
@@ -59,9 +61,11 @@ class Sample:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0.0 < self.temperature < math.inf:
             raise ConfigError(
-                f"temperature={self.temperature}: give a number above 0; Greedy() is the limit 0."
+                f"temperature={self.temperature}: give a number above 0; its limit 0 is Greedy(), "
+                "on the command line --temperature 0."
             )
         if self.top_k is not None and self.top_k < 1:
             raise ConfigError(f"top_k={self.top_k}: give at least 1, or None for all tokens.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError
@@ -139,3 +140,29 @@ def check_memory(spec: AttentionSpec, memory: Memory) -> None:
             f"{memory!r} would forget what it needs; use Dynamic(), or a banded, toeplitz or block "
             "alignment."
         )
+
+
+def check_spec(spec: object) -> AttentionSpec:
+    """Return what a layer is made of.
+
+    Raises:
+        ConfigError: if it is no spec.
+    """
+    if not isinstance(spec, AttentionSpec):
+        raise ConfigError(
+            f"spec={spec!r:.60} is a {type(spec).__name__}; give an AttentionSpec, such as "
+            'preset("standard", d_model=64, num_heads=4) returns.'
+        )
+    return spec
+
+
+def device_type(device: str | torch.device) -> str:
+    """Return the type of a device, "cuda" for "cuda:1".
+
+    Raises:
+        ConfigError: if torch knows no such device.
+    """
+    try:
+        return torch.device(device).type
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={device!r} is no device; give 'cpu' or 'cuda'.") from error

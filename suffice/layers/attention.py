@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError
-from suffice.layers.arguments import check_stream
+from suffice.layers.arguments import check_spec, check_stream, device_type
 from suffice.layers.dropout import Dropout
 from suffice.layers.given import PLAIN, given
 from suffice.layers.next import Next
@@ -42,7 +42,7 @@ class Attention(nn.Module):
         x: [B, T, d_model] -> [B, T, d_model]
 
     Raises:
-        ConfigError: for an unknown impl.
+        ConfigError: for an unknown impl, or a spec that is none.
 
     Example:
         >>> layer = Attention(AttentionSpec(d_model=32, num_heads=4))
@@ -59,7 +59,7 @@ class Attention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec = check_spec(spec)
         self.impl = impl
         maps = spec.projections.build(
             spec.widths, bias=spec.bias, linear=Linear, device=device, dtype=dtype
@@ -220,8 +220,9 @@ class Attention(nn.Module):
             memory_length: positions of memory; None = self-attention.
             batch: samples.
             plain: False if valid, segments or mask will be given.
-            device: device type.
+            device: "cpu", "cuda" or one of torch's devices.
         """
+        device = device_type(device)
         keys = length if memory_length is None else memory_length
         dropping = self.training and self.spec.dropout > 0.0
         dtype = self.q_proj.weight.dtype

@@ -20,9 +20,16 @@ def specs_of_blocks(
         length: the longest input of the model, tokens.
 
     Raises:
-        ConfigError: if their number, width or length does not fit the model.
+        ConfigError: if they are no specs, or their number, width or length does not fit the model.
     """
-    specs = [spec] * depth if isinstance(spec, AttentionSpec) else list(spec)
+    specs = [spec] * depth if isinstance(spec, AttentionSpec) else spec
+    given = isinstance(specs, Sequence) and all(isinstance(one, AttentionSpec) for one in specs)
+    if not given:
+        raise ConfigError(
+            f"spec={spec!r:.60} is neither an AttentionSpec nor a list of them; give such as "
+            f'preset("standard", d_model={d_model}, num_heads=4, causal=True).'
+        )
+    specs = list(specs)
     if len(specs) != depth:
         raise ConfigError(f"{len(specs)} specs for {depth} blocks; give one, or one for each.")
     for number, one in enumerate(specs):

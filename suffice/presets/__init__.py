@@ -111,6 +111,9 @@ def preset(name: str, d_model: int, num_heads: int, **options: Any) -> Attention
             raise unknown(f"option of {name}", option, legal)
     if needs_length(name) and name not in UNLESS_CAUSAL and "length" not in options:
         raise ConfigError(f"{name} fixes the length of its input; give length=, in tokens.")
+    causal = options.get("causal", False)
+    if not isinstance(causal, bool):
+        raise ConfigError(f"causal={causal!r}: give True or False.")
     return PRESETS[name](d_model, num_heads, **options)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from suffice.errors import ConfigError
 from suffice.layers.packed import Packed
-from suffice.layers.scheme import Scheme
+from suffice.layers.scheme import DEFAULT, Scheme
 from suffice.ops.linear import Linear
 
 MATRIX = 2  # dimensions
@@ -32,8 +32,7 @@ def maps_of(
         ConfigError: if bits or group are not legal, the model is packed already, an entry of skip
             fits no map, or none is left.
     """
-    if group is not None:
-        Scheme(bits=bits, group=group)
+    Scheme(bits=bits, group=DEFAULT.get(bits) if group is None else group)  # told once, not by map
     found = dict(_with_matrix(model))
     unused = [s for s in skip if not any(fnmatchcase(name, s) for name in found)]
     if unused:
@@ -50,7 +49,10 @@ def maps_of(
         if reason:
             skipped[name] = reason
     if not schemes:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
+        firsts: dict[str, str] = {}  # each reason is told once, of the first it holds for
+        for name, reason in skipped.items():
+            firsts.setdefault(reason, name)
+        reasons = "; ".join(f"{name}: {reason}" for reason, name in firsts.items())
         raise ConfigError(f"no map of this model can be packed ({reasons or 'it has none'}).")
     return schemes, skipped
 

@@ -93,11 +93,13 @@ def latency_bars(table: Table, edge: Edge) -> Figure:
     found = records(table, edge)
     heads = sorted({record["heads"] for record in found})
     with style():
-        figure, axes = blank(len(heads), 1, width=9.0, height=0.8 + 2.2 * len(heads), sharex="all")
+        figure, axes = blank(len(heads), 1, width=9.0, height=1.1 + 2.2 * len(heads), sharex="all")
         for (panel,), number in zip(axes, heads, strict=True):
             _panel(panel, [r for r in found if r["heads"] == number])
             panel.set_title(f"{number} head{'s' * (number != 1)}")
             panel.set_ylabel("time / standard's")
+        bars, names = axes[0][0].get_legend_handles_labels()
+        figure.legend(bars, names, loc="outside upper center", ncols=len(names))
         axes[-1][0].set_xlabel("bars: ours, median over rounds; short lines: the paper's")
     return figure
 
@@ -120,7 +122,6 @@ def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
             linewidth=1.2,
         )
     axes.set_xticks(range(len(tasks)), tasks)
-    axes.legend(loc="lower right", ncols=len(names), fontsize=7, frameon=True)
 
 
 def _cells(record: dict[str, Any]) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ def surfaces() -> Figure:
     lengths, widths = np.meshgrid(SURFACE, SURFACE)
     with style():
         figure = Figure(figsize=(12.0, 6.4), layout="constrained")
+        figure.get_layout_engine().set(rect=(0.02, 0.0, 0.98, 1.0))  # it sees no label of height
         axes = figure.subplots(
             len(COUNTS), len(MECHANISMS), squeeze=False, subplot_kw={"projection": "3d"}
         )
@@ -63,7 +64,8 @@ def surfaces() -> Figure:
                 panel.set_title(f"{mechanism}\n{count.title}", fontsize=8.5)
                 panel.set_xlabel("tokens")
                 panel.set_ylabel("features")
-                panel.set_zlabel("GFLOPs")
+                if panel is row[0]:  # between two panels it would read as the other's
+                    panel.set_zlabel("GFLOPs")
                 panel.set_zlim(0, net.max())
                 panel.view_init(elev=24, azim=-125)
                 panel.tick_params(labelsize=6.5)

@@ -27,12 +27,17 @@ def conform(spec: AttentionSpec, *, length: int = 5, checks: Iterable[str] = CHE
 
     Raises:
         ConformanceError: naming the check that failed, its promise and what came out.
-        ConfigError: for an unknown check, a length below 2, or a spec that only reads a memory.
+        ConfigError: for no spec, an unknown check, a length below 2, or a spec that only reads a
+            memory.
 
     Example:
         >>> from suffice import AttentionSpec
         >>> conform(AttentionSpec(d_model=4, num_heads=2), checks=["parameters_as_counted"])
     """
+    if not isinstance(spec, AttentionSpec):
+        raise ConfigError(f"spec={spec!r:.60} is a {type(spec).__name__}; give an AttentionSpec.")
+    if isinstance(checks, str):
+        raise ConfigError(f"checks={checks!r}: give a list of names, such as [{checks!r}].")
     if length < 2:  # noqa: PLR2004
         raise ConfigError(f"length={length}: one position attends to itself alone; give 2 or more.")
     if spec.widths.d_memory != spec.d_model:

@@ -41,6 +41,8 @@ def resolve_device(name: str) -> torch.device:
     if given == "cpu":
         return torch.device("cpu")
     if not re.fullmatch(r"cuda(:\d{1,4})?", given):
+        if given == "gpu":
+            raise ConfigError("unknown device 'gpu'; did you mean 'cuda'? Legal: cpu, cuda.")
         raise unknown("device", given, ("cpu", "cuda"))
     if not torch.cuda.is_available():
         raise ConfigError(

@@ -141,3 +141,24 @@ def test_what_is_unknown_is_told():
     print_bench(Console(file=out, width=80), told, "x", None, "dynamic")
     assert "peak memory unknown here more than" in " ".join(out.getvalue().split())
     assert "part of a token" not in out.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "there"), [(-1e-6, True), (1e-6, False)])
+def test_parts_below_nothing_are_explained(seconds, there):
+    from dataclasses import replace
+    from io import StringIO
+
+    from rich.console import Console
+
+    from suffice.measure.edge.bench import bench
+    from suffice.measure.edge.parts import Part
+    from suffice.memory import Dynamic
+
+    told = bench(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)
+    parts = tuple(
+        Part(name=name, nbytes=9, flops=9, seconds=s) for name, s in (("a", 1e-3), ("b", seconds))
+    )
+    out = StringIO()
+    console = Console(file=out, width=80)
+    print_bench(console, replace(told, parts=parts), "x", None, "dynamic")
+    assert ("a difference of two" in out.getvalue()) is there

@@ -93,8 +93,10 @@ def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
         (("--quantise-memory", 5), "bits=5"),
         (("--temperature", 0, "--top-k", 3), "--top-k with --temperature 0, which draws nothing"),
         (("--beams", 2, "--min-p", 0.1), "--min-p with --beams 2, which draws nothing"),
+        (("--beams", 2, "--temperature", 0.5), "--temperature with --beams 2, which draws nothing"),
         (("--max-new-tokens", 99), "that learned 64"),
-        (("--memory", "static:9"), "which has 9"),
+        (("--beams", 0), "beams=0: give at least 1"),
+        (("--memory", "static:9", "--max-new-tokens", 20), "which has 9"),
         (("--impl", "magic"), "unknown impl 'magic'"),
     ],
 )
@@ -102,6 +104,25 @@ def test_refusals(suffice, run, words, said):
     told = suffice("generate", "run", "--prompt", "to be", *words)
     assert told.code == 2
     assert said in told.said
+    assert told.out == ""  # the prompt comes with the first token
+
+
+def test_without_a_number_the_text_goes_as_far_as_the_model(suffice, run, tmp_path):
+    told = suffice("generate", "run", "--prompt", "to be")
+    assert told.code == 0
+    assert told.err.startswith("60 tokens, ")  # the last one of 64 positions is not read
+    assert told.err.endswith("; no more positions\n")
+    kept = suffice("generate", "run", "--prompt", "to be", "--memory", "static:9")
+    assert kept.err.startswith("5 tokens, ")
+    saved(tmp_path / "small", seed=2)
+    drafted = suffice("generate", "run", "--prompt", "to be", "--draft", "small")
+    assert drafted.err.startswith("60 tokens, ")
+    asked = suffice("generate", "run", "--prompt", "to be", "--max-new-tokens", 60)
+    assert asked.err.startswith("60 tokens, ")
+    assert "no more positions" not in asked.err
+    long = suffice("generate", "run", "--prompt", "to be " * 20)
+    assert (long.code, long.out) == (2, "")
+    assert "that learned 64" in long.said
 
 
 def test_a_folder_that_is_none(suffice):

@@ -44,6 +44,14 @@ def small(monkeypatch):
     monkeypatch.setattr(mechanisms, "suite", lambda *, quick: kept if quick else kept[:1])
 
 
+def test_what_never_began_is_not_gone_on_with(suffice, tmp_path):
+    told = suffice("probe", "--mechanisms", "standart", "--out", "p")
+    assert told.code == 2
+    assert "did you mean 'standard'?" in told.said
+    assert "Go on with" not in told.said
+    assert not (tmp_path / "p").exists()
+
+
 def test_mechanisms_are_trained_and_told_of(suffice, small, tmp_path):
     told = suffice("probe", "--mechanisms", "linear", "--quick", "--out", "p", "--seeds", 2)
     assert told.code == 0

@@ -46,7 +46,7 @@ def test_a_packed_model_is_written_and_told_of(suffice, run, tmp_path, bits):
     assert "not packed: embedding.positions, positions are added to tokens" in told.out
     assert "tokens of validation text; " in told.out
     assert f"model: run-{bits}bit" in told.out
-    assert "decode: " in told.out
+    assert f"decode on {torch.get_num_threads()} thread" in told.out
     lm, _, facts = folder.load(f"run-{bits}bit")
     assert {str(one) for one in schemes_of(lm).values()} == {scheme}
     assert "measured" not in facts
@@ -94,7 +94,10 @@ def test_what_is_wrong_is_said_in_a_sentence(suffice, run, tmp_path, monkeypatch
         return told.said
 
     assert "--out run is the model itself, which would be lost" in refused("run", "--out", "run")
-    assert "bits=7: give 16, 8 or 4" in refused("run", "--bits", 7)
+    assert refused("run", "--bits", 7) == "error: bits=7: give 16, 8 or 4."
+    group = refused("run", "--group", 6, "--calibration", "none")
+    assert group.count("group=6 for 16 inputs in 8 bits: give a multiple of 4") == 1
+    assert "(embedding.tokens: group=6 for 16" in group
     assert "there is no corpus at no/where" in refused("run", "--calibration", "no/where")
     assert "holds no language model" in refused("elsewhere")
     suffice("quantise", "run", "--quiet", "--calibration", "none")

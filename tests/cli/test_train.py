@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
     done = suffice("train", "--data", text, "--out", "run", "--mechanism", "standard", *WORDS)
     assert done.code == 0, done.err
     assert "bits per character" in done.out
+    assert re.search(r"tokens/s over \d+\.\d seconds$", done.out, re.MULTILINE)
     report, sampled = done.out.split("model: run\n\n")
     assert len(sampled) == 200 + 1, "a line's end"
     assert set(sampled) - {"\n"} <= set(TEXT)

@@ -219,6 +219,8 @@ def test_plans(tmp_path):
         file.write_text(text)
         with pytest.raises(DataError, match=r"plan.json is (not JSON|no plan; write)"):
             read_plan(file)
+    with pytest.raises(DataError, match=r"no plan can be read: .*none.json does not exist"):
+        read_plan(tmp_path / "none.json")
 
 
 def test_plans_that_do_not_fit():

@@ -33,9 +33,10 @@ def test_words_come_back():
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("gqa2", r"unknown target 'gqa2'; legal: keep, standard, gqa:N, mqa"),
+        ("gqa2", r"unknown target 'gqa2'; did you mean 'gqa'\? legal: keep, standard, gqa:N, mqa"),
         ("linear", r"unknown target 'linear'; legal"),
         ("", r"unknown target ''; legal"),
+        ("gqa:2,window:8+2", r"unknown target 'window:8\+2' in 'gqa:2,window:8\+2'; legal: keep"),
         ("gqa", r"target 'gqa' takes a number of at least 1, got none; as gqa:2"),
         ("latent:0", r"target 'latent:0' takes a number of at least 1, got 0"),
         ("super:3", r"target 'super:3': super takes no number"),

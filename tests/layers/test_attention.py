@@ -57,6 +57,19 @@ def test_shapes(x, memory, data, told):
             call(x, memory, **data)
 
 
+def test_an_op_plan_is_of_a_device():
+    layer = Attention(AttentionSpec(d_model=8, num_heads=2))
+    assert layer.explain(9, device="cuda:1") == layer.explain(9, device="cuda")
+    with pytest.raises(ConfigError, match="device='gpu' is no device; give 'cpu' or 'cuda'"):
+        layer.explain(9, device="gpu")
+
+
+@pytest.mark.parametrize("spec", ["standard", None, {"d_model": 8, "num_heads": 2}])
+def test_a_layer_is_of_a_spec(spec):
+    with pytest.raises(ConfigError, match=r"spec=.* is a \w+; give an AttentionSpec, such as"):
+        Attention(spec)
+
+
 def test_a_layer_with_a_memory_width_of_its_own_needs_a_memory():
     layer = layer_of(d_memory=6)
     with pytest.raises(ShapeError, match=r"reads a memory 6 wide; call layer\(x, memory\)"):

@@ -61,6 +61,16 @@ def test_curves_have_a_column_per_heads_and_a_line_per_mechanism(results, figure
     assert line.get_ydata()[0] == pytest.approx(first)
 
 
+@pytest.mark.parametrize("epochs", [1, 2, 3, 40])
+def test_epochs_are_counted_in_whole_numbers(epochs):
+    cells = tuple(make_cell(seed=seed, epochs=epochs) for seed in range(2))
+    axes = learning_curves(replace(make_results(), cells=cells)).axes[1]
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    assert ticks
+    assert all(tick == round(tick) for tick in ticks)
+
+
 def test_the_legend_names_every_mechanism(figures):
     (made,) = figures["curves"].legends
     assert [text.get_text() for text in made.get_texts()] == NAMES

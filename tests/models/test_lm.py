@@ -390,6 +390,12 @@ def test_a_config_that_is_none_is_refused(changes, told):
             "block 0 has mixing=LowRank.*, which sums the keys of a whole text, later ones too",
         ),
         ([CAUSAL], "1 specs for 2 blocks"),
+        (
+            "standard",
+            "spec='standard' is neither an AttentionSpec nor a list of them; give such as",
+        ),
+        ([CAUSAL, "mqa"], "is neither an AttentionSpec nor a list of them"),
+        (None, "spec=None is neither an AttentionSpec nor a list of them"),
         (replace(CAUSAL, d_model=6), "block 0 has a spec of d_model=6 in a model of d_model=8"),
         (
             preset("super_attention", D, 2, length=5, causal=True),

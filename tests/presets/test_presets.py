@@ -27,6 +27,12 @@ def options(name):
     return {"length": 9} if takes_length(name) else {}
 
 
+@pytest.mark.parametrize("causal", ["no", 1, None])
+def test_causal_is_true_or_false(causal):
+    with pytest.raises(ConfigError, match=f"causal={causal!r}: give True or False"):
+        preset("standard", 16, 4, causal=causal)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_each_is_a_spec_with_what_was_asked(name, causal):

@@ -240,6 +240,9 @@ def test_csv_has_a_line_for_each_time():
 def test_bars_show_ratios():
     one = group(*[replace(t, num_heads=1) for t in FOUR.timed])
     figure = latency_bars(EDGE, Edge(groups=(FOUR, one)))
+    (told,) = figure.legends
+    assert [text.get_text() for text in told.get_texts()] == [t.mechanism for t in FOUR.timed]
+    assert all(axes.get_legend() is None for axes in figure.axes)  # it would lie on the bars
     panel = figure.axes[1]
     assert panel.get_title(loc="left") == "4 heads"
     assert [bar.get_height() for bars in panel.containers for bar in bars] == [1, 1.0, 0.5, 1.5]

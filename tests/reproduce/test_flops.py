@@ -132,6 +132,10 @@ def test_sizes_hold_both_counts_beside_standard():
 
 def test_surfaces_have_a_panel_for_each_mechanism_and_count():
     figure = flops_figures.surfaces()
+    figure.canvas.draw()
+    named = [axes.zaxis.label for axes in figure.axes if axes.get_zlabel()]
+    assert [one.get_text() for one in named] == ["GFLOPs", "GFLOPs"]
+    assert all(one.get_window_extent().x0 >= 0 for one in named)  # not cut off
     assert [axes.get_title() for axes in figure.axes] == [
         f"{mechanism}\n{count.title}" for count in COUNTS.values() for mechanism in MECHANISMS
     ]

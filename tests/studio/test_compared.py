@@ -53,12 +53,22 @@ def test_comparisons_are_found(root):
         ("done", True),
         ("empty", False),
     ]
-    assert own[0].told == "deep/begun (finished models)"
+    assert own[0].told == "deep/begun (not finished)"
     assert found((root / "done",))[0].name == "."
     package = [one for one in found(()) if one.root == -1]
     assert package
     assert all(path_of(one.name).exists() for one in package)
     assert Found(**package[0].to_json()) == package[0]
+
+
+def test_results_of_other_commands_are_no_comparison(root):
+    before = [one.name for one in found((root,))]
+    for name, content in (("plan.search", '{"budget": "state<=50%"}'), ("torn", "{")):
+        (root / name).mkdir()
+        (root / name / "results.json").write_text(content)
+    now = [one.name for one in found((root,))]
+    assert "plan.search" not in now
+    assert sorted(now) == sorted([*before, "torn"])  # opening it says what is wrong
 
 
 def test_times_that_are_published_are_no_comparison():

@@ -443,6 +443,12 @@ def test_the_error():
 
 
 def test_refusals():
+    with pytest.raises(ConfigError, match="spec='standard' is a str; give an AttentionSpec"):
+        conform("standard")
+    with pytest.raises(
+        ConfigError, match=r"checks='rows': give a list of names, such as \['rows'\]"
+    ):
+        conform(AttentionSpec(d_model=4, num_heads=2), checks="rows")
     with pytest.raises(ConfigError, match="unknown check 'rows'"):
         conform(SPEC, checks=["rows"])
     with pytest.raises(ConfigError, match="length=1: one position attends to itself alone"):

@@ -42,6 +42,11 @@ def test_the_cpu_is_the_cpu():
     assert resolve_device("cpu") == torch.device("cpu")
 
 
+def test_who_says_gpu_means_cuda():
+    with pytest.raises(ConfigError, match=r"unknown device 'gpu'; did you mean 'cuda'\? Legal"):
+        resolve_device("gpu")
+
+
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "cuda:", "mps", "cuda:0:1"])
 def test_an_unknown_device_is_refused(name):
     with pytest.raises(ConfigError, match=rf"unknown device '{name}'.*Legal: cpu, cuda\."):

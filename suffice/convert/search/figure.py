@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from suffice.measure.report.canvas import blank, panels_width, style
+from suffice.measure.report.canvas import blank, panels_width, plain_powers, style
 from suffice.measure.report.palette import COLOURS, FAINT, MARKERS
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ def draw(found: Found) -> Figure:
             predicted.plot(
                 [min(ends), max(ends)], [min(ends), max(ends)], color=FAINT[0], linewidth=1.0
             )
+            plain_powers(predicted.xaxis)
             for one in axes[0]:
                 one.set_yscale("log")
+                plain_powers(one.yaxis)
         state.legend(loc="best")
     return figure
 

@@ -11,9 +11,11 @@ from suffice.measure.report.palette import FAINT, GRID, INK, PAGE, Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 DPI = 160
+FAR = 30.0  # a log scale that ends at more than so many times its begin has decades alone
 
 
 @contextmanager
@@ -104,6 +106,16 @@ def legend(figure: Figure, found: dict[str, Look]) -> None:
     )
     for text, name in zip(made.get_texts(), found, strict=True):
         text.set_text(name)
+
+
+def plain_powers(axis: Axis) -> None:
+    """Label a log scale with plain numbers, as its own labels are formulas, which are not drawn."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    low, high = sorted(axis.get_view_interval())
+    axis.set_major_locator(LogLocator(subs=(1.0,) if high > FAR * low else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def png(figure: Figure) -> bytes:

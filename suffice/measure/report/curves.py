@@ -47,7 +47,7 @@ def learning_curves(results: Results) -> Figure:
                     axes[row][column].set_ylabel(title)
             axes[0][column].set_title(count_heads(num_heads))
             axes[1][column].set_xlabel("epoch")
-            axes[1][column].xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes[1][column].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         _stretch(axes[0][0])
         legend(figure, found)
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -126,12 +127,22 @@ def _beneath(number: int, root: Path) -> Iterator[Found]:
     for here, folders, files in os.walk(inside):
         path = Path(here)
         name = path.relative_to(inside)
-        if RESULTS in files or (FILE in files and CELLS in folders):
+        begun = FILE in files and CELLS in folders
+        if begun or (RESULTS in files and _compares(path / RESULTS)):
             finished = RESULTS in files
             told = f"{inside.name if name == Path() else name.as_posix()}"
-            told += "" if finished else " (finished models)"
+            told += "" if finished else " (not finished)"
             yield Found(root=number, name=name.as_posix(), told=told, finished=finished)
             folders.clear()
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f != CELLS)
         if len(name.parts) >= DEEPEST:
             folders.clear()
+
+
+def _compares(path: Path) -> bool:
+    """Return whether results may be those of a comparison; other commands leave files so named."""
+    try:
+        told = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return True  # opening it says what is wrong
+    return not isinstance(told, dict) or "cells" in told

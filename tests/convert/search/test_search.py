@@ -22,9 +22,11 @@ from suffice.convert.search import (
 )
 from suffice.convert.search.costs import state_bytes
 from suffice.convert.search.decoding import lengths_up_to, stepper
+from suffice.convert.search.figure import draw
 from suffice.convert.search.judge import Judge
 from suffice.convert.search.table import Table
 from suffice.errors import ConfigError
+from suffice.measure.report.canvas import blank, plain_powers
 from suffice.memory import Dynamic
 from suffice.models.fusable import why_not
 from suffice.testing import assert_close
@@ -74,6 +76,32 @@ def test_it_is_the_best_sum_and_no_worse_than_its_rivals_say(found):
     assert len(found.of("random")) > 3
     if not found.moved:
         assert all(one.predicted >= found.plan.predicted - 1e-12 for one in found.mixes)
+
+
+def test_the_figure_has_numbers_and_no_formulas(found):
+    figure = draw(found)
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    labels = [text.get_text() for one in figure.axes for text in one.get_xticklabels(which="both")]
+    labels += [text.get_text() for one in figure.axes for text in one.get_yticklabels(which="both")]
+    assert any(labels)
+    assert not any("$" in label for label in labels)
+
+
+@pytest.mark.parametrize(("ends", "least"), [((1e-6, 9e-6), 3), ((1e-6, 9e-1), 4)])
+def test_log_scales_are_labelled_in_plain_numbers(ends, least):
+    figure, ((axes,),) = blank(1, 1, width=6.0, height=3.0)
+    axes.set_yscale("log")
+    axes.set_ylim(*ends)
+    plain_powers(axes.yaxis)
+    figure.canvas.draw()
+    low, high = ends
+    shown = [y for y in axes.get_yticks() if low <= y <= high]
+    assert least <= len(shown) <= 8
+    assert [
+        text.get_text() for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high
+    ] == [f"{y:g}".replace("-", "\N{MINUS SIGN}") for y in shown]
 
 
 def test_every_pair_is_scored_alone(found):

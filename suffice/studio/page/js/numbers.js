@@ -1,7 +1,7 @@
 // Numbers as people read them.
 
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-const UNITS = { "": 1, b: 1 };
+const UNITS = { b: 1 };
 ["k", "m", "g", "t"].forEach((letter, power) => {
   UNITS[`${letter}b`] = 1000 ** (power + 1);
   UNITS[`${letter}ib`] = 1024 ** (power + 1);
@@ -41,7 +41,7 @@ function readBytes(words) {
   const unit = found && UNITS[found[2].toLowerCase()];
   const size = unit ? Math.round(Number(found[1]) * unit) : 0;
   if (!(size > 0) || size > 2 ** 52) {
-    throw new Error(`memory "${words}" is no size above 0; give such as 8 GB or 24 GiB.`);
+    throw new Error(`memory "${words}" is no size above 0 with its unit; give such as 8 GB or 24 GiB.`);
   }
   return size;
 }

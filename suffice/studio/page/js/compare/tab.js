@@ -20,8 +20,10 @@ function buildCompare(panel) {
     const { root, name } = COMPARE.found[COMPARE.chosen];
     open("comparison", { root, name, cost: COMPARE.cost });
   };
+  const wait = () => shown.firstChild || replace(shown, element("p", { class: "hint" }, "Reading …"));
   const choose = (at) => {
     COMPARE.chosen = at;
+    wait();
     COMPARE.cost = "flops";
     replace(list, COMPARE.found.map((one, n) => comparisonItem(one, n, choose)));
     changed();
@@ -33,7 +35,10 @@ function buildCompare(panel) {
       if (found.length) choose(Math.min(COMPARE.chosen || 0, found.length - 1));
       else replace(shown, element("p", {}, "There is nothing to open yet."));
     },
-    (error) => tell(wrong, error),
+    (error) => {
+      replace(shown);
+      tell(wrong, error);
+    },
   );
   panel.append(
     element(
@@ -50,6 +55,7 @@ function buildCompare(panel) {
       element("div", { class: "main" }, wrong, shown),
     ),
   );
+  wait();
   look("comparisons", {});
 }
 

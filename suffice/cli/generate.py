@@ -90,13 +90,10 @@ def generate(
         if tokens[0] not in (None, *stop):
             shown.add(tokens[0])
 
-    ends = (
-        []
-        if max_new_tokens is not None
-        else [room(one, kept, len(ids)) for one in (lm, small) if one]
-    )
-    new = NEW if max_new_tokens is None else max_new_tokens
-    new = max(1, min([new, *(end for end in ends if end is not None)])) if ends else new
+    new = max_new_tokens
+    if new is None:
+        ends = [room(one, kept, len(ids)) for one in (lm, small) if one]
+        new = max(1, min([NEW, *(end for end in ends if end is not None)]))
     sizes = {"max_new_tokens": new, "sampling": sampling, "stop": stop, "beams": beams}
     begun = perf_counter()
     found = write(

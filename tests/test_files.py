@@ -49,7 +49,7 @@ def test_a_program_of_another_user_is_alive(path, monkeypatch):
     assert found.exists()
 
 
-@pytest.mark.parametrize("process", [os.getpid(), 10**30])
+@pytest.mark.parametrize("process", [os.getpid(), 10**30], ids=["own", "none"])
 def test_what_this_program_left_or_no_program_can_have_is_removed(path, process):
     found = beside(path, process)
     write(path)

@@ -16,7 +16,7 @@ from suffice.measure import Comparison, Results, judge
 from suffice.measure.sentence import decision, interval, margin_points
 from suffice.measure.storage import read_results
 from suffice.models import LMConfig
-from suffice.recipes import recipe
+from suffice.recipes import SCALES, recipe
 
 FILE = "results.json"  # of a comparison's folder
 MARGIN = 0.01
@@ -68,15 +68,20 @@ class Library:
 
     def __init__(self, task: str, folders: Sequence[str] = (), margin: float | None = None) -> None:
         self.margin = MARGIN if margin is None else margin
-        own = {path.name: found for path in _packaged() if (found := _read(path)) is not None}
+        ours = {path.name: found for path in _packaged() if (found := _read(path)) is not None}
         theirs = {folder: read_results(_file(Path(folder))) for folder in folders}
+        strongest = dict(sorted(ours.items(), key=_weakness))
         self.results = {
-            name: one for name, one in (own | theirs).items() if _task(one.recipe) == task
+            name: one for name, one in (theirs | strongest).items() if _task(one.recipe) == task
         }
         self._judged: dict[str, tuple[Comparison, ...]] = {}
 
     def of(self, one: Composition) -> tuple[Evidence, ...]:
-        """Return what is known of a composition; of a mechanism as published only."""
+        """Return what is known of a composition; of a mechanism as published only.
+
+        The user's own comparisons come first, then the package's: the paper's size before a small
+        scale, many trainings before few.
+        """
         if one.changes:
             return ()
         found = []
@@ -129,6 +134,11 @@ def _decoded(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a chan
     if not isinstance(given, dict) or "cells" not in given.get("results", {}):
         return None
     return Results.from_json(given["results"], where=path.name)
+
+
+def _weakness(named: tuple[str, Results]) -> tuple[bool, int]:
+    """Order results: the paper's size first, then most trainings."""
+    return named[1].scale != SCALES[0], -len(named[1].cells)
 
 
 def _task(name: str) -> str | None:

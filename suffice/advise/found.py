@@ -17,6 +17,8 @@ from suffice.advise.race import Race
 from suffice.advise.rank import STANDARD, Limits, ranked, reason, slower
 from suffice.measure.timing import Times
 
+TOLD = 3  # comparisons of one mechanism, in words
+
 
 @dataclass(kw_only=True)
 class Found:
@@ -174,7 +176,9 @@ class Found:
         """Return what is known of a candidate without measuring."""
         one, evidence = self.candidates[name].composition, self.evidence[name]
         plain = self.needs.get(STANDARD)
-        told = "; ".join(known.told for known in evidence)
+        told = "; ".join(known.told for known in evidence[:TOLD])
+        if len(evidence) > TOLD:
+            told += f"; and {len(evidence) - TOLD} more, which --json lists"
         if not told:
             told = missing(one, self.base.task, self.base.name)
             alone = self.evidence.get(one.mechanism) if one.changes else None

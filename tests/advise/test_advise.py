@@ -205,6 +205,11 @@ def test_shown_losses_are_not_recommended_where_quality_is_asked(monkeypatch):
     monkeypatch.setattr(Library, "of", lambda *_: (lost,))
     told = ask(World(world), mechanisms=names, quality=0.01)
     assert told.sentence.startswith("Everything measured loses too much: mqa: does not suffice")
+    monkeypatch.setattr(Library, "of", lambda *_: (lost,) * 5)
+    mqa = ask(World(world), mechanisms=names).find("mqa")
+    assert mqa.evidence_told.count("a task (x.json)") == 3
+    assert mqa.evidence_told.endswith("; and 2 more, which --json lists")
+    assert len(mqa.evidence) == 5
 
 
 def test_an_interruption_tells_what_was_measured():

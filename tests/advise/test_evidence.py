@@ -23,10 +23,9 @@ def test_the_package_has_evidence_for_tasks_it_trained():
     assert found[0].seeds == 3
     assert "95% CI [" in found[0].told
     assert "small scale" in found[0].told
-    assert {one.source for one in Library("classify").of(EFFICIENT)} == {
-        "v2-amazon.json",
-        "v2-imdb.json",
-    }
+    sources = list(dict.fromkeys(one.source for one in Library("classify").of(EFFICIENT)))
+    assert sources[:2] == ["v2-imdb.json", "v2-amazon.json"]  # the paper's size, most trainings
+    assert "v2-womens-clothing.json" in sources[2:]
     assert Library("translate").of(EFFICIENT)
     assert Library("lm").of(Composition.parse("mqa")) == ()
     assert Library("lm").of(Composition.parse("efficient+window:8")) == ()

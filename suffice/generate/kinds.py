@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from suffice.errors import ConfigError
 from suffice.generate.sampling import Greedy, Sample, Sampling
 from suffice.generate.writer import Writer
@@ -9,13 +11,13 @@ from suffice.memory import Memory
 
 
 def is_whole(value: object) -> bool:
-    """Return whether this is a whole number; True and False are none.
+    """Return whether this is a whole number, also NumPy's; True and False are none.
 
     Example:
         >>> is_whole(3), is_whole(3.0), is_whole(True)
         (True, False, False)
     """
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def check_kinds(lm: Writer, sampling: Sampling, memory: Memory, whole: dict[str, object]) -> None:

@@ -83,3 +83,11 @@ def test_room_is_what_can_be_written():
         assert len(generate(lm, row, max_new_tokens=end).row(0)) == 65
         with pytest.raises(ConfigError, match="need 65 positions"):
             generate(lm, row, max_new_tokens=end + 1)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    new, stop = np.int64(3), (np.int32(2),)
+    found = generate(model(), np.array([[1, 2]]), max_new_tokens=new, stop=stop)
+    assert torch.equal(
+        found.tokens, generate(model(), [[1, 2]], max_new_tokens=3, stop=(2,)).tokens
+    )

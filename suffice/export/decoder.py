@@ -153,10 +153,3 @@ def reach(lm: LM) -> int | None:
     if any(one is None for one in reaches) or any(spec.mixing.mixes for spec in lm.specs):
         return None
     return max(reaches)
-
-
-def room(lm: LM) -> int | None:
-    """Return how many tokens a text may have; None = any number."""
-    limits = [lm.config.length if lm.config.positions == "learned" else None]
-    limits += [spec.max_length for spec in lm.specs]
-    return min((one for one in limits if one is not None), default=None)

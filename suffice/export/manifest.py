@@ -11,9 +11,10 @@ from torch import nn
 
 from suffice.convert.sources import Source
 from suffice.convert.sources.gpt2 import GPT2
-from suffice.export.decoder import Decoder, Port, reach, room
+from suffice.export.decoder import Decoder, Port, reach
 from suffice.export.parity import Checked
 from suffice.export.whole import Whole
+from suffice.generate.limits import most_tokens
 from suffice.models import LM
 from suffice.models.vit import ViT
 from suffice.runtime.manifest import CONTENT, MANIFEST, VERSION, digest
@@ -73,7 +74,7 @@ def manifest_of(
     told["outputs"] = [port.to_json() for port in outputs]
     if isinstance(model, LM):
         table = architecture == GPT2.architecture  # whatever the model computes its positions by
-        length = model.config.length if table else room(model)
+        length = model.config.length if table else most_tokens(model)
         told |= {"length": length, "reach": reach(model)}
     names = sorted(path.name for path in folder.iterdir())
     told["files"] = {

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError
-from suffice.export.decoder import LOGITS, TOKENS, VALID, Decoder, room
+from suffice.export.decoder import LOGITS, TOKENS, VALID, Decoder
 from suffice.export.whole import Whole
+from suffice.generate.limits import most_tokens
 
 Call = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
 CLOSE = 1e-4  # of the largest logit, or of 1
@@ -74,7 +75,7 @@ def check(
 def _texts(decoder: Decoder, lm: nn.Module, pasts: Sequence[int]) -> Callable[..., Iterator]:
     """Return what gives logits of a graph, of the model, and where they count."""
     draws = torch.Generator().manual_seed(0)
-    most, size = room(lm), lm.config.vocabulary_size
+    most, size = most_tokens(lm), lm.config.vocabulary_size
     state = [port for port in decoder.inputs() if port.becomes]
 
     def cases(call: Callable) -> Iterator[tuple[np.ndarray, Tensor, Tensor]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 
 from suffice.errors import ConfigError
-from suffice.generate.sampling import Greedy, Sample, Sampling
+from suffice.generate.sampling import Sampling
 from suffice.generate.writer import Writer
 from suffice.memory import Memory
 
@@ -37,7 +37,7 @@ def check_kinds(lm: Writer, sampling: Sampling, memory: Memory, whole: dict[str,
             f"lm={lm!r:.80} is a {type(lm).__name__}, no language model; give what "
             "LMConfig(...).build(...) or suffice.models.folder.load returns."
         )
-    if not isinstance(sampling, Greedy | Sample):
+    if not isinstance(sampling, Sampling):
         raise ConfigError(f"sampling={sampling!r:.80}: give Greedy() or Sample(...).")
     if not isinstance(memory, Memory):
         raise ConfigError(

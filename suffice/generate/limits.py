@@ -7,6 +7,13 @@ from suffice.generate.writer import Writer
 from suffice.memory import Memory
 
 
+def most_tokens(lm: Writer) -> int | None:
+    """Return how many tokens a text of a model may have; None = any number."""
+    limits = [spec.max_length for spec in lm.specs]
+    limits.append(lm.config.length if lm.config.positions == "learned" else None)
+    return min((one for one in limits if one is not None), default=None)
+
+
 def room(lm: Writer, memory: Memory, prompt: int) -> int | None:
     """Return how many tokens can be written behind a prompt; None = any number.
 
@@ -15,11 +22,8 @@ def room(lm: Writer, memory: Memory, prompt: int) -> int | None:
         memory: what it keeps.
         prompt: tokens of the prompt.
     """
-    ends = [memory.capacity, *(spec.max_length for spec in lm.specs)]
-    if lm.config.positions == "learned":
-        ends.append(lm.config.length)
-    known = [end for end in ends if end is not None]
-    return max(0, min(known) - prompt + 1) if known else None
+    ends = [end for end in (memory.capacity, most_tokens(lm)) if end is not None]
+    return max(0, min(ends) - prompt + 1) if ends else None
 
 
 def check_room(lm: Writer, memory: Memory, *, prompt: int, longest: int, new: int) -> None:

@@ -18,8 +18,6 @@ def locked(folder: Path) -> Iterator[None]:
         ConfigError: if another program is at work there.
         DataError: if the folder cannot be written, or its disk knows no locks.
     """
-    import fcntl
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -30,8 +28,8 @@ def locked(folder: Path) -> Iterator[None]:
         ) from error
     try:
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            _take(opened)
+        except (BlockingIOError, PermissionError) as error:
             raise ConfigError(
                 f"another program is training in {folder}; wait for it, or choose another folder "
                 "with --out."
@@ -44,3 +42,15 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(opened)
+
+
+def _take(opened: int) -> None:
+    """Lock an open file, or raise what the system says where another program has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(opened, msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

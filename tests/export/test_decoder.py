@@ -9,10 +9,11 @@ import torch
 
 from suffice import preset
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export.decoder import Decoder, reach, room
+from suffice.export.decoder import Decoder, reach
 from suffice.export.parity import check
 from suffice.export.traced import arranged
 from suffice.export.whole import Whole
+from suffice.generate.limits import most_tokens
 from suffice.patterns import Causal, Full
 
 from .models import (
@@ -77,11 +78,11 @@ def test_a_state_is_what_the_mechanism_keeps():
 
 
 def test_how_far_a_model_reads_and_reaches():
-    assert (reach(language()), room(language())) == (None, 80)
+    assert (reach(language()), most_tokens(language())) == (None, 80)
     lm = language(replace(TURNING, pattern=NEAR), **ROTARY)
-    assert (reach(lm), room(lm)) == (5, None)
+    assert (reach(lm), most_tokens(lm)) == (5, None)
     spec, _ = STREAMING["super"]
-    assert room(language(spec, positions="none")) == 80
+    assert most_tokens(language(spec, positions="none")) == 80
     assert reach(language(replace(spec, pattern=NEAR))) is None
 
 

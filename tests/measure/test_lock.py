@@ -6,6 +6,7 @@ import errno
 import fcntl
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,3 +61,23 @@ def test_a_disk_without_locks_is_told(tmp_path, monkeypatch):
         locked(tmp_path),
     ):
         pass
+
+
+def test_where_files_are_locked_by_ranges_of_bytes(tmp_path, monkeypatch):
+    held = []
+
+    def locking(opened, mode, size):
+        assert (mode, size) == ("at once", 1)
+        if held:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        held.append(opened)
+
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK="at once"))
+    with (
+        locked(tmp_path),
+        pytest.raises(ConfigError, match="another program is training in"),
+        locked(tmp_path),
+    ):
+        pass
+    assert len(held) == 1

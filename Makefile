@@ -25,7 +25,7 @@ test-hf: .venv/.ready
 native:
 	cmake -S . -B build/native -DCMAKE_BUILD_TYPE=Release
 	cmake --build build/native --parallel
-	install build/native/_kernels.so suffice/native/  # not cp: programs may run the old one
+	install build/native/_kernels.so suffice/ops/native/  # not cp: programs may run the old one
 
 # the tests of native code on kernels that check addresses and undefined behaviour; what torch and
 # Python keep to the end is no leak of ours

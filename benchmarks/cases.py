@@ -20,7 +20,7 @@ from benchmarks.peers import bigbird, flex, local, longformer, performer, sdpa
 from benchmarks.report import Outcome
 from suffice import AttentionSpec, attend
 from suffice.kernels import Elu, Favor, Kernel
-from suffice.measure.memory import peak_bytes
+from suffice.measure.timing import peak_bytes
 from suffice.ops import Problem, Where, choose
 from suffice.ops.op import Parts
 from suffice.patterns import Causal, Full, Pattern, Strided, Window

@@ -19,13 +19,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.report import WIDE, Outcome, print_machine, print_outcomes
-from suffice.cli.benched import print_bench
+from suffice.cli.bench import print_bench
 from suffice.errors import ConfigError, StateError, UnsupportedError
 from suffice.measure.edge.bench import Bench, bench
-from suffice.measure.edge.ours import Ours
 from suffice.measure.edge.peers import named, peer
-from suffice.measure.edge.run import Side
-from suffice.measure.edge.session import check_alike, gain, session
+from suffice.measure.edge.run import Ours, Side, check_alike, gain, session
 from suffice.measure.edge.shapes import SHAPES, drawn, in_bits, prompt_of, shaped
 from suffice.memory import Dynamic
 from suffice.models import LM, configuration

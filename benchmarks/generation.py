@@ -16,7 +16,7 @@ from benchmarks.contest import FULL, QUICK, Effort, Rival, Side, contest
 from benchmarks.peers.llama import llama, written
 from benchmarks.report import Outcome, print_machine, print_outcomes
 from suffice.generate import generate
-from suffice.measure.memory import peak_bytes
+from suffice.measure.timing import peak_bytes
 from suffice.memory import Dynamic, Memory, Rolling
 from suffice.models import LM, LMConfig, configuration
 from suffice.models.configurations import layers

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from docs.picture import picture
 from suffice import AttentionSpec
-from suffice.axis import Axis
-from suffice.cli.drawn import drawing_of, instead, titled
-from suffice.cli.mechanism import GROUPS, axes, group, sized, state
-from suffice.cli.prose import describe
+from suffice.cli.list import GROUPS, axes, group, sized, state
+from suffice.cli.show import drawing_of, instead, titled
+from suffice.cli.terminal import describe
 from suffice.patterns import And, Or
 from suffice.presets import PRESETS, takes_length
+from suffice.records import Axis
 from suffice.spec import AXES
 from suffice.view import expression, lines
-from suffice.view.svg import svg
+from suffice.view.picture import svg
 
 FOLDER = Path(__file__).resolve().parent
 D_MODEL, HEADS = 256, 4

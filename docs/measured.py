@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from suffice.reproduce.published import published
-from suffice.reproduce.rows import Figure, rows
-from suffice.reproduce.tables import table
+from suffice.papers.results import published
+from suffice.papers.rows import Figure, rows
+from suffice.papers.tables import table
 
 TABLE, HEADS = "v2-imdb", 4
 

@@ -5,7 +5,7 @@ from suffice.layers import Attention, extend, from_torch, interpolate
 from suffice.ops import attend, weights
 from suffice.presets import preset
 from suffice.spec import AttentionSpec
-from suffice.threads import threads
+from suffice.torch_compat import threads
 
 __version__ = "0.1.0"
 

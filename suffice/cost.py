@@ -15,10 +15,9 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from suffice.errors import unknown
-from suffice.kernels import chunks
+from suffice.kernels import base
 from suffice.patterns import Pattern
-from suffice.patterns.layout import count_blocks
-from suffice.patterns.pairs import residues
+from suffice.patterns.base import count_blocks, residues
 
 if TYPE_CHECKING:
     from suffice.spec import AttentionSpec
@@ -88,7 +87,7 @@ def _summed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int] | N
     if spec.kernel.weighs_pairs:
         return None
     rows = queries * spec.num_heads + keys * spec.kv_heads
-    sums = chunks.flops(
+    sums = base.flops(
         queries,
         keys,
         heads=spec.num_heads,

@@ -3,19 +3,226 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from suffice.cost import Cost, count
 from suffice.errors import ConfigError, unknown
 from suffice.kernels import Kernel, Softmax
-from suffice.legality import AXES, conflicts
 from suffice.mixing import Mixing, NoMixing
 from suffice.norms import NoNorm, Norm
 from suffice.past import NoPast, Past
-from suffice.patterns import Full, Pattern
+from suffice.patterns import Block, Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
 from suffice.projections import Projections, Standard, Widths
+from suffice.records import Axis, misfits
+
+Rule = Callable[["AttentionSpec"], "str | None"]
+
+
+AXES: dict[str, type[Axis]] = {
+    "pattern": Pattern,
+    "projections": Projections,
+    "mixing": Mixing,
+    "kernel": Kernel,
+    "norm": Norm,
+    "position": Position,
+    "past": Past,
+}
+"""The fields of a spec that hold an axis value, and its family."""
+
+SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_memory")
+
+
+def axis_types(spec: AttentionSpec) -> str | None:
+    """Each axis holds a value of its own family."""
+    for name, family in AXES.items():
+        value = getattr(spec, name)
+        if not isinstance(value, family):
+            given = value.family if isinstance(value, Axis) else type(value).__name__
+            legal = ", ".join(sorted(family.table))
+            return f"{name}={value!r} is a {given}, not a {name}; legal: {legal} (as instances)."
+    return None
+
+
+def sizes(spec: AttentionSpec) -> str | None:
+    """Sizes are positive whole numbers."""
+    wrong = [
+        f"{name}={value!r}"
+        for name in SIZE_NAMES
+        if (value := getattr(spec, name)) is not None
+        and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
+    ]
+    if not wrong:
+        return None
+    return f"{', '.join(wrong)}: sizes are whole numbers, at least 1."
+
+
+def dropout_is_a_probability(spec: AttentionSpec) -> str | None:
+    """Dropout lies in [0, 1)."""
+    if not isinstance(spec.dropout, (int, float)) or 0.0 <= spec.dropout < 1.0:
+        return None
+    return f"dropout={spec.dropout} is not a probability below 1; give 0 <= dropout < 1."
+
+
+def heads_divide_width(spec: AttentionSpec) -> str | None:
+    """Without an explicit head_dim the heads share d_model equally."""
+    if spec.head_dim is not None or spec.d_model % spec.num_heads == 0:
+        return None
+    legal = [h for h in range(1, min(spec.d_model, 64) + 1) if spec.d_model % h == 0]
+    return (
+        f"num_heads={spec.num_heads} does not divide d_model={spec.d_model}; "
+        f"use {_list(legal)} heads, or give head_dim."
+    )
+
+
+def kv_heads_divide_heads(spec: AttentionSpec) -> str | None:
+    """Every key/value head serves the same number of query heads."""
+    if spec.num_heads % spec.kv_heads == 0:
+        return None
+    legal = [g for g in range(1, spec.num_heads + 1) if spec.num_heads % g == 0]
+    return (
+        f"num_kv_heads={spec.kv_heads} does not divide num_heads={spec.num_heads}; "
+        f"use {_list(legal)}."
+    )
+
+
+def slices_fit_input(spec: AttentionSpec) -> str | None:
+    """Keys and values that are columns of x need as many columns as x has."""
+    of = spec.projections
+    if of.learns_keys and (of.learns_values or of.shares):
+        return None
+    columns = spec.kv_heads * spec.head_width
+    source = spec.d_memory or spec.d_model
+    exact = spec.kv_heads == spec.num_heads
+    if columns == source or (columns < source and not exact):
+        return None
+    name = type(spec.projections).__name__
+    rule = "exactly" if exact else "at most"
+    return (
+        f"{name} takes {'keys and values' if not spec.projections.learns_keys else 'values'} as "
+        f"column slices of its input, {rule} {source} columns, but num_kv_heads * head_dim = "
+        f"{spec.kv_heads} * {spec.head_width} = {columns}; "
+        "change head_dim or d_memory, or use Standard projections."
+    )
+
+
+def heads_fit_pattern(spec: AttentionSpec) -> str | None:
+    """A pattern whose heads differ is made for the layer's number of heads."""
+    if spec.pattern.heads in (None, spec.num_heads):
+        return None
+    return (
+        f"pattern={spec.pattern!r} is made for {spec.pattern.heads} heads, but "
+        f"num_heads={spec.num_heads}; give PerHead one pattern for each head, or change num_heads."
+    )
+
+
+def position_fits_width(spec: AttentionSpec) -> str | None:
+    """Positions that turn features need a head width they can turn."""
+    broken = spec.position.conflicts(spec.head_width)
+    return " ".join(broken) or None
+
+
+def biases_have_pairs(spec: AttentionSpec) -> str | None:
+    """A bias of a pair of positions needs a key at a position, and a product to be added to."""
+    if not spec.position.biases:
+        return None
+    if not spec.mixing.keeps_keys:
+        return (
+            f"position={spec.position!r} weighs keys by where they stand, and "
+            f"{type(spec.mixing).__name__} sums keys of all positions; use NoPosition, or a mixing "
+            "that keeps keys."
+        )
+    if not spec.kernel.weighs_pairs:
+        return (
+            f"position={spec.position!r} adds to the product of each pair, and "
+            f"{type(spec.kernel).__name__} forms no such products; use Softmax, or Rope."
+        )
+    return None
+
+
+def sums_of_keys_hide_nothing(spec: AttentionSpec) -> str | None:
+    """Keys summed over the sequence stand nowhere, so every query sees all of them."""
+    if spec.mixing.keeps_keys or isinstance(spec.pattern, Full):
+        return None
+    return (
+        f"{type(spec.mixing).__name__} sums keys of all positions, so pattern={spec.pattern!r} "
+        "has no keys to choose from; use Full(), or a mixing that keeps keys."
+    )
+
+
+def features_take_the_scale(spec: AttentionSpec) -> str | None:
+    """A kernel of features scales queries and keys in a way of its own, or not at all."""
+    return " ".join(spec.kernel.conflicts(spec.scale)) or None
+
+
+def sums_of_features_know_no_pairs(spec: AttentionSpec) -> str | None:
+    """What is summed along the sequence cannot leave single pairs out, nor drop them."""
+    if spec.kernel.weighs_pairs:
+        return None
+    name, broken = type(spec.kernel).__name__, []
+    if not isinstance(spec.pattern, (Full, Causal)):
+        broken.append(
+            f"{name} sums over all keys or all earlier ones, so pattern={spec.pattern!r} has no "
+            "pairs to choose from; use Full() or Causal(), or Softmax."
+        )
+    if spec.dropout:
+        broken.append(
+            f"{name} forms no weights, so dropout={spec.dropout} has nothing to drop; use "
+            "dropout=0.0, or Softmax."
+        )
+    return " ".join(broken) or None
+
+
+def past_is_left_out(spec: AttentionSpec) -> str | None:
+    """What is read of earlier segments goes with a causal softmax within a segment."""
+    past = spec.past
+    if not past.reads:
+        return None
+    wanted, broken = Block(past.segment) & Causal(), []
+    if spec.pattern != wanted:
+        broken.append(f"pattern={spec.pattern!r}: give {wanted!r}")
+    if not spec.kernel.weighs_pairs:
+        broken.append(f"kernel={spec.kernel!r}: give Softmax()")
+    if spec.mixing.mixes:
+        broken.append(f"mixing={spec.mixing!r}: give NoMixing()")
+    if not broken:
+        return None
+    return f"past={past!r} is read beside a softmax within each segment, but {'; '.join(broken)}."
+
+
+def declared(spec: AttentionSpec) -> str | None:
+    """What is not a size is of its declared kind too."""
+    broken = [told for told in misfits(spec) if told.partition("=")[0] not in SIZE_NAMES]
+    return " ".join(broken) or None
+
+
+SIZES: tuple[Rule, ...] = (axis_types, sizes, declared, dropout_is_a_probability)
+RULES: tuple[Rule, ...] = (
+    heads_divide_width,
+    kv_heads_divide_heads,
+    slices_fit_input,
+    heads_fit_pattern,
+    position_fits_width,
+    biases_have_pairs,
+    sums_of_keys_hide_nothing,
+    features_take_the_scale,
+    sums_of_features_know_no_pairs,
+    past_is_left_out,
+)
+
+
+def conflicts(spec: AttentionSpec) -> list[str]:
+    """Return a sentence for every rule the layer breaks; an empty list is a legal spec."""
+    broken = [s for rule in SIZES if (s := rule(spec))]
+    return broken or [s for rule in RULES if (s := rule(spec))]
+
+
+def _list(numbers: list[int]) -> str:
+    """Write 1, 2, 4 as '1, 2 or 4'."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 @dataclass(frozen=True, kw_only=True)

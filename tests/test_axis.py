@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from suffice.axis import Axis
 from suffice.errors import ConfigError
 from suffice.kernels import Kernel
 from suffice.mixing import Alignment, Mixing, NoMixing
 from suffice.patterns import And, Causal, Full, Or, Pattern
 from suffice.positions import NoPosition, Position, Rope
 from suffice.projections import Efficient, Projections
+from suffice.records import Axis
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import torch
 from torch.func import grad, vmap
 
 from suffice import Attention, preset
-from suffice.finite import finite, readable
 from suffice.testing import assert_close, normal
+from suffice.torch_compat import finite, readable
 
 NAN = torch.tensor([1.0, torch.nan])
 

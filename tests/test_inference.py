@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from suffice.inference import usable
+from suffice.torch_compat import usable
 
 
 def test_only_what_is_locked_is_copied():

@@ -4,7 +4,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from suffice.misfits import misfits
+from suffice.checkpoint import misfits
 
 
 def tell(path, tensors, expected):

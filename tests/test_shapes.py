@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from suffice.errors import MaskError, ShapeError
-from suffice.shapes import check, check_mask, spell
+from suffice.torch_compat import check, check_mask, spell
 
 
 def test_legal_shapes_pass():

@@ -10,11 +10,11 @@ import pytest
 from suffice import AttentionSpec
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
-from suffice.legality import RULES, SIZES, conflicts
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Full, PerHead, Random
 from suffice.positions import NoPosition, Rope
 from suffice.projections import Efficient, Optimised, Standard
+from suffice.spec import RULES, SIZES, conflicts
 
 
 def spec_of(**changes) -> AttentionSpec:

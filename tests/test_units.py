@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.units import read_bytes, read_seconds, read_share
+from suffice.records import read_bytes, read_seconds, read_share
 
 
 def test_sizes_are_read():

@@ -1,13 +1,11 @@
 """Which attention to take for a task on this machine: counted, measured, and told with reasons."""
 
-from suffice.advise.advice import Advice, Crossover, Place
 from suffice.advise.advise import advise
-from suffice.advise.base import Base, base_of, models_of
-from suffice.advise.composition import Composition
+from suffice.advise.candidates import Composition, Needs
 from suffice.advise.evidence import Evidence
-from suffice.advise.needs import Needs
+from suffice.advise.ranking import Advice, Crossover, Place
 from suffice.advise.recipes import RECIPES, AdviceRecipe, recipe_named
-from suffice.advise.request import TASKS, Request
+from suffice.advise.request import TASKS, Base, Request, base_of, models_of
 
 __all__ = [
     "RECIPES",

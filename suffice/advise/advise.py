@@ -8,19 +8,12 @@ from typing import Any
 
 import torch
 
-from suffice.advise.advice import Advice
-from suffice.advise.base import Base, base_of, shorter
-from suffice.advise.candidates import Candidate, candidates
-from suffice.advise.crossover import at_lengths
+from suffice.advise.candidates import Candidate, candidates, needs
 from suffice.advise.evidence import Library
-from suffice.advise.found import Found
-from suffice.advise.lines import cli_lines, python_lines
-from suffice.advise.needs import needs
-from suffice.advise.race import Budget, Clock, run
-from suffice.advise.rank import STANDARD, Limits, lost_quality
-from suffice.advise.request import HERE, Request
-from suffice.advise.sample import Sample, Sampler
-from suffice.advise.say import notes, sentence
+from suffice.advise.race import Budget, Clock, Sample, Sampler, run
+from suffice.advise.ranking import STANDARD, Advice, Found, Limits, at_lengths, lost_quality
+from suffice.advise.request import HERE, Base, Request, base_of, shorter
+from suffice.advise.text import cli_lines, notes, python_lines, sentence
 from suffice.measure.machine import machine_facts, software_versions
 from suffice.train import Progress, resolve_device
 

@@ -9,12 +9,12 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
-from suffice.advise.base import KINDS
-from suffice.advise.composition import Composition
+from suffice.advise.candidates import Composition
+from suffice.advise.request import KINDS
 from suffice.errors import ConfigError, DataError
 from suffice.measure import Comparison, Results, judge
+from suffice.measure.results import read_results
 from suffice.measure.sentence import decision, interval, margin_points
-from suffice.measure.storage import read_results
 from suffice.models import LMConfig
 from suffice.recipes import SCALES, recipe
 

@@ -2,12 +2,165 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from math import ceil
+from time import perf_counter
+from typing import Any
 
-from suffice.advise.sample import Sample
+import torch
+from torch import Tensor, nn
+
+from suffice.advise.candidates import Candidate
+from suffice.advise.request import Base, resized
 from suffice.errors import SufficeError
+from suffice.measure.edge.run import Ours
 from suffice.measure.timing import Times, summarise_times
+from suffice.models import LMConfig, TranslatorConfig, ViTConfig
+from suffice.models.lm import Undrawn
+from suffice.quantise import quantise
+from suffice.recipes.attention import Sizes, built
+
+
+class Models:
+    """Models with random weights, each made when it is asked for and then kept.
+
+    Tensors of equal names and shapes are one tensor: embeddings and MLPs are there once, whatever
+    the attention. Packed weights are each model's own.
+
+    Args:
+        base: the sizes.
+        device: where the weights lie.
+    """
+
+    def __init__(self, base: Base, device: torch.device) -> None:
+        self.base, self.device = base, device
+        self.shared: dict[tuple[str, torch.Size], Tensor] = {}
+        self.made: dict[object, Any] = {}
+        self.generator = torch.Generator().manual_seed(0)
+
+    def of(self, one: Candidate, length: int) -> Any:
+        """Return the model of a candidate for inputs of a length, ready to evaluate."""
+        config = self.base.config
+        if isinstance(config, ViTConfig):  # the others read shorter inputs as they are
+            config = resized(config, length)
+        key = one.same_as, config
+        if key not in self.made:
+            self.made[key] = self._make(one, config)
+        return self.made[key]
+
+    def _make(self, one: Candidate, config: Sizes) -> nn.Module:
+        with torch.device("meta"), Undrawn():
+            model: nn.Module = built(config, list(one.specs))
+        weights = {name: self._tensor(name, like) for name, like in model.state_dict().items()}
+        model.load_state_dict(weights, assign=True)
+        model.requires_grad_(False).eval()
+        if one.composition.weights is not None:
+            quantise(model, bits=one.composition.weights)
+        return model
+
+    def _tensor(self, name: str, like: Tensor) -> Tensor:
+        """Return the tensor of a name and shape; maps keep the size of what they are given."""
+        key = name, like.shape
+        if key not in self.shared:
+            drawn = torch.zeros(like.shape, dtype=like.dtype, device="cpu")
+            if like.dim() > 1:
+                drawn.normal_(std=like.shape[-1] ** -0.5, generator=self.generator)
+            elif name.endswith("weight"):  # of a norm
+                drawn.fill_(1.0)
+            self.shared[key] = drawn.to(self.device)
+        return self.shared[key]
+
+
+NEW = 9  # tokens written behind an input; the first one ends the reading
+SHORTEST = 5e-3  # seconds that a sample of short calls lasts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Seconds of one candidate, measured once.
+
+    Args:
+        each: of a token that is written, or of an input where none is.
+        first: of reading the input before the first token; None where nothing is written.
+    """
+
+    each: float
+    first: float | None = None
+
+
+class Sampler:
+    """Times candidates on random inputs, one at a time.
+
+    Args:
+        base: the sizes.
+        device: where models run.
+    """
+
+    def __init__(self, base: Base, device: torch.device) -> None:
+        self.base, self.device = base, device
+        self.models = Models(base, device)
+        self.generator = torch.Generator().manual_seed(1)
+
+    def __call__(self, one: Candidate, length: int) -> Sample:
+        """Return the times of a candidate behind an input of a length, or for it."""
+        model = self.models.of(one, length)
+        with torch.inference_mode():
+            return self._sample(model, one, length)
+
+    def _sample(self, model: Any, one: Candidate, length: int) -> Sample:
+        config = model.config
+        if isinstance(config, LMConfig):
+            run = Ours(model, one.memory).write(self._ids(config.vocabulary_size, length), NEW)
+            return Sample(each=statistics.median(run.token_seconds), first=run.prompt_seconds)
+        if isinstance(config, TranslatorConfig):
+            return self._translated(model, one, length)
+        if isinstance(config, ViTConfig):
+            side = config.image_size
+            given = torch.randn(1, config.channels, side, side, generator=self.generator)
+            given = given.to(self.device)
+        else:
+            given = self._ids(config.vocabulary_size, length)[None]
+        return Sample(each=self._seconds(lambda: model(given)))
+
+    def _translated(self, model: Any, one: Candidate, length: int) -> Sample:
+        """Return the times of a translator's greedy steps behind a target as long as the source."""
+        config = model.config
+        source = self._ids(config.source_vocabulary_size, length)[None]
+        target = self._ids(config.target_vocabulary_size, length)[None]
+        ticks = [self._now()]
+        state = model.state(model.encode(source), memory=one.memory)
+        features = model.features(target, state=state)
+        for _ in range(NEW):
+            token = model.logits(features[:, -1]).argmax(dim=-1)
+            ticks.append(self._now())
+            features = model.features(token[:, None], state=state)
+        first, *each = (after - before for before, after in pairwise(ticks))
+        return Sample(each=statistics.median(each), first=first)
+
+    def _seconds(self, call: Callable[[], object]) -> float:
+        """Return the seconds of a call, of so many that the sample is not too short."""
+        start = self._now()
+        call()
+        once = self._now() - start
+        times = ceil(SHORTEST / max(once, 1e-9)) - 1
+        if times < 1:
+            return once
+        start = self._now()
+        for _ in range(times):
+            call()
+        return (self._now() - start) / times
+
+    def _ids(self, vocabulary: int, length: int) -> Tensor:
+        return torch.randint(vocabulary, (length,), generator=self.generator).to(self.device)
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return perf_counter()
+
 
 ROUNDS, FEWEST, MOST = 5, 3, 15  # samples of each candidate
 Take = Callable[[str], Sample]

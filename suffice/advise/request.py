@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from math import isqrt
 from typing import Any
 
 from suffice.errors import ConfigError, unknown
-from suffice.units import read_bytes, read_seconds, read_share
+from suffice.measure.edge.shapes import SHAPES
+from suffice.models import (
+    CONFIGURATIONS,
+    ClassifierConfig,
+    LMConfig,
+    TranslatorConfig,
+    ViTConfig,
+    configuration,
+    folder,
+)
+from suffice.positions import NoPosition, Position
+from suffice.recipes import RECIPES, recipe
+from suffice.recipes.attention import Sizes
+from suffice.records import read_bytes, read_seconds, read_share
 
 TASKS = ("lm", "classify", "image", "translate")
 WRITES = ("lm", "translate")
@@ -128,3 +143,147 @@ def each(unit: str) -> str:
         ('a token', 'an input')
     """
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
+
+
+ROOM = 16  # tokens written behind the length asked for while measuring
+KINDS: dict[str, type] = {
+    "classify": ClassifierConfig,
+    "image": ViTConfig,
+    "translate": TranslatorConfig,
+}
+LEAST = 16  # tokens; shorter inputs tell nothing of attention
+PARTS = (16, 8, 4, 2)  # of the length
+USUAL = {"lm": "15m", "classify": "imdb", "image": "cifar100_v2", "translate": "translation_es"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """The sizes of a model, all but its attention.
+
+    Args:
+        task: that it serves.
+        name: of the model.
+        config: the sizes, long enough for the length and for what is written behind it.
+        num_heads: query heads.
+        position: of attention that has none of its own.
+        length: tokens or patches of an input.
+    """
+
+    task: str
+    name: str
+    config: Sizes
+    num_heads: int
+    position: Position
+    length: int
+
+    @property
+    def depth(self) -> int:
+        """Blocks; of a translator those that write."""
+        translates = isinstance(self.config, TranslatorConfig)
+        return self.config.decoder_depth if translates else self.config.depth
+
+    @property
+    def writes(self) -> bool:
+        """Whether tokens are written one after the other."""
+        return isinstance(self.config, (LMConfig, TranslatorConfig))
+
+
+def base_of(request: Request) -> Base:
+    """Return the model that a request names, at its length.
+
+    Raises:
+        ConfigError: for an unknown model, or a length it cannot have.
+        CheckpointError: if a checkpoint cannot be read.
+
+    Example:
+        >>> base_of(Request(task="lm", model="15m", length=512)).config.length
+        528
+    """
+    if request.task == "lm":
+        return _language_model(request)
+    name = request.model or USUAL[request.task]
+    if name not in models_of(request.task):
+        raise unknown(f"model for {request.task}", name, models_of(request.task))
+    one = recipe(name)
+    config = one.model if request.length is None else resized(one.model, request.length)
+    if isinstance(config, TranslatorConfig):
+        length = request.length or config.length
+        config = replace(config, length=length + ROOM)
+    else:
+        length = config.length
+    return Base(
+        task=request.task,
+        name=name,
+        config=config,
+        num_heads=one.num_heads,
+        position=NoPosition(),
+        length=length,
+    )
+
+
+def shorter(base: Base) -> tuple[int, ...]:
+    """Return lengths below the base's at which times are compared, too.
+
+    Example:
+        >>> shorter(base_of(Request(task="lm", model="15m", length=1024)))
+        (64, 128, 256, 512)
+    """
+    if not isinstance(base.config, ViTConfig):
+        return tuple(base.length // n for n in PARTS if base.length // n >= LEAST)
+    side = isqrt(base.config.num_patches)
+    extra = base.config.length - base.config.num_patches
+    sides = sorted({side // 4, side // 2, 3 * side // 4} - {0, 1, side})
+    return tuple(n * n + extra for n in sides)
+
+
+@cache
+def models_of(task: str) -> tuple[str, ...]:
+    """Return the names of the models there are for a task.
+
+    Example:
+        >>> "110m" in models_of("lm"), "imdb" in models_of("classify")
+        (True, True)
+    """
+    if task == "lm":
+        return (*SHAPES, *CONFIGURATIONS)
+    return tuple(name for name in RECIPES if isinstance(recipe(name).model, KINDS[task]))
+
+
+def _language_model(request: Request) -> Base:
+    if request.checkpoint is not None:
+        lm, _, _ = folder.load(request.checkpoint)
+        name, config, specs = request.checkpoint, lm.config, lm.specs
+    else:
+        name = request.model or USUAL["lm"]
+        if name not in models_of("lm"):
+            raise unknown("model for lm", name, models_of("lm"))
+        config, specs = configuration(SHAPES.get(name, name))
+    length = request.length or config.length
+    return Base(
+        task="lm",
+        name=name,
+        config=replace(config, length=length + ROOM),
+        num_heads=specs[0].num_heads,
+        position=specs[0].position,
+        length=length,
+    )
+
+
+def resized(config: Sizes, length: int) -> Sizes:
+    """Return the sizes for inputs of a length.
+
+    Raises:
+        ConfigError: for an image that would not be square.
+    """
+    if not isinstance(config, ViTConfig):
+        return replace(config, length=length)
+    patches = length - (config.pooling == "class_token")
+    side = isqrt(max(patches, 0))
+    if side * side != patches or not side:
+        extra = length - patches
+        near = ", ".join(str(n * n + extra) for n in (max(side, 1), max(side, 1) + 1))
+        raise ConfigError(
+            f"length={length}: an image has a square of patches{' and a class token' * extra}; "
+            f"give such as {near}."
+        )
+    return replace(config, image_size=config.patch_size * side)

@@ -31,8 +31,8 @@ from suffice.cli.reproduce import reproduce
 from suffice.cli.run import run
 from suffice.cli.search import search
 from suffice.cli.show import show
-from suffice.cli.stop import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.cli.studio import studio
+from suffice.cli.terminal import INTERRUPTED, WRONG, Stopped, is_first, stoppable
 from suffice.cli.train import train
 from suffice.errors import SufficeError
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from suffice.cli import completed
-from suffice.cli.again import again, given
-from suffice.cli.defaults import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK, TASKS
-from suffice.cli.stop import telling
+from suffice.cli import options
+from suffice.cli.options import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK, TASKS
+from suffice.cli.terminal import again, given, telling
 from suffice.errors import unknown
 
 if TYPE_CHECKING:
@@ -25,12 +24,12 @@ REPORT_WIDTH = 100  # columns of a report that goes to a file or a pipe
 def compare(
     task: Annotated[
         str | None,
-        typer.Option(help=f"Data set: {TASKS}; {TASK} by default.", autocompletion=completed.tasks),
+        typer.Option(help=f"Data set: {TASKS}; {TASK} by default.", autocompletion=options.tasks),
     ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="Recipe by name instead of the task's own.", autocompletion=completed.recipes
+            help="Recipe by name instead of the task's own.", autocompletion=options.recipes
         ),
     ] = None,
     scale: Annotated[
@@ -56,7 +55,7 @@ def compare(
         str | None,
         typer.Option(
             help=f"Names, separated by commas; {MECHANISMS} by default.",
-            autocompletion=completed.mechanisms,
+            autocompletion=options.mechanisms,
         ),
     ] = None,
     heads: Annotated[
@@ -103,12 +102,12 @@ def compare(
     Every mechanism is trained with every number of heads from every seed, on the same data in the
     same order. The verdict is a test of non-inferiority over paired seeds.
     """
-    from suffice.cli.asked import Asked, latest_folder, new_folder
+    from suffice.cli.compare_options import Asked, latest_folder, new_folder
     from suffice.measure.compare import claim
     from suffice.measure.compare import compare as run
-    from suffice.measure.costs import COSTS
     from suffice.measure.plan import read_kept
-    from suffice.measure.together import first, losing, shared
+    from suffice.measure.processes import first, losing, shared
+    from suffice.measure.verdict import COSTS
     from suffice.train import processes
 
     if cost not in COSTS:

@@ -63,9 +63,9 @@ def convert(
     What can be had exactly is rewritten and proven; everything else is fitted to what the model
     reads of the text. The folder is one as `suffice train` writes it, with certificate.json.
     """
-    from suffice.cli.steps import as_cells
+    from suffice.cli.terminal import as_cells
     from suffice.convert import convert as change
-    from suffice.convert import folder
+    from suffice.convert import convert as folder
     from suffice.convert.sources import open_source
     from suffice.train import show
 
@@ -106,7 +106,7 @@ def _target(to: str) -> Any:
 
 def _texts(source: Source, named: str | None, tokens: int) -> dict[str, list[Tensor]]:
     """Return the batches that are learnt from and those that judge."""
-    from suffice.convert.text import batches
+    from suffice.convert.calibration import batches
     from suffice.models import LM
     from suffice.text import corpus
 

@@ -10,7 +10,7 @@ import torch
 import typer
 from rich.console import Console
 
-from suffice.cli.prose import write
+from suffice.cli.terminal import write
 
 if TYPE_CHECKING:
     from suffice.testing.oracle import Check
@@ -64,7 +64,7 @@ def facts() -> dict[str, str]:
 
 def _kernels() -> str:
     """Return which instructions the kernels use, of those there are; or why there are none."""
-    from suffice.native import library
+    from suffice.ops.native import library
 
     if not library.available():
         return f"none: {library.why_not()}; everything runs through torch"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from suffice.cli.defaults import CHECKPOINT
+from suffice.cli.options import CHECKPOINT
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:

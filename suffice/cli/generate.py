@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suffice.cli.defaults import CHECKPOINT
-from suffice.cli.memories import LEGAL, memory_of
-from suffice.cli.shown import Shown
+from suffice.cli.options import CHECKPOINT, LEGAL, memory_of
+from suffice.cli.terminal import Shown
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def generate(
 ) -> None:
     """Write text behind a prompt, token by token; the prompt comes first."""
     from suffice.generate import generate as write
-    from suffice.generate.limits import room
+    from suffice.generate.generate import room
     from suffice.models import folder
     from suffice.train import resolve_device
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from suffice.errors import ConfigError
+from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static
 from suffice.presets import PRESETS
 
 OWN = {
@@ -88,3 +91,97 @@ def _check(mechanism: str, words: str, name: str, value: object) -> None:
     if not fits[kind]:
         legal = {bool: "true or false", str: "a word", float: "a number", int: "a whole number"}
         raise ConfigError(f"--set {words}: {name} of {mechanism} is {legal[kind]}.")
+
+
+LEGAL = "dynamic, static:N, rolling:W or rolling:W:SINKS"
+
+
+def memory_of(written: str, bits: int | None) -> Memory:
+    """Return the memory that words such as "rolling:256:4" name.
+
+    Args:
+        written: what is kept.
+        bits: of a number that is kept, 8 or 4; None = as it is.
+
+    Raises:
+        ConfigError: for other words or numbers.
+
+    Example:
+        >>> memory_of("rolling:256:4", None)
+        Rolling(window=256, sinks=4, spare=0)
+        >>> memory_of("static:64", 8).inner
+        Static(length=64)
+    """
+    name, *numbers = written.split(":")
+    kinds = {"dynamic": (Dynamic, (0,)), "static": (Static, (1,)), "rolling": (Rolling, (1, 2))}
+    kind, counts = kinds.get(name, (None, ()))
+    if kind is None or len(numbers) not in counts or not all(n.isdecimal() for n in numbers):
+        raise ConfigError(f"--memory {written}: write {LEGAL}, whole numbers of tokens.")
+    memory = kind(*map(int, numbers))
+    return memory if bits is None else Quantised(memory, bits=bits)
+
+
+def mechanisms(incomplete: str) -> list[str]:
+    """Return mechanisms; of several with commas between them, the last is completed.
+
+    Example:
+        >>> mechanisms("lin"), mechanisms("standard,mq")
+        (['linear', 'linformer'], ['standard,mqa'])
+    """
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _begun(PRESETS, last)]
+
+
+def tasks(incomplete: str) -> list[str]:
+    """Return tasks of `suffice compare`."""
+    from suffice.recipes import TASK_RECIPES
+
+    return _begun(TASK_RECIPES, incomplete)
+
+
+def recipes(incomplete: str) -> list[str]:
+    """Return recipes of `suffice compare`."""
+    from suffice.recipes import RECIPES
+
+    return _begun(RECIPES, incomplete)
+
+
+def every_recipe(incomplete: str) -> list[str]:
+    """Return recipes of `suffice plan`: all of them, those of language models among them."""
+    from suffice.recipes import LM_RECIPES, RECIPES
+
+    return _begun([*LM_RECIPES, *RECIPES], incomplete)
+
+
+def language_recipes(incomplete: str) -> list[str]:
+    """Return recipes of `suffice train`."""
+    from suffice.recipes import LM_RECIPES
+
+    return _begun(LM_RECIPES, incomplete)
+
+
+def tables(incomplete: str) -> list[str]:
+    """Return the tables and figures of `suffice reproduce`."""
+    from suffice.cli.reproduce import WRITERS
+    from suffice.papers import TABLES
+
+    return _begun([*TABLES, *WRITERS], incomplete)
+
+
+def _begun(names: Iterable[str], start: str) -> list[str]:
+    return [name for name in names if name.startswith(start)]
+
+
+RUNS = Path("runs")
+CHECKPOINT = "Folder that `suffice train`, convert, heal or quantise wrote."
+TASK = "digits"
+TASKS = (
+    "digits, mnist, cifar100, cifar10_jpeg, tiny_imagenet_100, image_folder, imdb, amazon, "
+    "womens_clothing, translation_es or table (your own), which are real, or mqar, induction, "
+    "copy, two_hop or passkey, which are drawn"
+)
+MECHANISMS = "standard,optimised,efficient,super_attention"
+BASELINE = "standard"
+SEEDS = 5
+MARGIN = 1.0  # points of test accuracy
+DEVICE = "cpu"

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from suffice.cli.defaults import CHECKPOINT
+from suffice.cli.options import CHECKPOINT
 from suffice.errors import CheckpointError, ConfigError
 from suffice.files import replacing
-from suffice.native import library
+from suffice.ops.native import library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,11 +64,11 @@ def quantise(
     The packed model is a folder as `suffice train` writes it: `suffice generate` and `suffice
     evaluate` take it, on machines without the native kernels, too. The report lies beside it.
     """
-    from suffice.cli.steps import as_cells
+    from suffice.cli.terminal import as_cells
     from suffice.models import folder
     from suffice.quantise import Speed
     from suffice.quantise import quantise as pack
-    from suffice.quantise.speed import tokens_per_second
+    from suffice.quantise.report import tokens_per_second
     from suffice.train import show
 
     out = out or checkpoint.with_name(f"{checkpoint.name}-{bits}bit")
@@ -102,7 +102,7 @@ def _texts(
     lm: LM, tokenizer: Tokenizer, named: str | None, facts: dict[str, Any], checkpoint: Path
 ) -> dict[str, Tensor]:
     """Return the rows that the rounding reads and those that judge it."""
-    from suffice.quantise.text import rows_of
+    from suffice.quantise.report import rows_of
     from suffice.text import corpus
 
     if named == WITHOUT:

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from suffice.cli.shown import Shown
+from suffice.cli.terminal import Shown
 from suffice.errors import ConfigError
 from suffice.runtime import Session, Words, check_files, read
 from suffice.runtime import write as write_on
-from suffice.runtime.write import Stepper
+from suffice.runtime.session import Stepper
 
 
 def run(
@@ -58,7 +58,7 @@ def run(
 def _session(export: Path, manifest: dict[str, Any]) -> Stepper:
     """Return what runs the model, which must be one that writes."""
     if manifest["format"] == "hf":
-        from suffice.export.eager import Eager
+        from suffice.export.parity import Eager
 
         return Eager(export)
     return Session(export, manifest)

@@ -2,8 +2,7 @@
 
 from suffice.convert.certificate import Certificate, LayerCertificate, LossChange
 from suffice.convert.convert import Converted, convert
-from suffice.convert.plan import plan_of, plan_to_json, read_plan
-from suffice.convert.target import Step, spec_after, steps_of
+from suffice.convert.target import Step, plan_of, plan_to_json, read_plan, spec_after, steps_of
 
 __all__ = [
     "Certificate",

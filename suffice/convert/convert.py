@@ -7,24 +7,74 @@ gives there, so that any two choices can be combined.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from suffice.convert.arrange import arranged
-from suffice.convert.certificate import Certificate, LayerCertificate, LossChange
-from suffice.convert.change import Change, changes
+from suffice import checkpoint
+from suffice.convert.calibration import attentions, gather
+from suffice.convert.certificate import (
+    Certificate,
+    LayerCertificate,
+    LossChange,
+    change_of_loss,
+    losses,
+)
+from suffice.convert.exact import Change, changes
+from suffice.convert.feature_permutation import arranged
 from suffice.convert.fit import Fit, errors, fit, starts
-from suffice.convert.held_out import change_of_loss, losses
 from suffice.convert.maps import build
-from suffice.convert.moments import attentions, gather
-from suffice.convert.plan import Target, plan_of
-from suffice.convert.replaced import replaced, state_of
-from suffice.errors import ConfigError
+from suffice.convert.sources.source import Source
+from suffice.convert.target import Target, plan_of
+from suffice.errors import CheckpointError, ConfigError
+from suffice.files import replacing
 from suffice.layers import Attention
-from suffice.models import LM
+from suffice.layers.state import LayerState
+from suffice.memory import Dynamic
+from suffice.models import LM, folder, stack
+from suffice.models.packed import replace_module
+from suffice.spec import AttentionSpec
+
+STACKS = {
+    "specs": ("blocks", "attention"),
+    "encoder_specs": ("encoder", "attention"),
+    "decoder_specs": ("decoder", "attention"),
+    "cross_specs": ("decoder", "cross"),
+}
+"""Where models list the compositions of which layers of which blocks."""
+
+
+def replaced(model: nn.Module, layers: Mapping[str, Attention]) -> nn.Module:
+    """Return a copy of a model with other attention layers; it lists their compositions, too.
+
+    Args:
+        model: any.
+        layers: by the names of the modules they replace; "" is the model itself.
+    """
+    if "" in layers:
+        return layers[""]
+    other = copy.deepcopy(model)
+    for name, layer in layers.items():
+        replace_module(other, name, layer)
+    for specs, (blocks, attention) in STACKS.items():
+        if hasattr(other, specs):
+            found = [getattr(block, attention).spec for block in getattr(other, blocks)]
+            setattr(other, specs, found)
+    return other
+
+
+def state_of(spec: AttentionSpec) -> int:
+    """Return the numbers a layer's state keeps of each token of a text."""
+    width = spec.widths.kv
+    if not spec.pattern.causal:
+        return 2 * width
+    state = LayerState(spec, Dynamic())
+    return width * ((1 if state.tied else 2) + (state.raw is not None))
+
 
 Step = Callable[[str, int, int], None]
 
@@ -207,3 +257,60 @@ def _loss(
 def _tokens(calibration: Sequence[Tensor] | None) -> int:
     """Return the positions that were read, of rows of tokens or of features."""
     return sum(batch.shape[0] * batch.shape[1] for batch in calibration or ())
+
+
+CERTIFICATE = "certificate.json"
+OTHERS = {"Classifier": "text classifier", "ViT": "image classifier"}
+
+
+def check_source(source: Source) -> None:
+    """Refuse what could not be written as a folder, before any work is done.
+
+    Raises:
+        ConfigError: if a language model has no tokenizer.
+    """
+    if isinstance(source.model, LM) and source.tokenizer is None:
+        raise ConfigError(
+            f"this {source.kind} model has no tokenizer beside it, and a folder of a language "
+            "model holds one; name it by --tokenizer."
+        )
+
+
+def save(
+    out: Path, model: nn.Module, source: Source, certificate: Certificate, **facts: Any
+) -> None:
+    """Write a converted model; the certificate comes first and the weights last.
+
+    Args:
+        out: the folder.
+        model: what was converted.
+        source: what it was.
+        certificate: what that changed.
+        **facts: what else is known.
+
+    Raises:
+        CheckpointError: if something cannot be written.
+        ConfigError: if a language model has no tokenizer.
+    """
+    check_source(source)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _write(out / CERTIFICATE, certificate.to_json())
+        if isinstance(model, LM):
+            folder.save(out, model, source.tokenizer, **(source.facts | facts))
+            return
+        specs = [block.attention.spec.to_json() for block in model.blocks]
+        described = {"model": stack.to_json(model.config), "specs": specs, **facts}
+        described["kind"] = OTHERS[type(model).__name__]
+        _write(out / folder.CONFIG, described)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {out} ({error.strerror or error}); free space, or give another --out."
+        ) from error
+    checkpoint.save_model(out / folder.WEIGHTS, model, described)
+
+
+def _write(path: Path, data: dict[str, Any]) -> None:
+    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="ascii", newline="\n")

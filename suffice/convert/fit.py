@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.change import Change
-from suffice.convert.exact import exact
-from suffice.convert.fitted import NAIVE, fitted, naive
+from suffice.convert.calibration import Moments, attentions, watched
+from suffice.convert.closed_form import NAIVE, Regression, fitted, naive
+from suffice.convert.exact import Change, exact
 from suffice.convert.maps import Maps, build, read
-from suffice.convert.moments import Moments, attentions, watched
-from suffice.convert.regression import Regression
 from suffice.convert.target import spec_after
 from suffice.layers import Attention
 

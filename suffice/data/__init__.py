@@ -6,24 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from suffice.data import (
-    amazon,
-    cifar10_jpeg,
-    cifar100,
-    copy,
-    digits,
-    image_folder,
-    imdb,
-    induction,
-    mnist,
-    mqar,
-    passkey,
-    table,
-    tiny_imagenet,
-    translation_es,
-    two_hop,
-    womens_clothing,
-)
+from suffice.data import images, reviews, synthetic, table, translation, vision
 from suffice.data.dataset import NOT_ASKED, Dataset, Split
 from suffice.errors import unknown
 
@@ -33,22 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["NOT_ASKED", "TASKS", "Dataset", "Split", "load"]
 
 TASKS: dict[str, Callable[..., Dataset]] = {
-    "amazon": amazon.amazon,
-    "cifar100": cifar100.cifar100,
-    "cifar10_jpeg": cifar10_jpeg.cifar10_jpeg,
-    "copy": copy.copy,
-    "digits": digits.digits,
-    "image_folder": image_folder.image_folder,
-    "imdb": imdb.imdb,
-    "induction": induction.induction,
-    "mnist": mnist.mnist,
-    "mqar": mqar.mqar,
-    "passkey": passkey.passkey,
+    "amazon": reviews.amazon,
+    "cifar100": vision.cifar100,
+    "cifar10_jpeg": vision.cifar10_jpeg,
+    "copy": synthetic.copy,
+    "digits": vision.digits,
+    "image_folder": images.image_folder,
+    "imdb": reviews.imdb,
+    "induction": synthetic.induction,
+    "mnist": vision.mnist,
+    "mqar": synthetic.mqar,
+    "passkey": synthetic.passkey,
     "table": table.table,
-    "tiny_imagenet_100": tiny_imagenet.tiny_imagenet_100,
-    "translation_es": translation_es.translation_es,
-    "two_hop": two_hop.two_hop,
-    "womens_clothing": womens_clothing.womens_clothing,
+    "tiny_imagenet_100": vision.tiny_imagenet_100,
+    "translation_es": translation.translation_es,
+    "two_hop": synthetic.two_hop,
+    "womens_clothing": reviews.womens_clothing,
 }
 
 

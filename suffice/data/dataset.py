@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
@@ -138,7 +139,7 @@ class Dataset:
         chance: accuracy of a guess that has not found the answer, a fraction; None where no such
             figure is known.
         scores: what the test split is scored by besides loss and accuracy: names of
-            `suffice.measure.scores.SCORES`.
+            `suffice.measure.training.SCORES`.
 
     Raises:
         ShapeError: if the inputs of the splits differ in shape beyond their rows.
@@ -207,3 +208,48 @@ def _widths(split: Split) -> tuple[int, ...]:
     """Return the shape of a row, with that of its source."""
     source = () if split.source is None else split.source.shape[1:]
     return (*split.inputs.shape[1:], *source)
+
+
+SEED = 0
+
+
+def permutation(count: int) -> Tensor:
+    """Return a fixed permutation of range(count), int64 [count].
+
+    It comes from NumPy's legacy generator, whose stream is frozen for good.
+    """
+    order = np.random.RandomState(SEED).permutation(count)
+    return torch.from_numpy(order.astype(np.int64))
+
+
+def held_out(count: int, fraction: float) -> tuple[Tensor, Tensor]:
+    """Cut the fixed permutation of range(count) in two: the rows kept and the rows held out.
+
+    The rows held out are the last round(fraction * count) of the permutation.
+    """
+    order = permutation(count)
+    cut = count - round(fraction * count)
+    return order[:cut], order[cut:]
+
+
+def stratified(labels: Tensor, train: float, validation: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Cut every class in the same proportions.
+
+    Args:
+        labels: int64 [N].
+        train: fraction of each class's rows for training.
+        validation: fraction of each class's rows for validation; the rest is for the test.
+
+    Returns:
+        The indices of the training, validation and test rows, each ascending.
+    """
+    order = permutation(len(labels))
+    parts: tuple[list[Tensor], ...] = ([], [], [])
+    for label in labels.unique():
+        rows = order[labels[order] == label]
+        first = round(train * len(rows))
+        second = round((train + validation) * len(rows))
+        for part, piece in zip(parts, rows.tensor_split((first, second)), strict=True):
+            part.append(piece)
+    first_part, second_part, third_part = (torch.cat(part).sort().values for part in parts)
+    return first_part, second_part, third_part

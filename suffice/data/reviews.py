@@ -1,16 +1,125 @@
-"""Reviews of one to five stars, as lines of JSON."""
+"""Words of a text, and the numbers that stand for them."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from suffice.data.dataset import Dataset
-from suffice.data.last_words import last_words
-from suffice.data.partition import permutation
-from suffice.data.vocabulary import Vocabulary, check_size, words
+import numpy as np
+import torch
+
+from suffice.data.dataset import Dataset, Split, held_out, permutation
+from suffice.data.files import DataFile, cache, convert, lines, locate, read
 from suffice.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+PAD, START, UNKNOWN = 0, 1, 2
+SPECIAL = ("<pad>", "<start>", "<unknown>")
+
+PUNCTUATION = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'  # the apostrophe belongs to words
+_SPACES = str.maketrans(PUNCTUATION, " " * len(PUNCTUATION))
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text: lower case, cut at white space and punctuation.
+
+    Example:
+        >>> words("It's GOOD.<br />(Really!)")
+        ["it's", 'good', 'br', 'really']
+    """
+    return text.lower().translate(_SPACES).split()
+
+
+def check_size(size: int) -> None:
+    """Refuse a size of vocabulary that leaves no room for a word.
+
+    Raises:
+        ConfigError: if size is not an integer above 3.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size <= len(SPECIAL):
+        raise ConfigError(
+            f"vocabulary_size={size!r} is not legal; give an integer above {len(SPECIAL)}, for "
+            "three ids are special."
+        )
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The word of each id: 0 pads, 1 starts a text, 2 is any unknown word, words from 3.
+
+    Args:
+        words: the word of each id, the three special ones first.
+
+    Example:
+        >>> vocabulary = Vocabulary.build([["b", "a", "b"], ["c", "a", "d"]], size=6)
+        >>> vocabulary.words
+        ('<pad>', '<start>', '<unknown>', 'a', 'b', 'c')
+        >>> vocabulary.encode(["b", "d"])
+        [4, 2]
+    """
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def build(cls, texts: Iterable[Sequence[str]], size: int) -> Vocabulary:
+        """Keep the most frequent words of some texts.
+
+        The more frequent word has the smaller id; of equally frequent words, the one that comes
+        first by code points. So the order of the texts does not matter.
+
+        Args:
+            texts: the words of each text.
+            size: the most ids there may be, the three special ones included.
+
+        Raises:
+            ConfigError: if size leaves no room for a word.
+        """
+        check_size(size)
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(text)
+        ranked = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls(SPECIAL + tuple(ranked[: size - len(SPECIAL)]))
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        ordinary = self.words[len(SPECIAL) :]
+        return {word: number for number, word in enumerate(ordinary, len(SPECIAL))}
+
+    def encode(self, text: Sequence[str]) -> list[int]:
+        """Return the id of each word of a text, `UNKNOWN` for a word that was not kept."""
+        ids = self._ids
+        return [ids.get(word, UNKNOWN) for word in text]
+
+
+def last_words(
+    texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary, length: int
+) -> Split:
+    """Return texts as rows of their last `length` ids, padded in front.
+
+    A text is its words after a start token, which a text that fills the row loses.
+
+    Shapes:
+        inputs: int64 [N, length]; labels: int64 [N]; valid: bool [N, length]
+    """
+    ids = np.full((len(texts), length), PAD, dtype=np.int64)
+    for row, text in enumerate(texts):
+        kept = vocabulary.encode(words(text)[-length:])
+        if len(kept) < length:
+            kept = [START, *kept]
+        ids[row, length - len(kept) :] = kept
+    inputs = torch.from_numpy(ids)
+    return Split(inputs, torch.tensor(labels), inputs != PAD)
+
 
 STARS = 5
 NAMES = (("rating", "text"), ("overall", "reviewText"))  # ours, and those of Ni et al. 2019
@@ -157,3 +266,207 @@ def _parsed(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
             ) from error
         if text and text.strip():
             yield text, int(stars)
+
+
+FILE = DataFile(
+    path="text_classification/amazon_reviews/amazon_reviews.jsonl.xz",
+    sha256="89ef3ad4ec7cac34703b04cad3591a05e66cd2e9e9964078feb5b3f5fd483326",
+)
+
+
+def amazon(
+    *,
+    length: int = 64,
+    vocabulary_size: int = 40_000,
+    path: str | None = None,
+    rows: int | None = None,
+    console: Console | None = None,
+) -> Dataset:
+    """Load reviews of one to five stars: a sample of 20,888, or a file of the user's.
+
+    A review is its words after a start token; the last `length` ids are kept, and shorter ones are
+    padded in front. Titles are left out: many are the number of stars in words. More than half of
+    the reviews give five stars, so balanced accuracy is a score too. By the sha1 of its text a
+    tenth of the reviews are for the test and a tenth for validation. Words are ranked by frequency
+    in the training rows alone.
+
+    Args:
+        length: tokens of each row, >= 1.
+        vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
+        path: of the user's own reviews, lines of JSON with "rating" and "text" or, as in the full
+            set, "overall" and "reviewText"; plain, .gz or .xz. None = the sample.
+        rows: training rows that are kept at most; None = all.
+        console: where a download shows its progress; None shows nothing.
+
+    Shapes:
+        inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
+
+    Raises:
+        ConfigError: if an option is not legal.
+        DataError: if the file is absent, truncated, altered, or holds a line that is no review.
+
+    Source: McAuley and Leskovec 2013; Blitzer et al. 2007; Zhang et al. 2015, arXiv:1509.01626; Ni
+        et al. 2019, "Justifying Recommendations using Distantly-Labeled Reviews", EMNLP, whose full
+        set is the paper's. The sample is of all four.
+    """
+    check("amazon", length, vocabulary_size, rows)
+    sample = path is None
+    return reviews(
+        read(FILE, console=console).split(b"\n")[:-1] if sample else lines(path),
+        where=FILE.path if sample else str(path),
+        name="amazon",
+        title="Amazon reviews, a sample" if sample else "Amazon reviews of the user",
+        source="Ni et al. 2019 and three more (research use; the texts belong to their authors)",
+        length=length,
+        vocabulary_size=vocabulary_size,
+        rows=rows,
+    )
+
+
+PLACE = "text_classification/imdb"
+ROWS = 25_000  # of each part, half of each label
+VALIDATION = 0.1  # of the official training part
+
+ARCHIVE = DataFile(
+    path=f"{PLACE}/aclImdb_v1.tar.gz",
+    sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fa7008942e91923d1658bfe",
+    urls=("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",),
+)
+FILES = {
+    "train": DataFile(
+        path=f"{PLACE}/train.jsonl.xz",
+        sha256="a8e26fc1b1508a9f6ddab7f84203c5bd4f4ca13241079daf7187ce4936764358",
+        converted=True,
+    ),
+    "test": DataFile(
+        path=f"{PLACE}/test.jsonl.xz",
+        sha256="a17d3864569419dd31ba1b93004f9422507453612d58c5c6d2c606aff53eed16",
+        converted=True,
+    ),
+}
+
+
+def imdb(
+    *, length: int = 32, vocabulary_size: int = 20_000, console: Console | None = None
+) -> Dataset:
+    """Load the labelled IMDB reviews; a tenth of the training part is held out for validation.
+
+    A review is its words (`vocabulary.words`; HTML breaks leave the word "br") after a start
+    token; the last `length` ids are kept, and shorter reviews are padded in front. Words are
+    ranked by frequency in the training rows alone.
+
+    Args:
+        length: tokens of each row, >= 1.
+        vocabulary_size: the most ids there may be, >= 4; rarer words become unknown. The task
+            has `len(dataset.vocabulary)` ids.
+        console: where a download shows its progress; None shows nothing.
+
+    Shapes:
+        inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
+
+    Raises:
+        ConfigError: if length or vocabulary_size is not legal.
+        DataError: if a file is absent and cannot be downloaded, truncated or altered.
+
+    Source: Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis", ACL; tokens as in the
+        IMDB set of Keras. Differs: that set ranks words in all 50,000 reviews and leaves id 3
+        unused, where our words begin.
+    """
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise ConfigError(f"imdb: length={length!r} tokens is not legal; give an integer >= 1.")
+    check_size(vocabulary_size)  # before a download, not after
+    texts, labels = _official("train", console)
+    train, validation = held_out(len(texts), VALIDATION)
+    vocabulary = Vocabulary.build((words(texts[row]) for row in train.tolist()), vocabulary_size)
+    official = last_words(texts, labels, vocabulary, length)
+    return Dataset(
+        name="imdb",
+        title=f"IMDB film reviews, last {length} words",
+        source="Maas et al. 2011 (research use; the texts belong to their authors)",
+        train=official.take(train),
+        validation=official.take(validation),
+        test=last_words(*_official("test", console), vocabulary, length),
+        num_classes=2,
+        vocabulary=vocabulary.words,
+    )
+
+
+def _official(part: str, console: Console | None) -> tuple[list[str], list[int]]:
+    """Return the texts and labels of the official training or test part."""
+    file = FILES[part]
+    if locate(file.path) is None:
+        _convert(console)
+    texts, labels = [], []
+    try:
+        for line in read(file).splitlines():  # of bytes: text would be cut at U+2028 too
+            row = json.loads(line)
+            texts.append(row["text"])
+            labels.append(row["label"])
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{locate(file.path)}, row {len(labels) + 1}, is not a review ({error}); delete the "
+            "file and run again."
+        ) from error
+    counts = {label: labels.count(label) for label in (0, 1)}
+    if len(labels) != ROWS or set(counts.values()) != {ROWS // 2}:
+        raise DataError(
+            f"{locate(file.path)} holds {len(labels):,} reviews, {counts[0]:,} negative and "
+            f"{counts[1]:,} positive, not {ROWS:,}, half of each; delete it and run again."
+        )
+    return texts, labels
+
+
+def _convert(console: Console | None) -> None:
+    """Make the two files in the cache from the official archive, downloaded when absent."""
+    ours = locate(ARCHIVE.path) is None
+    archive = read(ARCHIVE, console=console)
+    status = console.status("converting the IMDB reviews") if console else contextlib.nullcontext()
+    with status:
+        convert(archive, cache() / PLACE)
+    if ours:
+        (cache() / ARCHIVE.path).unlink(missing_ok=True)
+
+
+WOMENS_CLOTHING_FILE = DataFile(
+    path="text_classification/womens_clothing_reviews/reviews.jsonl.xz",
+    sha256="b9588d27ffd64ebef7dc516cd87778f40cb4ee30b0c5c0011bd4bb876a0c9635",
+)
+
+
+def womens_clothing(
+    *,
+    length: int = 64,
+    vocabulary_size: int = 20_000,
+    rows: int | None = None,
+    console: Console | None = None,
+) -> Dataset:
+    """Load 22,641 reviews of women's clothing, rows and parts as those of `amazon`.
+
+    More than half of the reviews give five stars, so balanced accuracy is a score too.
+
+    Args:
+        length: tokens of each row, >= 1.
+        vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
+        rows: training rows that are kept at most; None = all.
+        console: where a download shows its progress; None shows nothing.
+
+    Shapes:
+        inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
+
+    Raises:
+        ConfigError: if an option is not legal.
+        DataError: if the file is absent, truncated or altered.
+
+    Source: "Women's E-Commerce Clothing Reviews", N. Brooks 2018, Kaggle.
+    """
+    check("womens_clothing", length, vocabulary_size, rows)
+    return reviews(
+        read(WOMENS_CLOTHING_FILE, console=console).split(b"\n")[:-1],
+        where=WOMENS_CLOTHING_FILE.path,
+        name="womens_clothing",
+        title="Reviews of women's clothing",
+        source="N. Brooks 2018, Kaggle (CC0)",
+        length=length,
+        vocabulary_size=vocabulary_size,
+        rows=rows,
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from suffice.data.dataset import Dataset
-from suffice.data.lines import OPENERS, lines
+from suffice.data.files import OPENERS, lines
 from suffice.data.reviews import check, classified
 from suffice.errors import ConfigError, DataError
 

@@ -1,7 +1,6 @@
 """A model as files that other programs run: transformers, ONNX Runtime, torch."""
 
-from suffice.export.architecture import config_of
-from suffice.export.described import described
+from suffice.export.architecture import config_of, described
 from suffice.export.exported import export
 from suffice.runtime.manifest import FORMATS
 

@@ -7,20 +7,91 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from suffice.convert.calibration import attentions
+from suffice.convert.maps import Maps, build, read
+from suffice.convert.sources import FAMILIES
+from suffice.convert.sources.family import Given
 from suffice.errors import ConfigError
-from suffice.export.rotary import rope_parameters
+from suffice.layers import Attention
+from suffice.layers.sinusoidal import sinusoidal
 from suffice.models import LM
 from suffice.models.classifier import Classifier
-from suffice.models.fusable import window_of
+from suffice.models.native_decoder import window_of
 from suffice.models.vit import ViT
 from suffice.norms import HeadRMS
 from suffice.patterns import Full
-from suffice.positions import NoPosition, Rope
+from suffice.positions import (
+    LinearScaling,
+    Llama3Scaling,
+    NoPosition,
+    NTKScaling,
+    Rope,
+    YarnScaling,
+)
 from suffice.spec import AttentionSpec
+
+
+def rope_parameters(rope: Rope, head_dim: int) -> dict[str, Any]:
+    """Return the entry rope_parameters.
+
+    Args:
+        rope: the positions; the layout is not told, as `halved` brings any into the usual one.
+        head_dim: width of a head.
+
+    Raises:
+        ConfigError: for a scaling of one's own.
+    """
+    features, one = rope.features or head_dim, rope.scaling
+    told: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.theta}
+    told["partial_rotary_factor"] = share_of(features, head_dim)
+    if isinstance(one, LinearScaling):
+        told |= {"rope_type": "linear", "factor": one.factor}
+    elif isinstance(one, NTKScaling):
+        told["rope_theta"] = rope.theta * one.factor ** (features / max(features - 2, 1))
+    elif isinstance(one, Llama3Scaling):
+        told |= {"rope_type": "llama3", "factor": one.factor}
+        told |= {"low_freq_factor": one.low, "high_freq_factor": one.high}
+        told["original_max_position_embeddings"] = one.length
+    elif isinstance(one, YarnScaling):
+        told |= {"rope_type": "yarn", "factor": one.factor, "truncate": one.truncate}
+        told |= {"beta_fast": one.fast, "beta_slow": one.slow}
+        told["attention_factor"] = one.amplitude
+        told["original_max_position_embeddings"] = one.length
+    elif one is not None:
+        raise ConfigError(f"transformers knows no {one!r}; export the model to onnx or torch.")
+    return told
+
+
+def share_of(features: int, head_dim: int) -> float:
+    """Return the share of a head's features that is rounded down to so many.
+
+    Example:
+        >>> share_of(2, 8), int(44 * (30 / 44)), int(44 * share_of(30, 44))
+        (0.25, 29, 30)
+    """
+    share = features / head_dim
+    return share if int(head_dim * share) == features else math.nextafter(share, 1.0)
+
+
+def halved(part: Tensor, rope: Rope) -> Tensor:
+    """Return maps [heads, inputs, D] of queries or keys with pairs (i, i + features/2).
+
+    Example:
+        >>> halved(torch.arange(4.0).view(1, 1, 4), Rope(layout="interleaved"))
+        tensor([[[0., 2., 1., 3.]]])
+    """
+    if rope.layout == "half":
+        return part
+    features = rope.features or part.shape[-1]
+    at = torch.arange(features).unflatten(0, (-1, 2)).T.flatten()
+    return torch.cat([part[..., :features][..., at], part[..., features:]], dim=-1)
+
 
 GPT2_ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
 ANYWHERE = "export it to onnx or torch, which take what it computes as it is"
@@ -293,3 +364,59 @@ def _window(spec: AttentionSpec, number: int) -> int | None:
         return window_of(spec.pattern)
     except ConfigError:
         _refuse(f"layer {number} sees by {spec.pattern!r}")
+
+
+TABLES = ("embedding.positions.weight", "positions.weight", "positions")
+
+
+@torch.no_grad()
+def described(model: nn.Module, config: dict[str, Any]) -> nn.Module:
+    """Return the model that a config.json describes, computing what another computes.
+
+    Keys and values that are columns become maps, shared heads are repeated where the class has
+    none, rotary pairs come into its order, and what it adds and the model does not is zero.
+
+    Args:
+        model: in float32.
+        config: what `config_of` returned for it.
+    """
+    target = FAMILIES[config["model_type"]].build(Given(config, "config.json"))
+    goals, state = attentions(target), {}
+    for name, layer in attentions(model).items():
+        spec = goals[name].spec
+        made = build(_arranged(read(layer), layer.spec, spec), spec, like=layer)
+        _arrange_gains(made, layer.spec)
+        state |= {f"{name}.{part}": tensor for part, tensor in made.state_dict().items()}
+    own = model.state_dict()
+    for name, tensor in target.state_dict().items():
+        if name not in state:
+            state[name] = own[name] if name in own else _absent(name, tensor, model)
+    target.load_state_dict(state, assign=True)
+    return target.eval()
+
+
+def _arranged(maps: Maps, spec: AttentionSpec, goal: AttentionSpec) -> Maps:
+    """Return the maps of a layer as the class has them."""
+    maps = maps.with_heads(goal.kv_heads)
+    q, k = maps.q, maps.k
+    if not spec.norm.norms:  # which takes any factor away again
+        q = q * (spec.score_scale / goal.score_scale)
+    if isinstance(spec.position, Rope):
+        q, k = halved(q, spec.position), halved(k, spec.position)
+    return replace(maps, q=q, k=k)
+
+
+def _arrange_gains(layer: Attention, was: AttentionSpec) -> None:
+    """Bring the gains of normalised queries and keys into the class's order, a scale with them."""
+    if not was.norm.norms:
+        return
+    layer.q_norm.weight *= was.score_scale / layer.spec.score_scale
+    for norm in (layer.q_norm, layer.k_norm):
+        norm.weight.copy_(halved(norm.weight[None, None].clone(), was.position)[0, 0])
+
+
+def _absent(name: str, like: Tensor, model: nn.Module) -> Tensor:
+    """Return what the class has and the model has not: zeros, or a table of computed positions."""
+    if name in TABLES and model.config.positions == "sinusoidal":
+        return sinusoidal(*like.shape, device=torch.device("cpu"), dtype=torch.float32)
+    return torch.zeros(like.shape)

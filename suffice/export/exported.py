@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +16,274 @@ import torch
 from safetensors.torch import save as serialise
 from torch import nn
 
-from suffice.convert.sources import Source, hugging_face, tensors_for
-from suffice.errors import CheckpointError, unknown
-from suffice.export import archive, onnx_graph
-from suffice.export.architecture import config_of
-from suffice.export.decoder import Decoder
-from suffice.export.described import described
-from suffice.export.folder import writing
-from suffice.export.manifest import manifest_of
-from suffice.export.opened import opened
+from suffice import checkpoint
+from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
+from suffice.convert.sources.gpt2 import GPT2
+from suffice.convert.sources.weights import check_finite, read_json
+from suffice.errors import CheckpointError, ConfigError, DataError, unknown
+from suffice.export import formats
+from suffice.export.architecture import config_of, described
+from suffice.export.graph import Decoder, Port, Whole, reach
 from suffice.export.parity import CLOSE, Checked, check
-from suffice.export.whole import Whole
-from suffice.models import LM
-from suffice.models.vit import ViT
-from suffice.runtime.manifest import FORMATS
+from suffice.files import sync_folder
+from suffice.generate.generate import most_tokens
+from suffice.models import LM, folder, stack
+from suffice.models.classifier import ClassifierConfig
+from suffice.models.packed import schemes_of, unpack
+from suffice.models.vit import ViT, ViTConfig
+from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest, read
+from suffice.spec import AttentionSpec
+
+KINDS: dict[str, type] = {"text classifier": ClassifierConfig, "image classifier": ViTConfig}
+"""Models that read an input at once, as `suffice convert` names them in a config.json."""
+
+
+def opened(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
+    """Return the model at a path in float32, and whether its weights had been packed.
+
+    Raises:
+        CheckpointError: if there is no such model, or its files do not fit each other.
+        ConfigError: if the model has something that no model here has.
+        DataError: if a tokenizer is absent or damaged.
+    """
+    kind = _kind(path)
+    source = _whole(path, kind) if kind else open_source(path, tokenizer=tokenizer)
+    model = source.model
+    packed = bool(schemes_of(model))
+    unpack(model)
+    model.float().eval()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    return source, packed
+
+
+def _kind(path: Path) -> str:
+    """Return the kind of a folder of a classifier, or ""."""
+    if not (path / folder.CONFIG).is_file():
+        return ""
+    found = read_json(path / folder.CONFIG)
+    return found["kind"] if found.get("kind") in KINDS and "model_type" not in found else ""
+
+
+def _whole(path: Path, kind: str) -> Source:
+    told = read_json(path / folder.CONFIG)
+    weights = path / folder.WEIGHTS
+    try:
+        sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in told["model"].items()}
+        config = stack.from_json(KINDS[kind], sizes)
+        model: nn.Module = config.build([AttentionSpec.from_json(one) for one in told["specs"]])
+    except (ConfigError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} cannot be loaded: its {folder.CONFIG} does not describe the {kind} that it "
+            f"names ({error!s:.200}); give the folder whole."
+        ) from error
+    if checkpoint.load_model_into(weights, model) != json.loads(json.dumps(told)):
+        raise CheckpointError(
+            f"{weights} was written with another {folder.CONFIG} than the one beside it; give the "
+            "folder whole."
+        )
+    check_finite(model.state_dict(), weights)
+    return Source(model=model, kind=kind, facts=_facts(told))
+
+
+def _facts(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in told.items() if name not in ("model", "specs", "kind")}
+
+
+@contextlib.contextmanager
+def writing(out: Path) -> Iterator[Path]:
+    """Give an empty folder to write into; it becomes `out` when the block ends well.
+
+    An error in the block leaves `out` as it was.
+
+    Args:
+        out: absent, empty, or an export, which is replaced.
+
+    Raises:
+        CheckpointError: if the disk refuses.
+        ConfigError: if `out` holds something else.
+    """
+    _check(out)
+    beside = out.parent / f".{out.name}.{os.getpid()}.part"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(out)
+        beside.mkdir()
+        yield beside
+        _sync(beside)
+        _replace(beside, out)
+    except (OSError, DataError) as error:
+        raise CheckpointError(
+            f"cannot write {out} ({getattr(error, 'strerror', None) or error}); free space, or "
+            "give another --out. No half-written folder was left."
+        ) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _check(out: Path) -> None:
+    """Refuse to replace what no export wrote."""
+    if not out.exists():
+        return
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    try:
+        told = read(out)
+        strange = {path.name for path in out.iterdir()} - {MANIFEST, *told["files"]}
+    except (CheckpointError, OSError):
+        strange = {out.name}
+    if strange:
+        raise ConfigError(
+            f"--out {out} exists and holds {sorted(strange)[0]!r:.60}, which no export wrote; give "
+            "a folder that is not there yet."
+        )
+
+
+def _sweep(out: Path) -> None:
+    """Remove what a killed export left beside its folder."""
+    left = re.compile(rf"\.{re.escape(out.name)}\.\d+\.part")
+    for path in out.parent.iterdir():
+        if left.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.iterdir():
+        with path.open("rb+") as written:
+            os.fsync(written.fileno())
+    sync_folder(folder)
+
+
+def _replace(new: Path, out: Path) -> None:
+    """Put a folder in the place of another; for a moment there is neither, never half of one."""
+    old = out.parent / f".{out.name}.{os.getpid()}.old"
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        out.rename(old)
+    try:
+        new.rename(out)
+    except OSError:
+        if old.exists():
+            old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    sync_folder(out.parent)
+
+
+RULE = (
+    "positions count the real tokens of a row from 0, whatever padding stands among them; a state "
+    "knows where its row ends, so tokens go on from there"
+)
+WHOLE = "positions count the real tokens of a row from 0, whatever padding stands among them"
+ROWS = "patches are read row by row, behind a class token where the model has one"
+
+
+def manifest_of(
+    folder: Path,
+    source: Source,
+    *,
+    form: str,
+    packed: bool,
+    checked: Checked,
+    architecture: str | None = None,
+    module: Decoder | Whole | None = None,
+    graph: str | None = None,
+) -> dict[str, Any]:
+    """Write the manifest of a folder and return it.
+
+    Args:
+        folder: holds all other files.
+        source: what was exported.
+        form: "hf", "onnx" or "torch".
+        packed: whether the weights had fewer bits before.
+        checked: how the files compare with the model.
+        architecture: the class of transformers that reads them.
+        module: what was traced.
+        graph: the file of its graph.
+    """
+    model = source.model
+    told: dict[str, Any] = {
+        "content": CONTENT,
+        "version": VERSION,
+        "format": form,
+        "model": _kind_manifest(model),
+        "source": source.kind,
+        "weights": "float32" + (", unpacked from fewer bits" if packed else ""),
+        "positions": _rule(model, form),
+        "layers": [block.attention.spec.to_json() for block in model.blocks],
+        "tokenizer": _tokenizer(source),
+        "checked": checked.to_json(),
+    }
+    if architecture is not None:
+        told["architecture"] = architecture
+    if module is not None:
+        told["graph"] = graph
+        inputs, outputs = module.inputs(), module.outputs()
+    else:
+        inputs, outputs = stock_ports(model)
+    told["inputs"] = [port.to_json() for port in inputs]
+    told["outputs"] = [port.to_json() for port in outputs]
+    if isinstance(model, LM):
+        table = architecture == GPT2.architecture  # whatever the model computes its positions by
+        length = model.config.length if table else most_tokens(model)
+        told |= {"length": length, "reach": reach(model)}
+    names = sorted(path.name for path in folder.iterdir())
+    told["files"] = {
+        name: {"sha256": digest(folder / name), "bytes": (folder / name).stat().st_size}
+        for name in names
+    }
+    text = json.dumps(told, indent=1, allow_nan=False) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="ascii", newline="\n")
+    return told
+
+
+def stock_ports(model: nn.Module) -> tuple[list[Port], list[Port]]:
+    """Return what a class of transformers reads and gives, its own cache apart."""
+    if isinstance(model, ViT):
+        images = replace(Whole(model).inputs()[0], name="pixel_values")
+        return [images], Whole(model).outputs()
+    rows = ("batch", "length")
+    mask = "1 = a real token, 0 = padding"
+    reads = [
+        Port(name="input_ids", dtype="int64", shape=rows, holds="ids"),
+        Port(name="attention_mask", dtype="int64", shape=rows, holds=mask),
+    ]
+    if isinstance(model, LM):
+        shape = (*rows, model.config.vocabulary_size)
+        return reads, [replace(Decoder(model).outputs()[0], shape=shape)]
+    return reads, Whole(model).outputs()
+
+
+def _kind_manifest(model: nn.Module) -> str:
+    if isinstance(model, LM):
+        return "language model"
+    return "image classifier" if isinstance(model, ViT) else "text classifier"
+
+
+def _rule(model: nn.Module, form: str) -> str:
+    if isinstance(model, ViT):
+        return ROWS
+    if form == "hf":
+        return (
+            "as the class of transformers counts them: give attention_mask where rows are padded, "
+            "and position_ids that count real tokens where padding stands on the left"
+        )
+    return RULE if isinstance(model, LM) else WHOLE
+
+
+def _tokenizer(source: Source) -> dict[str, Any] | None:
+    """Return the tokenizer's entry: the file is in the format of the tokenizers library."""
+    if source.tokenizer is None:
+        return None
+    one = source.tokenizer
+    return {
+        "file": "tokenizer.json",
+        "tokens": one.vocabulary_size,
+        "begin": one.begin,
+        "end": one.end,
+        "rule": "begin stands before a text and end behind it; the file adds neither by itself",
+    }
+
 
 Step = Callable[[str], None]
 COMPARING = "comparing what was written with the model"
@@ -58,7 +317,7 @@ def export(
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
     if form == "onnx":
-        onnx_graph.needed()
+        formats.needed()
     step(f"reading {source}")
     found, packed = opened(Path(source), tokenizer=None if tokenizer is None else Path(tokenizer))
     with writing(Path(out)) as folder:
@@ -114,20 +373,20 @@ def _module(model: nn.Module) -> Decoder | Whole:
 
 def _onnx(source: Source, folder: Path, step: Step) -> dict[str, Any]:
     module = _module(source.model)
-    path = folder / onnx_graph.FILE
+    path = folder / formats.FILE
     step("tracing the model, and translating it to ONNX")
-    onnx_graph.write(module, path)
+    formats.write(module, path)
     step(COMPARING)
-    return _graph(module, source.model, path, onnx_graph.call_of(path))
+    return _graph(module, source.model, path, formats.call_of(path))
 
 
 def _torch(source: Source, folder: Path, step: Step) -> dict[str, Any]:
     module = _module(source.model)
-    path = folder / archive.FILE
+    path = folder / formats.ARCHIVE_FILE
     step("tracing the model")
-    archive.write(module, path)
+    formats.write_archive(module, path)
     step(COMPARING)
-    return _graph(module, source.model, path, archive.call_of(path, module))
+    return _graph(module, source.model, path, formats.call_of_archive(path, module))
 
 
 def _graph(module: Decoder | Whole, model: nn.Module, path: Path, call: Callable) -> dict[str, Any]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import CheckpointError
-from suffice.export.decoder import LOGITS, TOKENS, VALID, Decoder
-from suffice.export.whole import Whole
-from suffice.generate.limits import most_tokens
+from suffice.convert.sources import hugging_face
+from suffice.errors import CheckpointError, ConfigError
+from suffice.export.graph import LOGITS, TOKENS, VALID, Decoder, Whole, arranged
+from suffice.generate.generate import most_tokens
+from suffice.models import LM
 
 Call = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
 CLOSE = 1e-4  # of the largest logit, or of 1
@@ -131,3 +133,33 @@ def _wholes(module: Whole, model: nn.Module) -> Callable[..., Iterator]:
                 yield call(feeds)[LOGITS], model(tokens, valid), everywhere
 
     return cases
+
+
+class Eager:
+    """A language model with the inputs and outputs of its graph, computed by torch.
+
+    Args:
+        folder: of an export to hf.
+
+    Raises:
+        ConfigError: if the model writes no text.
+        CheckpointError: if it cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        model = hugging_face.read(folder, hugging_face.config_in(folder))
+        if not isinstance(model, LM):
+            raise ConfigError(
+                f"{folder} holds a model that classifies and writes no text; load it with "
+                "transformers."
+            )
+        self.decoder = Decoder(model)
+        self.ports = self.decoder.inputs()
+        self.state: list[dict[str, Any]] = [one.to_json() for one in self.ports if one.becomes]
+        self.outputs = [port.name for port in self.decoder.outputs()]
+
+    @torch.no_grad()
+    def call(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the outputs for the inputs by name."""
+        given = [torch.from_numpy(np.ascontiguousarray(feeds[port.name])) for port in self.ports]
+        return [one.numpy() for one in self.decoder(*arranged(self.decoder, given))]

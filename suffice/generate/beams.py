@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
+from suffice.generate.decoding import OnToken, Rows, Writer, read
 from suffice.generate.prompts import Prompts
-from suffice.generate.read import read
-from suffice.generate.rows import OnToken, Rows
 from suffice.generate.sampling import Greedy, Sampling
-from suffice.generate.writer import Writer
 from suffice.models.state import ModelState
 
 

@@ -4,25 +4,146 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.generate import beams as beam_search
-from suffice.generate import one_by_one, speculative
-from suffice.generate.choice import Choice
-from suffice.generate.generated import Generated
-from suffice.generate.kinds import check_kinds, is_whole
-from suffice.generate.limits import check_room
+from suffice.generate import decoding, speculative
+from suffice.generate.decoding import OnToken, Rows, Writer, check_impl, piece_of, stepping
 from suffice.generate.prompts import Prompts, prompts_of
-from suffice.generate.read import piece_of
-from suffice.generate.rows import OnToken, Rows
-from suffice.generate.sampling import Greedy, Sampling
-from suffice.generate.stepping import check_impl, stepping
-from suffice.generate.writer import Writer
+from suffice.generate.sampling import Choice, Greedy, Sampling
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
+
+
+def is_whole(value: object) -> bool:
+    """Return whether this is a whole number, also NumPy's; True and False are none.
+
+    Example:
+        >>> is_whole(3), is_whole(3.0), is_whole(True)
+        (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_kinds(lm: Writer, sampling: Sampling, memory: Memory, whole: dict[str, object]) -> None:
+    """Refuse a model, a sampling, a memory or counts that are none.
+
+    Args:
+        lm: the model.
+        sampling: how a token is chosen.
+        memory: what each layer keeps.
+        whole: numbers by name.
+
+    Raises:
+        ConfigError: naming what was given.
+    """
+    if not hasattr(lm, "config") or not hasattr(lm, "state"):
+        raise ConfigError(
+            f"lm={lm!r:.80} is a {type(lm).__name__}, no language model; give what "
+            "LMConfig(...).build(...) or suffice.models.folder.load returns."
+        )
+    if not isinstance(sampling, Sampling):
+        raise ConfigError(f"sampling={sampling!r:.80}: give Greedy() or Sample(...).")
+    if not isinstance(memory, Memory):
+        raise ConfigError(
+            f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."
+        )
+    for name, value in whole.items():
+        if not is_whole(value):
+            raise ConfigError(f"{name}={value!r} is not a whole number.")
+
+
+def most_tokens(lm: Writer) -> int | None:
+    """Return how many tokens a text of a model may have; None = any number."""
+    limits = [spec.max_length for spec in lm.specs]
+    limits.append(lm.config.length if lm.config.positions == "learned" else None)
+    return min((one for one in limits if one is not None), default=None)
+
+
+def room(lm: Writer, memory: Memory, prompt: int) -> int | None:
+    """Return how many tokens can be written behind a prompt; None = any number.
+
+    Args:
+        lm: the model.
+        memory: what it keeps.
+        prompt: tokens of the prompt.
+    """
+    ends = [end for end in (memory.capacity, most_tokens(lm)) if end is not None]
+    return max(0, min(ends) - prompt + 1) if ends else None
+
+
+def check_room(lm: Writer, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
+    """Refuse more tokens than the model or the memory can hold.
+
+    The last new token is not read again, so prompt + new - 1 tokens are.
+
+    Args:
+        lm: the model.
+        memory: what it keeps.
+        prompt: columns of the batch of prompts, padding included.
+        longest: tokens of the longest prompt.
+        new: tokens to write.
+
+    Raises:
+        ConfigError: with what is needed and what there is.
+    """
+    if not new:
+        return
+    if memory.capacity is not None and prompt + new - 1 > memory.capacity:
+        raise ConfigError(
+            f"a prompt of {prompt} and {new} new tokens need {prompt + new - 1} positions of "
+            f"{memory!r}, which has {memory.capacity}; give a longer one, or ask for fewer tokens."
+        )
+    if lm.config.positions == "learned" and longest + new - 1 > lm.config.length:
+        raise ConfigError(
+            f"a prompt of {longest} and {new} new tokens need {longest + new - 1} positions of a "
+            f"model that learned {lm.config.length}; ask for fewer tokens, or cut the prompt."
+        )
+    for number, spec in enumerate(lm.specs):
+        if spec.max_length is not None and longest + new - 1 > spec.max_length:
+            raise ConfigError(
+                f"a prompt of {longest} and {new} new tokens need {longest + new - 1} positions; "
+                f"{type(spec.mixing).__name__} in block {number} reaches {spec.max_length}; ask "
+                "for fewer tokens, or cut the prompt."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Generated:
+    """Prompts and what was written behind them.
+
+    Args:
+        tokens: int64 [B, T + N]: padding, prompt, new tokens, padding.
+        prompts: tokens of each prompt.
+        lengths: new tokens of each row, the stop id included.
+        scores: [B], sum of the log-probabilities of the new tokens over lengths^length_penalty,
+            where beams were searched; else None.
+        state: of the model behind all but the last tokens, where it was asked for; else None.
+        steps: how single tokens went through the model: "native (avx512)", or "torch" and why.
+    """
+
+    tokens: Tensor
+    prompts: tuple[int, ...]
+    lengths: tuple[int, ...]
+    scores: Tensor | None = None
+    state: ModelState | None = None
+    steps: str = "torch"
+
+    @property
+    def new(self) -> Tensor:
+        """The new tokens [B, N], padding behind those of shorter rows."""
+        return self.tokens[:, max(self.prompts) :]
+
+    def row(self, row: int) -> list[int]:
+        """Return prompt and new tokens of a row, without any padding."""
+        end = max(self.prompts)
+        return self.tokens[row, end - self.prompts[row] : end + self.lengths[row]].tolist()
+
 
 GREEDY, EVERYTHING = Greedy(), Dynamic()
 
@@ -118,7 +239,7 @@ def generate(
                 speculative.write(lm, draft, prompts, rows, sampling, memory, piece, drafts)
             else:
                 choice = Choice(sampling, prompts, vocabulary)
-                one_by_one.write(lm, prompts, state, rows, choice, piece)
+                decoding.write(lm, prompts, state, rows, choice, piece)
     return _result(prompts, rows, scores, state if keep_state else None, how)
 
 

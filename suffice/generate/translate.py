@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.generate.generate import EVERYTHING, GREEDY, Still, generate
-from suffice.generate.generated import Generated
+from suffice.generate.decoding import OnToken
+from suffice.generate.generate import EVERYTHING, GREEDY, Generated, Still, generate
 from suffice.generate.prompts import prompts_of
-from suffice.generate.rows import OnToken
 from suffice.generate.sampling import Sampling
 from suffice.memory import Memory
 from suffice.models.state import ModelState

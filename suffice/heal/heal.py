@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.held_out import change_of_loss, losses
-from suffice.convert.moments import attentions
-from suffice.errors import ConfigError
-from suffice.heal.adapters import adapted, check_installed, merged
-from suffice.heal.distillation import Control, Distillation
+from suffice.convert.calibration import attentions
+from suffice.convert.certificate import change_of_loss, losses
+from suffice.errors import CheckpointError, ConfigError
+from suffice.files import replacing
 from suffice.heal.pairing import Pair, check_unlike, paired
-from suffice.heal.regression import Regression
 from suffice.heal.report import HealingReport
 from suffice.heal.settings import Healing
-from suffice.heal.stages import Stages, facts_of
+from suffice.heal.stages import (
+    Control,
+    Distillation,
+    Regression,
+    Stages,
+    adapted,
+    check_installed,
+    facts_of,
+    merged,
+)
 from suffice.heal.text import Texts
-from suffice.models import LM
+from suffice.models import LM, folder
+from suffice.text import Tokenizer
 from suffice.train import Progress, Silent, current, resolve_device
 
 SHARE = "squared error of the converted layers' outputs"
@@ -216,3 +226,29 @@ class _Work:
             found = losses(lm, self.rows)
         lm.train(mode)
         return found
+
+
+REPORT = "healing.json"
+
+
+def save(out: Path, made: Healed, tokenizer: Tokenizer, **facts: Any) -> None:
+    """Write a healed model; the report comes first and the weights last.
+
+    Args:
+        out: the folder, which exists.
+        made: the model and its report.
+        tokenizer: of its tokens.
+        **facts: what else is known.
+
+    Raises:
+        CheckpointError: if something cannot be written.
+    """
+    text = json.dumps(made.report.to_json(), indent=1, allow_nan=False) + "\n"
+    try:
+        with replacing(out / REPORT) as temporary:
+            temporary.write_text(text, encoding="ascii", newline="\n")
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {out} ({error.strerror or error}); free space, or give another --out."
+        ) from error
+    folder.save(out, made.model, tokenizer, **facts)

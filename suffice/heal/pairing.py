@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.arrange import movable, permuted
-from suffice.convert.moments import attentions
+from suffice.convert.calibration import attentions
+from suffice.convert.feature_permutation import movable, permuted
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers.packed import Packed
 from suffice.models import LM

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suffice.errors import ConfigError
-from suffice.fields import check_fields
+from suffice.records import check_fields
 from suffice.train.language import LMTraining
 
 MOST = 1_000_000  # steps of a stage that ends by its time

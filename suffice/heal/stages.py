@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from suffice.convert.calibration import attentions, watched
+from suffice.data.dataset import NOT_ASKED
+from suffice.errors import ConfigError
 from suffice.heal.report import Stage
 from suffice.heal.settings import Healing
+from suffice.layers.lora import lora_targets
+from suffice.models import LM
 from suffice.text import TokenFile
+from suffice.train.evaluate import losses
 from suffice.train.language import Batch, LMTraining, Objective, Windows, evaluate_lm, fit_lm
+from suffice.train.language.loss import autocast, logits
 from suffice.train.progress import Progress
-from suffice.train.seeds import derive
+from suffice.train.settings import derive
 
 
 @dataclass(frozen=True)
@@ -151,3 +160,130 @@ def digest(model: nn.Module) -> str:
 def facts_of(**models: nn.Module) -> Mapping[str, object]:
     """Return the digests of some models, by what they are."""
     return {name: digest(model) for name, model in models.items()}
+
+
+def check_installed() -> None:
+    """Refuse to go on without PEFT.
+
+    Raises:
+        ConfigError: if it cannot be imported.
+    """
+    try:
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "low-rank adapters need peft, which is not installed: pip install 'suffice[lora]', or "
+            "leave --lora out and train all weights."
+        ) from error
+
+
+def adapted(lm: LM, *, rank: int, alpha: float, seed: int) -> nn.Module:
+    """Return a model around `lm` in which adapters of its attention's maps learn, and nothing else.
+
+    Its answers are those of `lm` as long as nothing has been learned.
+
+    Args:
+        lm: changed in place, until `merged` gives it back.
+        rank: of the adapters.
+        alpha: their scale is alpha over rank.
+        seed: of their first weights.
+    """
+    import peft
+
+    torch.manual_seed(derive("adapters", seed))
+    wanted = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=lora_targets(lm))
+    return peft.LoraModel(lm, wanted, "default")
+
+
+def merged(model: nn.Module) -> LM:
+    """Return the language model that `adapted` was given, with its adapters added to its maps."""
+    lm = model.merge_and_unload()
+    return lm.requires_grad_(True)
+
+
+class Distillation:
+    """Divergence from the teacher's distribution of the next token, mixed with cross-entropy.
+
+    Args:
+        teacher: in evaluation.
+        kl: share of the divergence, 0 to 1.
+        facts: of both models, for the checkpoint.
+    """
+
+    def __init__(self, teacher: LM, kl: float, facts: Mapping[str, object] | None = None) -> None:
+        self.teacher, self.kl = teacher, kl
+        self.facts = {"name": "distillation", "kl": kl, **(facts or {})}
+
+    def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
+        """Return the sum over the batch's targets."""
+        found, targets = logits(model, batch, dtype=dtype)
+        loss = losses(found, targets, reduction="sum") * (1.0 - self.kl)
+        if not self.kl:
+            return loss
+        with torch.no_grad():
+            wanted, _ = logits(self.teacher, batch, dtype=dtype)
+        asked = targets != NOT_ASKED
+        own, theirs = (F.log_softmax(one[asked], dim=-1) for one in (found, wanted))
+        return loss + self.kl * F.kl_div(own, theirs, reduction="sum", log_target=True)
+
+
+class Control:
+    """Cross-entropy alone, on the model as it was before its conversion.
+
+    Args:
+        facts: of the model, for the checkpoint.
+    """
+
+    def __init__(self, facts: Mapping[str, object] | None = None) -> None:
+        self.facts = {"name": "control", **(facts or {})}
+
+    def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
+        """Return the sum over the batch's targets."""
+        return losses(*logits(model, batch, dtype=dtype), reduction="sum")
+
+
+class Regression:
+    """Squared error of layers over the squares of the teacher's outputs, the mean of all layers.
+
+    Shares are what makes layers of loud and of quiet outputs count alike.
+
+    Args:
+        teacher: in evaluation, its features in the student's order.
+        layers: names of the layers that learn.
+        facts: of both models, for the checkpoint.
+    """
+
+    def __init__(
+        self, teacher: LM, layers: Sequence[str], facts: Mapping[str, object] | None = None
+    ) -> None:
+        self.teacher = teacher
+        self.layers = tuple(layers)
+        self.facts = {"name": "regression", "layers": list(layers), **(facts or {})}
+
+    def summed(self, model: LM, batch: Batch, *, dtype: str) -> Tensor:
+        """Return the mean share of the layers, times the batch's targets."""
+        own, theirs = attentions(model), attentions(self.teacher)
+        shares: list[Tensor] = []
+
+        def seen(name: str, x: Tensor, where: dict[str, Any], y: Tensor) -> None:
+            with torch.enable_grad():
+                found = own[name](x, **where)
+                shares.append(_share(found, y, where.get("valid")))
+
+        marks = {"valid": batch.valid, "segments": batch.segments}
+        given = {name: mark for name, mark in marks.items() if mark is not None}
+        with (
+            torch.no_grad(),
+            autocast(batch.tokens.device, dtype),
+            watched({name: theirs[name] for name in self.layers}, seen),
+        ):
+            self.teacher(batch.tokens, **given)
+        return torch.stack(shares).mean() * batch.asked
+
+
+def _share(found: Tensor, wanted: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the squared error over the squares of what is wanted; [B, T, M] each."""
+    found, wanted = found.float(), wanted.float()
+    if valid is not None:
+        found, wanted = found[valid], wanted[valid]
+    return (found - wanted).square().sum() / wanted.square().sum().clamp(min=1e-12)

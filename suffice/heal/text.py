@@ -17,7 +17,7 @@ from torch import Tensor
 
 from suffice.errors import DataError
 from suffice.text import Corpus, Documents, TokenFile, Tokenizer
-from suffice.text.token_header import header_at
+from suffice.text.token_file import header_at
 
 if TYPE_CHECKING:
     from rich.console import Console

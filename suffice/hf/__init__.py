@@ -1,22 +1,36 @@
 """Models for Hugging Face Transformers; importing this registers them with its Auto classes."""
 
-from suffice.hf.needed import check_installed
+from importlib.util import find_spec
 
-check_installed("transformers")
+from suffice.errors import ConfigError
 
-from suffice.hf.attention import check_servable  # noqa: E402 - refused above where absent
-from suffice.hf.auto import register, write_auto_map  # noqa: E402
-from suffice.hf.cache import SufficeCache  # noqa: E402
-from suffice.hf.causal_lm import SufficeForCausalLM  # noqa: E402
-from suffice.hf.config import SufficeConfig  # noqa: E402
-from suffice.hf.convert import convert  # noqa: E402
-from suffice.hf.image_classification import SufficeForImageClassification  # noqa: E402
-from suffice.hf.model import SufficeModel  # noqa: E402
-from suffice.hf.pattern import register_pattern  # noqa: E402
-from suffice.hf.sequence_classification import SufficeForSequenceClassification  # noqa: E402
-from suffice.hf.tokenizer import hf_tokenizer  # noqa: E402
-from suffice.hf.vit_config import SufficeViTConfig  # noqa: E402
-from suffice.layers.lora import lora_targets  # noqa: E402
+if find_spec("transformers") is None:
+    raise ConfigError(
+        "suffice.hf needs transformers, which is not installed: pip install 'suffice[hf]'."
+    )
+
+from suffice.hf.attention import (
+    check_servable,
+    register_pattern,
+)
+from suffice.hf.auto import (
+    convert,
+    hf_tokenizer,
+    register,
+    write_auto_map,
+)
+from suffice.hf.cache import SufficeCache
+from suffice.hf.config import (
+    SufficeConfig,
+    SufficeViTConfig,
+)
+from suffice.hf.heads import (
+    SufficeForCausalLM,
+    SufficeForImageClassification,
+    SufficeForSequenceClassification,
+)
+from suffice.hf.model import SufficeModel
+from suffice.layers.lora import lora_targets
 
 register()
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import and_masks, causal_mask_function, sdpa_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from suffice.errors import ConfigError
-from suffice.hf.specs import window_of
+from suffice.hf.config import window_of
 from suffice.kernels import Softmax
-from suffice.layers import Attention
+from suffice.layers import Attention, Block
+from suffice.ops.attend import attend
 from suffice.past import NoPast
-from suffice.patterns import Causal
+from suffice.patterns import Causal, Pattern
 from suffice.spec import AttentionSpec
 
 OWN = "eager"  # transformers' name for what a model computes itself
@@ -90,3 +95,133 @@ class SufficeAttention(Attention):
             **engine,
         )
         return self.o_proj(out.reshape(*x.shape[:2], -1))
+
+
+class SufficeBlock(GradientCheckpointingLayer, Block):
+    """A block made of the parts of another one.
+
+    Args:
+        block: whose norms and MLP these are.
+        attention: takes the place of its attention.
+    """
+
+    def __init__(self, block: Block, attention: SufficeAttention) -> None:
+        nn.Module.__init__(self)  # every part is there already
+        for name, part in block.named_children():
+            self.add_module(name, part)
+        self.attention = attention
+        self.norm = block.norm
+
+
+PREFIX = "suffice_"
+SPECIAL = ("sdpa", "flash", "flex", "eager", "paged")  # names that transformers treats apart
+
+
+def register_pattern(name: str, pattern: Pattern) -> None:
+    """Make a pattern an attention of every model of transformers, by name.
+
+    The attention function and the mask function are registered as a pair. A stock model then
+    takes `attn_implementation=name`: what its own mask forbids stays forbidden, and the pattern
+    restricts it further. Positions count real tokens, so padding may be on the left. A mask of
+    four dimensions that a caller gives replaces all this, as everywhere in transformers.
+
+    Args:
+        name: begins with "suffice_".
+        pattern: which keys a query may see.
+
+    Raises:
+        ConfigError: for a name that transformers would treat in another way, or no pattern.
+    """
+    if not name.startswith(PREFIX) or any(word in name for word in SPECIAL):
+        raise ConfigError(
+            f"name={name!r}: give one that begins with {PREFIX!r} and holds none of "
+            f"{', '.join(SPECIAL)}, which transformers treats in ways of its own."
+        )
+    if not isinstance(pattern, Pattern):
+        raise ConfigError(
+            f"pattern={pattern!r} is not a pattern; give an instance such as "
+            "Window(256) & Causal()."
+        )
+    AttentionInterface.register(name, _attention(pattern))
+    AttentionMaskInterface.register(name, _mask(pattern))
+
+
+def _mask(pattern: Pattern) -> Callable[..., Tensor | None]:
+    def mask(
+        *,
+        q_length: int,
+        kv_length: int,
+        q_offset: int = 0,
+        kv_offset: int = 0,
+        mask_function: Callable[..., Tensor] = causal_mask_function,
+        attention_mask: Tensor | None = None,
+        **others: Any,
+    ) -> Tensor | None:
+        """Return bool [B, 1 or H, T, S], or None where the pattern alone says everything."""
+        last = isinstance(q_offset, int) and q_offset + q_length == kv_length and not kv_offset
+        padded = attention_mask is not None and not bool(attention_mask.all())
+        if last and not padded and pattern.causal and mask_function is causal_mask_function:
+            return None
+        at = None
+        if padded:
+            at = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+        return sdpa_mask(
+            q_length=q_length,
+            kv_length=kv_length,
+            q_offset=q_offset,
+            kv_offset=kv_offset,
+            mask_function=and_masks(mask_function, _allowed(pattern, at)),
+            attention_mask=attention_mask,
+            **(others | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}),
+        )
+
+    return mask
+
+
+def _allowed(pattern: Pattern, at: Tensor | None) -> Callable[..., Tensor]:
+    """Return the pattern as a mask function of transformers.
+
+    Args:
+        pattern: the pattern.
+        at: int [B, S], the position of each token in its row; None = its number.
+    """
+
+    def allowed(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:  # noqa: ARG001
+        if at is None:
+            return pattern.allowed(q, k)
+        last = at.shape[1] - 1
+        rows = at.to(q.device)
+        return pattern.allowed(rows[batch, q.clamp(max=last)], rows[batch, k.clamp(max=last)])
+
+    return allowed
+
+
+def _attention(pattern: Pattern) -> Callable[..., tuple[Tensor, None]]:
+    def attention(
+        module: torch.nn.Module,  # noqa: ARG001 - as transformers calls it
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        attention_mask: Tensor | None,
+        *,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        **others: Any,
+    ) -> tuple[Tensor, None]:
+        """Return [B, T, H, D] of q [B, H, T, D], k and v [B, G, S, D]."""
+        for name in ("softcap", "s_aux", "position_bias"):
+            if others.get(name) is not None:
+                raise ConfigError(
+                    f"this model's attention has {name}, which a pattern of suffice does not "
+                    "compute; use another model."
+                )
+        if dropout:
+            raise ConfigError(
+                "attention dropout in a stock model with a pattern of suffice: set "
+                "config.attention_dropout = 0."
+            )
+        restricts = {"pattern": pattern} if attention_mask is None else {"mask": attention_mask}
+        out = attend(q, k, v, scale=scaling, **restricts)
+        return out.transpose(1, 2).contiguous(), None
+
+    return attention

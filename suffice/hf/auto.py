@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 from transformers import (
@@ -11,16 +12,19 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForSequenceClassification,
+    PreTrainedTokenizerFast,
 )
 
 from suffice.errors import CheckpointError
 from suffice.files import replacing
-from suffice.hf.causal_lm import SufficeForCausalLM
-from suffice.hf.config import SufficeConfig
-from suffice.hf.image_classification import SufficeForImageClassification
+from suffice.hf.config import SufficeConfig, SufficeViTConfig
+from suffice.hf.heads import (
+    SufficeForCausalLM,
+    SufficeForImageClassification,
+    SufficeForSequenceClassification,
+)
 from suffice.hf.model import SufficeModel
-from suffice.hf.sequence_classification import SufficeForSequenceClassification
-from suffice.hf.vit_config import SufficeViTConfig
+from suffice.text import Tokenizer
 
 MODULE = "modeling_suffice"
 CLASSES = {
@@ -85,3 +89,42 @@ def write_auto_map(folder: Path | str) -> None:
     ):
         with replacing(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
+
+
+def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of transformers that gives the same ids.
+
+    It pads on the left, as generating wants, with the token that ends a document; without one it
+    cannot pad until `pad_token` is set.
+
+    Args:
+        tokenizer: of `suffice.text`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(folder)
+        found = PreTrainedTokenizerFast.from_pretrained(
+            folder, padding_side="left", model_input_names=["input_ids", "attention_mask"]
+        )
+    if found.pad_token is None and found.eos_token is not None:
+        found.pad_token = found.eos_token
+    return found
+
+
+def convert(folder: Path | str, out: Path | str) -> SufficeForCausalLM:
+    """Write a trained model and its tokenizer for `AutoModelForCausalLM` and `AutoTokenizer`.
+
+    Args:
+        folder: what `suffice train --out` left.
+        out: where to write; holds everything `transformers` needs, see `write_auto_map`.
+
+    Returns:
+        The model that was written.
+    """
+    from suffice.models.folder import load
+
+    lm, tokenizer, _ = load(folder)
+    model = SufficeForCausalLM.from_suffice(lm, tokenizer).eval()
+    model.save_pretrained(out)
+    hf_tokenizer(tokenizer).save_pretrained(out)
+    write_auto_map(out)
+    return model

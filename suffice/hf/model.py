@@ -2,24 +2,234 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, initialization
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 from transformers.utils.generic import can_return_tuple
 
-from suffice.errors import ConfigError
-from suffice.hf.attention import OWN, SufficeAttention, check_servable
-from suffice.hf.block import SufficeBlock
+from suffice.errors import CheckpointError, ConfigError, MaskError, ShapeError
+from suffice.hf.attention import OWN, SufficeAttention, SufficeBlock, check_servable
 from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
-from suffice.hf.given import check_cache, check_nothing_else, documents_of, one_of, real_tokens
-from suffice.hf.weights import Weights
+from suffice.layers.place import positions
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
+from suffice.ops.op import looked_into
+
+
+def check_nothing_else(others: dict[str, Any]) -> None:
+    """Refuse arguments that nothing here reads.
+
+    Raises:
+        ConfigError: naming them.
+    """
+    unread = [name for name, value in others.items() if value is not None]
+    if unread:
+        raise ConfigError(
+            f"a suffice model does not know {', '.join(unread)}; leave out what is given."
+        )
+
+
+def check_cache(cache: Any) -> None:
+    """Refuse a cache that is not of this library.
+
+    Raises:
+        ConfigError: naming its class.
+    """
+    if cache is not None and not isinstance(cache, SufficeCache):
+        raise ConfigError(
+            f"past_key_values is a {type(cache).__name__}; give a SufficeCache(model), which holds "
+            "what each mechanism keeps, or leave it out."
+        )
+
+
+def one_of(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+    """Return what was given of the two.
+
+    Raises:
+        ConfigError: if both or neither was.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ConfigError("give exactly one of input_ids and inputs_embeds.")
+    return inputs_embeds if input_ids is None else input_ids
+
+
+def real_tokens(mask: Tensor | None, given: Tensor, past: int) -> Tensor | None:
+    """Return which of the new tokens are real, bool [B, T]; None = all, where that may be asked.
+
+    Args:
+        mask: [B, P + T], 1 or True = a real token.
+        given: [B, T, ...].
+        past: P.
+
+    Raises:
+        MaskError: if the mask is no tensor of 0 and 1.
+        ShapeError: if it has another shape.
+    """
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise MaskError(
+            f"attention_mask is {shape}; give [batch, tokens so far], 1 = a real token. What a "
+            "query may see is the mechanism's."
+        )
+    batch, new = given.shape[:2]
+    if tuple(mask.shape) != (batch, past + new):
+        raise ShapeError(
+            f"attention_mask has shape {tuple(mask.shape)} for {batch} rows of {past} tokens read "
+            f"before and {new} new ones; give one entry for each, [{batch}, {past + new}]."
+        )
+    real = mask[:, past:] != 0
+    return None if not looked_into(real) and bool(real.all()) else real
+
+
+def documents_of(
+    position_ids: Tensor | None,
+    given: Tensor,
+    valid: Tensor | None,
+    places: Tensor | None = None,
+) -> Tensor | None:
+    """Return the documents that positions tell of, int [B, T]; None if each row is one.
+
+    Args:
+        position_ids: [B or 1, T], or None.
+        given: [B, T, ...].
+        valid: bool [B, T], True = a real token; None = all are.
+        places: where the tokens stand, as the model counts; None = from 0.
+
+    Raises:
+        ConfigError: for positions that are not counted from the start of a row or a document.
+    """
+    if position_ids is None:
+        return None
+    real = valid
+    if real is None:
+        real = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
+    told = position_ids.expand(real.shape)
+    counted = positions(real, None) if places is None else places.expand(real.shape)
+    if torch.equal(told[real], counted[real]):
+        return None
+    segments = (told == 0).long().cumsum(dim=1)
+    if places is None and valid is None and torch.equal(told, positions(None, segments)):
+        return segments
+    raise ConfigError(
+        "position_ids do not count the real tokens of each row from 0, which is how the model "
+        "places them; leave them out, or let each packed document start at 0 without a mask."
+    )
+
+
+READ = "_is_hf_initialized"  # transformers' mark on tensors that came from a file
+HUB = ("cache_dir", "force_download", "proxies", "local_files_only", "token", "revision")
+
+
+class Weights:
+    """Beside PreTrainedModel: weights start as this library's do, and come from safetensors."""
+
+    def started(self) -> nn.Module | None:
+        """Return a model as it is before training, for the tensors of the same names here."""
+        return None
+
+    def initialize_weights(self) -> None:
+        """Start every tensor that did not come from a file, buffers too."""
+        marked: list[Tensor] = []
+        for module in self.modules():  # type: ignore[attr-defined]
+            if isinstance(module, Weights):
+                marked += _start(module)
+        super().initialize_weights()  # type: ignore[misc]
+        for tensor in marked:
+            delattr(tensor, READ)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a model with the weights of a folder or of the hub, read as safetensors alone.
+
+        Arguments are those of `PreTrainedModel.from_pretrained`.
+
+        Raises:
+            ConfigError: if asked to unpickle, or to execute what lies beside the weights.
+            CheckpointError: if the index names a file outside the folder.
+        """
+        if kwargs.get("use_safetensors") is False:
+            raise ConfigError(
+                "use_safetensors=False would unpickle a file, which can execute anything; save "
+                "the weights as safetensors."
+            )
+        kwargs.pop("trust_remote_code", None)  # nothing here executes any
+        kwargs["use_safetensors"] = True
+        _check_index(pretrained_model_name_or_path, kwargs)
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)  # type: ignore[misc]
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """Write config.json and model.safetensors; arguments as `PreTrainedModel`'s.
+
+        Raises:
+            ConfigError: if asked to pickle.
+        """
+        if kwargs.get("safe_serialization") is False:
+            raise ConfigError(
+                "safe_serialization=False would pickle the weights; leave it out to write "
+                "safetensors."
+            )
+        return super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
+
+
+@torch.no_grad()
+def _start(model: Any) -> list[Tensor]:
+    """Copy starting values into tensors that came from no file; return these, marked as done."""
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    missing = {n: t for n, t in own.items() if not getattr(t, READ, False) and not t.is_meta}
+    started = model.started() if missing else None
+    if started is None:
+        return []
+    source = {**dict(started.named_parameters()), **dict(started.named_buffers())}
+    for name, tensor in missing.items():
+        initialization.copy_(tensor, source[name].to(tensor.device, tensor.dtype))
+        setattr(tensor, READ, True)
+    return list(missing.values())
+
+
+def _check_index(place: Any, kwargs: dict[str, Any]) -> None:
+    """Refuse an index of shards that lie elsewhere or are not safetensors."""
+    if place is None:
+        return
+    asked = {name: kwargs[name] for name in HUB if name in kwargs}
+    variant = kwargs.get("variant")
+    name = SAFE_WEIGHTS_INDEX_NAME
+    if variant is not None:
+        name = name.replace(".index.json", f".index.{variant}.json")
+    path = cached_file(
+        str(place),
+        name,
+        subfolder=kwargs.get("subfolder", ""),
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        **asked,
+    )
+    if path is None:
+        return
+    try:
+        with open(path, encoding="utf-8") as file:
+            names = set(json.load(file)["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is no index of weights ({error}); save the model again."
+        ) from error
+    for name in sorted(map(str, names)):
+        plain = PurePosixPath(name).name == PureWindowsPath(name).name == name
+        if not plain or not name.endswith(".safetensors"):
+            raise CheckpointError(
+                f"{path} names the shard {name!r}; a shard is a .safetensors file in the same "
+                "folder. Do not use this folder."
+            )
 
 
 class SufficePreTrainedModel(Weights, PreTrainedModel):

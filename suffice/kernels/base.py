@@ -6,12 +6,13 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head wi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from suffice.axis import Axis
+from suffice.records import Axis
 
 
 class Kernel(Axis, family="kernel"):
@@ -72,3 +73,59 @@ class FeatureMap(nn.Module, ABC):
         all zero. A stabiliser per key keeps rows independent of each other and of the future:
         nothing is shared between keys.
         """
+
+
+@dataclass(frozen=True)
+class Softmax(Kernel):
+    """w_ts = exp(s_ts) / sum over allowed s' of exp(s_ts'), with s_ts = scale * q_t . k_s.
+
+    A query that may see no key has weights 0 and output 0. Computed in fp32 or better whatever
+    the input dtype.
+
+    Cost: O(T * S) multiply-adds of two products, 4 T S D FLOPs for a head of width D.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1. Differs: the empty row is defined.
+    """
+
+
+CHUNK = 64  # positions; judged by benchmarks/mechanisms.py --case linear
+ALIGNED = 8  # numbers; products with a whole number of such columns run faster
+
+
+def columns(value_dim: int) -> int:
+    """Return the width of values with the ones beside them that sum up the weights."""
+    return -(-(value_dim + 1) // ALIGNED) * ALIGNED
+
+
+def flops(
+    queries: int,
+    keys: int,
+    *,
+    heads: int,
+    groups: int,
+    features: int,
+    value_dim: int,
+    causal: bool,
+) -> int:
+    """Return the FLOPs of the products of a scan, without those that make the features.
+
+    Args:
+        queries: T; with causal they stand last among the keys.
+        keys: S.
+        heads: query heads.
+        groups: key/value heads.
+        features: F.
+        value_dim: E.
+        causal: whether a query sees itself and earlier keys only.
+    """
+    width = columns(value_dim)
+    state = 2 * features * width  # to add one key, or to ask for one query
+    if not causal:
+        return state * (groups * keys + heads * queries)
+    square = min(queries, keys)
+    before = keys - square
+    whole, rest = divmod(square, CHUNK)
+    pairs = whole * CHUNK**2 + rest**2
+    added = max(square - 1, 0) // CHUNK * CHUNK  # all but the last chunk
+    asking = square if before else max(square - CHUNK, 0)  # all but a chunk with none before it
+    within = 2 * (features + width) * heads * pairs
+    return within + state * (groups * (before + added) + heads * asking)

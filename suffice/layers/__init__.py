@@ -1,15 +1,13 @@
 """The modules models are made of."""
 
 from suffice.layers.attention import Attention
-from suffice.layers.block import Block
-from suffice.layers.cross_block import CrossBlock
+from suffice.layers.block import Block, CrossBlock
 from suffice.layers.dropout import Dropout
 from suffice.layers.from_torch import from_torch
-from suffice.layers.mlp import MLP
+from suffice.layers.mlp import MLP, SwiGLU
+from suffice.layers.normalisation import RMSNorm
 from suffice.layers.resize import extend, interpolate
-from suffice.layers.rms_norm import RMSNorm
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.layers.swiglu import SwiGLU
 from suffice.layers.watched import AttentionMap, watched
 
 __all__ = [

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.memory import Dynamic, Memory
-from suffice.shapes import check, check_mask
 from suffice.spec import AttentionSpec
+from suffice.torch_compat import check, check_mask
 
 
 def check_inputs(spec: AttentionSpec, x: Tensor, memory: Tensor | None) -> None:

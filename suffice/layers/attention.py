@@ -12,18 +12,18 @@ from suffice.layers.arguments import check_spec, check_stream, device_type
 from suffice.layers.dropout import Dropout
 from suffice.layers.given import PLAIN, given
 from suffice.layers.next import Next
+from suffice.layers.normalisation import RMSNorm
 from suffice.layers.read import read
 from suffice.layers.recall import Raw, recall
-from suffice.layers.rms_norm import RMSNorm
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
-from suffice.ops import poison, reference
-from suffice.ops.choose import choose, explain
+from suffice.ops import op as poison
+from suffice.ops import reference
+from suffice.ops.call import Problem, Where
+from suffice.ops.dispatch import choose, explain
 from suffice.ops.linear import Linear, multiplier
 from suffice.ops.op import Op, Parts
-from suffice.ops.problem import Problem
-from suffice.ops.where import Where
 from suffice.spec import AttentionSpec
 
 EVERYTHING = Dynamic()

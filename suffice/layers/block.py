@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ from suffice.errors import unknown
 from suffice.layers.attention import Attention
 from suffice.layers.dropout import Dropout
 from suffice.layers.normalisation import normalisation as normaliser
+from suffice.layers.source import Source
 from suffice.spec import AttentionSpec
 
 NORMS = ("pre", "post")
@@ -73,3 +76,85 @@ class Block(nn.Module):
             return x + self.mlp(self.mlp_norm(x))
         x = self.attention_norm(x + self.dropout(self.attention(x, **where)))
         return self.mlp_norm(x + self.mlp(x))
+
+
+class CrossBlock(nn.Module):
+    """Self-attention, attention to a memory, then an MLP; each with a residual and a norm.
+
+    Args:
+        spec: the self-attention.
+        cross_spec: the attention to the memory.
+        mlp: the feed-forward map, d_model in and out.
+        norm: "pre" or "post", see `Block`.
+        eps: of the norms.
+        dropout: probability, after each attention.
+        normalisation: "layer" or "rms", see `RMSNorm`.
+        bias: whether layer norms have one; an RMS norm never has.
+        device: where the parameters live.
+        dtype: of the parameters.
+
+    Shapes:
+        x: [B, T, d_model]; memory: [B, S, d_memory] -> [B, T, d_model]
+
+    Raises:
+        ConfigError: for an unknown norm or normalisation.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
+    """
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        cross_spec: AttentionSpec,
+        mlp: nn.Module,
+        *,
+        norm: str = "post",
+        eps: float = 1e-6,
+        dropout: float = 0.0,
+        normalisation: str = "layer",
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise unknown("norm", norm, NORMS)
+        sizes = {"eps": eps, "bias": bias, "device": device, "dtype": dtype}
+        self.attention_norm = normaliser(normalisation, spec.d_model, **sizes)
+        self.attention = Attention(spec, device=device, dtype=dtype)
+        self.cross_norm = normaliser(normalisation, spec.d_model, **sizes)
+        self.cross = Attention(cross_spec, device=device, dtype=dtype)
+        self.dropout = Dropout(dropout)
+        self.mlp_norm = normaliser(normalisation, spec.d_model, **sizes)
+        self.mlp = mlp
+        self.norm = norm
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | Source,
+        *,
+        memory_valid: Tensor | None = None,
+        **where: Any,
+    ) -> Tensor:
+        """Return the block's output.
+
+        Args:
+            x: features of the decoder.
+            memory: features of the encoder, or what `Source.of` made of them for this block.
+            memory_valid: bool [B, S], True = a real position of the memory; others are not read. A
+                `Source` knows it.
+            **where: of the self-attention's call, such as `valid` [B, T]; see `Attention`.
+        """
+        if self.norm == "pre":
+            x = x + self.dropout(self.attention(self.attention_norm(x), **where))
+            x = x + self.dropout(self._crossed(self.cross_norm(x), memory, memory_valid))
+            return x + self.mlp(self.mlp_norm(x))
+        x = self.attention_norm(x + self.dropout(self.attention(x, **where)))
+        x = self.cross_norm(x + self.dropout(self._crossed(x, memory, memory_valid)))
+        return self.mlp_norm(x + self.mlp(x))
+
+    def _crossed(self, x: Tensor, memory: Tensor | Source, valid: Tensor | None) -> Tensor:
+        if isinstance(memory, Source):
+            return memory.attended(self.cross, x)
+        return self.cross(x, memory, valid=valid)

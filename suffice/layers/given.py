@@ -13,7 +13,7 @@ from suffice.layers.arguments import check_inputs, check_restrictions
 from suffice.layers.place import positions, runs
 from suffice.mixing import Rows
 from suffice.ops.attend import restriction
-from suffice.ops.where import Where
+from suffice.ops.call import Where
 from suffice.spec import AttentionSpec
 
 PLAIN, ALL_REAL = Where(), Rows()

@@ -15,11 +15,12 @@ from suffice.layers.given import PLAIN
 from suffice.layers.next import Next
 from suffice.layers.seen import Seen, where_of
 from suffice.layers.state import LayerState
-from suffice.ops import coded, poison
-from suffice.ops.choose import choose
-from suffice.ops.look import LOOK
+from suffice.ops import op as poison
+from suffice.ops.call import Problem
+from suffice.ops.dispatch import choose
+from suffice.ops.native import decode
+from suffice.ops.native.decode import LOOK
 from suffice.ops.op import Op
-from suffice.ops.problem import Problem
 
 if TYPE_CHECKING:
     from suffice.layers.attention import Attention
@@ -83,7 +84,7 @@ def _of_codes(layer: Attention, q: Tensor, state: LayerState, new: Next) -> Prob
     problem = layer.problem(new.length, keys, PLAIN, given)
     problem = replace(problem, plain=new.places is None)
     takes = layer.impl in ("auto", LOOK.name) and not torch.is_grad_enabled()
-    if not takes or LOOK.refuses(problem) or not coded.reads(state.memory, problem):
+    if not takes or LOOK.refuses(problem) or not decode.reads(state.memory, problem):
         return None
     _remember(state, alike, problem)
     return problem
@@ -115,7 +116,7 @@ def _coded(
         where = where_of(new, problem.pattern, state.places, 0, 0, state.length)[0]
     else:
         where = PLAIN if new.places is None else replace(PLAIN, q_positions=new.rows.positions)
-    out, whole = coded.attend(q, state.store, claim, state.memory, where, problem)
+    out, whole = decode.attend_coded(q, state.store, claim, state.memory, where, problem)
     if whole or problem.unrestricted:
         return out
     return _plainly(layer, q, state.seen(state.store.held(), new), state, new)

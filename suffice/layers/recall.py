@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.mixing import Rows
-from suffice.past.begun import Begun
+from suffice.past import Begun
 
 
 class Raw(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from suffice.layers.given import PLAIN
 from suffice.layers.next import Next
-from suffice.ops.where import Where
+from suffice.ops.call import Where
 from suffice.patterns import Pattern
 
 

@@ -16,8 +16,8 @@ from suffice.layers.attention import Attention
 from suffice.layers.given import ALL_REAL, PLAIN
 from suffice.layers.place import positions
 from suffice.mixing import Rows
-from suffice.ops import poison
-from suffice.ops.where import Where
+from suffice.ops import op as poison
+from suffice.ops.call import Where
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -23,8 +23,8 @@ from suffice.layers.next import Next, after, real
 from suffice.layers.recall import Recalled
 from suffice.layers.seen import Seen, where_of
 from suffice.memory import Claim, Held, Memory, Store
-from suffice.ops import running, scan
-from suffice.ops.problem import Problem
+from suffice.ops import running_sums, scan
+from suffice.ops.call import Problem
 from suffice.patterns import Global, Window
 from suffice.spec import AttentionSpec
 
@@ -55,7 +55,7 @@ class LayerState:
         self.device = torch.device("cpu")  # of what was read last
         self.dtype: torch.dtype | None = None  # of keys and values
         self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
-        self.sums: running.State | None = None
+        self.sums: running_sums.State | None = None
         weighs, mixes = spec.kernel.weighs_pairs, spec.mixing.mixes
         self.tied = spec.one_tensor and not mixes
         # learned keys hold their bias at padding, where a mixing reads zeros
@@ -284,7 +284,7 @@ class LayerState:
         if self.sums is not None:
             marks = (m if m is None else m.index_select(1, rows) for m in self.sums.mark)
             sums = self.sums.sums.index_select(0, rows)
-            self.sums = running.State(sums, type(self.sums.mark)(*marks))
+            self.sums = running_sums.State(sums, type(self.sums.mark)(*marks))
         self.batch = len(rows)
 
     def reset(self) -> None:

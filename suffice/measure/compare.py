@@ -11,18 +11,14 @@ import torch
 from rich.console import Console
 
 from suffice.data import Dataset, load
-from suffice.measure.lock import locked
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.memory import peak_bytes
 from suffice.measure.plan import Plan
-from suffice.measure.results import Cell, Results, Speed
-from suffice.measure.scores import check_scores
-from suffice.measure.storage import cell_path, read_cell, write_results
-from suffice.measure.timing import interleave
-from suffice.measure.together import first, losing, together
-from suffice.measure.training import train_cell
+from suffice.measure.processes import first, locked, losing, together
+from suffice.measure.results import Cell, Results, Speed, cell_path, read_cell, write_results
+from suffice.measure.timing import interleave, peak_bytes
+from suffice.measure.training import check_scores, train_cell
 from suffice.train import Processes, processes, resolve_device, show
-from suffice.train.reading import Reading
+from suffice.train.evaluate import Reading
 
 ROUNDS = 15
 WARM_UP = 3  # calls

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.data.own_files import digest, found
+from suffice.data.files import digest, found
 from suffice.errors import ConfigError, DataError
-from suffice.measure.decode import decode
-from suffice.measure.results import check_margin
-from suffice.measure.storage import write_atomic
+from suffice.measure.results import check_margin, write_atomic
 from suffice.recipes import Recipe
 from suffice.recipes.own_data import path_of
+from suffice.records import decode
 
 FILE = "plan.json"
 CELLS = "cells"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from suffice.measure.decode import encode
 from suffice.measure.results import Results
 from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
 from suffice.measure.verdict import ALPHA, CAP, Comparison, Verdict
 from suffice.recipes import SMALL
+from suffice.records import encode
 
 
 def count_heads(num_heads: int) -> str:

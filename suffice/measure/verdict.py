@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from suffice.errors import ConfigError, unknown
-from suffice.measure.costs import COSTS, Cost, cost_of
 from suffice.measure.results import Results, check_margin
 from suffice.measure.statistics import (
     EXACT,
@@ -22,6 +21,52 @@ from suffice.measure.statistics import (
     seeds_needed,
     summarise,
 )
+from suffice.measure.timing import summarise_times
+
+COSTS = ("flops", "latency", "parameters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """The price of one (mechanism, heads).
+
+    Args:
+        by: "flops" (attention layers, one sample), "latency" (median seconds of one batch) or
+            "parameters" (whole model).
+        value: the price in that unit.
+        order: sort key: the value, then parameters, then name, then heads.
+    """
+
+    by: str
+    value: float
+    order: tuple[float, int, str, int]
+
+
+def cost_of(results: Results, mechanism: str, num_heads: int, by: str) -> Cost:
+    """Return what one trained (mechanism, heads) costs.
+
+    Args:
+        results: the comparison.
+        mechanism: name of the mechanism.
+        num_heads: its heads.
+        by: one of COSTS.
+
+    Raises:
+        ConfigError: if by is "latency" and this one was not timed.
+    """
+    cell = results.select(mechanism, num_heads)[0]
+    if by == "latency":
+        speed = results.speed(mechanism, num_heads)
+        if speed is None:
+            raise ConfigError(
+                f"the latency of {mechanism} with num_heads={num_heads} was not measured; "
+                "order by flops or parameters instead."
+            )
+        value = summarise_times(speed.latency).median
+    else:
+        value = float(cell.flops if by == "flops" else cell.parameters_model)
+    return Cost(by=by, value=value, order=(value, cell.parameters_model, mechanism, num_heads))
+
 
 LEVEL = 0.95  # confidence of the interval behind "suffices"
 ALPHA = 0.01  # chance of any false "better" or "worse" in one comparison

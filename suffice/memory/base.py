@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from suffice.axis import Axis
 from suffice.errors import ConfigError
+from suffice.records import Axis
 
 
 class Held(NamedTuple):

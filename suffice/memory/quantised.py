@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from suffice.axis import Axis
 from suffice.errors import ConfigError
 from suffice.memory.base import Claim, Held, Memory, Store
 from suffice.memory.dynamic import Dynamic, GrowingStore
+from suffice.records import Axis
 
 BITS = (4, 8)
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.inference import usable
 from suffice.memory.base import (
     Claim,
     Held,
@@ -20,6 +19,7 @@ from suffice.memory.base import (
     fits,
     recorded,
 )
+from suffice.torch_compat import usable
 
 SLACK = 64  # positions of room at least, so that the latest are moved rarely
 

@@ -6,11 +6,14 @@ Letters: B batch, S keys, G key/value heads, D and E head widths, R keys after t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from suffice.axis import Axis
+from suffice.errors import unknown
+from suffice.records import Axis
+from suffice.torch_compat import readable
 
 
 class Mixing(Axis, ABC, family="mixing"):
@@ -53,3 +56,166 @@ class Mixing(Axis, ABC, family="mixing"):
 
         They are [B, G, R, D] and [B, G, R, E] with R = reads(S).
         """
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a batch; None where every row is simply 0..S-1.
+
+    Args:
+        valid: bool [B, S], True = real token.
+        positions: int [B, S], the real tokens of its document before each one; at padding too.
+        documents: int [B, S], the number of the document each one belongs to.
+    """
+
+    valid: Tensor | None = None
+    positions: Tensor | None = None
+    documents: Tensor | None = None
+
+    def order(self) -> Tensor | None:
+        """Return the index [B, S] that brings real tokens to the front; None if they stand there.
+
+        It costs a sort, so a call asks once and hands it to the methods below.
+        """
+        if self.valid is None:
+            return None
+        if readable(self.valid) and not bool((self.valid[:, 1:] & ~self.valid[:, :-1]).any()):
+            return None  # padding on the right, as most batches have it: nothing to move
+        length = self.valid.shape[1]
+        at = torch.arange(length, device=self.valid.device)
+        return torch.argsort(at.where(self.valid, at + length), dim=1)
+
+    def gathered(self, x: Tensor, order: Tensor | None) -> Tensor:
+        """Return x [B, S, ...], the real tokens of each row first, in their order, then zeros."""
+        if self.valid is not None:
+            x = x.masked_fill(~self.valid.view(*self.valid.shape, *[1] * (x.dim() - 2)), 0)
+        return x if order is None else _picked(x, order)
+
+    def scattered(self, x: Tensor, order: Tensor | None) -> Tensor:
+        """Return gathered x [B, S, ...] with every real token where it came from.
+
+        At padding stands what a neighbour holds.
+        """
+        if order is None:
+            return x
+        return _picked(x, (self.valid.long().cumsum(dim=1) - 1).clamp(min=0))  # type: ignore[union-attr]
+
+    def front(self, order: Tensor | None) -> Rows:
+        """Return what holds for gathered rows; padding, last and zero, needs no mention."""
+        if self.documents is None or self.positions is None:
+            return Rows()
+        return Rows(
+            positions=self.gathered(self.positions, order),
+            documents=self.gathered(self.documents, order),
+        )
+
+
+def _picked(x: Tensor, index: Tensor) -> Tensor:
+    """Return x [B, S, ...] with the positions `index` [B, S] of each row.
+
+    As rows of one long matrix: the gradient of a gather along an inner axis is slow.
+    """
+    batch, keys = index.shape
+    starts = keys * torch.arange(batch, device=index.device)
+    flat = x.flatten(0, 1).index_select(0, (index + starts[:, None]).flatten())
+    return flat.unflatten(0, (batch, keys))
+
+
+SQUARE = ("glorot", "identity", "orthogonal")
+"""The starts of a square map."""
+
+BAND = ("glorot", "identity")
+"""The starts of a map given by its diagonals."""
+
+
+def check_start(name: str, init: str, legal: tuple[str, ...]) -> None:
+    """Refuse a start that a mixing of this name does not know.
+
+    Raises:
+        ConfigError: with the legal ones.
+    """
+    if init not in legal:
+        raise unknown(f"init of {name}", init, legal)
+
+
+@torch.no_grad()
+def start_square(weight: Tensor, init: str, *, causal: bool) -> None:
+    """Fill maps [maps, S, S] in place; causal ones are lower triangular.
+
+    Row t of a causal Glorot start is scaled by sqrt(S / (t + 1)): it has t + 1 terms.
+    """
+    if weight.is_meta:  # torch would load its compiler to fill nothing
+        return
+    for one in weight:
+        if init == "identity":
+            nn.init.eye_(one)
+        elif init == "orthogonal":
+            exact = torch.promote_types(one.dtype, torch.float32)  # QR knows no half
+            one.copy_(nn.init.orthogonal_(torch.empty_like(one, dtype=exact)))
+        else:
+            nn.init.xavier_uniform_(one)
+    if causal:
+        if init == "glorot":
+            side = weight.shape[-1]
+            terms = torch.arange(1, side + 1, device=weight.device)
+            weight.mul_((side / terms).sqrt()[:, None])
+        weight.tril_()
+
+
+@torch.no_grad()
+def start_band(weight: Tensor, init: str, own: int) -> None:
+    """Fill diagonals [..., offsets] in place; column `own` is a position's own value.
+
+    A Glorot start draws each of n diagonals from U(-sqrt(3 / n), sqrt(3 / n)), so that a sum over
+    them varies as the values do.
+    """
+    if init == "identity":
+        weight.zero_()
+        weight[..., own] = 1.0
+    else:
+        bound = (3.0 / weight.shape[-1]) ** 0.5
+        nn.init.uniform_(weight, -bound, bound)
+
+
+class Untouched(nn.Module):
+    """Return the keys and the values."""
+
+    def forward(self, k: Tensor, v: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Return k and v."""
+        return k, v
+
+
+@dataclass(frozen=True)
+class NoMixing(Mixing):
+    """The kernel reads each value as it is, as in every attention but a few.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2. No difference.
+    """
+
+    mixes = False
+
+    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:  # noqa: ARG002
+        """Count none."""
+        return 0
+
+    def flops(
+        self,
+        keys: int,  # noqa: ARG002 - nothing is computed
+        num_kv_heads: int,  # noqa: ARG002
+        value_width: int,  # noqa: ARG002
+        *,
+        causal: bool = False,  # noqa: ARG002
+    ) -> int:
+        """Count none."""
+        return 0
+
+    def build(
+        self,
+        *,
+        num_kv_heads: int,  # noqa: ARG002 - nothing to build
+        causal: bool,  # noqa: ARG002
+        device: torch.device | str | None,  # noqa: ARG002
+        dtype: torch.dtype | None,  # noqa: ARG002
+    ) -> nn.Module:
+        """Return a module that returns the values."""
+        return Untouched()

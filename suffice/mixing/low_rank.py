@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.mixing.base import Mixing
-from suffice.mixing.rows import Rows
+from suffice.mixing.base import Mixing, Rows
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.finite import finite
-from suffice.mixing.rows import Rows
+from suffice.mixing.base import Rows
+from suffice.torch_compat import finite
 
 
 class Read(NamedTuple):
@@ -144,3 +145,103 @@ class ValueMap(nn.Module, ABC):
         """Show the form in the printed module."""
         maps, *sizes = self.weight.shape
         return f"{sizes}, maps={maps}, bias={self.bias is not None}, causal={self.causal}"
+
+
+SIDE = 32  # positions; the least side at which a product runs at the speed of the machine
+
+
+def offsets(width: int, *, causal: bool) -> int:
+    """Return how many diagonals lie at a distance below `width`, on one side or on both."""
+    return width if causal else 2 * width - 1
+
+
+def cut(keys: int, before: int, after: int) -> tuple[int, int]:
+    """Return how many sides S positions are cut into and how long each is.
+
+    A side is at least as long as what its positions read outside of it, so that all of that lies
+    in the two neighbours. One side, which reads no other, where that is less work.
+    """
+    before, after = reach(keys, before, after)
+    count = max(-(-keys // max(SIDE, before, after)), 1)
+    side = max(-(-keys // count), before, after)
+    if keys * keys <= count * side * (side + before + after):
+        return 1, keys
+    return count, side
+
+
+def reach(keys: int, before: int, after: int) -> tuple[int, int]:
+    """Return how far back and ahead anything can be read within S positions."""
+    return min(before, max(keys - 1, 0)), min(after, max(keys - 1, 0))
+
+
+def flops(keys: int, before: int, after: int, features: int) -> int:
+    """Count the FLOPs of `product` for one sample of S positions with F features."""
+    count, side = cut(keys, before, after)
+    before, after = reach(keys, before, after)
+    read = side if count == 1 else side + before + after
+    return 2 * count * side * read * features
+
+
+def product(band: Tensor, x: Tensor, before: int) -> Tensor:
+    """Return the map of a band times x [B, maps, S, F].
+
+    Args:
+        band: [B or 1, maps, S or 1, offsets]; one row stands for all.
+        x: the values; beyond both ends they are zero.
+        before: how far back column 0 reads.
+    """
+    keys, after = x.shape[2], band.shape[-1] - 1 - before
+    least, most = reach(keys, before, after)
+    band = band[..., before - least : before + most + 1]
+    count, side = cut(keys, before, after)
+    padding = count * side - keys
+    maps = _skewed(_rows(band, count, side, padding), side)
+    values = F.pad(x, (0, 0, 0, padding)).unflatten(2, (count, side))
+    if count == 1:
+        maps = maps[..., least : least + side]
+    else:
+        values = _with_neighbours(values, least, most)
+    return torch.matmul(maps, values).flatten(2, 3)[:, :, :keys]
+
+
+def same_document(positions: Tensor, before: int, after: int) -> Tensor:
+    """Return where a band stays inside its document: bool [B, 1, S, offsets].
+
+    Args:
+        positions: int [B, S], position of each token within its document, one up at each step.
+        before: how far back column 0 reads.
+        after: how far ahead the last column reads.
+    """
+    far = -(before + positions.shape[1] + 1)
+    there = F.pad(positions, (before, after), value=far).unfold(1, before + after + 1, 1)
+    steps = torch.arange(-before, after + 1, device=positions.device)
+    return (there == positions[..., None] + steps)[:, None]
+
+
+def _rows(band: Tensor, count: int, side: int, padding: int) -> Tensor:
+    """Return the band of each side: [B or 1, maps, N or 1, side, offsets]."""
+    if band.shape[-2] == 1 != count * side:
+        return band[..., None, :].expand(*band.shape[:-1], side, band.shape[-1])
+    return F.pad(band, (0, 0, 0, padding)).unflatten(-2, (count, side))
+
+
+def _skewed(band: Tensor, side: int) -> Tensor:
+    """Return the dense map [..., side, side + offsets - 1] of a band [..., side, offsets].
+
+    Row t moves t columns to the right: rows written one behind the other, each a column short.
+    """
+    columns = side + band.shape[-1] - 1
+    flat = F.pad(band, (0, side)).flatten(-2)[..., : side * columns]
+    return flat.unflatten(-1, (side, columns))
+
+
+def _with_neighbours(values: Tensor, before: int, after: int) -> Tensor:
+    """Return sides [B, maps, N, side, F] with the end of the one before, the start of the next."""
+    side = values.shape[3]
+    parts = [values]
+    if before:
+        ends = values[:, :, :-1, side - before :]
+        parts.insert(0, F.pad(ends, (0, 0, 0, 0, 1, 0)))
+    if after:
+        parts.append(F.pad(values[:, :, 1:, :after], (0, 0, 0, 0, 0, 1)))
+    return torch.cat(parts, dim=3)

@@ -17,11 +17,47 @@ from suffice.layers.block import NORMS
 from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.place import positions
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.models.head import head, mean_of_real
-from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
-from suffice.models.stack import specs_of_blocks
-from suffice.shapes import check, check_mask
+from suffice.models.stack import (
+    POSITIONS,
+    check_name,
+    check_positive,
+    check_shares,
+    check_sizes,
+    specs_of_blocks,
+)
+from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
+from suffice.torch_compat import check, check_mask
+
+
+def head(
+    features: int, widths: tuple[int, ...], num_classes: int, activation: str, dropout: float
+) -> nn.Sequential:
+    """Return hidden layers of these widths, each with activation and dropout, and the logits map.
+
+    Weights are Glorot-uniform, biases zero.
+    """
+    layers: list[nn.Module] = []
+    for width in widths:
+        layers += [_linear(features, width), ACTIVATIONS[activation](), Dropout(dropout)]
+        features = width
+    return nn.Sequential(*layers, _linear(features, num_classes))
+
+
+def mean_of_real(x: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the mean [B, M] over real tokens of x [B, T, M]; 0 where a row has none."""
+    if valid is None:
+        return x.mean(dim=1)
+    count = valid.sum(dim=1, keepdim=True).clamp(min=1)
+    return x.masked_fill(~valid[..., None], 0.0).sum(dim=1) / count
+
+
+def _linear(features: int, outputs: int) -> Linear:
+    linear = Linear(features, outputs)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
 
 POOLINGS = ("mean", "first")
 SIZES = (

@@ -14,7 +14,7 @@ from suffice.layers.packed import Packed
 from suffice.layers.place import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal, sinusoidal_at
 from suffice.ops.linear import linear
-from suffice.shapes import check, check_mask
+from suffice.torch_compat import check, check_mask
 
 
 def check_rows(name: str, tokens: Tensor, valid: Tensor | None, segments: Tensor | None) -> None:

@@ -15,10 +15,10 @@ import torch
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
 from suffice.files import replacing
-from suffice.layers.scheme import Scheme
+from suffice.layers.packed import Scheme
 from suffice.models import packed
 from suffice.models.lm import LM, LMConfig
-from suffice.models.with_torchao import where_it_serves
+from suffice.models.packed import where_it_serves
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
 

@@ -6,26 +6,64 @@ Letters: B batch, T tokens, M d_model, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from suffice.fields import check_fields
 from suffice.layers import MLP, Block, Dropout, SwiGLU
 from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.normalisation import NORMALISATIONS, normalisation
 from suffice.memory import Dynamic, Memory
-from suffice.models import stored
+from suffice.models import stack
 from suffice.models.embedding import Embedding, check_rows
-from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
-from suffice.models.stack import check_causal, specs_of_blocks
+from suffice.models.stack import (
+    POSITIONS,
+    check_causal,
+    check_name,
+    check_positive,
+    check_shares,
+    check_sizes,
+    specs_of_blocks,
+)
 from suffice.models.state import ModelState, check_state
-from suffice.models.undrawn import Undrawn
 from suffice.ops.linear import Linear
+from suffice.records import check_fields
 from suffice.spec import AttentionSpec
+
+DRAWS = (Tensor.normal_, Tensor.uniform_)
+
+
+class Undrawn(TorchFunctionMode):
+    """Leave out the first numbers of tensors on "meta" while it is entered.
+
+    Torch would load its compiler for the first of them, which takes seconds.
+
+    Example:
+        >>> import torch
+        >>> with Undrawn():
+        ...     torch.nn.Linear(2, 3, device="meta").weight.shape
+        torch.Size([3, 2])
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],  # noqa: ARG002 - torch's signature
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return what is drawn into as it is; call everything else."""
+        kwargs = kwargs or {}
+        if func in DRAWS or getattr(func, "__module__", "") == "torch.nn.init":
+            tensor = args[0] if args else kwargs["tensor"]
+            if tensor.device.type == "meta":
+                return tensor
+        return func(*args, **kwargs)
+
 
 SIZES = ("vocabulary_size", "length", "d_model", "depth", "mlp_width")
 EVERYTHING = Dynamic()
@@ -99,7 +137,7 @@ class LMConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the sizes as plain data."""
-        return stored.to_json(self)
+        return stack.to_json(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> LMConfig:
@@ -108,7 +146,7 @@ class LMConfig:
         Raises:
             ConfigError: for unknown or missing fields, or values that are not legal.
         """
-        return stored.from_json(cls, data)
+        return stack.from_json(cls, data)
 
 
 class LM(nn.Module):

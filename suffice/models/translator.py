@@ -12,19 +12,108 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.fields import check_fields
+from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, CrossBlock, Dropout
 from suffice.layers.block import NORMS
 from suffice.layers.mlp import ACTIVATIONS
-from suffice.memory import Memory
-from suffice.models import stored
+from suffice.layers.source import Source, Sources
+from suffice.layers.state import LayerState
+from suffice.memory import Dynamic, Memory
+from suffice.models import stack
 from suffice.models.embedding import Embedding, check_rows
-from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
-from suffice.models.stack import check_causal, check_crosses, specs_of_blocks
-from suffice.models.translation import EVERYTHING, TranslatorState
+from suffice.models.stack import (
+    POSITIONS,
+    check_causal,
+    check_crosses,
+    check_name,
+    check_positive,
+    check_shares,
+    check_sizes,
+    specs_of_blocks,
+)
+from suffice.models.state import ModelState
 from suffice.ops.linear import Linear
-from suffice.shapes import check
+from suffice.records import check_fields
 from suffice.spec import AttentionSpec
+from suffice.torch_compat import check
+
+EVERYTHING = Dynamic()
+
+
+class TranslatorState(ModelState):
+    """The states of all self-attention layers, and what cross-attention reads of the source.
+
+    Made by `Translator.state`. Keys and values of the source are worked out once; layers that learn
+    none share what was encoded. Rows are moved in both; tokens that are dropped, and `reset`, are
+    of the target, and the source stays.
+
+    Args:
+        layers: of the self-attention, in order.
+        sources: what the cross-attention reads.
+    """
+
+    def __init__(self, layers: list[LayerState], sources: Sources) -> None:
+        super().__init__(layers)
+        self.sources = sources
+
+    @classmethod
+    def begun(
+        cls,
+        blocks: Sequence[CrossBlock],
+        encoded: Tensor,
+        valid: Tensor | None,
+        memory: Memory,
+    ) -> TranslatorState:
+        """Return the state of a decoder before its first token.
+
+        Args:
+            blocks: of the decoder.
+            encoded: features of the source, [B, S, M].
+            valid: bool [B, S], True = a real token of the source; None = all are.
+            memory: what each self-attention keeps.
+
+        Raises:
+            ShapeError: if the shape of valid does not fit.
+            MaskError: if it is not boolean.
+            ConfigError: if a layer cannot stream, or not with this memory.
+        """
+        if valid is not None:
+            check_rows("encoded", encoded[..., 0], valid, None)
+            encoded = encoded.masked_fill(~valid[..., None], 0.0)
+        attentions = [block.attention for block in blocks]
+        layers = [
+            one.state(memory if one.spec.kernel.weighs_pairs else EVERYTHING) for one in attentions
+        ]
+        return cls(layers, Sources([Source.of(block.cross, encoded, valid) for block in blocks]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything that is kept; what layers read together is counted once."""
+        return super().nbytes + self.sources.nbytes
+
+    def places(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
+        """Return where the next tokens [B, T] stand: int [B or 1, T].
+
+        Raises:
+            ShapeError: for another number of rows than the source has.
+        """
+        if len(tokens) != self.sources.batch:
+            raise ShapeError(
+                f"{len(tokens)} rows of a target for a source of {self.sources.batch}; give as "
+                "many, or select rows of the state."
+            )
+        return super().places(tokens, valid)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch in this order; a row may come several times.
+
+        Raises:
+            StateError: if no target was read yet.
+            ShapeError: if rows are not numbers of rows there are.
+        """
+        super().select(rows)
+        self.sources.select(rows)
+
 
 SIZES = (
     "source_vocabulary_size",
@@ -101,7 +190,7 @@ class TranslatorConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the sizes as plain data."""
-        return stored.to_json(self)
+        return stack.to_json(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TranslatorConfig:
@@ -110,7 +199,7 @@ class TranslatorConfig:
         Raises:
             ConfigError: for unknown or missing fields, or values that are not legal.
         """
-        return stored.from_json(cls, data)
+        return stack.from_json(cls, data)
 
 
 class Translator(nn.Module):

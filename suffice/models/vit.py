@@ -16,12 +16,18 @@ from suffice.errors import ConfigError
 from suffice.layers import MLP, Block, Dropout
 from suffice.layers.block import NORMS
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.models.head import head, mean_of_real
-from suffice.models.sizes import POSITIONS, check_name, check_positive, check_shares, check_sizes
-from suffice.models.stack import specs_of_blocks
+from suffice.models.classifier import head, mean_of_real
+from suffice.models.stack import (
+    POSITIONS,
+    check_name,
+    check_positive,
+    check_shares,
+    check_sizes,
+    specs_of_blocks,
+)
 from suffice.ops.linear import Linear
-from suffice.shapes import check, check_mask
 from suffice.spec import AttentionSpec
+from suffice.torch_compat import check, check_mask
 
 POOLINGS = ("mean", "flatten", "class_token")
 SIZES = (

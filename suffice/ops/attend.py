@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.ops import poison, reference
-from suffice.ops.choose import choose
+from suffice.ops import op as poison
+from suffice.ops import reference
+from suffice.ops.call import Problem, Where
+from suffice.ops.dispatch import choose
 from suffice.ops.op import NO_PARTS, Op
-from suffice.ops.problem import Problem
-from suffice.ops.where import Where
 from suffice.patterns import Full, Pattern
-from suffice.shapes import check, check_mask
+from suffice.torch_compat import check, check_mask
 
 NOWHERE = Where()
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

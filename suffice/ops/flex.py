@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from suffice.ops import fused
+from suffice.ops.call import Problem, Where
 from suffice.ops.op import Op, Parts
-from suffice.ops.problem import Problem
-from suffice.ops.where import Where
 from suffice.patterns import Pattern
 from suffice.positions import Position
 

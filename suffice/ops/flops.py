@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from suffice.kernels.chunks import CHUNK, flops
+from suffice.kernels.base import CHUNK, flops
 from suffice.memory import Memory
-from suffice.ops import coded, linear, look, native, native_scan  # noqa: F401 - the latter define operators
+from suffice.ops import linear
+from suffice.ops.native import features as native_scan  # noqa: F401 - the latter define operators
 from suffice.ops.sparse import blocked  # noqa: F401 - defines the operators
-from suffice.ops.sparse.cut import BACKWARD, FORWARD, cut
+from suffice.ops.sparse.plan import BACKWARD, FORWARD, cut
 from suffice.patterns import Pattern
 
 Shape = Sequence[int]

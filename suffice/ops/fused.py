@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.ops import looked, matmul
+from suffice.ops import matmul, op
+from suffice.ops.call import Problem, Restriction, Where
 from suffice.ops.op import Op, Parts, weighs_no_pairs
-from suffice.ops.problem import Problem
-from suffice.ops.where import Restriction, Where
 
 
 def attend(
@@ -25,7 +24,7 @@ def attend(
     parts: Parts,
 ) -> Tensor:
     """Return the outputs [B, H, T, E]; forward derivatives go through the products of `matmul`."""
-    if not torch.compiler.is_compiling() and looked.forward():
+    if not torch.compiler.is_compiling() and op.forward():
         return matmul.attend(q, k, v, where, problem, parts)
     if problem.triangular:
         return _call(q, k, v, problem, is_causal=True)
@@ -78,3 +77,47 @@ def refuses(problem: Problem) -> list[str]:
 
 
 FUSED = Op("fused", "torch's fused scaled-dot-product attention", attend, refuses)
+
+
+def attend_folded(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    where: Where,
+    problem: Problem,
+    parts: Parts,
+) -> Tensor:
+    """Return the outputs [B, H, T, E]; forward derivatives go through the products of `matmul`."""
+    if not torch.compiler.is_compiling() and op.forward():
+        return matmul.attend(q, k, v, where, problem, parts)
+    batch, _, queries, width = q.shape
+    groups, rows = problem.num_kv_heads, problem.group * queries
+    mask, empty = additive(where, problem, q)
+    if mask is not None:
+        heads = mask.expand(mask.shape[0], problem.num_heads, queries, problem.keys)
+        mask = heads.reshape(-1, groups, rows, problem.keys)
+    out = F.scaled_dot_product_attention(
+        dense_rows(q.reshape(batch, groups, rows, width)),
+        dense_rows(k),
+        dense_rows(v),
+        attn_mask=mask,
+        scale=problem.scale,
+    )
+    out = out.reshape(batch, problem.num_heads, queries, problem.value_dim)
+    return out if empty is None else out.masked_fill(empty, 0.0)
+
+
+def refuses_folded(problem: Problem) -> list[str]:
+    """Refuse what fused refuses, and heads that share nothing."""
+    reasons = refuses(problem)
+    if problem.group == 1:
+        reasons.append("every query head has keys of its own: nothing to fold")
+    return reasons
+
+
+FOLDED = Op(
+    "folded",
+    "fused attention, heads that share keys folded into rows",
+    attend_folded,
+    refuses_folded,
+)

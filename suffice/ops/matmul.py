@@ -14,11 +14,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from suffice.ops import features
-from suffice.ops.looked import looked_into
-from suffice.ops.op import Op, Parts
-from suffice.ops.problem import Problem
-from suffice.ops.where import Where
+from suffice.ops import reference
+from suffice.ops.call import Problem, Where
+from suffice.ops.op import Op, Parts, looked_into
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
@@ -28,7 +26,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, part
         if problem.kernel.weighs_pairs:
             out = _softmax(q.to(exact), k.to(exact), v.to(exact), where, problem, parts)
         else:
-            weights = features.weights(q, k, where, problem, parts.features)
+            weights = reference.weights(q, k, where, problem, parts.features)
             weights, v = _rows(parts.drop(weights), problem), v.to(exact)
             out = torch.bmm(weights, v.flatten(0, 1))
         return out.view(*q.shape[:3], problem.value_dim).to(q.dtype)

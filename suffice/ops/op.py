@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from suffice.kernels import FeatureMap
-from suffice.ops.problem import Problem
-from suffice.ops.where import Where
+from suffice.ops.call import Problem, Where
+from suffice.records import Axis
+from suffice.torch_compat import finite
 
 
 def keep(weights: Tensor) -> Tensor:
@@ -68,3 +71,60 @@ def weighs_no_pairs(problem: Problem) -> list[str]:
     if problem.kernel.weighs_pairs:
         return []
     return [f"{type(problem.kernel).__name__} gives pairs no weights of their own"]
+
+
+def run(
+    op: Op, q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts
+) -> Tensor:
+    """Return what the op computes, NaN for exactly the queries that may see something non-finite.
+
+    An op gives a hidden value the weight 0, and 0 * NaN is NaN. Where keys are hidden from some
+    queries, non-finite keys are therefore taken out and the queries that may see them marked.
+    """
+    if problem.unrestricted or op.looks or finite(k, v):
+        return op.run(q, k, v, where, problem, parts)
+    return marked(op, q, k, v, where, problem, parts)
+
+
+def marked(
+    op: Op, q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts
+) -> Tensor:
+    """Return the same where some key or value is not finite."""
+    bad = ~(k.isfinite().all(dim=-1) & v.isfinite().all(dim=-1))  # [B, G, S]
+    k, v = (t.masked_fill(bad[..., None], 0.0) for t in (k, v))
+    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
+    seen = (allowed & bad.repeat_interleave(problem.group, dim=1)[:, :, None]).any(-1, keepdim=True)
+    return op.run(q, k, v, where, problem, parts).masked_fill(seen, torch.nan)
+
+
+def looked_into(*tensors: Tensor) -> bool:
+    """Return whether operations on these tensors are traced, vectorised or forward-differentiated.
+
+    Then they must be ones torch knows, none may depend on numbers, and none may write in place of
+    an argument.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or forward()
+        or any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
+    )
+
+
+def forward() -> bool:
+    """Return whether derivatives are carried along forwards, as torch's fused kernel cannot."""
+    return forward_ad._current_level >= 0
+
+
+_known: dict[tuple[str, str], Axis] = {}  # what the texts given to operators stand for
+
+
+def text_of(value: Axis) -> str:
+    """Return the value as JSON."""
+    if not torch.compiler.is_compiling():
+        _known[value.family, value.text] = value
+    return value.text
+
+
+def value_of(family: type, text: str):  # noqa: ANN201 - a value of the family
+    """Return the value of a text."""
+    return _known.get((family.family, text)) or family.from_json(json.loads(text))

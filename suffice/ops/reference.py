@@ -10,16 +10,85 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from suffice.ops import features
+from suffice.kernels import FeatureMap
+from suffice.ops.call import Problem, Where
 from suffice.ops.op import Op, Parts
-from suffice.ops.problem import Problem
-from suffice.ops.where import Where
+
+
+def divisor(totals: Tensor, floor: float) -> Tensor:
+    """Return what sums of weights are divided by.
+
+    Positive features: the sum itself, but at least the least number whose neighbours are as dense
+    as those of larger ones; 1 where the sum is 0, because there is nothing to divide. Features of
+    both signs: a magnitude of `floor` at least, the sign kept.
+
+    Args:
+        totals: sums of weights, of any shape.
+        floor: of the feature map.
+    """
+    if floor:
+        return torch.where(totals < 0.0, totals.clamp(max=-floor), totals.clamp(min=floor))
+    numbers = torch.finfo(totals.dtype)
+    return totals.clamp(min=numbers.tiny / numbers.eps).masked_fill(totals == 0.0, 1.0)
+
+
+def divided(sums: Tensor, floor: float, value_dim: int) -> tuple[Tensor, Tensor]:
+    """Return weighted values over the sums of their weights, and those sums [..., 1].
+
+    Args:
+        sums: [..., columns], the first `value_dim` weighted values, the next one their weights.
+        floor: of the feature map.
+        value_dim: E.
+    """
+    totals = sums[..., value_dim : value_dim + 1]
+    return sums[..., :value_dim] / divisor(totals, floor), totals
+
+
+def slope_of_divided(
+    gradient: Tensor, out: Tensor, totals: Tensor, floor: float, columns: int
+) -> Tensor:
+    """Return the gradient [..., columns] of the sums of `divided`.
+
+    Args:
+        gradient: of the result [..., E].
+        out: the result.
+        totals: the sums of weights.
+        floor: of the feature map.
+        columns: numbers beside each other in the sums.
+    """
+    value_dim = out.shape[-1]
+    over = divisor(totals, floor)
+    slope = out.new_zeros(*out.shape[:-1], columns)
+    torch.div(gradient, over, out=slope[..., :value_dim])
+    moved = (gradient * out).sum(dim=-1, keepdim=True) / over
+    slope[..., value_dim : value_dim + 1] = moved.neg_().masked_fill_(over != totals, 0.0)
+    return slope
+
+
+def weights(q: Tensor, k: Tensor, where: Where, problem: Problem, features: FeatureMap) -> Tensor:
+    """Return phi(q_t) . phi(k_s) over its sum: [B, H, T, S] in the dtype of the features.
+
+    The heads that share keys are folded into the rows of one product. The logarithms of the keys
+    are taken relative to the largest one a query sees.
+    """
+    phi_q, (phi_k, logs) = features.queries(q), features.keys(k)
+    batch, heads, queries, keys = *q.shape[:3], k.shape[2]
+    rows = phi_q.reshape(batch, k.shape[1], -1, phi_q.shape[-1])
+    products = (rows @ phi_k.transpose(-1, -2)).view(batch, heads, queries, keys)
+    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
+    if logs is not None and products.numel():
+        logs = logs.repeat_interleave(problem.group, dim=1)[:, :, None]
+        logs = logs.expand_as(products).masked_fill(~allowed, -torch.inf)
+        peak = logs.amax(dim=-1, keepdim=True)
+        products = products * (logs - peak.masked_fill(peak == -torch.inf, 0.0)).exp()
+    products = products.masked_fill(~allowed, 0.0)
+    return products / divisor(products.sum(dim=-1, keepdim=True), features.floor)
 
 
 def weights_of_rows(q: Tensor, k: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
     """Return the weights [B, H, T, S] in float64; a query that sees no key has weights 0."""
     if not problem.kernel.weighs_pairs:
-        return features.weights(q.double(), k.double(), where, problem, parts.features)
+        return weights(q.double(), k.double(), where, problem, parts.features)
     allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
     allowed = allowed.expand(q.shape[0], q.shape[1], problem.queries, problem.keys)
     scores = problem.scale * (q.double() @ _per_head(k, problem).transpose(-1, -2))

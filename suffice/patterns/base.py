@@ -13,16 +13,233 @@ Letters: H heads, T queries, S keys.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from suffice.axis import Axis
 from suffice.errors import ConfigError
-from suffice.patterns.layout import Layout, layout_of
-from suffice.patterns.pairs import pairs_of
+from suffice.records import Axis
+
+ASKED = 1 << 20  # pairs at a time
+SIDE = 64  # positions; side of the blocks that pairs are counted by
+WIDE = 16  # rectangles along a side that counting begins with
+SOME, EVERY = 1, 2
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which key blocks each query block touches.
+
+    Args:
+        block: side of a block in positions.
+        touched: int8 [query blocks, key blocks]; 0 nothing allowed, 1 some pairs, 2 every pair.
+            Where heads differ, 0 if no head allows anything, 2 if all allow everything.
+    """
+
+    block: int
+    touched: Tensor
+
+
+def layout_of(pattern: Pattern, queries: int, keys: int, block: int) -> Layout:
+    """Return the exact layout of `queries` that stand last among `keys`."""
+    with torch.inference_mode(False), torch.device("cpu"):
+        grid = _Grid(pattern, queries, keys, block)
+        touched = grid.bounds()
+        blocks = (touched == SOME).nonzero()
+        for found in grid.ask(blocks[~grid.mixed(blocks)]):
+            touched[found.rows, found.columns] = found.some.to(torch.int8) + found.every
+        return Layout(block, touched)
+
+
+def count_pairs(pattern: Pattern, queries: int, keys: int) -> int:
+    """Count the pairs some head sees, of `queries` that stand last among `keys`."""
+    with torch.inference_mode(False), torch.device("cpu"):
+        grid = _Grid(pattern, queries, keys, SIDE)
+        whole, undecided = grid.settle()
+        top, bottom = (whole[:, :2] * SIDE).clamp(max=queries).unbind(1)
+        left, right = (whole[:, 2:] * SIDE).clamp(max=keys).unbind(1)
+        certain = int(((bottom - top) * (right - left)).sum())
+        return certain + sum(found.pairs for found in grid.ask(undecided))
+
+
+def count_blocks(pattern: Pattern, queries: int, keys: int, block: int) -> int:
+    """Count the blocks a pattern touches, of `queries` that stand last among `keys`."""
+    with torch.inference_mode(False), torch.device("cpu"):
+        grid = _Grid(pattern, queries, keys, block)
+        whole, undecided = grid.settle()
+        top, bottom, left, right = whole.unbind(1)
+        mixed = grid.mixed(undecided)
+        certain = int(((bottom - top) * (right - left)).sum()) + int(mixed.sum())
+        return certain + sum(int(found.some.sum()) for found in grid.ask(undecided[~mixed]))
+
+
+class _Asked(NamedTuple):
+    """What the pairs of n blocks say.
+
+    Args:
+        rows: of the blocks, [n].
+        columns: of the blocks, [n].
+        some: bool [n], some pair is allowed for some head.
+        every: bool [n], every pair is allowed for every head.
+        pairs: allowed for some head, of all blocks together.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    some: Tensor
+    every: Tensor
+    pairs: int
+
+
+class _Grid:
+    """The matrix of `queries` that stand last among `keys`, cut into blocks."""
+
+    def __init__(self, pattern: Pattern, queries: int, keys: int, block: int) -> None:
+        self.pattern, self.queries, self.keys, self.block = pattern, queries, keys, block
+        self.q_starts = torch.arange(0, queries, block)
+        self.k_starts = torch.arange(0, keys, block)
+        self.heights = (queries - self.q_starts).clamp(max=block)  # the last may be ragged
+        self.widths = (keys - self.k_starts).clamp(max=block)
+        self.height, self.width = min(block, queries), min(block, keys)
+
+    def bounds(self) -> Tensor:
+        """Return what the pattern knows of each block: int8 [query blocks, key blocks]."""
+        q = self.q_starts[:, None] + (self.keys - self.queries)
+        k = self.k_starts[None]
+        known = self.pattern.bounds(q, q + self.heights[:, None] - 1, k, k + self.widths - 1)
+        return known.to(torch.int8).expand(len(q), k.shape[1]).clone()
+
+    def settle(self) -> tuple[Tensor, Tensor]:
+        """Halve rectangles of blocks until the pattern's bounds settle them.
+
+        Returns:
+            The rectangles whose every pair is allowed, in blocks: [n, 4] of the first row, the one
+            behind the last, the first column and the one behind the last.
+            The blocks that stay undecided, [m, 2].
+        """
+        ends = torch.tensor([len(self.q_starts), len(self.k_starts)])
+        side = max(1, (1 << (int(ends.max()) - 1).bit_length()) // WIDE)
+        begun = torch.cartesian_prod(*(torch.arange(0, int(end), side) for end in ends))
+        quarters = torch.cartesian_prod(torch.arange(2), torch.arange(2))
+        whole = []
+        while True:
+            past = torch.minimum(begun + side, ends)
+            known = self._bounds(begun, past)
+            every = known == EVERY
+            whole.append(torch.stack([begun, past], dim=2)[every].flatten(1))
+            begun = begun[known == SOME]
+            if side == 1:
+                return torch.cat(whole), begun
+            side //= 2
+            begun = (begun[:, None] + side * quarters).flatten(0, 1)
+            begun = begun[(begun < ends).all(dim=1)]
+
+    def _bounds(self, begun: Tensor, past: Tensor) -> Tensor:
+        """Return what the pattern knows of rectangles of blocks, each [n, 2]: int8 [n]."""
+        ends = torch.tensor([self.queries, self.keys])
+        shift = torch.tensor([self.keys - self.queries, 0])
+        first = begun * self.block + shift
+        last = torch.minimum(past * self.block, ends) - 1 + shift
+        corners = (first[:, 0], last[:, 0], first[:, 1], last[:, 1])
+        known = self.pattern.bounds(*(corner[:, None, None, None] for corner in corners))
+        return known.expand(len(begun), 1, 1, 1).flatten()
+
+    def mixed(self, blocks: Tensor) -> Tensor:
+        """Return of blocks [n, 2] whether their first query or their first key settles them.
+
+        Along the two every distance of a block occurs, and most patterns speak of distances.
+        """
+        found = torch.zeros(len(blocks), dtype=torch.bool)
+        for number in _pieces(len(blocks), self.height + self.width):
+            queries, keys = (part[:, None] for part in self._starts(blocks[number]))
+            row = self._allowed(queries, keys + torch.arange(self.width)).flatten(1)
+            column = self._allowed(queries + torch.arange(self.height), keys).flatten(1)
+            edge = torch.cat([row, column], dim=1)
+            found[number] = edge.any(dim=1) & ~edge.all(dim=1)
+        return found
+
+    def ask(self, blocks: Tensor) -> Iterator[_Asked]:
+        """Ask every pair of blocks [n, 2]."""
+        for number in _pieces(len(blocks), self.height * self.width):
+            yield self._ask(blocks[number])
+
+    def _ask(self, blocks: Tensor) -> _Asked:
+        some = torch.zeros(len(blocks), dtype=torch.bool)
+        every, pairs = ~some, 0
+        first, keys = (part[:, None] for part in self._starts(blocks))
+        keys = keys + torch.arange(self.width)
+        for part in _pieces(self.height, self.width):
+            queries = first + part
+            allowed = self._allowed(queries, keys)
+            some |= allowed.flatten(1).any(dim=1)
+            every &= allowed.flatten(1).all(dim=1)
+            real = (queries < self.queries)[..., None] & (keys < self.keys)[:, None]
+            pairs += int((allowed.any(dim=1) & real).sum())
+        return _Asked(*blocks.unbind(1), some, every, pairs)
+
+    def _starts(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        return self.q_starts[blocks[:, 0]], self.k_starts[blocks[:, 1]]
+
+    def _allowed(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Return who sees whom, [n, H or 1, r, c]; an index past the end stands for the last."""
+        q = queries.clamp(max=self.queries - 1) + (self.keys - self.queries)
+        k = keys.clamp(max=self.keys - 1)
+        allowed = self.pattern.allowed(q[:, None, :, None], k[:, None, None, :])
+        return allowed.expand(len(q), allowed.shape[1], q.shape[1], k.shape[1])
+
+
+def _pieces(number: int, pairs: int) -> tuple[Tensor, ...]:
+    """Return 0..number - 1 in pieces that hold at most `ASKED` pairs, `pairs` for each number."""
+    return torch.arange(number).split(max(1, ASKED // pairs)) if number else ()
+
+
+def pairs_of(pattern: Pattern, queries: int, keys: int) -> int:
+    """Count the pairs some head sees, of `queries` that stand last among `keys`.
+
+    What lies only at multiples of a spacing is counted residue by residue; of a union, each such
+    term adds what the terms before it do not allow.
+    """
+    if pattern.spacing > 1:
+        return sum(
+            times * part.pairs(of_queries, of_keys)
+            for (part, of_queries, of_keys), times in residues(pattern, queries, keys).items()
+        )
+    terms = pattern.terms()
+    spaced = [term for term in terms if term.spacing > 1]
+    if not spaced or pattern.heads is not None:
+        return count_pairs(pattern, queries, keys)
+    near = [term for term in terms if term.spacing == 1]
+    done = [reduce(or_, near)] if near else []
+    total = sum(part.pairs(queries, keys) for part in done)
+    for term in spaced:
+        total += term.pairs(queries, keys)
+        if done:
+            total -= (term & reduce(or_, done)).pairs(queries, keys)
+        done.append(term)
+    return total
+
+
+def residues(pattern: Pattern, queries: int, keys: int) -> Counter[tuple[Pattern, int, int]]:
+    """Return (pattern, queries, keys) of each residue of the pattern's spacing, with how often.
+
+    The positions of one residue are counted in steps of the spacing; the queries still stand last
+    among the keys. A residue without a query or without a key is left out.
+    """
+    step = pattern.spacing
+    found: Counter[tuple[Pattern, int, int]] = Counter()
+    for first in range(min(step, keys)):
+        last = (keys - 1 - first) // step
+        of_queries = last - (keys - queries - 1 - first) // step
+        if of_queries > 0:
+            found[pattern.every(step, first), of_queries, last + 1] += 1
+    return found
+
 
 KEPT_BLOCKS = 1 << 20  # layouts up to 1 MiB are kept between calls
 
@@ -217,3 +434,17 @@ class _Every(Pattern):
 
     def _whole(self, *positions: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.first + self.step * position for position in positions)
+
+
+def judged(*, none: Tensor, every: Tensor) -> Tensor:
+    """Return int8: 0 where no pair is allowed, 2 where every pair is, 1 where neither is known.
+
+    Args:
+        none: bool, True where it is certain that no pair is allowed.
+        every: bool, True where it is certain that every pair is; broadcasts with none.
+
+    Example:
+        >>> judged(none=torch.tensor([True, False]), every=torch.tensor([False, True]))
+        tensor([0, 2], dtype=torch.int8)
+    """
+    return (~none).to(torch.int8) + every.to(torch.int8)

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.patterns.base import Pattern
-from suffice.patterns.causal import Causal
-from suffice.patterns.full import Full
+from suffice.patterns.base import Pattern, judged
+from suffice.patterns.local import Causal, Full, Window
 
 
 def farthest(parts: tuple[Pattern, ...]) -> int | None:
@@ -164,3 +163,188 @@ class Or(_Combined):
     def samples(cls) -> tuple[Pattern, ...]:
         """Return Causal | Full, which equals Full, and a window with a hub."""
         return (cls((Causal(), Full())), cls((cls.table["Window"](2), cls.table["Global"](1))))
+
+
+@dataclass(frozen=True)
+class Block(Pattern):
+    """Query block q // size sees key block k // size where `over` lets it.
+
+    Over Window(1) it is block-diagonal: each block by itself. Positions inside one block are
+    alike, so ops compute whole blocks and waste nothing; for sizes near 64 that is how sparse
+    patterns are fastest. A causal `over` still lets a query see the rest of its own block: write
+    `& Causal()` outside.
+
+    Args:
+        size: positions of a block, at least 1; the last one may be shorter.
+        over: the pattern of blocks.
+
+    Raises:
+        ConfigError: for a size below 1, or an `over` that is no pattern.
+
+    Cost: size^2 times the pairs of `over`.
+    Example:
+        >>> Block(2).mask(4, 4).int().tolist()
+        [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+
+    Source: Child et al. 2019, arXiv:1904.10509, section 4.2, A^(1) of fixed attention
+        (block-diagonal); Zaheer et al. 2020, arXiv:2007.14062, appendix D (any pattern of blocks).
+        No difference.
+    """
+
+    size: int
+    over: Pattern = Window(1)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.over, Pattern):
+            raise ConfigError(
+                f"Block(over={self.over!r}) is no pattern of blocks; give an instance such as "
+                "Window(1)."
+            )
+        super().__post_init__()
+        if self.size < 1:
+            raise ConfigError(f"Block(size={self.size}) holds no position; give at least 1.")
+
+    @property
+    def reach(self) -> int | None:  # type: ignore[override]
+        """That of the pattern of blocks, in positions."""
+        return None if self.over.reach is None else self.over.reach * self.size
+
+    @property
+    def dense(self) -> bool:  # type: ignore[override]
+        """True if nearly every block is computed."""
+        return self.over.dense
+
+    @property
+    def crosses(self) -> bool:  # type: ignore[override]
+        """True if the pattern of blocks means something between two sequences."""
+        return self.over.crosses
+
+    @property
+    def max_length(self) -> int | None:  # type: ignore[override]
+        """The positions of as many blocks as `over` can serve."""
+        return None if self.over.max_length is None else self.size * self.over.max_length
+
+    @property
+    def heads(self) -> int | None:  # type: ignore[override]
+        """The heads of `over`."""
+        return self.over.heads
+
+    def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
+        """Return the blocks of each head of `over`."""
+        return tuple(Block(self.size, over) for over in self.over.of_heads(num_heads))
+
+    def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        """Return what `over` allows the blocks of the positions."""
+        return self.over.allowed(q_positions // self.size, k_positions // self.size)
+
+    def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
+        """Return what `over` knows of the blocks that the rectangles touch."""
+        corners = (q_first, q_last, k_first, k_last)
+        return self.over.bounds(*(corner // self.size for corner in corners))
+
+    @classmethod
+    def samples(cls) -> tuple[Pattern, ...]:
+        """Return pairs, and pairs beside a first pair that is a hub."""
+        return (cls(2), cls(2, cls.table["Global"](1) | Window(1)))
+
+
+@dataclass(frozen=True)
+class PerHead(Pattern):
+    """Head h follows patterns[h].
+
+    It makes a layer of specialists: some heads near, some far. `&` and `|` reach into every head.
+
+    Args:
+        patterns: one for each query head, in order.
+
+    Raises:
+        ConfigError: if something is no pattern, or is itself made for several heads.
+
+    Cost: the sum over heads of what each pattern costs.
+    Example:
+        >>> from suffice.patterns import Causal, Full
+        >>> PerHead((Full(), Causal())).mask(2, 2).int().tolist()
+        [[[1, 1], [1, 1]], [[1, 0], [1, 1]]]
+
+    Source: Child et al. 2019, arXiv:1904.10509, section 4.2 (factorised heads, each with a
+        pattern). No difference.
+    """
+
+    patterns: tuple[Pattern, ...]
+
+    def __post_init__(self) -> None:
+        several = isinstance(self.patterns, tuple) and self.patterns
+        if not several or not all(isinstance(part, Pattern) for part in self.patterns):
+            raise ConfigError(
+                f"PerHead takes a tuple of patterns, one for each head, got {self.patterns!r}."
+            )
+        super().__post_init__()
+        nested = [part for part in self.patterns if part.heads is not None]
+        if nested:
+            raise ConfigError(
+                f"{nested[0]!r} is made for {nested[0].heads} heads; PerHead takes the pattern of "
+                "one head in each place."
+            )
+
+    @property
+    def causal(self) -> bool:  # type: ignore[override]
+        """True if every head is causal."""
+        return all(part.causal for part in self.patterns)
+
+    @property
+    def dense(self) -> bool:  # type: ignore[override]
+        """True if every head is computed whole."""
+        return all(part.dense for part in self.patterns)
+
+    @property
+    def crosses(self) -> bool:  # type: ignore[override]
+        """True if every head means something between two sequences."""
+        return all(part.crosses for part in self.patterns)
+
+    @property
+    def max_length(self) -> int | None:  # type: ignore[override]
+        """The smallest one of the heads."""
+        return min((m for part in self.patterns if (m := part.max_length)), default=None)
+
+    @property
+    def relative(self) -> bool:  # type: ignore[override]
+        """True if all of them are."""
+        return all(part.relative for part in self.patterns)
+
+    @property
+    def reach(self) -> int | None:  # type: ignore[override]
+        """The longest reach of a head."""
+        return farthest(self.patterns)
+
+    @property
+    def heads(self) -> int:  # type: ignore[override]
+        """As many as there are patterns."""
+        return len(self.patterns)
+
+    def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
+        """Return the patterns."""
+        return self.patterns if num_heads == self.heads else super().of_heads(num_heads)
+
+    def every(self, step: int, first: int) -> Pattern:
+        """Return the same of each head."""
+        return PerHead(tuple(part.every(step, first) for part in self.patterns))
+
+    def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        """Return what each head allows: [..., H, T, S]."""
+        shape = torch.broadcast_shapes(q_positions.shape, k_positions.shape, (1, 1, 1))
+        parts = [part.allowed(q_positions, k_positions).expand(shape) for part in self.patterns]
+        return torch.cat(parts, dim=-3)
+
+    def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
+        """Return what all heads together know of rectangles."""
+        shape = torch.broadcast_shapes(q_first.shape, q_last.shape, k_first.shape, k_last.shape)
+        corners = (q_first, q_last, k_first, k_last)
+        known = torch.stack([part.bounds(*corners).expand(shape) for part in self.patterns])
+        every, none = (known == 2).all(dim=0), (known == 0).all(dim=0)  # noqa: PLR2004
+        return judged(none=none, every=every)
+
+    @classmethod
+    def samples(cls) -> tuple[Pattern, ...]:
+        """Return two heads that look near and two that look far."""
+        near, far = cls.table["Window"](2), cls.table["Strided"](2)
+        return (cls((near, near, far, far)),)

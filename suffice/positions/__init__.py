@@ -1,13 +1,11 @@
 """How positions enter a layer: one file per choice."""
 
-from suffice.positions.alibi import Alibi
-from suffice.positions.base import Position
-from suffice.positions.no_position import NoPosition
-from suffice.positions.rope import Rope
-from suffice.positions.scaling import (
+from suffice.positions.base import Alibi, NoPosition, Position
+from suffice.positions.rope import (
     LinearScaling,
     Llama3Scaling,
     NTKScaling,
+    Rope,
     Scaling,
     YarnScaling,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -9,18 +11,249 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from suffice.axis import Axis
 from suffice.errors import ConfigError, unknown
-from suffice.finite import readable
 from suffice.positions.base import Position
-from suffice.positions.scaling import (
-    LinearScaling,
-    Llama3Scaling,
-    NTKScaling,
-    Scaling,
-    YarnScaling,
-    plain_frequencies,
-)
+from suffice.records import Axis
+from suffice.torch_compat import readable
+
+
+class Scaling(Axis, ABC, family="scaling"):
+    """Base of the ways to stretch rotary frequencies."""
+
+    @abstractmethod
+    def frequencies(self, theta: float, features: int) -> Tensor:
+        """Return the frequency of each pair in radians per position: float64 [features / 2]."""
+
+    @property
+    def amplitude(self) -> float:
+        """What turned queries and turned keys are multiplied by."""
+        return 1.0
+
+
+def plain_frequencies(theta: float, features: int) -> Tensor:
+    """Return theta^(-2i/features) for each pair i: float64 [features / 2].
+
+    In float64, because at position 10^5 an fp32 frequency is already off by 0.006 radians.
+    """
+    steps = torch.arange(features // 2, dtype=torch.float64) / (features // 2)
+    return theta**-steps
+
+
+def _check_factor(scaling: Scaling, factor: float) -> None:
+    """Refuse a factor that does not stretch.
+
+    Raises:
+        ConfigError: if the factor is below 1.
+    """
+    if factor < 1.0:
+        raise ConfigError(
+            f"{type(scaling).__name__}(factor={factor}): give the new length over the trained "
+            "one, at least 1."
+        )
+
+
+@dataclass(frozen=True)
+class LinearScaling(Scaling):
+    """Every frequency divided by `factor`: position p turns as p / factor did.
+
+    Args:
+        factor: new length over the trained one, >= 1.
+
+    Raises:
+        ConfigError: if factor < 1.
+
+    Example:
+        >>> LinearScaling(4.0).frequencies(10_000.0, 4)
+        tensor([0.2500, 0.0025], dtype=torch.float64)
+
+    Source: Chen et al. 2023, arXiv:2306.15595, equation 4. No difference.
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_factor(self, self.factor)
+
+    def frequencies(self, theta: float, features: int) -> Tensor:
+        """Return theta_i / factor."""
+        return plain_frequencies(theta, features) / self.factor
+
+    @classmethod
+    def samples(cls) -> tuple[Axis, ...]:
+        """Return a factor of 4."""
+        return (cls(4.0),)
+
+
+@dataclass(frozen=True)
+class NTKScaling(Scaling):
+    """A larger base, theta * factor^(D / (D - 2)).
+
+    The slowest pair turns `factor` times slower, the first as before, the others between.
+
+    Args:
+        factor: new length over the trained one, >= 1; fixed, whatever the input's length.
+
+    Raises:
+        ConfigError: if factor < 1.
+
+    Example:
+        >>> NTKScaling(4.0).frequencies(10_000.0, 4)
+        tensor([1.0000, 0.0025], dtype=torch.float64)
+
+    Source: Peng et al. 2023, arXiv:2309.00071, definition 1. No difference.
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_factor(self, self.factor)
+
+    def frequencies(self, theta: float, features: int) -> Tensor:
+        """Return the frequencies of the larger base; a single pair keeps its own."""
+        exponent = features / max(features - 2, 1)
+        return plain_frequencies(theta * self.factor**exponent, features)
+
+    @classmethod
+    def samples(cls) -> tuple[Axis, ...]:
+        """Return a factor of 4."""
+        return (cls(4.0),)
+
+
+@dataclass(frozen=True)
+class Llama3Scaling(Scaling):
+    """Slow pairs divided by `factor`, fast ones kept, a blend between.
+
+    A pair turns r_i = length * theta_i / (2 pi) times within the trained length. Its frequency is
+    (1 - w) theta_i / factor + w theta_i with w = (r_i - low) / (high - low), held within 0..1.
+
+    Args:
+        factor: new length over the trained one, >= 1.
+        length: the trained length, tokens, >= 1.
+        low: turns up to which a pair is slowed by the whole factor, > 0.
+        high: turns from which a pair is kept, > low.
+
+    Raises:
+        ConfigError: if factor or length is below 1, or not 0 < low < high.
+
+    Example:
+        >>> Llama3Scaling(4.0, length=16).frequencies(100.0, 4)
+        tensor([0.6366, 0.0250], dtype=torch.float64)
+
+    Source: the published Llama 3.1 weights, whose configuration calls it "rope_type": "llama3"
+    (Grattafiori et al. 2024, arXiv:2407.21783). No difference.
+    """
+
+    factor: float
+    length: int = 8192
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_factor(self, self.factor)
+        if self.length < 1 or not 0.0 < self.low < self.high:
+            raise ConfigError(
+                f"Llama3Scaling(length={self.length}, low={self.low}, high={self.high}): give the "
+                "trained length, at least 1, and turns with 0 < low < high."
+            )
+
+    def frequencies(self, theta: float, features: int) -> Tensor:
+        """Return the blended frequencies."""
+        own = plain_frequencies(theta, features)
+        turns = self.length * own / (2 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        return (1 - kept) * own / self.factor + kept * own
+
+    @classmethod
+    def samples(cls) -> tuple[Axis, ...]:
+        """Return a factor of 4 over 16 tokens."""
+        return (cls(4.0, length=16),)
+
+
+@dataclass(frozen=True)
+class YarnScaling(Scaling):
+    """Pairs that turn often kept, pairs that turn seldom divided by `factor`, a ramp between.
+
+    Pair i(n) = D ln(length / (2 pi n)) / (2 ln theta) turns n times within the trained length.
+    The frequency of pair i is (1 - w) theta_i + w theta_i / factor, where w rises from 0 at pair
+    i(fast) to 1 at pair i(slow) in equal steps. Turned queries and keys are multiplied by
+    `attention_factor`, so that products of turned features grow by its square.
+
+    Args:
+        factor: new length over the trained one, >= 1.
+        length: the trained length, tokens, >= 1.
+        fast: turns from which a pair is kept, > slow.
+        slow: turns up to which a pair is slowed by the whole factor, > 0.
+        attention_factor: > 0; None = 0.1 ln(factor) + 1.
+        truncate: round i(fast) down and i(slow) up to whole pairs, as most models do.
+
+    Raises:
+        ConfigError: if factor or length is below 1, not 0 < slow < fast, or attention_factor is
+            not above 0.
+
+    Example:
+        >>> YarnScaling(4.0, length=4096).frequencies(10_000.0, 4)
+        tensor([1.0000, 0.0063], dtype=torch.float64)
+        >>> round(YarnScaling(4.0, length=4096).amplitude, 4)
+        1.1386
+
+    Source: Peng et al. 2023, arXiv:2309.00071, sections 3.2 to 3.4. Differs: the ramp is linear in
+    the pair, as in the authors' program and the published weights, not in its turns.
+    """
+
+    factor: float
+    length: int
+    fast: float = 32.0
+    slow: float = 1.0
+    attention_factor: float | None = None
+    truncate: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_factor(self, self.factor)
+        if self.length < 1 or not 0.0 < self.slow < self.fast:
+            raise ConfigError(
+                f"YarnScaling(length={self.length}, fast={self.fast}, slow={self.slow}): give the "
+                "trained length, at least 1, and turns with 0 < slow < fast."
+            )
+        if self.attention_factor is not None and self.attention_factor <= 0.0:
+            raise ConfigError(
+                f"YarnScaling(attention_factor={self.attention_factor}): give a number above 0, "
+                "or None for 0.1 ln(factor) + 1."
+            )
+
+    @property
+    def amplitude(self) -> float:
+        """The attention factor."""
+        if self.attention_factor is None:
+            return 0.1 * math.log(self.factor) + 1.0
+        return self.attention_factor
+
+    def frequencies(self, theta: float, features: int) -> Tensor:
+        """Return the frequencies on the ramp."""
+        own = plain_frequencies(theta, features)
+        first, last = (self._pair(turns, theta, features) for turns in (self.fast, self.slow))
+        if self.truncate:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, features - 1)
+        steps = torch.arange(features // 2, dtype=torch.float64) - first
+        slowed = (steps / max(last - first, 0.001)).clamp(0.0, 1.0)
+        return (1 - slowed) * own + slowed * own / self.factor
+
+    def _pair(self, turns: float, theta: float, features: int) -> float:
+        """Return the pair, not a whole number, that turns so often within the trained length."""
+        return features * math.log(self.length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    @classmethod
+    def samples(cls) -> tuple[Axis, ...]:
+        """Return one of each kind."""
+        return (
+            cls(4.0, length=64, fast=4.0),
+            cls(2.0, length=64, fast=4.0, attention_factor=1.5, truncate=False),
+        )
+
 
 LAYOUTS = ("half", "interleaved")
 KEPT_ANGLES = 1 << 19  # tables up to 4 MiB in fp32 are kept between calls

@@ -7,28 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from suffice.errors import ConfigError, unknown
-from suffice.presets.bigbird import bigbird
-from suffice.presets.efficient import efficient
-from suffice.presets.etc import etc
-from suffice.presets.gqa import gqa
-from suffice.presets.infini import infini
-from suffice.presets.linear import linear
-from suffice.presets.linformer import linformer
-from suffice.presets.longformer import longformer
-from suffice.presets.mistral import mistral
-from suffice.presets.mqa import mqa
-from suffice.presets.optimised import optimised
-from suffice.presets.performer import performer
-from suffice.presets.qk_norm import qk_norm
-from suffice.presets.rfa import rfa
-from suffice.presets.sizes import checked
-from suffice.presets.sliding_window import sliding_window
-from suffice.presets.sparse_fixed import sparse_fixed
-from suffice.presets.sparse_strided import sparse_strided
-from suffice.presets.standard import standard
-from suffice.presets.star_transformer import star_transformer
-from suffice.presets.super_attention import super_attention
-from suffice.presets.toeplitz_super import toeplitz_super
+from suffice.presets.features import infini, linear, linformer, performer, rfa
+from suffice.presets.grouped import gqa, mqa, qk_norm
+from suffice.presets.paper import efficient, optimised, standard, super_attention, toeplitz_super
+from suffice.presets.sparse import (
+    bigbird,
+    checked,
+    etc,
+    longformer,
+    mistral,
+    sliding_window,
+    sparse_fixed,
+    sparse_strided,
+    star_transformer,
+)
 from suffice.spec import AttentionSpec
 
 PRESETS: dict[str, Callable[..., AttentionSpec]] = {

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.data.drawn import stream, subsets
+from suffice.data.synthetic import stream, subsets
 from suffice.measure.statistics import Summary, summarise
 from suffice.models import LM
-from suffice.probe.reach import reach
+from suffice.probe.mechanisms import reach
 from suffice.probe.report import ALARM, FAILED, TOLERANCE
 
 TOGETHER = 8  # rows computed at once

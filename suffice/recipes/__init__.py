@@ -5,26 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from suffice.errors import unknown
-from suffice.recipes.amazon import amazon
-from suffice.recipes.amazon_scaling import (
-    amazon_scaling_5m,
-    amazon_scaling_10m,
-    amazon_scaling_15m,
-    amazon_scaling_20m,
-    amazon_scaling_25m,
-)
-from suffice.recipes.cifar_v1 import cifar10_v1, cifar100_v1, tiny_imagenet_32_v1
-from suffice.recipes.cifar_v2 import cifar10_v2, cifar100_v2, tiny_imagenet_32_v2
-from suffice.recipes.copy import copy
-from suffice.recipes.digits_vit import digits_vit
-from suffice.recipes.imagenet_v2 import (
-    imagenet_equal_params,
-    imagenet_v2,
-    tiny_imagenet_112_equal_params,
-    tiny_imagenet_112_v2,
-)
-from suffice.recipes.imdb import imdb
-from suffice.recipes.induction import induction
 from suffice.recipes.language import (
     LM_RECIPES,
     LMRecipe,
@@ -34,17 +14,35 @@ from suffice.recipes.language import (
     shakespeare_char,
     stdlib_bpe,
 )
-from suffice.recipes.lm_small import lm_small
-from suffice.recipes.mnist_v1 import mnist_v1
-from suffice.recipes.mnist_v2 import mnist_v2
-from suffice.recipes.mqar import mqar
-from suffice.recipes.passkey import passkey
-from suffice.recipes.recipe import SCALES, SMALL, Recipe
-from suffice.recipes.stand_ins import STAND_INS, stands_for
-from suffice.recipes.table import table
-from suffice.recipes.translation_es import translation_es
-from suffice.recipes.two_hop import two_hop
-from suffice.recipes.womens_clothing import womens_clothing
+from suffice.recipes.own_data import table
+from suffice.recipes.probes import copy, induction, lm_small, mqar, passkey, two_hop
+from suffice.recipes.recipe import SCALES, SMALL, STAND_INS, Recipe, stands_for
+from suffice.recipes.text import (
+    amazon,
+    amazon_scaling_5m,
+    amazon_scaling_10m,
+    amazon_scaling_15m,
+    amazon_scaling_20m,
+    amazon_scaling_25m,
+    imdb,
+    translation_es,
+    womens_clothing,
+)
+from suffice.recipes.vision import (
+    cifar10_v1,
+    cifar10_v2,
+    cifar100_v1,
+    cifar100_v2,
+    digits_vit,
+    imagenet_equal_params,
+    imagenet_v2,
+    mnist_v1,
+    mnist_v2,
+    tiny_imagenet_32_v1,
+    tiny_imagenet_32_v2,
+    tiny_imagenet_112_equal_params,
+    tiny_imagenet_112_v2,
+)
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
     "digits_vit": digits_vit,

@@ -3,11 +3,9 @@
 Not loaded by `import suffice`.
 """
 
-from suffice.testing.case import Case
-from suffice.testing.checks import CHECKS
 from suffice.testing.closeness import assert_close
-from suffice.testing.conformance import ConformanceError, conform
-from suffice.testing.inputs import bits, documents, drawn, normal, padded, spec_around
+from suffice.testing.conformance import CHECKS, ConformanceError, conform
+from suffice.testing.inputs import Case, bits, documents, drawn, normal, padded, spec_around
 
 __all__ = [
     "CHECKS",

@@ -2,12 +2,349 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
 
 from suffice.errors import ConfigError, SufficeError, unknown
+from suffice.layers import Attention
+from suffice.mixing import Rows
+from suffice.patterns import Pattern
 from suffice.spec import AttentionSpec
-from suffice.testing.case import Case
-from suffice.testing.checks import CHECKS
+from suffice.testing.closeness import assert_close
+from suffice.testing.inputs import BATCH, SIDES, Case, documents, gradients, padded
+
+BLOCKS = (1, 2, 3, 64)  # sides of the blocks a layout is asked for
+
+
+def mask_is_the_predicate(case: Case) -> None:
+    """The mask holds what each single pair is allowed, for queries that stand last among keys."""
+    pattern, length = case.spec.pattern, case.length
+    pairs = one_by_one(pattern, length)
+    for queries in {1, length - 1, length}:
+        assert_close(pattern.mask(queries, length), pairs[..., length - queries :, :], "exact")
+    at = torch.stack([torch.arange(length), torch.arange(length).flip(0)])
+    rows = pattern.allowed(at[:, None, :, None], at[:, None, None, :])
+    for row, positions in zip(rows.expand(2, -1, -1, -1), at, strict=True):
+        want = pairs[..., positions, :][..., positions]
+        assert_close(row.expand(row.shape[0], length, length), _heads(want), "exact")
+
+
+def causal_patterns_look_back(case: Case) -> None:
+    """A pattern that calls itself causal allows no later key."""
+    late = case.spec.pattern.mask(case.length, case.length).triu(diagonal=1)
+    if case.spec.pattern.causal and bool(late.any()):
+        raise AssertionError(f"causal, but allows (head,) query, key {late.nonzero()[0].tolist()}")
+
+
+def spacing_is_kept(case: Case) -> None:
+    """Allowed pairs lie only at distances that are multiples of the pattern's spacing."""
+    pattern, length = case.spec.pattern, case.length
+    at = torch.arange(length)
+    between = (at[:, None] - at[None, :]) % pattern.spacing != 0
+    found = (pattern.mask(length, length) & between).nonzero()
+    if len(found):
+        raise AssertionError(f"spacing {pattern.spacing}, but allows {found[0].tolist()}")
+
+
+def pairs_are_counted(case: Case) -> None:
+    """The pattern counts exactly the pairs it allows to some head."""
+    pattern, length = case.spec.pattern, case.length
+    for queries in {1, length - 1, length}:
+        want = _heads(pattern.mask(queries, length)).any(dim=0).sum().item()
+        got = pattern.pairs(queries, length)
+        if got != want:
+            raise AssertionError(f"{got} pairs of {queries} queries, the mask has {want}")
+
+
+def layout_is_the_mask(case: Case) -> None:
+    """A layout says of each block whether nothing, something or everything in it is allowed."""
+    pattern, length = case.spec.pattern, case.length
+    for queries in {1, length - 1, length}:
+        mask = _heads(pattern.mask(queries, length))
+        for block in BLOCKS:
+            got = pattern.layout(queries, length, block)
+            if got.block != block:
+                raise AssertionError(f"asked for blocks of {block}, got blocks of {got.block}")
+            want = [
+                [int(part.any()) + int(part.all()) for part in rows.split(block, dim=2)]
+                for rows in mask.split(block, dim=1)
+            ]
+            assert_close(got.touched, torch.tensor(want, dtype=torch.int8), "exact")
+
+
+def bounds_are_never_wrong(case: Case) -> None:
+    """What a pattern says of a rectangle from its corners holds for every pair in it."""
+    pattern, length = case.spec.pattern, case.length
+    mask = _heads(pattern.mask(length, length))
+    at = torch.arange(length)
+    spans = torch.combinations(at, with_replacement=True)  # first and last, included
+    (q_first, q_last), (k_first, k_last) = spans[:, None].unbind(-1), spans[None].unbind(-1)
+    told = pattern.bounds(q_first, q_last, k_first, k_last).expand(len(spans), len(spans))
+    inside = ((spans[:, :1] <= at) & (at <= spans[:, 1:])).double()
+    some = inside @ mask.any(dim=0).double() @ inside.T > 0
+    every = inside @ (~mask.all(dim=0)).double() @ inside.T == 0
+    for name, wrong in (("nothing", (told == 0) & some), ("everything", (told == 2) & ~every)):  # noqa: PLR2004
+        if bool(wrong.any()):
+            q, k = (spans[i].tolist() for i in wrong.nonzero()[0])
+            raise AssertionError(f"queries {q}, keys {k}: said to hold {name}")
+
+
+def parts_make_the_pattern(case: Case) -> None:
+    """Its terms, its heads and what it is among every second position tell the same pattern."""
+    pattern, length, heads = case.spec.pattern, case.length, case.spec.num_heads
+    mask = pattern.mask(length, length)
+    terms = torch.stack([_heads(term.mask(length, length)).any(dim=0) for term in pattern.terms()])
+    assert_close(terms.any(dim=0), _heads(mask).any(dim=0), "exact")
+    own = torch.stack([one.mask(length, length) for one in pattern.of_heads(heads)])
+    assert_close(own, _heads(mask).expand_as(own), "exact")
+    for first in (0, 1):
+        among = pattern.every(2, first).mask(*2 * [len(range(first, length, 2))])
+        assert_close(among, mask[..., first::2, first::2], "exact")
+
+
+def one_by_one(pattern: Pattern, length: int) -> Tensor:
+    """Return the mask [T, T] or [H, T, T], each pair asked by itself."""
+    single = [
+        [pattern.allowed(torch.tensor([[q]]), torch.tensor([[k]])) for k in range(length)]
+        for q in range(length)
+    ]
+    return torch.cat([torch.cat(row, dim=-1) for row in single], dim=-2)
+
+
+def _heads(mask: Tensor) -> Tensor:
+    return mask if mask.dim() == 3 else mask[None]  # noqa: PLR2004
+
+
+OF_PATTERNS_CHECKS = (
+    mask_is_the_predicate,
+    causal_patterns_look_back,
+    spacing_is_kept,
+    pairs_are_counted,
+    layout_is_the_mask,
+    bounds_are_never_wrong,
+    parts_make_the_pattern,
+)
+
+
+def stored_as_plain_data(case: Case) -> None:
+    """A spec survives JSON."""
+    text = json.dumps(case.spec.to_json())
+    again = AttentionSpec.from_json(json.loads(text))
+    if again != case.spec:
+        raise AssertionError(f"{case.spec} came back as {again}")
+
+
+def parameters_as_counted(case: Case) -> None:
+    """The layer has as many parameters as its cost says."""
+    layer = Attention(case.spec, device="meta")
+    built = sum(p.numel() for p in layer.parameters())
+    counted = case.spec.cost(case.length).parameters
+    if built != counted:
+        raise AssertionError(f"the layer has {built} parameters, its cost says {counted}")
+
+
+def state_dict_is_complete(case: Case) -> None:
+    """A new layer with the state dict of another computes the same."""
+    layer = case.layer()
+    other = Attention(layer.spec, dtype=torch.float64)
+    other.load_state_dict(layer.state_dict())
+    assert_close(other(case.x), layer(case.x), "exact")
+
+
+def ops_agree(case: Case) -> None:
+    """Every op gives the reference's output and gradients, padded or packed or neither."""
+    data: list[dict[str, Tensor]] = [{}, {"valid": padded(BATCH, case.length, "inside")}]
+    if case.takes_documents:
+        data.append({"segments": documents(BATCH, case.length)})
+    for where in data:
+        want = gradients(case.layer("reference"), case.x, **where)
+        for name in case.ops(plain=not where):
+            got = gradients(case.layer(name), case.x, **where)
+            for a, b in zip(got, want, strict=True):
+                assert_close(a, b)
+
+
+def rows_are_independent(case: Case) -> None:
+    """A row's output depends on no other row, nor on the order or number of rows."""
+    layer = case.layer()
+    whole = layer(case.x)
+    for row in range(BATCH):
+        assert_close(layer(case.x[row : row + 1]), whole[row : row + 1])
+    assert_close(layer(case.x.flip(0)), whole.flip(0))
+
+
+def padding_is_not_read(case: Case) -> None:
+    """What a padded position holds changes nothing, NaN and infinities included."""
+    layer = case.layer()
+    for side in SIDES:
+        valid = padded(BATCH, case.length, side)
+        want = gradients(layer, case.x, valid=valid)
+        if not bool((want[1][~valid] == 0).all()):
+            raise AssertionError(f"{side} padding gets a gradient")
+        for poison in (torch.nan, torch.inf, -1e300):
+            poisoned = case.x.masked_fill(~valid[..., None], poison)
+            for a, b in zip(gradients(layer, poisoned, valid=valid), want, strict=True):
+                assert_close(a, b, "exact")
+
+
+def padding_changes_nothing(case: Case) -> None:
+    """A padded row gives its real tokens what they get without padding, on every side."""
+    layer = case.layer()
+    for side in SIDES:
+        valid = padded(BATCH, case.length, side)
+        out = layer(case.x, valid=valid)
+        for row, keep, got in zip(case.x, valid, out, strict=True):
+            assert_close(got[keep], layer(row[keep][None])[0])
+
+
+def padding_gets_nothing(case: Case) -> None:
+    """A padded query gets exactly 0 before the output map, and weights of exactly 0."""
+    layer, nothing = case.layer(), torch.zeros(1, case.spec.widths.q, dtype=torch.float64)
+    for side in SIDES:
+        valid = padded(BATCH, case.length, side)
+        got = layer(case.x, valid=valid)[~valid]
+        assert_close(got, layer.o_proj(nothing).expand_as(got), "exact")
+        weights = layer.weights(case.x, valid=valid).transpose(1, 2)[~valid]
+        assert_close(weights, torch.zeros_like(weights), "exact")
+
+
+def packing_changes_nothing(case: Case) -> None:
+    """A packed row gives its documents what they get alone, or the layer refuses packed rows."""
+    layer = case.layer()
+    segments = documents(BATCH, case.length, seed=1)
+    if not case.takes_documents:
+        _refused(lambda: layer(case.x, segments=segments), "segments")
+        return
+    out = layer(case.x, segments=segments)
+    for row, numbers, got in zip(case.x, segments, out, strict=True):
+        for number in numbers.unique():
+            here = numbers == number
+            assert_close(got[here], layer(row[here][None])[0])
+
+
+def pattern_is_kept(case: Case) -> None:
+    """No output depends on a position its pattern hides, nor a causal one on a later position."""
+    if case.spec.mixing.mixes and not case.spec.pattern.causal:
+        return
+    layer, x = case.layer(), case.x[:1].clone().requires_grad_()
+    later = torch.ones(case.length, case.length).triu(diagonal=1).bool()
+    if case.spec.mixing.mixes or case.spec.past.reads:
+        seen = ~later
+    else:
+        seen = case.visible().any(dim=0) | torch.eye(case.length).bool()
+    if case.spec.pattern.causal:
+        seen = seen & ~later
+    out = layer(x)
+    for t in range(case.length):
+        (slope,) = torch.autograd.grad(out[0, t].square().sum(), x, retain_graph=True)
+        leaks = slope[0].abs().amax(dim=-1).gt(0) & ~seen[t]
+        if bool(leaks.any()):
+            raise AssertionError(f"output {t} depends on position {int(leaks.int().argmax())}")
+
+
+def weights_are_told(case: Case) -> None:
+    """The weights are shares over the keys the pattern allows, and make the output."""
+    layer, spec = case.layer(), case.spec
+    weights = layer.weights(case.x)
+    shape = (BATCH, spec.num_heads, case.length, case.keys)
+    if weights.shape != shape:
+        raise AssertionError(f"weights have shape {list(weights.shape)}, want {list(shape)}")
+    allowed = case.visible().expand(shape[1:])
+    assert_close(weights.masked_fill(allowed, 0.0), torch.zeros_like(weights), "exact")
+    _are_shares(weights, allowed, signed=not spec.kernel.weighs_pairs)
+    if spec.past.reads:  # the weights are those within a segment, the output is more
+        return
+    read = spec.projections.read(layer.k_proj, layer.v_proj, case.x)
+    k, v = (part.unflatten(-1, (spec.kv_heads, -1)).transpose(1, 2) for part in read)
+    v = layer.mixing(k, v, Rows())[1].repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
+    assert_close(layer.o_proj((weights @ v).transpose(1, 2).flatten(2)), layer(case.x))
+
+
+def _are_shares(weights: Tensor, allowed: Tensor, *, signed: bool) -> None:
+    """Raise unless rows sum to 1, or to 0 without any key.
+
+    A kernel whose products may be negative keeps its sums from 0, which makes the shares of such
+    a row smaller: they sum to less than 1.
+    """
+    sums = weights.sum(dim=-1)
+    totals = allowed.any(dim=-1).double().expand(sums.shape)
+    mixed = (weights < 0).any(dim=-1)
+    if not signed and bool(mixed.any()):
+        raise AssertionError(f"a weight is negative: {weights.min().item()}")
+    assert_close(torch.where(mixed, totals, sums), totals)
+    assert_close(sums.clamp(0.0, 1.0), sums)
+
+
+def flags_change_nothing(case: Case) -> None:
+    """Training, evaluation, gradients, strides and earlier calls never change the result."""
+    layer, x = case.layer().eval(), case.x
+    with torch.inference_mode():
+        first = layer(x).clone()
+    want = layer(x)
+    assert_close(first, want)
+    assert_close(layer.train()(x), want, "exact")
+    with torch.no_grad():
+        assert_close(layer(x), want)
+    apart = x.transpose(0, 1).contiguous().transpose(0, 1)
+    spread = torch.stack([x, x], dim=-1)[..., 0]
+    for same in (apart, spread):
+        assert_close(layer(same), want)
+    assert_close(layer(x[:1].expand(BATCH, -1, -1)), want[:1].expand(BATCH, -1, -1))
+
+
+def dtypes_are_kept(case: Case) -> None:
+    """Each dtype gives its own kind, near the float64 result."""
+    want = case.layer()(case.x)
+    for dtype in (torch.float32, torch.bfloat16):
+        got = case.layer().to(dtype)(case.x.to(dtype))
+        if got.dtype is not dtype or not bool(torch.isfinite(got).all()):
+            raise AssertionError(f"{dtype} in, {got.dtype} out")
+        if dtype is torch.float32:
+            assert_close(got, want, n=max(case.spec.d_model, case.length))
+
+
+def memory_is_read_as_x(case: Case) -> None:
+    """Cross-attention to x itself is self-attention, or is refused where it has no meaning."""
+    spec, layer = case.spec, case.layer()
+    if not spec.pattern.crosses or spec.position.absolute:
+        _refused(lambda: layer(case.x, case.x.clone()), "cross-attention")
+        return
+    assert_close(layer(case.x, case.x.clone()), layer(case.x))
+
+
+def _refused(call: Callable[[], Tensor], what: str) -> None:
+    """Raise unless the call is refused."""
+    try:
+        call()
+    except ConfigError:
+        return
+    raise AssertionError(f"{what} means nothing here, but was not refused")
+
+
+CHECKS: dict[str, Callable[[Case], None]] = {
+    check.__name__: check
+    for check in (
+        stored_as_plain_data,
+        *OF_PATTERNS_CHECKS,
+        parameters_as_counted,
+        state_dict_is_complete,
+        ops_agree,
+        rows_are_independent,
+        padding_is_not_read,
+        padding_changes_nothing,
+        padding_gets_nothing,
+        packing_changes_nothing,
+        pattern_is_kept,
+        weights_are_told,
+        flags_change_nothing,
+        dtypes_are_kept,
+        memory_is_read_as_x,
+    )
+}
+"""Each check by its name."""
 
 
 class ConformanceError(SufficeError, AssertionError):

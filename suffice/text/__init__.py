@@ -1,15 +1,12 @@
 """Text for language models: tokenizers, corpora, tokens on disk, and rows packed of documents."""
 
-from suffice.text.bpe import BPE
+from suffice.text.bpe import BPE, gpt2
 from suffice.text.characters import Characters
-from suffice.text.chosen import choose_tokenizer
 from suffice.text.corpus import CORPORA, corpus
 from suffice.text.documents import Corpus, Documents
-from suffice.text.gpt2 import gpt2
 from suffice.text.llama import llama
-from suffice.text.load import load_tokenizer
-from suffice.text.packing import pack
-from suffice.text.task import text
+from suffice.text.load import choose_tokenizer, load_tokenizer
+from suffice.text.rows import pack, text
 from suffice.text.token_file import TokenFile
 from suffice.text.tokenizer import Tokenizer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from suffice.errors import DataError
-from suffice.text import saved
+from suffice.text import tokenizer
 from suffice.text.tokenizer import check_ids
 
 # Cuts a text into its characters, in the format of the tokenizers library.
@@ -101,7 +101,7 @@ class Characters:
         Raises:
             DataError: if the folder cannot be written.
         """
-        saved.write(folder, self._description, begin=None, end=None)
+        tokenizer.write(folder, self._description, begin=None, end=None)
 
 
 def alphabet(description: dict[str, Any]) -> str | None:

@@ -4,22 +4,213 @@ from __future__ import annotations
 
 import inspect
 import os
+import platform
 import re
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suffice.data.find import locate
+from suffice.data.files import DataFile, cache, locate, read
 from suffice.errors import DataError, unknown
-from suffice.text.documents import Corpus
-from suffice.text.folder import of_path
-from suffice.text.samples import c4_sample, openwebtext_sample
-from suffice.text.stdlib import stdlib
-from suffice.text.tinyshakespeare import tinyshakespeare
-from suffice.text.wikitext2 import wikitext2
+from suffice.text.documents import (
+    Corpus,
+    Documents,
+    cut,
+    decoded,
+    files_below,
+    held_out,
+    held_texts,
+    kept_texts,
+    of_path,
+    read_text,
+    split,
+    texts,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+OPENWEBTEXT = DataFile(
+    path="lm/openwebtext_sample/owt_1000docs.jsonl.xz",
+    sha256="c2c73810e4516716b50b54933423d0e00ab5d05471cc6bcf3262c87cd2c5ff02",
+)
+C4 = DataFile(
+    path="lm/c4_sample/c4_1000docs.jsonl.xz",
+    sha256="bd9ba069dd5dddf0f5fe301e92ef827ed539dd418aaa0031dc8825ac94bc2024",
+)
+
+
+def openwebtext_sample() -> Corpus:
+    """Return a thousand pages of OpenWebText; a tenth is held out by text.
+
+    Raises:
+        DataError: if the file is absent, truncated or altered.
+
+    Source: A. Gokaslan and V. Cohen 2019; documents of nanoGPT's validation set.
+    """
+    return _sample(
+        "openwebtext_sample",
+        OPENWEBTEXT,
+        "OpenWebText, Gokaslan and Cohen 2019 (the pages belong to their authors)",
+    )
+
+
+def c4_sample() -> Corpus:
+    """Return a thousand pages of C4; a tenth is held out by text.
+
+    Raises:
+        DataError: if the file is absent, truncated or altered.
+
+    Source: Raffel et al. 2020, arXiv:1910.10683.
+    """
+    return _sample("c4_sample", C4, "C4, Raffel et al. 2020 (ODC-BY, Common Crawl's terms)")
+
+
+def _sample(name: str, file: DataFile, source: str) -> Corpus:
+    documents = list(texts(read(file).split(b"\n"), file.path))
+    kept = [text for text in documents if not held_out(text)]
+    held = [text for text in documents if held_out(text)]
+    return Corpus(
+        name=name,
+        source=source,
+        train=Documents(name=f"{name}, training", read=partial(iter, kept), count=len(kept)),
+        validation=Documents(name=f"{name}, validation", read=partial(iter, held), count=len(held)),
+    )
+
+
+# Not the library itself: tests, which some distributions leave out, and what users install.
+WITHOUT = frozenset(
+    ("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib-dynload")
+)
+GENERATED = "_sysconfigdata"  # starts the name of a file that tells how this Python was built
+
+
+def stdlib() -> Corpus:
+    """Return the modules of the running Python's standard library, a document each.
+
+    They come in the order of their names, without tests and without what is installed beside
+    them. A tenth is held out by name, so that a module is in the same part in every version of
+    Python, whose text it has. A module whose text is held out under another name too is left out
+    of training.
+
+    Raises:
+        DataError: if this Python comes without its sources.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    below = files_below(root, WITHOUT) if root.is_dir() else []
+    names = [name for name in below if name.endswith(".py") and GENERATED not in name]
+    if not names:
+        raise DataError(
+            f"this Python has no sources of its standard library (none below {root}); name "
+            "another corpus or give a folder of text."
+        )
+    kept, held = split(names)
+    return Corpus(
+        name="stdlib",
+        source=f"standard library of Python {platform.python_version()} (PSF licence)",
+        train=Documents(
+            name="stdlib, training", read=partial(kept_texts, root, kept, held), count=len(kept)
+        ),
+        validation=Documents(
+            name="stdlib, validation", read=partial(held_texts, root, held), count=len(held)
+        ),
+    )
+
+
+FILE = DataFile(
+    path="lm/tinyshakespeare/input.txt",
+    sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    urls=(
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    ),
+)
+
+
+def tinyshakespeare(*, console: Console | None = None) -> Corpus:
+    """Return the plays; the last tenth of the characters is for validation, as in nanoGPT.
+
+    Args:
+        console: where a download shows its progress; None shows nothing.
+
+    Raises:
+        DataError: if the file is absent and cannot be downloaded, truncated or altered.
+
+    Source: A. Karpathy, char-rnn, 2015.
+    """
+    train, validation = cut(decoded(read(FILE, console=console), FILE.path))
+    return Corpus(
+        name="tinyshakespeare",
+        source="W. Shakespeare, as collected by A. Karpathy (public domain)",
+        train=Documents(name="tinyshakespeare, training", read=partial(iter, [train]), count=1),
+        validation=Documents(
+            name="tinyshakespeare, validation", read=partial(iter, [validation]), count=1
+        ),
+    )
+
+
+PLACE = "lm/wikitext2"
+VALIDATION = DataFile(
+    path=f"{PLACE}/wiki.valid.txt.xz",
+    sha256="f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+)
+TEST = DataFile(
+    path=f"{PLACE}/wiki.test.txt.xz",
+    sha256="d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+)
+TRAIN = (f"{PLACE}/wiki.train.txt.xz", f"{PLACE}/wiki.train.txt")
+
+# Of an article, between blank lines; of a section it has more signs.
+HEADING = re.compile(r"(?:\A \n|(?<=\n \n)) = (?!=).* = \n(?= \n)")
+
+
+def wikitext2() -> Corpus:
+    """Return the official parts, a document for each article; nothing of the text is left out.
+
+    The validation and test parts are needed; the training part is read where the user has it.
+
+    Raises:
+        DataError: if a part that is needed is absent, truncated or altered; and by a pass over the
+            training part where it is absent.
+
+    Source: Merity et al. 2016, arXiv:1609.07843.
+    """
+    validation = articles(decoded(read(VALIDATION), VALIDATION.path))
+    test = articles(decoded(read(TEST), TEST.path))
+    return Corpus(
+        name="wikitext2",
+        source="Merity et al. 2016 (Wikipedia, CC BY-SA 3.0)",
+        train=Documents(name="wikitext2, training", read=_training),
+        validation=Documents(
+            name="wikitext2, validation", read=partial(iter, validation), count=len(validation)
+        ),
+        test=Documents(name="wikitext2, test", read=partial(iter, test), count=len(test)),
+    )
+
+
+def articles(text: str) -> list[str]:
+    r"""Cut a part at the headings of its articles; joined again they are the part.
+
+    Example:
+        >>> articles(" \n = One = \n \n text \n = 1 = \n more \n \n = Two = \n \n text \n")
+        [' \n = One = \n \n text \n = 1 = \n more \n \n', ' = Two = \n \n text \n']
+    """
+    starts = sorted({0, *(found.start() for found in HEADING.finditer(text)), len(text)})
+    return [text[start:end] for start, end in pairwise(starts)]
+
+
+def _training() -> Iterator[str]:
+    found = next((at for at in map(locate, TRAIN) if at is not None), None)
+    if found is None:
+        raise DataError(
+            f"wikitext2 has no training part on this machine; put it at {cache() / TRAIN[1]}, or "
+            "train on another corpus and use this one's validation and test parts to evaluate."
+        )
+    yield from articles(read_text(found))
+
 
 CORPORA: dict[str, Callable[..., Corpus]] = {
     "stdlib": stdlib,

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+import json
+import lzma
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from operator import length_hint
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
-from suffice.errors import DataError
+from suffice.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 VALIDATION = 0.1  # of the documents, or of the text where there is but one
 
@@ -87,3 +100,318 @@ def _draw(key: str) -> float:
     """Return a number in [0, 1) that looks random and is a function of the key alone."""
     digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
+
+
+LONGEST = 1 << 28  # bytes of one text; it is held in memory whole, and its tokens take far more
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading, .xz decompressed.
+
+    Raises:
+        DataError: if it is absent or something else, or what is read in the block is damaged.
+    """
+    if not path.is_file():  # reading a pipe or a device might never end
+        what = "is not a regular file" if path.exists() else "does not exist"
+        raise DataError(f"{path} {what}; give a file of text.")
+    try:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
+            yield file
+    except (lzma.LZMAError, EOFError) as error:
+        raise DataError(
+            f"{path} is truncated or damaged ({error}); replace it by a complete copy."
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror or error}); check the disk and its rights."
+        ) from error
+
+
+def read_text(path: Path) -> str:
+    """Return the content of a text file.
+
+    Raises:
+        DataError: if it cannot be read, is too long, or is not UTF-8 text.
+    """
+    with opened(path) as file:
+        content = file.read(LONGEST + 1)
+    return decoded(content, path)
+
+
+def decoded(content: bytes, name: object) -> str:
+    """Return UTF-8 text as it is, line ends included; a byte order mark in front is dropped.
+
+    Args:
+        content: the bytes of a text.
+        name: of their file, for errors.
+
+    Raises:
+        DataError: if it is longer than `LONGEST`, holds zero bytes or is not UTF-8.
+    """
+    if len(content) > LONGEST:
+        raise DataError(
+            f"{name} holds more than {LONGEST:,} bytes in one text; split it into several files, "
+            'or into lines {"text": ...} of a .jsonl file.'
+        )
+    if b"\0" in content:
+        raise DataError(f"{name} is not text (it holds zero bytes); convert it or take it away.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{name} is not UTF-8 text ({error.reason}, byte {error.start:,}); convert it or take "
+            "it away."
+        ) from error
+
+
+SUFFIXES = (".jsonl", ".jsonl.xz")
+
+
+def is_jsonl(path: Path) -> bool:
+    """Return whether a file's name says that it holds lines of JSON."""
+    return path.name.endswith(SUFFIXES)
+
+
+def rows(path: Path) -> Iterator[str]:
+    """Yield the text of each line of a .jsonl or .jsonl.xz file; one line is held at a time.
+
+    Raises:
+        DataError: as `texts`, or if the file cannot be read.
+    """
+    with opened(path) as file:
+        yield from texts(iter(partial(file.readline, LONGEST + 1), b""), path)
+
+
+def texts(lines: Iterable[bytes], name: object) -> Iterator[str]:
+    r"""Yield the string under "text" of each line; other keys and blank lines are passed over.
+
+    Args:
+        lines: the lines of a file.
+        name: of the file, for errors.
+
+    Raises:
+        DataError: if a line is too long, or not a JSON object with a string under "text".
+
+    Example:
+        >>> list(texts([b'{"text": "one"}\n', b'{"id": 2, "text": "two"}\n'], "a file"))
+        ['one', 'two']
+    """
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST:
+            raise DataError(
+                f"{name}, line {number:,}, is longer than {LONGEST:,} bytes; cut the "
+                "document into several."
+            )
+        if line.strip():
+            yield _text(line, f"{name}, line {number:,}")
+
+
+def _text(line: bytes, where: str) -> str:
+    wanted = 'a line is a JSON object with a string under "text".'
+    try:
+        row = json.loads(line)
+        text = row.get("text") if isinstance(row, dict) else None
+        if isinstance(text, str):
+            text.encode()  # JSON can spell halves of a surrogate pair, which are no text
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}, is not a document ({error}); {wanted}") from error
+    if not isinstance(text, str):
+        raise DataError(f"{where}, is not a document; {wanted}")
+    return text
+
+
+def of_path(path: Path) -> Corpus:
+    """Return the corpus at a path; what is held out for validation never depends on a seed.
+
+    A folder: every file below it that is not hidden, in the order of their names. Files of JSON
+    lines (.jsonl, .jsonl.xz) give a document a line, of which a tenth is held out by its text; any
+    other file is one document of UTF-8 text (.xz decompressed), held out by its name below the
+    folder, at least one of several. A text that a file held out has too is left out of training.
+    Links to folders are not followed.
+
+    A file of JSON lines: the same, by line. Any other file is one text: the last tenth of its
+    characters is for validation, as nanoGPT cuts Shakespeare.
+
+    Raises:
+        DataError: if there is nothing at the path, or nothing readable.
+    """
+    if not path.is_dir():
+        return of_rows(str(path), [path]) if is_jsonl(path) else of_text(path)
+    names = files_below(path)
+    lines = [path / name for name in names if is_jsonl(path / name)]
+    whole = [name for name in names if not is_jsonl(path / name)]
+    if not names:
+        raise DataError(f"{path} is a folder without a file; put text into it.")
+    if not lines and len(whole) == 1:
+        return of_text(path / whole[0])
+    kept, held = split(whole, at_least_one=not lines)
+    return Corpus(
+        name=str(path),
+        source=f"files below {path}",
+        train=Documents(
+            name=f"{path}, training",
+            read=partial(kept_texts, path, kept, held, lines),
+            count=0 if lines else len(kept),
+        ),
+        validation=Documents(
+            name=f"{path}, validation",
+            read=partial(held_texts, path, held, lines),
+            count=0 if lines else len(held),
+        ),
+    )
+
+
+def of_rows(name: str, paths: Sequence[Path]) -> Corpus:
+    """Return the corpus of some files of JSON lines."""
+    train = partial(kept_texts, Path(), (), (), paths)
+    validation = partial(held_texts, Path(), (), paths)
+    return Corpus(
+        name=name,
+        source=f"the lines of {name}",
+        train=Documents(name=f"{name}, training", read=train),
+        validation=Documents(name=f"{name}, validation", read=validation),
+    )
+
+
+def of_text(path: Path) -> Corpus:
+    """Return the corpus of one text file."""
+    read_text(path)  # what is wrong with it is told now
+    return Corpus(
+        name=str(path),
+        source=f"the text {path}",
+        train=Documents(name=f"{path}, training", read=partial(_part, path, False), count=1),
+        validation=Documents(name=f"{path}, validation", read=partial(_part, path, True), count=1),
+    )
+
+
+def split(names: Sequence[str], *, at_least_one: bool = True) -> tuple[list[str], list[str]]:
+    """Part names by `held_out`: those kept and those held out, each in the order given.
+
+    Args:
+        names: of documents.
+        at_least_one: whether one of several is held out, and one kept, where chance would not.
+    """
+    held = {name for name in names if held_out(name)}
+    if at_least_one and len(names) > 1:
+        first = first_held_out(names)
+        held = {first} if len(held) in (0, len(names)) else held
+    return [name for name in names if name not in held], [name for name in names if name in held]
+
+
+def cut(text: str) -> tuple[str, str]:
+    """Cut a text in two: what is kept, and the last tenth of its characters.
+
+    Example:
+        >>> cut("0123456789x")
+        ('012345678', '9x')
+    """
+    at = int(len(text) * (1 - VALIDATION))
+    return text[:at], text[at:]
+
+
+def files_below(root: Path, without: Collection[str] = ()) -> list[str]:
+    """Return the names of all files below a folder, sorted; hidden ones are passed over.
+
+    Args:
+        root: the folder.
+        without: names of folders that are not entered.
+
+    Raises:
+        DataError: if a folder cannot be read.
+    """
+    found = []
+    for place, folders, files in os.walk(root, onerror=_refuse):
+        folders[:] = [name for name in folders if name[0] != "." and name not in without]
+        here = Path(place).relative_to(root)
+        found += [(here / name).as_posix() for name in files if name[0] != "."]
+    return sorted(found)
+
+
+def _refuse(error: OSError) -> None:
+    raise DataError(
+        f"{error.filename} cannot be read ({error.strerror}); check its rights."
+    ) from error
+
+
+def kept_texts(
+    root: Path, kept: Sequence[str], held: Sequence[str], lines: Sequence[Path] = ()
+) -> Iterator[str]:
+    """Yield the texts to learn from, without those that are held out under another name.
+
+    Args:
+        root: a folder.
+        kept: names of the files below it to learn from.
+        held: names of the files below it that are held out.
+        lines: files of JSON lines.
+    """
+    known = {_digest(text) for text in held_texts(root, held)}
+    for name in kept:
+        text = read_text(root / name)
+        if _digest(text) not in known:
+            yield text
+    for text in chain.from_iterable(map(rows, lines)):
+        if not held_out(text) and _digest(text) not in known:
+            yield text
+
+
+def held_texts(root: Path, held: Sequence[str], lines: Sequence[Path] = ()) -> Iterator[str]:
+    """Yield the texts to choose by; the arguments are those of `kept_texts`."""
+    for name in held:
+        yield read_text(root / name)
+    yield from filter(held_out, chain.from_iterable(map(rows, lines)))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _part(path: Path, held: bool) -> Iterator[str]:
+    yield cut(read_text(path))[held]
+
+
+@contextlib.contextmanager
+def counting(
+    console: Console | None, description: str, total: int
+) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar of documents while the block runs; give the function that advances it.
+
+    Args:
+        console: where to show it; None shows nothing.
+        description: what is being done.
+        total: how many documents there are, 0 where nobody knows.
+
+    Yields:
+        A function of the documents done since the last call, and a remark beside the bar.
+    """
+    if console is None:
+        yield lambda _count, _remark: None
+        return
+    from rich import progress as rich
+
+    columns = (
+        rich.TextColumn("{task.description}", markup=False),
+        rich.BarColumn(),
+        rich.TextColumn("{task.completed} documents, {task.fields[remark]}", markup=False),
+        rich.TimeElapsedColumn(),
+    )
+    with rich.Progress(*columns, console=console) as progress:
+        task = progress.add_task(description, total=total or None, remark="")
+
+        def advance(count: int, remark: str) -> None:
+            progress.update(task, advance=count, remark=remark)
+
+        yield advance
+        # some are passed over, and of a stream nobody knew: these were all
+        progress.update(task, total=progress.tasks[0].completed)
+
+
+def number_of(documents: Iterable[str]) -> int:
+    """Return how many documents there are, as far as they tell: 0 where nobody knows.
+
+    Raises:
+        ConfigError: if they are one text, of which each character would be a document.
+    """
+    if isinstance(documents, str):
+        raise ConfigError("the documents are one text; give an iterable of texts, such as [text].")
+    return length_hint(documents)

@@ -1,13 +1,21 @@
-"""Reading back a tokenizer that was saved."""
+"""The tokenizer that a name or a path asks for."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from suffice.text import saved
-from suffice.text.bpe import BPE
+from suffice.data.files import cache, locate
+from suffice.errors import ConfigError, DataError
+from suffice.text import tokenizer
+from suffice.text.bpe import BPE, gpt2
 from suffice.text.characters import Characters, alphabet
+from suffice.text.documents import Corpus
+from suffice.text.llama import llama
 from suffice.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def load_tokenizer(folder: Path | str) -> Tokenizer:
@@ -27,8 +35,69 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
         ...     load_tokenizer(folder).encode("hole")
         [1, 3, 2, 0]
     """
-    text, description, begin, end = saved.read(folder)
+    text, description, begin, end = tokenizer.read(folder)
     characters = alphabet(description)
     if characters is not None:
         return Characters(characters)
-    return BPE(text, begin=begin, end=end, name=Path(folder) / saved.DESCRIPTION)
+    return BPE(text, begin=begin, end=end, name=Path(folder) / tokenizer.DESCRIPTION)
+
+
+LLAMA = ("tokenizers/llama/tokenizer.json", "tokenizers/llama/tokenizer.bin")
+
+
+def choose_tokenizer(
+    name: str,
+    corpus: Corpus,
+    *,
+    vocabulary_size: int | None = None,
+    console: Console | None = None,
+) -> Tokenizer:
+    """Return a tokenizer made for a corpus, or one that exists.
+
+    Args:
+        name: "characters", all that occur in the corpus; "bpe", byte pairs learned from its
+            training part; "gpt2"; "llama", found below $SUFFICE_DATA or in the cache; or a path:
+            the folder of a saved tokenizer, or a file of a Llama model.
+        corpus: what it will read.
+        vocabulary_size: of "bpe", and of it alone.
+        console: where to show progress; None shows nothing.
+
+    Raises:
+        ConfigError: for a name that is neither known nor a path, or a vocabulary_size that is
+            missing or of no use.
+        DataError: if a file is absent or damaged.
+
+    Example:
+        >>> from suffice.text import Corpus, Documents
+        >>> parts = {n: Documents(name=n, read=lambda: ["abc"]) for n in ("train", "validation")}
+        >>> choose_tokenizer("characters", Corpus(name="c", source="", **parts)).vocabulary_size
+        3
+    """
+    if (name == "bpe") != (vocabulary_size is not None):
+        raise ConfigError(
+            f"tokenizer {name!r} with vocabulary_size={vocabulary_size}; give one to 'bpe', which "
+            "learns that many, and none to others."
+        )
+    if name == "characters":
+        return Characters.of(text for part in (corpus.train, corpus.validation) for text in part)
+    if name == "bpe":
+        return BPE.train(corpus.train, vocabulary_size, console)
+    if name == "gpt2":
+        return gpt2(console=console)
+    path = Path(name)
+    if name == "llama":
+        found = next(filter(None, map(locate, LLAMA)), None)
+        if found is None:
+            raise DataError(
+                f"there is no Llama tokenizer at {cache() / LLAMA[0]}; put the tokenizer.json of a "
+                "Llama model there, or name its file or another tokenizer."
+            )
+        path = found
+    if path.is_dir():
+        return load_tokenizer(path)
+    if path.is_file():
+        return llama(path)
+    raise ConfigError(
+        f"there is no tokenizer {name!r}; give characters, bpe, gpt2, llama, the folder of a saved "
+        "tokenizer or a file of a Llama model."
+    )

@@ -5,21 +5,201 @@ Letters: B windows, T tokens of a window but the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from suffice.data.files import atomically
 from suffice.errors import ConfigError, DataError
-from suffice.text.token_header import read_header, starts_at
-from suffice.text.token_writer import write
-from suffice.text.tokenizer import Tokenizer
+from suffice.records import check_fields
+from suffice.text.documents import counting, number_of
+from suffice.text.tokenizer import ADVICE, Tokenizer, check_ids, check_text, parsed
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+VERSION = 1
+LARGEST = 1 << 16  # bytes of a header
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenHeader:
+    """The facts of a file of tokens.
+
+    Args:
+        tokens: how many there are, >= 1.
+        documents: how many documents, >= 1.
+        vocabulary_size: ids are 0 .. vocabulary_size - 1.
+        begin: id before each document, None where nothing is.
+        end: id after each document, None where nothing is.
+        tokenizer: fingerprint of the tokenizer.
+        version: of the format.
+
+    Raises:
+        ConfigError: if a value is not legal.
+    """
+
+    tokens: int
+    documents: int
+    vocabulary_size: int
+    begin: int | None
+    end: int | None
+    tokenizer: str
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        special = [id_ for id_ in (self.begin, self.end) if id_ is not None]
+        if (
+            self.version != VERSION
+            or not 1 <= self.documents <= self.tokens
+            or not 1 <= self.vocabulary_size <= 1 << 32
+            or not all(0 <= id_ < self.vocabulary_size for id_ in special)
+        ):
+            raise ConfigError(
+                f"{self} is not legal; 1 <= documents <= tokens, ids below vocabulary_size and "
+                f"version {VERSION} are."
+            )
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest type that holds every id."""
+        return dtype_for(self.vocabulary_size)
+
+
+def dtype_for(vocabulary_size: int) -> np.dtype[Any]:
+    """Return uint16 where every id fits, else uint32; little-endian on every machine.
+
+    Example:
+        >>> dtype_for(50_257).name, dtype_for(128_256).name
+        ('uint16', 'uint32')
+    """
+    return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
+
+
+def header_at(path: Path) -> Path:
+    """Return where the header of the tokens at `path` lies."""
+    return path.with_name(f"{path.name}.json")
+
+
+def starts_at(path: Path) -> Path:
+    """Return where the documents' starts of the tokens at `path` lie: uint64, little-endian."""
+    return path.with_name(f"{path.name}.starts")
+
+
+def to_text(header: TokenHeader) -> str:
+    """Return the header as a file of JSON."""
+    return json.dumps(dataclasses.asdict(header), indent=2) + "\n"
+
+
+def read_header(path: Path) -> TokenHeader:
+    """Return the header of the tokens at `path`.
+
+    Raises:
+        DataError: if there is none, or it is not what `to_text` gives.
+    """
+    at = header_at(path)
+    try:
+        with at.open("rb") as file:
+            text = file.read(LARGEST).decode("ascii", "replace")
+    except OSError as error:
+        raise DataError(
+            f"{at} cannot be read ({error.strerror}); without it {path} is not a whole file of "
+            "tokens. Write it anew with TokenFile.write."
+        ) from error
+    facts = parsed(text, at)
+    due = {field.name for field in dataclasses.fields(TokenHeader)}
+    if facts.keys() != due:
+        raise DataError(f"{at} has the keys {sorted(facts)!s:.200}; {sorted(due)} are due.")
+    try:
+        return TokenHeader(**facts)
+    except ConfigError as error:
+        raise DataError(f"{at} is damaged: {error} Write the tokens anew.") from error
+
+
+def write(
+    path: Path, documents: Iterable[str], tokenizer: Tokenizer, console: Console | None
+) -> None:
+    """Write the tokens at `path`, the starts of the documents and the header.
+
+    The header is taken away before the other two are replaced and comes back last: a reader never
+    takes files that do not belong together.
+
+    Raises:
+        ConfigError: if documents is one text.
+        DataError: if there is no token, the documents cannot be read or encoded, or the disk
+            refuses.
+    """
+    total = number_of(documents)
+    header = header_at(path)
+    with (
+        atomically(starts_at(path), advice=ADVICE) as starts_part,
+        atomically(path, advice=ADVICE) as tokens_part,
+    ):
+        with (
+            starts_part.open("wb") as starts,
+            tokens_part.open("wb") as tokens,
+            counting(console, f"encoding {path.name}", total) as advance,
+        ):
+            documents_written, tokens_written = _stream(
+                _texts(documents), tokenizer, tokens, starts, advance
+            )
+        if not tokens_written:
+            raise DataError(f"there is no token for {path}; give documents that hold text.")
+        header.unlink(missing_ok=True)
+    facts = TokenHeader(
+        tokens=tokens_written,
+        documents=documents_written,
+        vocabulary_size=tokenizer.vocabulary_size,
+        begin=tokenizer.begin,
+        end=tokenizer.end,
+        tokenizer=tokenizer.fingerprint,
+    )
+    with atomically(header, advice=ADVICE) as temporary:
+        temporary.write_text(to_text(facts), encoding="ascii", newline="\n")
+
+
+def _texts(documents: Iterable[str]) -> Iterator[str]:
+    """Yield the texts that are not empty; a disk that cannot be read is not one to write on."""
+    try:
+        for text in documents:
+            check_text(text)
+            if text:
+                yield text
+    except OSError as error:
+        raise DataError(f"the documents cannot be read ({error.strerror or error}).") from error
+
+
+def _stream(
+    texts: Iterator[str],
+    tokenizer: Tokenizer,
+    tokens: BinaryIO,
+    starts: BinaryIO,
+    advance: Callable[[int, str], None],
+) -> tuple[int, int]:
+    """Write each text's tokens and where they start; return how many documents and tokens."""
+    before = [] if tokenizer.begin is None else [tokenizer.begin]
+    after = [] if tokenizer.end is None else [tokenizer.end]
+    dtype = dtype_for(tokenizer.vocabulary_size)
+    documents = written = 0
+    for ids in tokenizer.encode_many(texts):
+        row = np.array([*before, *ids, *after], dtype=np.int64)
+        check_ids([int(row.min()), int(row.max())], tokenizer.vocabulary_size)
+        starts.write(np.array(written, dtype="<u8").tobytes())
+        tokens.write(row.astype(dtype).tobytes())
+        documents += 1
+        written += len(row)
+        advance(1, f"{written:,} tokens")
+    return documents, written
+
 
 STARTS_CHECKED = 1 << 20  # at once
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
+from suffice.data.files import atomically
 from suffice.errors import ConfigError, DataError
+from suffice.text.documents import read_text
 
 
 class Tokenizer(Protocol):
@@ -66,3 +71,145 @@ def check_ids(ids: Sequence[int], vocabulary_size: int) -> None:
         raise ConfigError(
             f"id {wrong} is not in the vocabulary; give ids of 0 to {vocabulary_size - 1:,}."
         )
+
+
+DESCRIPTION = "tokenizer.json"  # in the format of the tokenizers library
+NAMES = "tokenizer_config.json"  # which token begins a document and which ends it
+
+ADVICE = "give another folder"
+
+
+def write(folder: Path | str, description: str, *, begin: str | None, end: str | None) -> None:
+    """Write a tokenizer's description and the names of its two special tokens.
+
+    Raises:
+        DataError: if the folder cannot be written.
+    """
+    folder = Path(folder)
+    facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    facts |= {"clean_up_tokenization_spaces": False, "bos_token": begin, "eos_token": end}
+    with atomically(folder / DESCRIPTION, advice=ADVICE) as temporary:
+        temporary.write_text(description, encoding="utf-8", newline="\n")
+    with atomically(folder / NAMES, advice=ADVICE) as temporary:
+        temporary.write_text(json.dumps(facts, indent=2) + "\n", encoding="ascii", newline="\n")
+
+
+def read(folder: Path | str) -> tuple[str, dict[str, Any], str | None, str | None]:
+    """Return the description of a tokenizer, as text and parsed, and its begin and end tokens.
+
+    Raises:
+        DataError: if a file is absent or not what `write` writes.
+    """
+    folder = Path(folder)
+    text, description = read_object(folder / DESCRIPTION)
+    _, facts = read_object(folder / NAMES)
+    begin, end = (_name(facts, key, folder / NAMES) for key in ("bos_token", "eos_token"))
+    return text, description, begin, end
+
+
+def read_object(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return a file of one JSON object, as text and parsed.
+
+    Raises:
+        DataError: if it is absent, longer than a text may be, or not a JSON object.
+    """
+    text = read_text(path)
+    return text, parsed(text, path)
+
+
+def parsed(text: str, name: object) -> dict[str, Any]:
+    """Return the JSON object that a text spells.
+
+    Raises:
+        DataError: if it spells none.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{name} is not JSON ({error}); give the file complete.") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{name} is not a JSON object; give the file of a tokenizer.")
+    return value
+
+
+def _name(facts: dict[str, Any], key: str, path: Path) -> str | None:
+    value = facts.get(key)
+    value = value.get("content") if isinstance(value, dict) else value
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"{path} gives {key} as {value!r:.80}; a token's text or null is due.")
+    return value
+
+
+def library() -> ModuleType:
+    """Return the module `tokenizers`.
+
+    Raises:
+        ConfigError: if it is not installed.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ConfigError(
+            "byte-pair tokenizers need the library tokenizers, which is not installed; run "
+            "pip install 'suffice[text]', or use Characters."
+        ) from error
+    return tokenizers
+
+
+def built(text: str, name: object) -> Any:
+    """Return the byte-pair tokenizer that a text in the library's format describes.
+
+    It encodes texts whole, whatever the description says of truncation and padding, and the names
+    of special tokens in a text are ordinary text to it.
+
+    Args:
+        text: the content of a tokenizer.json.
+        name: of the file, for errors.
+
+    Raises:
+        ConfigError: if the library is not installed.
+        DataError: if the text describes no byte-pair tokenizer, or one that is not a function.
+    """
+    tokenizers = library()
+    description = parsed(text, name)
+    _refuse(description, name)
+    whole = json.dumps({**description, "truncation": None, "padding": None})
+    with told(name):
+        tokenizer = tokenizers.Tokenizer.from_str(whole)
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+@contextlib.contextmanager
+def told(name: object) -> Iterator[None]:
+    """Tell in a sentence what the library refuses, or breaks at, in the block.
+
+    Raises:
+        DataError: naming the tokenizer.
+    """
+    try:
+        yield
+    except BaseException as error:
+        # The library raises nothing narrower than Exception, and PanicException, which is none.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(
+            f"the tokenizers library cannot use {name} ({error!s:.200}); give the file of a "
+            "tokenizer complete, or install a newer library."
+        ) from error
+
+
+def _refuse(description: dict[str, Any], name: object) -> None:
+    """Refuse what the library takes although the tokenizer would be random or ambiguous."""
+    model = description.get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else model
+        raise DataError(f"{name} describes a tokenizer of type {kind!r:.40}; BPE is due.")
+    if model.get("dropout"):
+        raise DataError(
+            f"{name} drops merges at random (dropout {model['dropout']!r:.20}), so that a text has "
+            "many encodings; set dropout to null in it."
+        )
+    ids = model.get("vocab")
+    if not isinstance(ids, dict) or len(set(map(str, ids.values()))) < len(ids):
+        raise DataError(f"{name} has no vocabulary, or one that gives two tokens the same id.")

@@ -3,10 +3,8 @@
 from suffice.checkpoint import load, load_model_into, save, save_model
 from suffice.train.distributed import Processes, current, processes, resolve_device
 from suffice.train.evaluate import Score, evaluate
-from suffice.train.history import Epoch, Run
-from suffice.train.interrupt import Interrupted
 from suffice.train.loop import fit
-from suffice.train.progress import Progress, Silent, show
+from suffice.train.progress import Epoch, Interrupted, Progress, Run, Silent, show
 from suffice.train.settings import Training
 
 __all__ = [

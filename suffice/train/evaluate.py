@@ -3,17 +3,83 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.data.dataset import Dataset, Split
+from suffice.data.dataset import NOT_ASKED, Dataset, Split
 from suffice.errors import ConfigError, DataError
-from suffice.train.answers import aligned, losses
+from suffice.torch_compat import check
 from suffice.train.distributed import current, resolve_device
-from suffice.train.reading import Reading
+
+
+def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits [A, C], in float32 at least, and labels [A], one line for each place.
+
+    Places where nothing is asked are among them, with the label NOT_ASKED.
+
+    Shapes:
+        logits: [B, C] for labels [B], or [B, T, C] for labels [B, T]
+
+    Raises:
+        ShapeError: if the model answers elsewhere than the labels ask.
+    """
+    check(
+        "logits",
+        logits,
+        (*labels.shape, None),
+        hint="The labels ask once for a row or at each token; give a model that answers there.",
+    )
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return logits.flatten(0, labels.dim() - 1), labels.flatten()
+
+
+def losses(
+    logits: Tensor, labels: Tensor, *, reduction: str, label_smoothing: float = 0.0
+) -> Tensor:
+    """Return cross-entropies of what `aligned` gave, 0 where nothing is asked."""
+    return F.cross_entropy(
+        logits,
+        labels,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        ignore_index=NOT_ASKED,
+    )
+
+
+class Reading(NamedTuple):
+    """The tensors a model is called with.
+
+    Args:
+        inputs: images [B, C, H, W] or tokens [B, T].
+        valid: bool [B, T] for tokens, or None.
+        source: tokens [B, S] of the text to translate, or None.
+        source_valid: bool [B, S], or None.
+    """
+
+    inputs: Tensor
+    valid: Tensor | None = None
+    source: Tensor | None = None
+    source_valid: Tensor | None = None
+
+    @classmethod
+    def of(cls, split: Split) -> Reading:
+        """Return all rows of a split."""
+        return cls(split.inputs, split.valid, split.source, split.source_valid)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Reading:
+        """Return the reading with every tensor changed alike."""
+        return Reading(*(None if tensor is None else change(tensor) for tensor in self))
+
+    def answered(self, model: nn.Module) -> Tensor:
+        """Return the logits of a model: [B, C], or [B, T, C] where tokens are asked."""
+        if self.source is None:
+            return model(self.inputs, valid=self.valid)
+        return model(self.source, self.inputs, self.source_valid, self.valid)
 
 
 @dataclass(frozen=True, kw_only=True)

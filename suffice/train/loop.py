@@ -3,27 +3,162 @@
 from __future__ import annotations
 
 import math
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from suffice.data.dataset import Dataset
-from suffice.errors import StateError
+from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.layers.dropout import Dropout
-from suffice.train import preflight, snapshot
-from suffice.train.answers import aligned, losses
-from suffice.train.batches import Batch, Batches
+from suffice.train import training_state
+from suffice.train.augment import AUGMENTATIONS
 from suffice.train.distributed import Processes, current, resolve_device
-from suffice.train.evaluate import evaluate
-from suffice.train.history import Epoch, Run
-from suffice.train.interrupt import Interrupted, Interrupts, noticing
-from suffice.train.progress import Progress, Silent
-from suffice.train.schedule import share
-from suffice.train.seeds import derive
-from suffice.train.settings import Training
+from suffice.train.evaluate import Reading, aligned, evaluate, losses
+from suffice.train.optimiser import share
+from suffice.train.progress import Epoch, Interrupted, Interrupts, Progress, Run, Silent, noticing
+from suffice.train.settings import Training, derive, generator
+
+
+def check_place(checkpoint: Path | None, *, resume: bool) -> None:
+    """Refuse a checkpoint that cannot be resumed or written.
+
+    Raises:
+        ConfigError: if resume has no checkpoint.
+        CheckpointError: if the checkpoint is not there to resume, or cannot be written.
+    """
+    if checkpoint is None:
+        if resume:
+            raise ConfigError("resume=True without a checkpoint; give the file to resume from.")
+        return
+    if resume and not checkpoint.exists():
+        raise CheckpointError(
+            f"{checkpoint} does not exist, so there is nothing to resume; run without resume."
+        )
+    if not os.access(checkpoint.absolute().parent, os.W_OK | os.X_OK):
+        raise CheckpointError(
+            f"the folder of {checkpoint} does not exist or cannot be written; make it, or give "
+            "another."
+        )
+
+
+def refuse(dataset: Dataset, training: Training, *, checkpoint: Path | None, resume: bool) -> None:
+    """Raise what is wrong with a training that has not begun.
+
+    Raises:
+        DataError: if the training or the validation split has no rows.
+        ConfigError: if the augmentation does not fit the data, or resume has no checkpoint.
+        CheckpointError: if the checkpoint is not there to resume, or cannot be written.
+    """
+    for name, split in (("training", dataset.train), ("validation", dataset.validation)):
+        if len(split) == 0:
+            raise DataError(f"the {name} split of {dataset.name} has no rows; give at least one.")
+    if training.augment is not None and dataset.train.inputs.dim() != 4:
+        raise ConfigError(
+            f"augment={training.augment!r} is for images, {dataset.name} has tokens; give None."
+        )
+    check_place(checkpoint, resume=resume)
+
+
+MOVED_WHOLE = 1 << 30  # bytes of a split that a device holds besides the model
+
+
+class Batch(NamedTuple):
+    """This process's share of a global batch.
+
+    Args:
+        reading: what the model reads, prepared for it.
+        labels: int64 [B], or [B, T] where tokens are asked.
+        rows: (index of the first row in the global batch, rows of the global batch).
+        weight: what the share's summed loss is multiplied with before the backward pass: the
+            processes over the answers of the global batch; 0 when the share is empty and the one
+            row here only keeps the processes in step.
+    """
+
+    reading: Reading
+    labels: Tensor
+    rows: tuple[int, int]
+    weight: float
+
+
+class Batches:
+    """The training batches of every epoch, a pure function of (data, batch size, seed, epoch).
+
+    A split of up to `MOVED_WHOLE` bytes moves to the device once; of a larger one each batch does,
+    so that a GPU need not hold the pictures. The last batch is smaller when the rows do not divide.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        training: Training,
+        *,
+        seed: int,
+        processes: Processes,
+        device: torch.device,
+    ) -> None:
+        split = dataset.train
+        whole = Reading.of(split)
+        nbytes = sum(tensor.nbytes for tensor in (*whole, split.labels) if tensor is not None)
+        self._device = device
+        stays = device if nbytes <= MOVED_WHOLE else torch.device("cpu")
+        self._reading = whole.each(lambda tensor: tensor.to(stays))
+        self._labels = split.labels.to(stays)
+        self._answers = split.answers.cpu()  # of each row; read by this process, not by the device
+        self._prepare = dataset.prepare
+        self._augment = AUGMENTATIONS[training.augment] if training.augment else None
+        self._size = training.batch_size
+        self._seed = seed
+        self._processes = processes
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return -(-len(self._labels) // self._size)
+
+    @property
+    def answers(self) -> int:
+        """How many answers an epoch asks for."""
+        return int(self._answers.sum())
+
+    def order(self, epoch: int) -> Tensor:
+        """Return the rows of the split, int64 [N], in the order of an epoch."""
+        return torch.randperm(len(self._labels), generator=generator("order", self._seed, epoch))
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch, from index `first` on."""
+        order = self.order(epoch)
+        answers = self._answers[order]
+        order = order.to(self._labels.device)
+        draws = None
+        if self._augment is not None:
+            drawn = self._augment.draw(len(order), generator("augment", self._seed, epoch))
+            draws = drawn.to(self._device)
+        for start in range(first * self._size, len(order), self._size):
+            asked = int(answers[start : start + self._size].sum())
+            yield self._batch(order, draws, start, self._processes.world_size / asked)
+
+    def _batch(self, order: Tensor, draws: Tensor | None, start: int, weight: float) -> Batch:
+        total = min(self._size, len(order) - start)
+        low, high = self._processes.share(total)
+        if low == high:  # every process must call forward and backward, or DDP waits for it
+            low, high, weight = 0, 1, 0.0
+        own = slice(start + low, start + high)
+        rows = order[own]
+        reading = self._reading.each(lambda tensor: self._moved(tensor, rows))
+        inputs = reading.inputs
+        if self._augment is not None:
+            inputs = self._augment.apply(inputs, draws[own])
+        reading = reading._replace(inputs=self._prepare(inputs))
+        return Batch(reading, self._moved(self._labels, rows), (low, total), weight)
+
+    def _moved(self, tensor: Tensor, rows: Tensor) -> Tensor:
+        """Return rows of a tensor on the device."""
+        return tensor.index_select(0, rows).to(self._device)
 
 
 def fit(
@@ -76,14 +211,14 @@ def fit(
         StateError: if the loss is no longer finite; the last checkpoint is kept.
         Interrupted: on Ctrl-C.
     """
-    preflight.refuse(dataset, training, checkpoint=checkpoint, resume=resume)
+    refuse(dataset, training, checkpoint=checkpoint, resume=resume)
     processes, place = current(), resolve_device(device)
     torch.manual_seed(derive("dropout", seed))
     model.to(place)
     batches = Batches(dataset, training, seed=seed, processes=processes, device=place)
-    state = snapshot.start(model, dataset, training, seed=seed, device=place)
+    state = training_state.start(model, dataset, training, seed=seed, device=place)
     if checkpoint is not None and resume:
-        snapshot.read(checkpoint, state)
+        training_state.read(checkpoint, state)
         if not processes.is_main:
             state.totals.zero_()  # the file holds the sums of all processes
     replica = processes.wrap(model, place)
@@ -127,7 +262,7 @@ class _Fit:
     dataset: Dataset
     training: Training
     batches: Batches
-    state: snapshot.State
+    state: training_state.State
     processes: Processes
     device: torch.device
     checkpoint: Path | None
@@ -247,7 +382,7 @@ class _Fit:
 
     def _save(self) -> None:
         if self.checkpoint is not None and self.processes.is_main:
-            snapshot.write(self.checkpoint, self.state)
+            training_state.write(self.checkpoint, self.state)
 
     def _heed(self) -> None:
         """Save and leave if Ctrl-C was pressed, on all processes after the same step."""

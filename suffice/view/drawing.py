@@ -5,16 +5,157 @@ Letters: H heads, T queries, S keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from suffice.cost import BLOCK, computed_pairs
 from suffice.errors import ConfigError
-from suffice.patterns import Pattern
-from suffice.view.expression import expression
-from suffice.view.parts import Part, layers
+from suffice.patterns import And, Block, Or, Pattern, PerHead, Window
+from suffice.records import Axis
+
+if TYPE_CHECKING:
+    from suffice.spec import AttentionSpec
+
+
+SIGNS: dict[type[Pattern], str] = {And: " & ", Or: " | "}
+
+
+def expression(value: Axis) -> str:
+    """Return the code of an axis value, without the fields that are as they are by default.
+
+    Example:
+        >>> from suffice.patterns import Causal, Full
+        >>> expression((Full() | Causal()) & Causal())
+        '(Full() | Causal()) & Causal()'
+    """
+    if type(value) in SIGNS:
+        return SIGNS[type(value)].join(map(_operand, flat(value)))  # type: ignore[arg-type]
+    given = [
+        f"{field.name}={_written(item)}"
+        for field in dataclasses.fields(value)  # type: ignore[arg-type]
+        if field.repr and (item := getattr(value, field.name)) != field.default
+    ]
+    return f"{type(value).__name__}({', '.join(given)})"
+
+
+def brief(value: Axis) -> str:
+    """Return an axis value by the names of the classes it is made of.
+
+    Example:
+        >>> from suffice.patterns import Causal, Full
+        >>> brief((Full() | Causal()) & Causal())
+        '(Full | Causal) & Causal'
+    """
+    if type(value) in SIGNS:
+        named = [
+            f"({brief(part)})" if type(part) in SIGNS else brief(part)
+            for part in flat(value)  # type: ignore[arg-type]
+        ]
+        return SIGNS[type(value)].join(dict.fromkeys(named))
+    made_of: list[Axis] = []
+    for field in dataclasses.fields(value):  # type: ignore[arg-type]
+        item = getattr(value, field.name)
+        items = item if isinstance(item, tuple) else (item,)
+        made_of += [part for part in items if isinstance(part, Axis) and item != field.default]
+    inner = ", ".join(dict.fromkeys(map(brief, made_of)))
+    return f"{type(value).__name__}({inner})" if inner else type(value).__name__
+
+
+def flat(pattern: Pattern) -> list[Pattern]:
+    """Return what `&` or `|` joins, the joined parts of a part of the same kind among them."""
+    parts: list[Pattern] = []
+    for part in pattern.parts:  # type: ignore[attr-defined]
+        parts += flat(part) if type(part) is type(pattern) else [part]
+    return parts
+
+
+def _operand(part: Pattern) -> str:
+    written = expression(part)
+    return f"({written})" if type(part) in SIGNS else written
+
+
+def _written(item: object) -> str:
+    if isinstance(item, Axis):
+        return expression(item)
+    if isinstance(item, tuple):
+        return f"({', '.join(map(_written, item))}{',' * (len(item) == 1)})"
+    return repr(item)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a composed pattern, as the legend of a drawing names it.
+
+    Args:
+        kind: the class that colours it.
+        name: what the legend says.
+    """
+
+    kind: str
+    name: str
+
+    def over_blocks(self, size: int) -> Part:
+        """Return the same part of a pattern of blocks."""
+        return Part(self.kind, f"{self.name} over blocks of {size}")
+
+
+Layers = list[tuple[Part, Tensor]]
+
+
+def layers(pattern: Pattern, q: Tensor, k: Tensor, head: int = 0) -> Layers:
+    """Return the parts of a pattern and where each allows a pair, bool [T, S].
+
+    The union of all is what the pattern allows. Of parts joined by `&` the most specific one is
+    named: one that leaves whole regions out before one that does not, then the one with the
+    fewest pairs here, then the first.
+
+    Args:
+        pattern: what to take apart.
+        q: positions of the queries, [T, 1].
+        k: positions of the keys, [1, S].
+        head: of which head, from 0.
+
+    Example:
+        >>> from suffice.patterns import Causal, Window
+        >>> at = torch.arange(4)
+        >>> [part.kind for part, _ in layers(Window(2) & Causal(), at[:, None], at[None])]
+        ['Window']
+    """
+    if isinstance(pattern, PerHead):
+        return layers(pattern.patterns[head], q, k)
+    if isinstance(pattern, Or):
+        return [layer for part in flat(pattern) for layer in layers(part, q, k, head)]
+    if isinstance(pattern, And):
+        return _joined(flat(pattern), q, k, head)
+    if isinstance(pattern, Block) and pattern.over != Window(1):
+        inner = layers(pattern.over, q // pattern.size, k // pattern.size, head)
+        return [(part.over_blocks(pattern.size), mask) for part, mask in inner]
+    return [(Part(type(pattern).__name__, expression(pattern)), _allowed(pattern, q, k, head))]
+
+
+def _joined(parts: list[Pattern], q: Tensor, k: Tensor, head: int) -> Layers:
+    """Return the most specific part of `&`, cut down to what the others allow."""
+    parts = [part.patterns[head] if isinstance(part, PerHead) else part for part in parts]
+    masks = [_allowed(part, q, k, head) for part in parts]
+    named = min(range(len(parts)), key=lambda i: (parts[i].dense, int(masks[i].sum())))
+    others = [mask for i, mask in enumerate(masks) if i != named]
+    inner = layers(parts[named], q, k, head)
+    return [(part, reduce(and_, others, mask)) for part, mask in inner]
+
+
+def _allowed(pattern: Pattern, q: Tensor, k: Tensor, head: int) -> Tensor:
+    allowed = pattern.allowed(q, k)
+    if allowed.dim() > q.dim():
+        allowed = allowed[head]
+    return allowed.expand(torch.broadcast_shapes(q.shape, k.shape))
+
 
 LONGEST = 2048  # positions; beyond, a cell of a picture would be smaller than its dots
 
@@ -155,3 +296,106 @@ def _check(pattern: Pattern, queries: int, keys: int, heads: int) -> None:
             f"{expression(pattern)} is made for at most {pattern.max_length} positions; "
             f"{keys} cannot be drawn."
         )
+
+
+SLATE = "#8995a9"
+COLOURS = {
+    "Full": SLATE,
+    "Causal": SLATE,
+    "Window": "#1a62a5",
+    "Dilated": "#86c6ee",
+    "Global": "#dd5516",
+    "Random": "#5dba88",
+    "Strided": "#f5ca48",
+    "Fixed": "#f5ca48",
+    "Block": "#40236f",
+}
+FREE = ("#be3888", "#0d5a41", "#1c222d")  # for patterns of a user's own
+SHADES = {"Global": "▒", "Random": "░", "Strided": "▒", "Fixed": "▒", "Dilated": "▒"}
+SOLID = "█"
+MORE = "█▒░▓"
+
+HIDDEN = "#f2f4f7"
+PAGE = "#ffffff"
+INK = "#1f2430"
+FAINT = "#5f6775"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a part is drawn.
+
+    Args:
+        colour: "#rrggbb".
+        shade: one character of a drawing in blocks.
+        letter: one character of a drawing in plain letters.
+    """
+
+    colour: str
+    shade: str
+    letter: str
+
+
+def looks(parts: Sequence[Part]) -> tuple[Look, ...]:
+    """Give each part its look, all different as long as there are enough.
+
+    Example:
+        >>> [look.letter for look in looks([Part("Window", ""), Part("Wide", "")])]
+        ['W', 'i']
+    """
+    colours: list[str] = []
+    shades: list[str] = []
+    letters: list[str] = []
+    palette = [*FREE, *dict.fromkeys(COLOURS.values())]
+    alphabet = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    for part in parts:
+        own = [COLOURS[part.kind]] if part.kind in COLOURS else []
+        colours.append(_first([*own, *palette], colours))
+        shades.append(_first([SHADES.get(part.kind, SOLID), *MORE, *alphabet], shades))
+        name = part.kind[0].upper() + part.kind[1:]
+        letters.append(_first([*filter(str.isascii, name), *alphabet], letters))
+    return tuple(map(Look, colours, shades, letters))
+
+
+def _first(wanted: Sequence[str], taken: Sequence[str]) -> str:
+    """Return the first that is free, the least used one if none is."""
+    return min(wanted, key=taken.count)
+
+
+def drawing_of(spec: AttentionSpec, length: int) -> Drawing:
+    """Return who sees whom of so many tokens, or of the first ones where they are too many."""
+    tokens = min(length, LONGEST)
+    drawing = draw(spec.pattern, tokens, spec.mixing.reads(tokens), spec.num_heads)
+    if spec.kernel.weighs_pairs:
+        return drawing
+    return replace(drawing, panels=tuple(replace(panel, computed=0) for panel in drawing.panels))
+
+
+def instead(spec: AttentionSpec, length: int) -> list[str]:
+    """Say what a drawing of pairs does not show, a sentence each.
+
+    Example:
+        >>> from suffice import preset
+        >>> instead(preset("super_attention", 64, 4, length=9), 9)
+        ['Alignment mixes values along the sequence first: what a key holds comes from others too.']
+    """
+    told = []
+    mixing, kernel = type(spec.mixing).__name__, type(spec.kernel).__name__
+    if not spec.mixing.keeps_keys:
+        told.append(
+            f"{mixing} reads {spec.mixing.reads(length):,} keys in place of {length:,}, each a "
+            "learned sum of them all."
+        )
+    elif spec.mixing.mixes:
+        told.append(
+            f"{mixing} mixes values along the sequence first: what a key holds comes from others "
+            "too."
+        )
+    if not spec.kernel.weighs_pairs:
+        told.append(
+            f"{kernel} computes no pairs: it sums features over the keys that a query may see, "
+            "which are these."
+        )
+    if length > LONGEST:
+        told.append(f"Drawn are the first {LONGEST:,} of {length:,} tokens.")
+    return told

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from suffice.patterns import Pattern
-from suffice.view.drawing import Drawing, Panel, draw
-from suffice.view.looks import looks
+from suffice.view.drawing import Drawing, Panel, draw, looks
 
 CELL = 2  # columns of a cell: about as wide as a line is high
 GAP = 3  # columns between two panels

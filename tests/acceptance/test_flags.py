@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from suffice import Attention, attend
-from suffice.ops import where as masks_kept
+from suffice.ops import call as masks_kept
 from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, bits, documents, normal, padded
 

@@ -12,10 +12,10 @@ import torch
 from suffice.advise import Composition, Request, advise, base_of
 from suffice.advise.candidates import candidate
 from suffice.advise.evidence import Evidence, Library
-from suffice.advise.sample import Sampler
+from suffice.advise.race import Sampler
 from suffice.errors import ConfigError
-from suffice.generate.stepping import stepping
-from suffice.native import library
+from suffice.generate.decoding import stepping
+from suffice.ops.native import library
 
 from .worlds import World, lm_base, translator_base
 
@@ -357,12 +357,12 @@ def test_kernels_take_the_steps():
 
 
 def test_long_calls_are_timed_once(monkeypatch):
-    monkeypatch.setattr("suffice.advise.sample.SHORTEST", 0.0)
+    monkeypatch.setattr("suffice.advise.race.SHORTEST", 0.0)
     calls = []
     sampler = Sampler(lm_base(), torch.device("cpu"))
     assert sampler._seconds(lambda: calls.append(1)) >= 0.0
     assert calls == [1]
-    monkeypatch.setattr("suffice.advise.sample.SHORTEST", 1e-2)
+    monkeypatch.setattr("suffice.advise.race.SHORTEST", 1e-2)
     sampler._seconds(lambda: calls.append(1))
     assert len(calls) > 10
 

@@ -10,7 +10,7 @@ from suffice.advise import Composition
 from suffice.advise import evidence as module
 from suffice.advise.evidence import Library, missing
 from suffice.errors import DataError
-from suffice.measure.storage import write_results
+from suffice.measure.results import write_results
 from tests.measure.synthetic import from_accuracies
 
 EFFICIENT = Composition.parse("efficient")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from suffice.advise import Composition, Request, base_of
-from suffice.advise import base as module
+from suffice.advise import request as module
 from suffice.advise.candidates import candidate
-from suffice.advise.lines import cli_lines, python_lines
+from suffice.advise.text import cli_lines, python_lines
 from suffice.models import LM, ViT
 from suffice.recipes import recipe
 

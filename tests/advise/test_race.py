@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.advise.crossover import at_lengths, crossed
-from suffice.advise.race import FEWEST, MOST, ROUNDS, Budget, Race, run
-from suffice.advise.rank import overlap
-from suffice.advise.sample import Sample
+from suffice.advise.race import FEWEST, MOST, ROUNDS, Budget, Race, Sample, run
+from suffice.advise.ranking import at_lengths, crossed, overlap
 from suffice.errors import ConfigError
 from suffice.measure.timing import Times
 

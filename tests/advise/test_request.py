@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.advise import Request, base_of, models_of
-from suffice.advise.base import ROOM, shorter
+from suffice.advise.request import ROOM, shorter
 from suffice.errors import ConfigError
 from suffice.models import LMConfig, TranslatorConfig, folder
 from suffice.positions import Rope

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from suffice.advise import Base
 from suffice.advise.candidates import Candidate
-from suffice.advise.sample import Sample
+from suffice.advise.race import Sample
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.positions import NoPosition
 

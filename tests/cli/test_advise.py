@@ -11,7 +11,7 @@ import pytest
 
 from suffice.advise import RECIPES, Request
 from suffice.cli.advise import advise as command
-from suffice.cli.stop import Stopped
+from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError
 from suffice.models import LMConfig, folder
 from suffice.presets import preset

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suffice.cli.again import again, given, program
+from suffice.cli.terminal import again, given, program
 
 BIN = Path(sys.executable).parent
 

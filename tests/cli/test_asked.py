@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from suffice.cli import defaults
-from suffice.cli.asked import Asked, fraction, latest_folder, new_folder, number_of_heads, words
+from suffice.cli import options
+from suffice.cli.compare_options import (
+    Asked,
+    fraction,
+    latest_folder,
+    new_folder,
+    number_of_heads,
+    words,
+)
 from suffice.errors import ConfigError
 from suffice.measure.plan import Plan, read_kept
 from suffice.recipes import digits_vit, imdb, mnist_v2
@@ -39,7 +46,7 @@ def test_nothing_said_is_the_default():
         margin=0.01,
         device="cpu",
     )
-    assert words(defaults.MECHANISMS) == FOUR
+    assert words(options.MECHANISMS) == FOUR
 
 
 def test_everything_said_is_in_the_plan():

@@ -7,8 +7,7 @@ import json
 import pytest
 import torch
 
-from suffice.cli.bench import _check, _model
-from suffice.cli.benched import print_bench
+from suffice.cli.bench import _check, _model, print_bench
 from suffice.errors import ConfigError
 from suffice.measure.edge import shapes
 from suffice.models import folder
@@ -75,8 +74,8 @@ def test_a_peer_in_the_same_rounds(suffice, tmp_path):
 
 def test_bits_of_peers(suffice, monkeypatch):
     """A peer is first held to us in 32 bits; transformers stays there."""
-    from suffice.measure.edge import peers, session
-    from suffice.measure.edge.ours import Ours
+    from suffice.measure.edge import peers, run
+    from suffice.measure.edge.run import Ours
 
     asked, checked = [], []
 
@@ -87,7 +86,7 @@ def test_bits_of_peers(suffice, monkeypatch):
 
     monkeypatch.setattr(peers, "peer", peer)
     monkeypatch.setattr(peers, "named", lambda names: names.split(","))
-    monkeypatch.setattr(session, "check_alike", lambda a, b, ids, bits=32: checked.append(bits))
+    monkeypatch.setattr(run, "check_alike", lambda a, b, ids, bits=32: checked.append(bits))
     monkeypatch.setattr(shapes, "in_bits", lambda lm, bits: lm)
     words = ("--against", "llama.cpp,transformers", "--bits", 8)
     told = suffice("bench", "--shape", "15m", *SHORT, *words)
@@ -150,8 +149,7 @@ def test_parts_below_nothing_are_explained(seconds, there):
 
     from rich.console import Console
 
-    from suffice.measure.edge.bench import bench
-    from suffice.measure.edge.parts import Part
+    from suffice.measure.edge.bench import Part, bench
     from suffice.memory import Dynamic
 
     told = bench(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from suffice.cli import main
-from suffice.data import mnist
+from suffice.data import vision
 from suffice.errors import StateError
 from suffice.measure import Results
 from suffice.measure import compare as measuring
 from suffice.measure import training as trainer
-from suffice.measure.storage import read_results
+from suffice.measure.results import read_results
 from suffice.presets import PRESETS
 
 SHORT = ("compare", "--mechanisms", "standard,efficient", "--seeds", "1", "--epochs", "1")
@@ -219,7 +219,7 @@ def test_a_folder_that_cannot_be_written_is_told(suffice, out):
 
 
 def test_a_truncated_data_file_is_told_and_nothing_is_lost(suffice, monkeypatch, tmp_path):
-    images = Path("data") / mnist.FILES["train images"].path
+    images = Path("data") / vision.FILES["train images"].path
     images.parent.mkdir(parents=True)
     images.write_bytes(b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03cut")
     monkeypatch.setenv("SUFFICE_DATA", str(tmp_path / "data"))
@@ -232,7 +232,7 @@ def test_a_truncated_data_file_is_told_and_nothing_is_lost(suffice, monkeypatch,
 
 
 def test_a_tampered_data_file_is_told(suffice, monkeypatch, tmp_path):
-    images = Path("data") / mnist.FILES["train images"].path
+    images = Path("data") / vision.FILES["train images"].path
     images.parent.mkdir(parents=True)
     images.write_bytes(gzip.compress(struct.pack(">IIII", 2051, 1, 28, 28) + bytes(28 * 28)))
     monkeypatch.setenv("SUFFICE_DATA", str(tmp_path / "data"))
@@ -245,7 +245,7 @@ def test_absent_data_and_no_network_is_told(suffice, monkeypatch):
     def offline(*_, **__):
         raise URLError("Network is unreachable")
 
-    monkeypatch.setattr("suffice.data.download.urlopen", offline)
+    monkeypatch.setattr("suffice.data.files.urlopen", offline)
     told = suffice("compare", "--task", "mnist", "--out", "run")
     assert told.code == 2
     assert told.err.startswith("error: vision/mnist/train-images-idx3-ubyte.gz was found neither")
@@ -367,7 +367,7 @@ def test_ctrl_c_before_anything_is_begun(suffice, monkeypatch):
     def press(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.cli.asked.Asked.plan", press)
+    monkeypatch.setattr("suffice.cli.compare_options.Asked.plan", press)
     told = suffice(*SHORT, "--out", "run")
     assert (told.code, told.err, told.out) == (130, "interrupted.\n", "")
     assert not Path("run").exists()

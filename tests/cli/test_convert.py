@@ -10,7 +10,7 @@ import pytest
 
 from suffice import AttentionSpec, preset
 from suffice.cli.convert import convert
-from suffice.convert import folder as folders
+from suffice.convert import convert as folders
 from suffice.convert.certificate import Certificate
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError, DataError

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from suffice.cli.doctor import facts, summary
-from suffice.native import library
 from suffice.ops import OPS
-from suffice.ops.folded import FOLDED
+from suffice.ops.fused import FOLDED
+from suffice.ops.native import library
 from suffice.ops.reference import REFERENCE
 from suffice.testing import oracle
 from suffice.testing.oracle import Check
@@ -113,7 +113,7 @@ def test_an_op_that_refuses_everything_is_summed_up():
 
 
 def test_the_native_kernels_are_told(monkeypatch):
-    from suffice.native import library
+    from suffice.ops.native import library
 
     if library.available():
         used, present = facts()["native kernels"].split(", of ")

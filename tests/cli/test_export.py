@@ -16,11 +16,11 @@ import torch
 import suffice as library
 from suffice.cli.export import export
 from suffice.cli.run import run
-from suffice.convert import folder as converted
+from suffice.convert import convert as converted
 from suffice.convert.certificate import Certificate
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.export.eager import Eager
+from suffice.export.parity import Eager
 from suffice.models import folder
 from suffice.runtime import Session, Words, read, write
 from tests.export.models import NEAR, ROTARY, TURNING, bert, language, saved

@@ -9,14 +9,13 @@ import pytest
 
 from suffice import AttentionSpec
 from suffice.cli.generate import _ids
-from suffice.cli.memories import memory_of
-from suffice.cli.shown import Shown
+from suffice.cli.options import memory_of
+from suffice.cli.terminal import Shown
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig, folder
-from suffice.native import library
-from suffice.ops import native
+from suffice.ops.native import attention, library
 from suffice.patterns import Causal
 from suffice.testing import drawn
 from suffice.text import Characters
@@ -223,7 +222,7 @@ def test_how_single_tokens_went_is_told(suffice, run, monkeypatch):
             assert told.err.endswith(f"steps: native ({library.instructions()})\n")
             texts.add(told.out)
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
-    monkeypatch.setattr(native, "MISSING", "they were not built")
+    monkeypatch.setattr(attention, "MISSING", "they were not built")
     told = suffice(*words)
     assert told.err.endswith("steps: torch (they were not built)\n")
     texts.add(told.out)

@@ -13,12 +13,11 @@ import pytest
 import torch
 
 from suffice import checkpoint
-from suffice.cli.heal import heal
-from suffice.cli.healing import Asked, Patient, claim, unclaiming
-from suffice.cli.stop import Stopped
+from suffice.cli.heal import Asked, Patient, claim, heal, unclaiming
+from suffice.cli.terminal import Stopped
 from suffice.convert import convert
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.heal import folder as folders
+from suffice.heal import heal as folders
 from suffice.models import folder
 from suffice.text import Characters
 from tests.cli.test_convert import picture

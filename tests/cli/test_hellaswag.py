@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from suffice.cli import hellaswag as module
-from suffice.cli import reproduced, training
-from suffice.data.own_files import digest
+from suffice.cli import reproduce
+from suffice.cli import reproduce_more as module
+from suffice.cli import train as training
+from suffice.data.files import digest
 from suffice.errors import ConfigError
+from suffice.papers import hellaswag as scores
+from suffice.papers import results as published_module
+from suffice.papers.hellaswag import FILE, read_scored, write_scored
 from suffice.recipes import stdlib_bpe
-from suffice.reproduce import hellaswag as scores
-from suffice.reproduce import published as published_module
-from suffice.reproduce.hellaswag import FILE, read_scored, write_scored
 from tests.cli.test_reproduce import asked
 from tests.reproduce.test_hellaswag import ONE
 
@@ -141,11 +142,11 @@ def test_it_is_listed(suffice):
 def test_what_it_does_not_have_is_refused(changes, told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=told):
-        reproduced.answer(asked(table="hellaswag", **changes), Console(file=io.StringIO()))
+        reproduce.answer(asked(table="hellaswag", **changes), Console(file=io.StringIO()))
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path):
     other = training.Asked(recipe="stdlib_bpe", settings={})
     training.claim(tmp_path / "standard", other, resume=False)
     with pytest.raises(ConfigError, match="holds a training with other settings; name another fol"):
-        reproduced.answer(asked(table="hellaswag", out=tmp_path), Console(file=io.StringIO()))
+        reproduce.answer(asked(table="hellaswag", out=tmp_path), Console(file=io.StringIO()))

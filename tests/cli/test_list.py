@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from suffice import AttentionSpec, preset
-from suffice.cli.mechanism import GROUPS, axes, group, state
+from suffice.cli.list import GROUPS, axes, group, state
 from suffice.mixing import Alignment
 from suffice.patterns import Causal, Full, PerHead, Window
 from suffice.positions import Rope

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from suffice.cli import reproduced
+from suffice.cli import reproduce
 from suffice.errors import ConfigError
-from suffice.reproduce.maps import ask_maps
+from suffice.papers.maps import ask_maps
 from tests.cli.test_reproduce import asked
 from tests.reproduce.looked import ONE, keep, kept, register
 
@@ -51,7 +51,7 @@ def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
         trained.append(keys)
         keep(ask_maps(ONE, scale="small", heads=None, out=folder))
 
-    monkeypatch.setattr("suffice.cli.mapped.run_cells", run_cells)
+    monkeypatch.setattr("suffice.cli.reproduce_more.run_cells", run_cells)
     told = suffice("reproduce", "maps", "--run", *PLAIN)
     assert told.code == 0
     assert trained == [[("standard", 2, 0), ("super_attention", 2, 0)]]
@@ -88,4 +88,4 @@ def test_refusals_are_errors(tmp_path):
         ({"table": "maps"}, "there are no trained weights to look into in"),
     ):
         with pytest.raises(ConfigError, match=told):
-            reproduced.answer(asked(**changes), Console(file=io.StringIO()))
+            reproduce.answer(asked(**changes), Console(file=io.StringIO()))

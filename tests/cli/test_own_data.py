@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from suffice.cli.asked import Asked
-from suffice.cli.own_data import with_data
-from suffice.data.own_files import digest
+from suffice.cli.compare_options import Asked, with_data
+from suffice.data.files import digest
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import read_kept
 from suffice.recipes import recipe

@@ -10,9 +10,8 @@ import pytest
 from torch import nn
 
 from suffice import preset
-from suffice.cli.probe import _tell, probe
-from suffice.cli.probed import tell
-from suffice.cli.stop import Stopped
+from suffice.cli.probe import _tell, probe, tell
+from suffice.cli.terminal import Stopped
 from suffice.convert.sources import Source
 from suffice.errors import ConfigError
 from suffice.measure.statistics import Summary, summarise

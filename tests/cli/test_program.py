@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from suffice import cli
-from suffice.cli.stop import Stopped, is_first, stoppable
+from suffice.cli.terminal import Stopped, is_first, stoppable
 from suffice.errors import ConfigError
 from suffice.presets import PRESETS
 

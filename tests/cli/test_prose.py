@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from suffice.cli.prose import describe, write
+from suffice.cli.terminal import describe, write
 from suffice.presets import PRESETS
 
 

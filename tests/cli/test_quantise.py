@@ -12,9 +12,9 @@ from suffice import AttentionSpec
 from suffice.errors import CheckpointError, ConfigError
 from suffice.models import LMConfig, folder
 from suffice.models.packed import schemes_of
-from suffice.native import library
+from suffice.ops.native import library
 from suffice.patterns import Causal
-from suffice.quantise import speed
+from suffice.quantise import report as speed
 from suffice.testing import drawn
 from suffice.text import Characters
 

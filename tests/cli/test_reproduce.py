@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from suffice.cli import reproduced
+from suffice.cli import reproduce as reproduced
 from suffice.cli.reproduce import reproduce
-from suffice.cli.stop import Stopped
+from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError
-from suffice.measure.storage import write_cell
-from suffice.reproduce import published as published_module
-from suffice.reproduce import request as request_module
-from suffice.reproduce import tables
-from suffice.reproduce.edge import Edge
-from suffice.reproduce.work import Means
+from suffice.measure.results import write_cell
+from suffice.papers import request as request_module
+from suffice.papers import results as published_module
+from suffice.papers import tables
+from suffice.papers.edge import Edge
+from suffice.papers.jobs import Means
 from tests.measure.synthetic import make_cell
 from tests.reproduce.conftest import quick
 from tests.reproduce.test_edge import EDGE, FOUR
@@ -43,7 +43,7 @@ def small(monkeypatch, tmp_path):
         return tmp_path / "suffice" / "results" / f"{store}.json"
 
     monkeypatch.setattr(published_module, "path_of", path_of)
-    monkeypatch.setattr("suffice.reproduce.edge.path_of", path_of)
+    monkeypatch.setattr("suffice.papers.edge.path_of", path_of)
     monkeypatch.setattr(request_module, "recipe", quick)
 
 
@@ -152,7 +152,7 @@ def test_a_cell_is_run_again(suffice, monkeypatch):
     def written(plan, keys, folder, *_, **__):
         write_cell(folder, make_cell(*keys[0]))
 
-    monkeypatch.setattr("suffice.reproduce.twice.run_cells", written)
+    monkeypatch.setattr("suffice.papers.request.run_cells", written)
     told = suffice("reproduce", "tiny", "--rerun", "efficient:4:1")
     assert told.code == 0
     assert "tiny: efficient heads 4 seed 1, trained twice" in " ".join(told.out.split())
@@ -194,13 +194,13 @@ def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
 
 def test_flops_and_evidence_have_writers(suffice, monkeypatch):
     monkeypatch.setattr(
-        "suffice.reproduce.flops.flops", lambda folder, console: console.print(f"into {folder}")
+        "suffice.papers.flops.flops", lambda folder, console: console.print(f"into {folder}")
     )
     told = suffice("reproduce", "flops")
     assert told.out == "into runs/reproduce/flops\nfigures: runs/reproduce/flops\n"
-    monkeypatch.setattr("suffice.reproduce.evidence.page", lambda: "the page\n")
+    monkeypatch.setattr("suffice.papers.evidence.page", lambda: "the page\n")
     assert suffice("reproduce", "evidence").out == "the page\n"
-    monkeypatch.setattr("suffice.reproduce.evidence.write_page", lambda: "evidence.md")
+    monkeypatch.setattr("suffice.papers.evidence.write_page", lambda: "evidence.md")
     assert suffice("reproduce", "evidence", "--publish").err == "written: evidence.md\n"
 
 
@@ -309,7 +309,7 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
 
 
 def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):
-    import suffice.cli.conversion as module
+    import suffice.cli.reproduce_more as module
     from tests.reproduce.test_conversion import FOUND, WHOLE
 
     asked = []

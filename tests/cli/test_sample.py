@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from suffice import preset
-from suffice.cli import sample as module
-from suffice.cli.sample import sample
-from suffice.cli.train import _sampled
+from suffice.cli import train as module
+from suffice.cli.train import _sampled, sample
 from suffice.errors import ConfigError
 from suffice.generate import generate
 from suffice.models import LMConfig

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from suffice import recipes
-from suffice.data import Split, mnist
+from suffice.data import Split, vision
 from suffice.measure.plan import read_kept
-from suffice.measure.storage import read_results
+from suffice.measure.results import read_results
 from suffice.recipes import SMALL, digits_vit
 
 SHORT = ("--mechanisms", "standard,efficient", "--seeds", "1", "--epochs", "1", "--quiet")
@@ -61,6 +61,6 @@ def test_an_unknown_scale_is_told(suffice):
 
 def test_the_small_twin_asks_for_rows_that_the_task_has(monkeypatch):
     rows = Split(torch.zeros(9_000, 1, 1, 1, dtype=torch.uint8), torch.zeros(9_000).long())
-    monkeypatch.setattr(mnist, "_official", lambda *_: rows)
-    task = mnist.mnist(**dict(recipes.recipe("mnist_v2", scale="small").task_options))
+    monkeypatch.setattr(vision, "_official", lambda *_: rows)
+    task = vision.mnist(**dict(recipes.recipe("mnist_v2", scale="small").task_options))
     assert [len(split) for split in (task.train, task.validation, task.test)] == [8_000, 900, 2_000]

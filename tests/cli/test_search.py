@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from suffice import AttentionSpec
-from suffice.cli.search import folder_of, search
-from suffice.cli.searched import sentences
-from suffice.cli.stop import Stopped
-from suffice.convert.search import Found, Mix, Quantity, decoding, measured
+from suffice.cli.search import folder_of, search, sentences
+from suffice.cli.terminal import Stopped
+from suffice.convert.search import Found, Mix, Quantity, mixes, scoring
 from suffice.convert.search.scoring import score
 from suffice.errors import ConfigError, DataError
 from suffice.measure.statistics import summarise
@@ -29,9 +28,9 @@ WORDS = ("--options", "gqa:2; mqa;window:4", "--tokens", 500)
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(decoding, "ROUNDS", 3)
-    monkeypatch.setattr(decoding, "SECONDS", 1e-4)
-    monkeypatch.setattr(measured, "ROUNDS", 4)
+    monkeypatch.setattr(scoring, "ROUNDS", 3)
+    monkeypatch.setattr(scoring, "SECONDS", 1e-4)
+    monkeypatch.setattr(mixes, "ROUNDS", 4)
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from suffice import Attention, AttentionSpec, preset
-from suffice.cli.drawn import _knows_blocks, write_pictures
 from suffice.cli.options import settings
-from suffice.cli.show import _layer
+from suffice.cli.show import _knows_blocks, _layer, write_pictures
 from suffice.errors import ConfigError
 from suffice.presets import PRESETS, takes_length
 from suffice.view import expression, text
@@ -92,7 +91,7 @@ def test_heads_that_differ_are_drawn_side_by_side(suffice):
 
 
 def test_a_terminal_of_ascii_gets_letters(suffice, monkeypatch):
-    monkeypatch.setattr("suffice.cli.drawn._knows_blocks", lambda console: False)
+    monkeypatch.setattr("suffice.cli.show._knows_blocks", lambda console: False)
     told = suffice("show", "longformer").out
     assert told.isascii()
     assert "\n  G  Global(tokens=1): " in told

@@ -6,7 +6,7 @@ import pytest
 
 from suffice.cli.compare import compare
 from suffice.cli.show import show
-from suffice.cli.stop import Stopped, telling
+from suffice.cli.terminal import Stopped, telling
 from suffice.errors import ConfigError, DataError
 from suffice.train import Interrupted
 

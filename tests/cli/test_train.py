@@ -16,8 +16,7 @@ import torch
 
 from suffice import checkpoint
 from suffice.cli.evaluate import evaluate
-from suffice.cli.train import train
-from suffice.cli.training import Asked, claim, latest, read_kept
+from suffice.cli.train import Asked, claim, latest, read_kept, train
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import folder as models
 
@@ -85,7 +84,7 @@ def test_whether_weights_are_cut_is_kept_and_may_change(suffice, text):
 
 
 def test_the_default_recipe_without_its_text_names_the_others(suffice, monkeypatch):
-    module = sys.modules["suffice.text.tinyshakespeare"]
+    module = sys.modules["suffice.text.corpus"]
     monkeypatch.setattr(module, "FILE", replace(module.FILE, urls=()))
     done = suffice("train", "--quiet")
     assert done.code == 2

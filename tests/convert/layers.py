@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from suffice import Attention, AttentionSpec
-from suffice.convert.moments import gather
+from suffice.convert.calibration import gather
 from suffice.patterns import Causal
 from suffice.testing import drawn
 

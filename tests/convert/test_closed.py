@@ -8,14 +8,19 @@ import pytest
 import torch
 
 from suffice.convert import convert
-from suffice.convert.arrange import permuted
+from suffice.convert.calibration import gather
+from suffice.convert.closed_form import (
+    Regression,
+    averaged,
+    latent,
+    shared,
+    sliced_keys,
+    sliced_values,
+    turning,
+)
+from suffice.convert.feature_permutation import permuted
 from suffice.convert.fit import errors
-from suffice.convert.latent import latent
 from suffice.convert.maps import build, read
-from suffice.convert.moments import gather
-from suffice.convert.regression import Regression
-from suffice.convert.sharing import averaged, shared, turning
-from suffice.convert.slices import sliced_keys, sliced_values
 from suffice.errors import ConfigError, DataError
 from suffice.mixing import Alignment
 from suffice.models import LMConfig
@@ -276,7 +281,7 @@ def test_chosen_features_lose_less(position, words, monkeypatch):
         return sum(one.predicted**2 for one in layers)
 
     chosen = lost()
-    monkeypatch.setattr("suffice.convert.arrange.movable", lambda _model: False)
+    monkeypatch.setattr("suffice.convert.feature_permutation.movable", lambda _model: False)
     assert chosen < lost()
 
 

@@ -10,7 +10,7 @@ import torch
 
 from suffice import preset
 from suffice.convert import convert, plan_of, plan_to_json, read_plan
-from suffice.convert.held_out import losses
+from suffice.convert.certificate import losses
 from suffice.convert.sources import from_encoder
 from suffice.errors import ConfigError, DataError
 from suffice.layers.from_torch import from_torch

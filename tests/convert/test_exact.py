@@ -9,8 +9,8 @@ import torch
 
 from suffice import Attention, preset
 from suffice.convert import convert
+from suffice.convert.exact import difference
 from suffice.convert.maps import build, read
-from suffice.convert.proof import difference
 from suffice.errors import ConfigError
 from suffice.kernels import Elu
 from suffice.layers.packed import PackedLinear
@@ -127,7 +127,7 @@ def test_nothing_else_is_claimed(fields, words):
 
 
 def test_numbers_that_do_not_bear_the_algebra_are_no_proof(monkeypatch):
-    monkeypatch.setattr("suffice.convert.change.EXACT", 0.0)
+    monkeypatch.setattr("suffice.convert.exact.EXACT", 0.0)
     with pytest.raises(ConfigError, match="the layer cannot become efficient exactly"):
         convert(layer_of(num_heads=1), "efficient")
 

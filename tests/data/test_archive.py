@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suffice.data.archive import convert
-from suffice.data.find import record
+from suffice.data.files import convert, record
 from suffice.errors import DataError
 
 REVIEWS = {

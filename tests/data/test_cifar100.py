@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from suffice.data import cifar100 as module
 from suffice.data import load
+from suffice.data import vision as module
 from suffice.errors import ConfigError, DataError
 from tests.data.jpegs import packed, put
 

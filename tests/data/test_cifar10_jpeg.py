@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.data import cifar10_jpeg as module
 from suffice.data import load
-from suffice.data.picture import decode
+from suffice.data import vision as module
+from suffice.data.images import decode
 from suffice.errors import ConfigError, DataError
 from tests.data.jpegs import packed, picture, put
 
@@ -21,14 +21,18 @@ def files(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
     monkeypatch.setenv("SUFFICE_DATA", str(tmp_path))
     found: dict[str, bytes] = {}
     for place, (part, each) in enumerate(EACH.items()):
-        names = [f"{part}/{name}/{n:04}.jpg" for name in module.CLASSES for n in range(each)]
+        names = [
+            f"{part}/{name}/{n:04}.jpg" for name in module.CIFAR10_JPEG_CLASSES for n in range(each)
+        ]
         own = {name: picture(1000 * place + seed, 32) for seed, name in enumerate(names)}
         own["readme.txt"] = b"no picture"
         archives = module.PARTS[part]
         sha256 = put(tmp_path, archives.files[0].path, packed(own))
         given = (replace(archives.files[0], sha256=sha256),)
         monkeypatch.setitem(
-            module.PARTS, part, replace(archives, files=given, count=each * len(module.CLASSES))
+            module.PARTS,
+            part,
+            replace(archives, files=given, count=each * len(module.CIFAR10_JPEG_CLASSES)),
         )
         found |= own
     return found

@@ -10,8 +10,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from suffice.data.decoded import Pictures, decoded
-from suffice.data.find import record
+from suffice.data.files import record
+from suffice.data.images import Pictures, decoded
 from suffice.errors import DataError
 
 LABELS = [2, 0, 1]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from suffice.data import digits, load
+from suffice.data import load, vision
 
 
 def test_digits_are_the_real_images_each_once():
@@ -29,7 +29,7 @@ def test_digits_are_the_real_images_each_once():
 def test_digits_split_is_stratified():
     task = load("digits")
     totals = torch.bincount(torch.from_numpy(load_digits().target))
-    for split, fraction in ((task.train, digits.TRAIN), (task.validation, digits.VALIDATION)):
+    for split, fraction in ((task.train, vision.TRAIN), (task.validation, vision.VALIDATION)):
         assert (split.labels.bincount() - totals * fraction).abs().max() <= 1
 
 

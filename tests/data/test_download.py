@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from suffice.data.download import download
+from suffice.data.files import download
 from suffice.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -66,7 +66,7 @@ def test_a_connection_closed_early_is_refused(site, target: Path):
 
 
 def test_a_silent_server_is_given_up(site, target: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("suffice.data.download.SILENCE", 0.2)
+    monkeypatch.setattr("suffice.data.files.SILENCE", 0.2)
     site.files["file.gz"] = b"right" * 100_000
     site.mute.add("file.gz")
     with pytest.raises(DataError, match=r"file\.gz: timed out"):
@@ -78,7 +78,7 @@ def test_nobody_listening_is_told(target: Path, monkeypatch: pytest.MonkeyPatch)
     def refuse(*args: object, **kwargs: object) -> None:
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr("suffice.data.download.urlopen", refuse)
+    monkeypatch.setattr("suffice.data.files.urlopen", refuse)
     with pytest.raises(DataError, match="Connection refused"):
         download(["http://127.0.0.1/file.gz"], target, whole)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from suffice.data import Split, drawn, load
+from suffice.data import Split, load, synthetic
 from suffice.errors import ConfigError
 
 NAMES = ("mqar", "induction", "passkey", "copy", "two_hop")
@@ -86,7 +86,7 @@ def test_too_few_different_rows_are_refused():
 
 
 def test_subsets_are_in_random_order_without_repetition():
-    found = drawn.subsets(drawn.stream("a", "b", 0), 4_000, of=3, size=2)
+    found = synthetic.subsets(synthetic.stream("a", "b", 0), 4_000, of=3, size=2)
     kinds, counts = np.unique(found, axis=0, return_counts=True)
     assert kinds.tolist() == [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1]]
     assert counts.min() > 600
@@ -94,7 +94,7 @@ def test_subsets_are_in_random_order_without_repetition():
 
 def test_streams_differ_by_task_part_and_seed():
     keys = [("a", "b", 0), ("c", "b", 0), ("a", "d", 0), ("a", "b", 1)]
-    assert len({drawn.stream(*key).randint(2**31) for key in keys}) == 4
+    assert len({synthetic.stream(*key).randint(2**31) for key in keys}) == 4
 
 
 def test_facts_are_handed_on():
@@ -102,7 +102,7 @@ def test_facts_are_handed_on():
         tokens = torch.from_numpy(random.permutation(10**6)[: 2 * count].reshape(count, 2)).long()
         return Split(tokens, torch.zeros(count).long())
 
-    task = drawn.drawn(
+    task = synthetic.drawn(
         "toy", draw, rows=3, seed=0, num_classes=5, title="Toy", source="nobody", chance=0.2
     )
     assert (task.name, task.title, task.chance, task.num_classes) == ("toy", "Toy", 0.2, 5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suffice.data.find import DataFile, cache, locate, read, record
+from suffice.data.files import DataFile, cache, locate, read, record
 from suffice.errors import DataError
 
 CONTENT = b"some numbers" * 50

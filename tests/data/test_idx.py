@@ -5,7 +5,7 @@ import struct
 import pytest
 import torch
 
-from suffice.data.idx import parse
+from suffice.data.images import parse
 from suffice.errors import DataError
 
 HEAD = bytes((0, 0, 8, 3)) + struct.pack(">3I", 2, 2, 3)

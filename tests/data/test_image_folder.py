@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.data import image_folder as module
+from suffice.data import images as module
 from suffice.data import load
-from suffice.data.picture import decode
+from suffice.data.images import decode
 from suffice.errors import ConfigError, DataError
 from tests.data.jpegs import picture, put
 

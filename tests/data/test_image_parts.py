@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.data.dataset import Split
-from suffice.data.image_parts import check, moments, parts
-from suffice.data.partition import held_out
+from suffice.data.dataset import Split, held_out
+from suffice.data.images import check, moments, parts
 from suffice.errors import ConfigError
 from suffice.testing import assert_close
 

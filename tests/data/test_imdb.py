@@ -14,8 +14,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from suffice.data import imdb, load
-from suffice.data.partition import held_out
+from suffice.data import load
+from suffice.data import reviews as imdb
+from suffice.data.dataset import held_out
 from suffice.errors import ConfigError, DataError
 
 ROWS = 20

@@ -7,8 +7,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from suffice.data import members as module
-from suffice.data.members import members
+from suffice.data import files as module
+from suffice.data.files import members
 from suffice.errors import DataError
 from tests.data.jpegs import packed
 

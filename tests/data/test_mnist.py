@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.data import load, mnist
-from suffice.data.partition import permutation
+from suffice.data import load, vision
+from suffice.data.dataset import permutation
 from suffice.errors import ConfigError, DataError
 
 TRAIN, TEST = 20, 6
@@ -40,8 +40,8 @@ def small(home: Path, parts, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that holds the small files under the names of the real ones."""
     for name, tensor in parts.items():
         raw = idx(tensor)
-        file = replace(mnist.FILES[name], sha256=hashlib.sha256(raw).hexdigest(), urls=())
-        monkeypatch.setitem(mnist.FILES, name, file)
+        file = replace(vision.FILES[name], sha256=hashlib.sha256(raw).hexdigest(), urls=())
+        monkeypatch.setitem(vision.FILES, name, file)
         at = home / file.path
         at.parent.mkdir(parents=True, exist_ok=True)
         at.write_bytes(gzip.compress(raw))
@@ -73,14 +73,14 @@ def test_another_size_is_refused(size: object):
 
 
 def test_a_tampered_file_is_named(small: Path, parts):
-    at = small / mnist.FILES["test labels"].path
+    at = small / vision.FILES["test labels"].path
     at.write_bytes(gzip.compress(idx(parts["test labels"].flip(0))))
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz is truncated or altered"):
         load("mnist")
 
 
 def test_the_files_are_fetched_from_the_official_address_first():
-    for name, file in mnist.FILES.items():
+    for name, file in vision.FILES.items():
         assert file.path.startswith("vision/mnist/"), name
         base = file.path.rpartition("/")[2]
         assert file.urls[0] == f"https://ossci-datasets.s3.amazonaws.com/mnist/{base}"
@@ -89,7 +89,7 @@ def test_the_files_are_fetched_from_the_official_address_first():
 @pytest.mark.skipif("SUFFICE_DATA" not in os.environ, reason="SUFFICE_DATA names no data folder")
 def test_the_real_set_has_the_moments_and_counts_of_the_publication():
     per_class = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-    for size, (mean, std) in mnist.MOMENTS.items():
+    for size, (mean, std) in vision.MOMENTS.items():
         task = load("mnist", size=size)
         pixels = task.train.inputs.flatten().long().bincount(minlength=256).double()
         values = torch.arange(256.0, dtype=torch.float64)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from suffice.data.partition import held_out, permutation, stratified
+from suffice.data.dataset import held_out, permutation, stratified
 
 
 def test_permutation_is_the_one_of_every_other_machine():

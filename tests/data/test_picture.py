@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from suffice.data import picture as module
-from suffice.data.picture import decode
+from suffice.data import images as module
+from suffice.data.images import decode
 from suffice.errors import DataError
 from tests.data.jpegs import picture
 

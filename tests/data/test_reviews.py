@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.data import amazon, load, womens_clothing
+from suffice.data import load, reviews
 from suffice.data.reviews import part_of
 from suffice.errors import ConfigError, DataError
 
 REAL = {"amazon": (16_668, 2_127, 2_093), "womens_clothing": (18_134, 2_146, 2_361)}
-MODULES = {"amazon": amazon, "womens_clothing": womens_clothing}
+MODULES = {"amazon": reviews, "womens_clothing": reviews}
 
 
 def rows(count: int = 60) -> list[dict]:

@@ -8,9 +8,8 @@ import json
 import pytest
 
 from suffice.data import load
-from suffice.data.reviews import part_of
+from suffice.data.reviews import part_of, words
 from suffice.data.table import classes
-from suffice.data.vocabulary import words
 from suffice.errors import ConfigError, DataError
 
 TEXTS = [f"word{number} {'good' if number % 2 else 'bad'}" for number in range(60)]

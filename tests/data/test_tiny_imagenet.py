@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from suffice.data import load
-from suffice.data import tiny_imagenet as module
+from suffice.data import vision as module
 from suffice.errors import ConfigError, DataError
 from tests.data.jpegs import packed, picture, put
 

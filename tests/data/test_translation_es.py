@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.data import load, pairs
+from suffice.data import load, translation
 from suffice.data.dataset import NOT_ASKED
-from suffice.data.translation_es import END, spoken
+from suffice.data.translation import END, spoken
 from suffice.errors import ConfigError, DataError
 
 CARDS = [(f"I see {i}!", f"¡Veo {i}!") for i in range(30)] + [("I see 3.", "Lo veo 3")]
@@ -22,8 +22,8 @@ DOCS = [
 
 
 def put(home: Path, monkeypatch, name: str, content: bytes) -> None:
-    file = replace(getattr(pairs, name), sha256=hashlib.sha256(content).hexdigest())
-    monkeypatch.setattr(pairs, name, file)
+    file = replace(getattr(translation, name), sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(translation, name, file)
     at = home / file.path
     at.parent.mkdir(parents=True)
     at.write_bytes(lzma.compress(content))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.data.vocabulary import PAD, START, UNKNOWN, Vocabulary, words
+from suffice.data.reviews import PAD, START, UNKNOWN, Vocabulary, words
 from suffice.errors import ConfigError
 
 

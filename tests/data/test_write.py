@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from suffice.data.write import atomically
+from suffice.data.files import atomically
 from suffice.errors import DataError
 
 

@@ -7,8 +7,8 @@ import torch
 
 from suffice import AttentionSpec, preset
 from suffice.memory import Dynamic, Rolling
-from suffice.models import LMConfig, fusable
-from suffice.native import library
+from suffice.models import LMConfig, native_decoder
+from suffice.ops.native import library
 from suffice.patterns import Causal
 from suffice.projections import Latent
 from suffice.testing import assert_close, drawn, normal
@@ -60,6 +60,6 @@ def test_native_steps_leave_it_to_torch():
     sizes = {"vocabulary_size": 7, "length": 8, "d_model": 6, "depth": 1, "mlp_width": 8}
     spec = AttentionSpec.from_json(SPEC.to_json() | {"pattern": Causal().to_json()})
     lm = drawn(LMConfig(**sizes).build(spec), seed=0).eval()
-    assert "Latent reads values from the map of the keys" in fusable.why_not(lm, Dynamic())
+    assert "Latent reads values from the map of the keys" in native_decoder.why_not(lm, Dynamic())
     plain = LMConfig(**sizes, activation="tanh").build(preset("standard", 6, 2, causal=True))
-    assert fusable.why_not(plain.eval(), Dynamic()) == "kernels know no tanh"
+    assert native_decoder.why_not(plain.eval(), Dynamic()) == "kernels know no tanh"

@@ -14,7 +14,7 @@ import torch
 from docs import build
 from suffice.cli import main
 from suffice.kernels import Kernel
-from suffice.native import library
+from suffice.ops.native import library
 from suffice.patterns import Pattern
 
 DOCS = Path(build.__file__).resolve().parent

@@ -9,11 +9,9 @@ import torch
 
 from suffice import preset
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export.decoder import Decoder, reach
+from suffice.export.graph import Decoder, Whole, arranged, reach
 from suffice.export.parity import check
-from suffice.export.traced import arranged
-from suffice.export.whole import Whole
-from suffice.generate.limits import most_tokens
+from suffice.generate.generate import most_tokens
 from suffice.patterns import Causal, Full
 
 from .models import (

@@ -8,7 +8,7 @@ import pytest
 
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.export import export
-from suffice.export.folder import writing
+from suffice.export.exported import writing
 
 from .models import saved
 

@@ -16,14 +16,14 @@ import torch
 
 import suffice
 from suffice import preset
-from suffice.convert import folder as converted
+from suffice.convert import convert as converted
 from suffice.convert.certificate import Certificate
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export import archive, export, onnx_graph, parity, traced
-from suffice.export.decoder import Decoder
-from suffice.export.opened import opened
-from suffice.export.whole import Whole
+from suffice.export import export, formats, parity
+from suffice.export import graph as traced
+from suffice.export.exported import opened
+from suffice.export.graph import Decoder, Whole
 from suffice.patterns import Causal, Pattern
 from suffice.positions import Alibi
 from suffice.quantise import quantise
@@ -67,7 +67,7 @@ def test_any_past_chunk_batch_and_padding(form, made):
     lm = opened(path / {"onnx": "two", "torch": "one"}[form])[0].model
     decoder = Decoder(lm)
     file = path / form / told[form]["graph"]
-    call = onnx_graph.call_of(file) if form == "onnx" else archive.call_of(file, decoder)
+    call = formats.call_of(file) if form == "onnx" else formats.call_of_archive(file, decoder)
     found = parity.check(call, decoder, lm, pasts=PASTS)
     assert found.cases == 16
     assert found.difference < 1e-4
@@ -136,24 +136,26 @@ def test_nothing_tells_of_the_machine(made):
 
 def test_the_archive_is_json_and_numbers(made, tmp_path):
     path, _ = made
-    archive.check(path / "torch" / "model.pt2")
+    formats.check(path / "torch" / "model.pt2")
     with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
         parts.writestr("x/data/sample_inputs/model.pt", b"\x80\x02}.")
     with pytest.raises(
         CheckpointError, match="this torch writes 'data/sample_inputs/model.pt' int"
     ):
-        archive.check(tmp_path / "x.pt2")
+        formats.check(tmp_path / "x.pt2")
     with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
         parts.writestr("x/data/weights/config.json", '{"config": [{"use_pickle": true}]}')
     with pytest.raises(CheckpointError, match="which is neither JSON nor raw numbers"):
-        archive.check(tmp_path / "x.pt2")
+        formats.check(tmp_path / "x.pt2")
 
 
 def test_numbers_of_the_code_are_raw_in_the_archive(tmp_path):
     lm = language(replace(SPEC, position=Alibi()), depth=1)
     decoder = Decoder(lm)
-    archive.write(decoder, tmp_path / "x.pt2")
-    found = parity.check(archive.call_of(tmp_path / "x.pt2", decoder), decoder, lm, pasts=(0, 1))
+    formats.write_archive(decoder, tmp_path / "x.pt2")
+    found = parity.check(
+        formats.call_of_archive(tmp_path / "x.pt2", decoder), decoder, lm, pasts=(0, 1)
+    )
     assert found.difference < 1e-4
 
 
@@ -200,13 +202,13 @@ def test_what_cannot_be_traced_or_translated_is_told(tmp_path, monkeypatch):
         raise torch.onnx.errors.OnnxExporterError("nothing") from ValueError("no operator for x")
 
     monkeypatch.setattr(torch.onnx, "export", failing)
-    monkeypatch.setattr(onnx_graph, "traced", lambda module: module)
+    monkeypatch.setattr(formats, "traced", lambda module: module)
     decoder = Decoder(language(depth=1))
     with pytest.raises(ConfigError, match=r"ONNX has no operators for this model \(no operator fo"):
-        onnx_graph.write(decoder, tmp_path / "x.onnx")
-    monkeypatch.setattr(onnx_graph, "LARGEST", 1000)
+        formats.write(decoder, tmp_path / "x.onnx")
+    monkeypatch.setattr(formats, "LARGEST", 1000)
     with pytest.raises(CheckpointError, match="bytes, and one ONNX file holds at most 1,000"):
-        onnx_graph.write(decoder, tmp_path / "x.onnx")
+        formats.write(decoder, tmp_path / "x.onnx")
 
 
 def test_an_absent_package_is_told_before_anything_is_read(tmp_path, monkeypatch):
@@ -223,11 +225,11 @@ def test_every_mechanism_that_streams(name, form, tmp_path):
     lm = language(spec, **sizes)
     decoder = Decoder(lm)
     if form == "onnx":
-        onnx_graph.write(decoder, tmp_path / "x")
-        call = onnx_graph.call_of(tmp_path / "x")
+        formats.write(decoder, tmp_path / "x")
+        call = formats.call_of(tmp_path / "x")
     else:
-        archive.write(decoder, tmp_path / "x")
-        call = archive.call_of(tmp_path / "x", decoder)
+        formats.write_archive(decoder, tmp_path / "x")
+        call = formats.call_of_archive(tmp_path / "x", decoder)
     assert parity.check(call, decoder, lm, pasts=PASTS).difference < 1e-4
 
 
@@ -247,8 +249,8 @@ def test_every_pattern(pattern, tmp_path):
         pytest.skip("made for another number of heads")
     lm = language(replace(SPEC, pattern=seen), depth=1)
     decoder = Decoder(lm)
-    onnx_graph.write(decoder, tmp_path / "x")
-    found = parity.check(onnx_graph.call_of(tmp_path / "x"), decoder, lm, pasts=PASTS)
+    formats.write(decoder, tmp_path / "x")
+    found = parity.check(formats.call_of(tmp_path / "x"), decoder, lm, pasts=PASTS)
     assert found.difference < 1e-4
 
 
@@ -257,6 +259,6 @@ def test_every_mechanism_of_whole_inputs(tmp_path):
     for number, name in enumerate(("super_attention", "linformer")):
         model = bert(preset(name, 32, 4, length=80))
         module = Whole(model)
-        onnx_graph.write(module, tmp_path / str(number))
-        call = onnx_graph.call_of(tmp_path / str(number))
+        formats.write(module, tmp_path / str(number))
+        call = formats.call_of(tmp_path / str(number))
         assert parity.check(call, module, model).difference < 1e-4

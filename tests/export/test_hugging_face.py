@@ -13,17 +13,17 @@ import pytest
 import torch
 
 from suffice import AttentionSpec, preset
-from suffice.convert import folder as converted
+from suffice.convert import convert as converted
 from suffice.convert.certificate import Certificate
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export import config_of, described, export, exported
-from suffice.export.rotary import rope_parameters
+from suffice.export.architecture import rope_parameters
 from suffice.models import folder
 from suffice.norms import HeadRMS, NoNorm
 from suffice.patterns import Block, Causal, Window
 from suffice.positions import Alibi, LinearScaling, Llama3Scaling, NTKScaling, Rope, YarnScaling
-from suffice.positions.scaling import Scaling
+from suffice.positions.rope import Scaling
 from suffice.projections import Latent, Optimised, Standard
 
 from .models import NEAR, ROTARY, SPEC, TEXT, TURNING, bert, classifier, language, pictures, saved

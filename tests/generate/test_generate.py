@@ -12,7 +12,7 @@ import torch
 from suffice import AttentionSpec
 from suffice.errors import ConfigError
 from suffice.generate import Sample, generate
-from suffice.generate.read import piece_of
+from suffice.generate.decoding import piece_of
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment

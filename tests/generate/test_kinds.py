@@ -8,7 +8,7 @@ import torch
 
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
-from suffice.generate.limits import room
+from suffice.generate.generate import room
 from suffice.memory import Dynamic, Static
 from suffice.positions import Rope
 from suffice.presets import preset

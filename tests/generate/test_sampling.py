@@ -9,8 +9,7 @@ import torch
 
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
-from suffice.generate.distribution import pick, probabilities
-from suffice.generate.draws import Draws
+from suffice.generate.sampling import Draws, pick, probabilities
 from suffice.testing import assert_close, normal
 from tests.generate.models import PROMPTS, V, free_run, model
 

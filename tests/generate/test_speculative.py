@@ -8,8 +8,8 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
-from suffice.generate.acceptance import accept
-from suffice.generate.distribution import pick, probabilities
+from suffice.generate.sampling import pick, probabilities
+from suffice.generate.speculative import accept
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.patterns import Causal, Window

@@ -11,12 +11,11 @@ import torch
 from suffice import AttentionSpec
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
-from suffice.generate.stepping import stepping
+from suffice.generate.decoding import stepping
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
-from suffice.models.fused import Fused
-from suffice.native import library
-from suffice.ops import native
+from suffice.models.native_decoder import Fused
+from suffice.ops.native import attention, library
 from suffice.patterns import Causal, Window
 from tests.generate.models import PROMPTS, SPEC, model
 from tests.native.codings import needs_kernels
@@ -39,7 +38,7 @@ def lm():
 def no_kernels(monkeypatch):
     """Pretend that they were not built."""
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
-    monkeypatch.setattr(native, "MISSING", "they were not built")
+    monkeypatch.setattr(attention, "MISSING", "they were not built")
 
 
 @needs_kernels

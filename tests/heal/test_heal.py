@@ -13,8 +13,7 @@ import torch
 from suffice import preset
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
 from suffice.heal import heal
-from suffice.heal.regression import Regression
-from suffice.heal.stages import Later, Stages
+from suffice.heal.stages import Later, Regression, Stages
 from suffice.models import LMConfig
 from suffice.train import Interrupted, Processes, Silent
 from suffice.train.language import Batch
@@ -155,10 +154,10 @@ def test_a_checkpoint_of_other_weights_is_refused(read, tmp_path):
 
 
 def test_the_time_ends_it_and_the_control_makes_as_many_steps(read, monkeypatch):
-    from suffice.train.language import steps
+    from suffice.train.language import fit
 
     clock = iter(range(100_000))
-    monkeypatch.setattr(steps.time, "perf_counter", lambda: 10.0 * next(clock))
+    monkeypatch.setattr(fit.time, "perf_counter", lambda: 10.0 * next(clock))
     settings = healing(minutes=2.0, steps=None)
     report = heal(student("mqa", naive=True), teacher(), read, healing=settings).report
     assert [stage.out_of_time for stage in report.stages] == [True, True, False]

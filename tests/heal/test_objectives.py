@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from suffice.data.dataset import NOT_ASKED
-from suffice.heal.distillation import Control, Distillation
-from suffice.heal.regression import Regression
+from suffice.heal.stages import Control, Distillation, Regression
 from suffice.train.language import Batch, CrossEntropy
 
 from .small import student, teacher

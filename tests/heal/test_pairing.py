@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice import preset
-from suffice.convert.arrange import permuted
+from suffice.convert.feature_permutation import permuted
 from suffice.errors import ConfigError
 from suffice.heal.pairing import check_unlike, order_of, paired
 from suffice.models import LMConfig, ViTConfig

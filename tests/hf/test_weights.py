@@ -23,8 +23,8 @@ from suffice.hf import (
     SufficeViTConfig,
     write_auto_map,
 )
-from suffice.hf.causal_lm import SufficeForCausalLM as Defined
-from suffice.kernels.random_features import RandomFeatures
+from suffice.hf.heads import SufficeForCausalLM as Defined
+from suffice.kernels.features import RandomFeatures
 from tests.hf.small import MECHANISMS, config, model, tokens
 
 

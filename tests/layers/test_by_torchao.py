@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.layers.by_torchao import TorchaoEmbedding, TorchaoLinear
 from suffice.layers.packed import PackedLinear
+from suffice.models.packed import TorchaoEmbedding, TorchaoLinear
 from suffice.testing import assert_close
 from tests.native.codings import drawn_codes
 

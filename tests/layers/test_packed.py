@@ -10,12 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
-from suffice.layers.scheme import Scheme
-from suffice.native import library
-from suffice.native.matrix import Codes
-from suffice.ops import native
-from suffice.ops import packed as op
+from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear, Scheme
+from suffice.ops.native import attention, library
+from suffice.ops.native import matrix as op
+from suffice.ops.native.matrix import Codes
 from suffice.testing import assert_close
 from tests.native.codings import coded_inputs, drawn_codes, drawn_inputs, isa, needs_kernels
 
@@ -42,7 +40,7 @@ def by_hand(module, x):
 @pytest.fixture
 def no_kernels(monkeypatch):
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
-    monkeypatch.setattr(native, "MISSING", "they are not here")
+    monkeypatch.setattr(attention, "MISSING", "they are not here")
 
 
 @needs_kernels

@@ -10,7 +10,7 @@ import torch
 from suffice import Attention, AttentionSpec
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import ToeplitzAlignment
-from suffice.ops import coded, look
+from suffice.ops.native import decode
 from suffice.patterns import Causal, Strided, Window
 from suffice.positions import Alibi, Rope
 from suffice.projections import Efficient
@@ -48,8 +48,8 @@ def streamed(monkeypatch, spec, memory, sizes, padding):
     """Hold a stream against the same in torch, step by step; return how often codes were read."""
     layer, exact = Attention(spec), Attention(spec, impl="matmul")
     exact.load_state_dict(layer.state_dict())
-    calls, real = [], coded.attend
-    monkeypatch.setattr(coded, "attend", lambda *given: calls.append(1) or real(*given))
+    calls, real = [], decode.attend_coded
+    monkeypatch.setattr(decode, "attend", lambda *given: calls.append(1) or real(*given))
     states = layer.state(memory), exact.state(memory)
     x, valid = torch.randn(3, sum(sizes), spec.d_model), valid_of(padding, sum(sizes))
     # inputs are the same, so are codes: what differs is the rounding of queries to 16 bits
@@ -94,7 +94,7 @@ def test_what_cannot_be_read_in_codes_is_unpacked(monkeypatch):
     def never(*given):
         raise AssertionError(given)
 
-    monkeypatch.setattr(coded, "attend", never)
+    monkeypatch.setattr(decode, "attend", never)
     spec = AttentionSpec(d_model=12, num_heads=4, pattern=Causal())
     for impl, memory in (("fused", CODED[0]), ("auto", Quantised(bits=4))):  # 3 codes: 1.5 bytes
         layer = Attention(spec, impl=impl)
@@ -136,8 +136,8 @@ def test_a_claim_of_a_compiled_graph(some_isa):
 
 
 def test_one_position_is_looked_at_where_it_lies(monkeypatch):
-    seen, real = [], look.kernels.look
-    monkeypatch.setattr(look.kernels, "look", lambda *given: seen.append(1) or real(*given))
+    seen, real = [], decode.kernels.look
+    monkeypatch.setattr(decode.kernels, "look", lambda *given: seen.append(1) or real(*given))
     layer = Attention(AttentionSpec(d_model=8, num_heads=2, pattern=Causal()), impl="native_decode")
     state = layer.state()
     with torch.inference_mode():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.layers.scheme import Scheme
+from suffice.layers.packed import Scheme
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.measure import compare as module
 from suffice.measure import training as trainer
 from suffice.measure.compare import claim, compare, time_all
-from suffice.measure.lock import locked
 from suffice.measure.plan import Plan
-from suffice.measure.storage import cell_path, read_cell, read_results
+from suffice.measure.processes import locked
+from suffice.measure.results import cell_path, read_cell, read_results
 from suffice.measure.training import Place, typical
 from suffice.models import ClassifierConfig, LMConfig, ViT, ViTConfig
 from suffice.recipes import Recipe

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.lock import locked
+from suffice.measure.processes import locked
 
 
 def test_a_folder_has_one_program_at_a_time(tmp_path):

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from suffice.measure.memory import peak_bytes
+from suffice.measure.timing import peak_bytes
 
 MIB = 2**20
 
@@ -69,7 +69,7 @@ def test_a_forward_without_gradients():
 
 def test_nothing_is_written_to_the_terminal():
     # in a process of its own: the profiler learns its log level when it is used first
-    script = "import suffice.measure.memory as m, torch; m.peak_bytes(lambda: torch.empty(9))"
+    script = "import suffice.measure.timing as m, torch; m.peak_bytes(lambda: torch.empty(9))"
     plain = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, env=plain)
     assert answer.returncode == 0

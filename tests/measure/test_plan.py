@@ -7,7 +7,7 @@ import pytest
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import Plan, describe, flat, read_kept
-from suffice.measure.storage import write_cell
+from suffice.measure.results import write_cell
 from suffice.recipes import RECIPES, digits_vit, mnist_v2
 
 from .synthetic import make_cell

@@ -12,13 +12,17 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.report.canvas import DPI, png
-from suffice.measure.report.curves import average, learning_curves
-from suffice.measure.report.differences import difference_plot
-from suffice.measure.report.figures import FIGURES, draw_figures, save_figures
-from suffice.measure.report.latency import latency_bars
-from suffice.measure.report.palette import COLOURS, KNOWN, PAGE, looks, themed
-from suffice.measure.report.tradeoff import tradeoff
+from suffice.measure.report.canvas import COLOURS, DPI, KNOWN, PAGE, looks, png, themed
+from suffice.measure.report.plots import (
+    FIGURES,
+    average,
+    difference_plot,
+    draw_figures,
+    latency_bars,
+    learning_curves,
+    save_figures,
+    tradeoff,
+)
 from suffice.measure.results import Speed
 from suffice.measure.verdict import judge
 

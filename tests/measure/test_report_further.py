@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.decode import decode, encode
-from suffice.measure.report.rows import build_rows
-from suffice.measure.report.sheets import sheets
-from suffice.measure.results import Cell, Results
+from suffice.measure.report.tables import build_rows, sheets
+from suffice.measure.results import Cell, Results, read_cell, write_cell
 from suffice.measure.sentence import notes
-from suffice.measure.storage import read_cell, write_cell
 from suffice.measure.verdict import judge
+from suffice.records import decode, encode
 
 from .synthetic import make_cell, make_results
 

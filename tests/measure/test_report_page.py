@@ -5,12 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from suffice.measure.report.figures import FIGURES, draw_figures
-from suffice.measure.report.page import _table, page
-from suffice.measure.report.palette import themed
-from suffice.measure.report.sheets import Line, Sheet
-from suffice.measure.report.svg import inline
-from suffice.measure.report.write import write_report
+from suffice.measure.report.canvas import themed
+from suffice.measure.report.page import _table, inline, page, write_report
+from suffice.measure.report.plots import FIGURES, draw_figures
+from suffice.measure.report.tables import Line, Sheet
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import judge
 

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.measure.report.numbers import scaled, seconds, size
-from suffice.measure.report.rows import build_rows
-from suffice.measure.report.sheets import sheets
+from suffice.measure.report.tables import build_rows, scaled, seconds, sheets, size
 from suffice.measure.results import Speed
 from suffice.measure.verdict import judge
 

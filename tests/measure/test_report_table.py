@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from suffice.measure.report.table import print_report, tables
+from suffice.measure.report.tables import print_report, tables
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import judge
 

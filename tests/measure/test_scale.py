@@ -10,10 +10,9 @@ from rich.console import Console
 from suffice.errors import ConfigError, DataError
 from suffice.measure import judge, verdict_record
 from suffice.measure.report import print_report
-from suffice.measure.report.figures import draw_figures
 from suffice.measure.report.page import page
-from suffice.measure.report.rows import build_rows
-from suffice.measure.report.sheets import sheets
+from suffice.measure.report.plots import draw_figures
+from suffice.measure.report.tables import build_rows, sheets
 from suffice.measure.results import Results
 from suffice.recipes import SMALL
 

@@ -12,8 +12,8 @@ from torch import nn
 from suffice import preset
 from suffice.data.dataset import NOT_ASKED, Dataset, Split
 from suffice.errors import ConfigError
-from suffice.measure import scores
-from suffice.measure.scores import SCORES, Trained, check_scores, scores_of
+from suffice.measure import training
+from suffice.measure.training import SCORES, Trained, check_scores, scores_of
 from suffice.models import TranslatorConfig
 from suffice.train import Processes, Score, evaluate
 
@@ -29,7 +29,7 @@ def dataset(split: Split, *names: str, classes: int = 3, **facts) -> Dataset:
         validation=split,
         test=split,
         num_classes=classes,
-        scores=names,
+        training=names,
         **facts,
     )
 
@@ -51,7 +51,7 @@ def labelled(answers: list[int], labels: list[int]) -> Split:
 
 
 def test_balanced_accuracy_weighs_classes_not_rows(monkeypatch):
-    monkeypatch.setattr(scores, "BATCH", 2)
+    monkeypatch.setattr(training, "BATCH", 2)
     split = labelled([0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 1, 1])
     found, signatures = scores_of(trained(Told(), dataset(split, "balanced_accuracy")))
     assert found == {"balanced_accuracy": pytest.approx((1.0 + 0.5) / 2)}, "class 2 has no row"
@@ -90,7 +90,7 @@ def translations(told: list[str]) -> torch.Tensor:
 
 def bleu_of(monkeypatch, written: list[str], asked: list[str]) -> tuple[float, str]:
     data = dataset(sentences(asked), "bleu", classes=len(WORDS), vocabulary=WORDS)
-    monkeypatch.setattr(scores, "_translations", lambda _: translations(written))
+    monkeypatch.setattr(training, "_translations", lambda _: translations(written))
     found, signatures = scores_of(trained(nn.Identity(), data))
     return found["bleu"], signatures["bleu"]
 
@@ -133,12 +133,12 @@ def copier(seed: int = 0):
 
 
 def test_translations_are_greedy_and_of_every_row(monkeypatch):
-    monkeypatch.setattr(scores, "BATCH", 2)
+    monkeypatch.setattr(training, "BATCH", 2)
     split = sentences(["a b c d e", "c d", "f", "e e e", "a"])
     data = dataset(split, "bleu", classes=len(WORDS), vocabulary=WORDS)
     model = copier()
     model.train()
-    told = scores._translations(trained(model, data))
+    told = training._translations(trained(model, data))
     assert model.training
     model.eval()
     for row in range(len(split)):
@@ -164,17 +164,17 @@ def test_two_processes_share_the_rows(monkeypatch):
     split = sentences(["a b c d e", "c d", "f", "e e e", "a"])
     data = dataset(split, "bleu", "balanced_accuracy", classes=len(WORDS), vocabulary=WORDS)
     one = trained(copier(), data)
-    whole = scores._translations(one)
+    whole = training._translations(one)
     halves = []
     for rank in range(2):
-        monkeypatch.setattr(scores, "current", lambda rank=rank: Half(rank, 2))
-        halves.append(scores._translations(one))
+        monkeypatch.setattr(training, "current", lambda rank=rank: Half(rank, 2))
+        halves.append(training._translations(one))
     assert torch.equal(halves[0] + halves[1], whole)
     assert (halves[0][2:] == 0).all()
     assert (halves[1][:2] == 0).all()
-    monkeypatch.setattr(scores, "current", lambda: Half(0, 2, torch.tensor([[1.0], [2.0]])))
+    monkeypatch.setattr(training, "current", lambda: Half(0, 2, torch.tensor([[1.0], [2.0]])))
     answers = dataset(labelled([0, 1, 2, 0], [0, 0, 1, 1]), classes=3)
-    found, _ = scores._balanced_accuracy(trained(Told(), answers))
+    found, _ = training._balanced_accuracy(trained(Told(), answers))
     assert found == pytest.approx((2 / 4 + 1 / 2 + 1 / 2) / 3), "two rows here, the rest there"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import DataError
-from suffice.measure.storage import (
+from suffice.measure.results import (
     cell_path,
     read_cell,
     read_results,
@@ -84,7 +84,7 @@ def test_a_cell_with_a_right_digest_but_a_wrong_content_is_refused(tmp_path, mon
     path = write_cell(tmp_path, make_cell())
     given = json.loads(path.read_text())
     del given["cell"]["seed"]
-    monkeypatch.setattr("suffice.measure.storage._sha256", lambda content: given["sha256"])
+    monkeypatch.setattr("suffice.measure.results._sha256", lambda content: given["sha256"])
     path.write_text(json.dumps(given))
     with pytest.raises(DataError, match=r"s0\.json lacks seed; .* Delete this file"):
         read_cell(tmp_path, "standard", 4, 0)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, DataError, StateError
-from suffice.measure import together as module
-from suffice.measure.together import LostError, first, losing, shared, together
+from suffice.measure import processes as module
+from suffice.measure.processes import LostError, first, losing, shared, together
 from suffice.train import Processes
 
 

@@ -7,8 +7,8 @@ import torch
 
 from suffice.errors import ConfigError
 from suffice.memory import Dynamic, Rolling, Store
-from suffice.native import structures as of
-from suffice.native.held import Holding
+from suffice.ops.native import library as of
+from suffice.ops.native.cache import Holding
 
 
 def test_a_claimed_position_is_the_callers_to_write():

@@ -54,11 +54,6 @@ def test_layers_are_kept():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_files_hold_one_idea(path):
-    assert len(path.read_text().splitlines()) <= 300
-
-
 @pytest.mark.parametrize(
     "path",
     [path for path in FILES if path.name == "__init__.py"],

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from docs.measured import measured
-from suffice.native import library
 from suffice.ops import linear
+from suffice.ops.native import library
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -8,7 +8,7 @@ import torch
 from suffice import Attention, AttentionSpec
 from suffice.errors import ConfigError, ShapeError
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, Rows, ToeplitzAlignment
-from suffice.mixing.band import cut, reach
+from suffice.mixing.value_map import cut, reach
 from suffice.patterns import Causal, Window
 from suffice.projections import Efficient
 from suffice.testing import assert_close, drawn, normal

@@ -8,7 +8,7 @@ import torch
 from suffice import preset
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.models import ClassifierConfig
-from suffice.models.head import head, mean_of_real
+from suffice.models.classifier import head, mean_of_real
 from suffice.presets import PRESETS, needs_length
 from suffice.testing import assert_close, drawn
 

@@ -12,15 +12,14 @@ from torch import nn
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
-from suffice.layers.packed import PackedLinear
-from suffice.layers.scheme import Scheme
+from suffice.layers.packed import PackedLinear, Scheme
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import LowRank
-from suffice.models import fusable
-from suffice.models.fusable import seen_of, why_not, window_of
+from suffice.models import native_decoder
+from suffice.models.native_decoder import seen_of, why_not, window_of
 from suffice.models.packed import unpack
-from suffice.native import library
 from suffice.norms import HeadRMS
+from suffice.ops.native import library
 from suffice.patterns import Causal, Dilated, Full, Global, Strided, Window
 from suffice.positions import Rope
 from suffice.quantise import quantise
@@ -86,10 +85,10 @@ def test_compositions_that_native_code_does_not_know(spec, reason):
 
 def test_a_mixing_that_sums_keys_or_reads_rounded_values_is_not_known():
     rank = AttentionSpec(d_model=24, num_heads=4, pattern=Full(), mixing=LowRank(length=8, rank=2))
-    assert fusable._why_not_layer(rank, Dynamic()) == "LowRank sums keys"
+    assert native_decoder._why_not_layer(rank, Dynamic()) == "LowRank sums keys"
     spec = preset("toeplitz_super", 24, 4, causal=True)
     reason = "ToeplitzAlignment reads values that Quantised rounds"
-    assert fusable._why_not_layer(spec, Quantised()) == reason
+    assert native_decoder._why_not_layer(spec, Quantised()) == reason
 
 
 @needs_kernels
@@ -244,7 +243,7 @@ def test_models_as_they_are_built_are_known(sizes):
 @needs_kernels
 def test_looking_at_a_model_draws_no_random_number():
     lm = built(SPEC)
-    fusable._as_built.cache_clear()
+    native_decoder._as_built.cache_clear()
     torch.manual_seed(3)
     want = torch.rand(2)
     torch.manual_seed(3)

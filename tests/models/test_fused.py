@@ -11,8 +11,8 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError, ShapeError
 from suffice.memory import Dynamic, Quantised, Rolling, Static
-from suffice.models import LMConfig, fusable
-from suffice.models.fused import Fused
+from suffice.models import LMConfig, native_decoder
+from suffice.models.native_decoder import Fused
 from suffice.patterns import Causal, Full, Global, Window
 from suffice.positions import Alibi, Rope
 from suffice.testing import assert_close, drawn
@@ -461,4 +461,4 @@ def test_texts_beyond_what_a_mixing_reaches_are_refused():
 
 def test_a_pattern_that_is_no_window_has_none():
     with pytest.raises(ConfigError, match="is neither causal nor a causal window"):
-        fusable.window_of(Full())
+        native_decoder.window_of(Full())

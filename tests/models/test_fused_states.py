@@ -8,7 +8,7 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.memory import Dynamic, Quantised, Rolling
-from suffice.models.fused import SPAN, Fused
+from suffice.models.native_decoder import SPAN, Fused
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope
 from suffice.testing import assert_close

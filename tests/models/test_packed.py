@@ -12,13 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from suffice.errors import CheckpointError, ConfigError
 from suffice.generate import generate
-from suffice.layers.packed import Packed
-from suffice.layers.scheme import Scheme
+from suffice.layers.packed import Packed, Scheme
 from suffice.memory import Dynamic
 from suffice.models import configuration, folder, packed
-from suffice.models.fused import Fused
-from suffice.native import library
-from suffice.ops import native
+from suffice.models.native_decoder import Fused
+from suffice.ops.native import attention, library
 from suffice.quantise import quantise
 from suffice.testing import assert_close
 from suffice.text import Characters
@@ -39,7 +37,7 @@ def small(bits, **changes):
 @pytest.fixture
 def no_kernels(monkeypatch):
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
-    monkeypatch.setattr(native, "MISSING", "they are not here")
+    monkeypatch.setattr(attention, "MISSING", "they are not here")
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -11,7 +11,7 @@ from torch import nn
 
 from suffice import preset
 from suffice.models import LMConfig
-from suffice.models.undrawn import Undrawn
+from suffice.models.lm import Undrawn
 
 SIZES = {"vocabulary_size": 9, "length": 8, "d_model": 8, "depth": 1, "mlp_width": 8}
 

@@ -11,10 +11,11 @@ import torch
 from suffice import preset
 from suffice.errors import ConfigError
 from suffice.generate import generate
-from suffice.layers.by_torchao import TorchaoEmbedding, TorchaoLinear
 from suffice.layers.packed import Packed, PackedLinear
-from suffice.models import LMConfig, folder, with_torchao
-from suffice.native import library
+from suffice.models import LMConfig, folder
+from suffice.models import packed as with_torchao
+from suffice.models.packed import TorchaoEmbedding, TorchaoLinear
+from suffice.ops.native import library
 from suffice.quantise import quantise, unpack
 from suffice.testing import assert_close, drawn
 from suffice.text import Characters

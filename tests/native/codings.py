@@ -7,8 +7,8 @@ from zlib import crc32
 import pytest
 import torch
 
-from suffice.native import library
-from suffice.native.matrix import in_panels
+from suffice.ops.native import library
+from suffice.ops.native.matrix import in_panels
 
 needs_kernels = pytest.mark.skipif(not library.available(), reason=library.why_not())
 ISAS = library.library().suffice_isas().decode().split() if library.available() else []

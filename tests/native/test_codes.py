@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.native.matrix import (
+from suffice.ops.native.matrix import (
     COLUMNS,
     Codes,
     check_group,
     decoded_rows,
     in_panels,
+    multiply,
     numbers_of,
     structure_of,
 )
-from suffice.native.multiply import multiply
 from suffice.testing import assert_close
 from tests.native.codings import (
     coded_inputs,

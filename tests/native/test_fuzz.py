@@ -7,8 +7,7 @@ import random
 import pytest
 import torch
 
-from suffice.native.matrix import COLUMNS, numbers_of, structure_of
-from suffice.native.multiply import multiply
+from suffice.ops.native.matrix import COLUMNS, multiply, numbers_of, structure_of
 from suffice.testing import assert_close
 from tests.native.codings import coded_inputs, drawn_codes, isa, needs_kernels
 

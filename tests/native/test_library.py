@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.native import library, structures
+from suffice.ops.native import library
+from suffice.ops.native import library as structures
 from tests.native.codings import needs_kernels
 
 

@@ -15,9 +15,8 @@ import torch
 
 from suffice import preset
 from suffice.memory import Rolling
-from suffice.models.fused import Fused
-from suffice.native.matrix import structure_of
-from suffice.native.multiply import multiply
+from suffice.models.native_decoder import Fused
+from suffice.ops.native.matrix import multiply, structure_of
 from suffice.testing import assert_close
 from tests.models.fused_cases import built
 from tests.native.codings import needs_kernels

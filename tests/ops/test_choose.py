@@ -11,7 +11,7 @@ from suffice import Attention, attend, preset
 from suffice.errors import ConfigError, UnsupportedError
 from suffice.kernels import Kernel, Softmax
 from suffice.ops import OPS, Problem, choose, explain
-from suffice.ops.choose import FEW_QUERIES, SPARSE_KEYS, WIDE_HEAD, WIDE_KEYS, ranking
+from suffice.ops.dispatch import FEW_QUERIES, SPARSE_KEYS, WIDE_HEAD, WIDE_KEYS, ranking
 from suffice.ops.matmul import MATMUL
 from suffice.patterns import Causal, Full, Global, Window
 

@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from suffice.errors import UnsupportedError
 from suffice.ops import Problem, Where, flex
-from suffice.ops.choose import OPS, choose, explain
+from suffice.ops.dispatch import OPS, choose, explain
 from suffice.ops.op import NO_PARTS
 from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
 from suffice.positions import Alibi, NoPosition

@@ -15,10 +15,10 @@ from suffice import Attention, attend, preset
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu
 from suffice.ops import Problem, choose, explain
-from suffice.ops.choose import LONG_KEYS, capabilities
+from suffice.ops.dispatch import LONG_KEYS, capabilities
 from suffice.ops.flops import register_flops
 from suffice.ops.fused import FUSED
-from suffice.ops.look import LOOK, MOST, slopes_of
+from suffice.ops.native.decode import LOOK, MOST, slopes_of
 from suffice.patterns import Causal, Full, Global, PerHead, Strided, Window
 from suffice.positions import Alibi
 from suffice.positions.base import Position
@@ -28,7 +28,7 @@ from tests.native.codings import isa, needs_kernels
 
 __all__ = ["isa"]
 pytestmark = needs_kernels
-CHOICES = importlib.import_module("suffice.ops.choose")  # the name is also a function's
+CHOICES = importlib.import_module("suffice.ops.dispatch")  # the name is also a function's
 PLAIN = Problem(
     queries=1, keys=200, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0
 )

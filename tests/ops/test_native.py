@@ -10,11 +10,11 @@ import torch
 
 from suffice import Attention, AttentionSpec, attend
 from suffice.errors import UnsupportedError
-from suffice.native import attention as kernels
-from suffice.native import library
 from suffice.ops import OPS, Problem, choose, explain, register_flops
-from suffice.ops.choose import FULL_LANES, LANES, LEARNT_PAIRS, NATIVE_PAIRS
-from suffice.ops.sight import near, share_of_lanes, sight
+from suffice.ops.dispatch import FULL_LANES, LANES, LEARNT_PAIRS, NATIVE_PAIRS
+from suffice.ops.native import attention as kernels
+from suffice.ops.native import library
+from suffice.ops.native.attention import near, share_of_lanes, sight
 from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
 from suffice.positions import Alibi
 from suffice.testing import assert_close

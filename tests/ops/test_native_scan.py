@@ -11,8 +11,8 @@ import torch
 from suffice import Attention, AttentionSpec
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu, Favor, Rfa
-from suffice.native import library
 from suffice.ops import OPS, Where, choose, explain, register_flops
+from suffice.ops.native import library
 from suffice.patterns import Causal, Full, Window
 from suffice.testing import assert_close
 from tests.native.codings import isa, some_isa

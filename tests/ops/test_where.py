@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from suffice.ops import Problem, Where
-from suffice.ops import where as module
+from suffice.ops import call as module
 from suffice.patterns import Causal, Full
 from suffice.testing import bits, documents, normal
 

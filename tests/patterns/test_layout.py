@@ -10,7 +10,7 @@ import torch
 
 from suffice import attend
 from suffice.patterns import Causal, Full, Global, Pattern, Random, Window
-from suffice.patterns.layout import count_blocks
+from suffice.patterns.base import count_blocks
 from suffice.testing import assert_close, normal
 
 from .values import ALL, COMPOSED, SAMPLES
@@ -87,7 +87,7 @@ def test_layout_at_every_length(pattern):
 @pytest.mark.parametrize("pieces", [1, 100, 5000], ids=str)
 def test_pieces_change_nothing(pattern, pieces, monkeypatch):
     """However few pairs are asked at a time."""
-    monkeypatch.setattr("suffice.patterns.layout.ASKED", pieces)
+    monkeypatch.setattr("suffice.patterns.base.ASKED", pieces)
     monkeypatch.setattr("suffice.patterns.base.KEPT_BLOCKS", 0)
     for block in (7, 64):
         want = blocks(pattern.mask(30, 67), block)
@@ -98,8 +98,8 @@ def test_pieces_change_nothing(pattern, pieces, monkeypatch):
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
 @pytest.mark.parametrize("wide", [1, 16])
 def test_what_is_halved_is_counted_as_the_blocks_are(pattern, wide, monkeypatch):
-    monkeypatch.setattr("suffice.patterns.layout.WIDE", wide)
-    monkeypatch.setattr("suffice.patterns.layout.SIDE", 4)
+    monkeypatch.setattr("suffice.patterns.base.WIDE", wide)
+    monkeypatch.setattr("suffice.patterns.base.SIDE", 4)
     for queries, keys in [(1, 1), (3, 9), (30, 67), (41, 41), (64, 64)]:
         mask = pattern.mask(queries, keys)
         assert pattern.pairs(queries, keys) == int(_some_head(mask).sum())

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from suffice.patterns import Causal, Dilated, Full, Global, Pattern, Random, Strided, Window
-from suffice.patterns.pairs import residues
+from suffice.patterns.base import residues
 
 from .values import ALL
 

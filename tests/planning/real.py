@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from suffice.measure.memory import peak_bytes
+from suffice.measure.timing import peak_bytes
 from suffice.planning import Work
 from suffice.train import optimiser, sharded
-from suffice.train.language.recompute import recomputing
+from suffice.train.language.fit import recomputing
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from suffice.cli.planned import as_data, sentences, show
+from suffice.cli.plan import as_data, sentences, show
 from suffice.errors import ConfigError
 from suffice.planning import Asked, device, plan, work
-from suffice.planning.choose import _sizes
 from suffice.planning.devices import DEVICES, with_figures
-from suffice.planning.plan import USABLE
-from suffice.planning.recorder import Call, Stretch
-from suffice.planning.roofline import Time, exchange_time, time_of
-from suffice.planning.ways import Way, Ways
+from suffice.planning.layouts import Time, Way, Ways, exchange_time, time_of
+from suffice.planning.plan import USABLE, _sizes
+from suffice.planning.trace import Call, Stretch
 
 from .tiny import tiny
 

@@ -21,7 +21,7 @@ from suffice.errors import StateError
 from suffice.layers import Attention
 from suffice.ops import register_flops
 from suffice.planning import trace, work
-from suffice.planning.recorder import Recorder, flops_of
+from suffice.planning.trace import Recorder, flops_of
 from suffice.recipes import LM_RECIPES, RECIPES
 
 from .real import weigh
@@ -130,7 +130,7 @@ SCRIPT = """
     import json, sys
     from pathlib import Path
     import torch
-    from suffice.planning.recorder import Recorder
+    from suffice.planning.trace import Recorder
     from suffice.train import processes, sharded
     from tests.planning.real import weigh
     from tests.planning.tiny import tiny

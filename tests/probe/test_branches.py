@@ -11,7 +11,7 @@ from suffice.models import LMConfig
 from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Global, Window
 from suffice.probe import branches, without
-from suffice.probe.branches import kind
+from suffice.probe.checkpoint import kind
 from suffice.testing import assert_close
 
 SIZES = {"vocabulary_size": 30, "length": 32, "d_model": 16, "depth": 2, "mlp_width": 16}

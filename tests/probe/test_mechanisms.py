@@ -10,13 +10,13 @@ from rich.console import Console
 
 from suffice.data import load
 from suffice.errors import ConfigError
+from suffice.measure.results import cell_path, read_cell
 from suffice.measure.statistics import summarise
-from suffice.measure.storage import cell_path, read_cell
 from suffice.probe import Finding, Report, probe_mechanisms, recall_figure, suite, write_figure
 from suffice.probe import mechanisms as module
 from suffice.probe.mechanisms import solved_at
 from suffice.probe.report import ALARM, FAILED
-from suffice.probe.views import whole
+from suffice.probe.tasks import whole
 
 from .small import small, tasks
 

@@ -8,7 +8,7 @@ import torch
 from suffice import preset
 from suffice.mixing import Alignment
 from suffice.models import LMConfig
-from suffice.probe.reach import reach, sees_pairs, state_bytes
+from suffice.probe.mechanisms import reach, sees_pairs, state_bytes
 
 SIZES = {"vocabulary_size": 30, "length": 32, "d_model": 16, "depth": 2, "mlp_width": 16}
 WINDOW = preset("sliding_window", 16, 2, window=4, causal=True)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 
 from suffice.data import NOT_ASKED, load
-from suffice.data.passkey import KEY
-from suffice.probe.views import copies, depths, shuffled, whole
+from suffice.data.synthetic import KEY
+from suffice.probe.tasks import copies, depths, shuffled, whole
 
 
 def test_copies_are_asked_as_trained_and_longer():

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 
 from suffice import AttentionSpec
-from suffice.axis import Axis
 from suffice.errors import ConfigError
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
@@ -21,6 +20,7 @@ from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
 from suffice.projections import Projections
+from suffice.records import Axis
 
 LENGTH = 9
 NUM_HEADS = 4

@@ -17,11 +17,10 @@ from suffice.models import (
     TranslatorConfig,
     ViTConfig,
 )
-from suffice.native import library
+from suffice.ops.native import library
 from suffice.quantise import Speed, quantise, unpack
-from suffice.quantise import speed as speeds
-from suffice.quantise.speed import tokens_per_second
-from suffice.quantise.text import rows_of
+from suffice.quantise import report as speeds
+from suffice.quantise.report import rows_of, tokens_per_second
 from suffice.testing import assert_close, drawn
 from suffice.text import Characters
 
@@ -103,7 +102,7 @@ def test_calibration_makes_maps_keep_what_they_make_of_text(tied):
 
 
 def test_maps_that_read_one_tensor_share_their_moments():
-    from suffice.quantise.moments import gather
+    from suffice.quantise.rounding import gather
 
     lm, names = small(), [f"blocks.0.attention.{m}" for m in MAPS]
     seen = {}

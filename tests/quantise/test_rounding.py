@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.native.matrix import in_panels, numbers_of
-from suffice.quantise.carried import carried
-from suffice.quantise.rounding import codes_of, rounded
+from suffice.ops.native.matrix import in_panels, numbers_of
+from suffice.quantise.rounding import carried, codes_of, rounded
 from suffice.testing import assert_close
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.recipes import RECIPES, recipe
-from suffice.recipes.amazon_scaling import WIDTHS
+from suffice.recipes.text import WIDTHS
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 

@@ -8,8 +8,8 @@ import pytest
 
 import suffice
 from suffice.measure.plan import Plan
+from suffice.papers.results import Key
 from suffice.recipes import Recipe, recipe
-from suffice.reproduce.finished import Key
 
 
 def quick(name: str = "digits_vit", *, scale: str = "paper", epochs: int = 1) -> Recipe:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import torch
 
 from suffice.checkpoint import save_model
-from suffice.cli import reproduced
+from suffice.cli import reproduce
 from suffice.measure.plan import describe
-from suffice.reproduce import request as request_module
-from suffice.reproduce import tables
-from suffice.reproduce.maps import ask_maps, weights_of
-from suffice.reproduce.table import Table
+from suffice.papers import request as request_module
+from suffice.papers import tables
+from suffice.papers.maps import ask_maps, weights_of
+from suffice.papers.tables import Table
 from tests.reproduce.conftest import quick
 from tests.reproduce.tiny import TINY
 
@@ -27,7 +27,7 @@ def register(monkeypatch, folder) -> None:
     """Let the registry be two tables of the digits and what their models look at."""
     made = {"tiny": ONE, "other": replace(ONE, name="other"), "maps": MAPS, "both": BOTH}
     monkeypatch.setattr(tables, "TABLES", made)
-    monkeypatch.setattr(reproduced, "TABLES", made)
+    monkeypatch.setattr(reproduce, "TABLES", made)
     monkeypatch.setattr(request_module, "recipe", scaled)
     monkeypatch.chdir(folder)
 

@@ -6,30 +6,27 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.storage import write_results
-from suffice.recipes import RECIPES, STAND_INS, recipe
-from suffice.reproduce import published as module
-from suffice.reproduce.column import BALANCED, BLEU, TEST
-from suffice.reproduce.finished import (
+from suffice.measure.results import write_results
+from suffice.papers import results as module
+from suffice.papers.request import ask
+from suffice.papers.results import (
     RAN,
+    cells_of,
     claim,
     gather,
     in_folder,
     joined,
     machine_of,
-    read_ran,
-    trained_seconds,
-)
-from suffice.reproduce.published import (
-    cells_of,
     path_of,
     publish,
     published,
+    read_ran,
     same_training,
+    trained_seconds,
 )
-from suffice.reproduce.request import ask
-from suffice.reproduce.rows import rows
-from suffice.reproduce.tables import TABLES, table
+from suffice.papers.rows import rows
+from suffice.papers.tables import BALANCED, BLEU, TABLES, TEST, table
+from suffice.recipes import RECIPES, STAND_INS, recipe
 from tests.measure.synthetic import make_cell, make_results
 from tests.reproduce.tiny import TINY, cells, fill, kept
 

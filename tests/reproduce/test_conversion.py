@@ -16,8 +16,10 @@ from suffice.convert.sources import Source
 from suffice.errors import DataError
 from suffice.heal import Healing
 from suffice.models import folder as models
-from suffice.reproduce import published as published_module
-from suffice.reproduce.conversion import (
+from suffice.papers import conversion, evidence
+from suffice.papers import conversion as rows_module
+from suffice.papers import results as published_module
+from suffice.papers.conversion import (
     Conversions,
     Row,
     Subject,
@@ -27,12 +29,9 @@ from suffice.reproduce.conversion import (
     published,
     run,
     sheet,
-    subjects,
     to_csv,
     wanted,
 )
-from suffice.reproduce.conversion import rows as rows_module
-from suffice.reproduce.evidence import document
 from suffice.text import Documents
 from tests.heal.small import LETTERS, documents, student, teacher
 
@@ -101,7 +100,7 @@ def tiny(monkeypatch):
         source = Source(model=teacher(), kind="suffice", tokenizer=LETTERS)
         return Subject(source=source, **parts("train", "validation", "held_out", "calibration"))
 
-    module = sys.modules["suffice.reproduce.conversion.run"]
+    module = sys.modules["suffice.papers.conversion"]
     monkeypatch.setattr(module, "SUBJECTS", {"tiny": build})
     short = {"steps": 4, "batch_size": 4, "evaluate_every": 2, "evaluation_batches": 2}
     monkeypatch.setattr(
@@ -187,10 +186,10 @@ def test_it_is_told_in_markdown_and_csv(results):
 
 
 def test_the_page_of_evidence_has_the_table(monkeypatch):
-    monkeypatch.setattr(document, "claims", tuple)
-    monkeypatch.setattr(document.conversion, "published", lambda: FOUND)
-    assert "## What conversions cost" in document.page()
-    assert "| stories260K | gqa:2 | 64 -> 32 |" in document.page()
+    monkeypatch.setattr(evidence, "claims", tuple)
+    monkeypatch.setattr(evidence.conversion, "published", lambda: FOUND)
+    assert "## What conversions cost" in evidence.page()
+    assert "| stories260K | gqa:2 | 64 -> 32 |" in evidence.page()
 
 
 def novels(tmp_path, monkeypatch, count=23):
@@ -204,13 +203,13 @@ def novels(tmp_path, monkeypatch, count=23):
 
 def test_the_parts_of_the_novels_share_no_book(tmp_path, monkeypatch):
     novels(tmp_path, monkeypatch)
-    monkeypatch.setattr(subjects, "BEGIN", 0.0)
-    monkeypatch.setattr(subjects, "open_source", lambda path: path)
+    monkeypatch.setattr(conversion, "BEGIN", 0.0)
+    monkeypatch.setattr(conversion, "open_source", lambda path: path)
     (tmp_path / "models" / "stories260K").mkdir(parents=True)
     with pytest.raises(DataError, match=r"there is no .*stories260K.bin; put it there, or below"):
-        subjects.stories260k(tmp_path)
+        conversion.stories260k(tmp_path)
     (tmp_path / "models" / "stories260K" / "stories260K.bin").touch()
-    made = subjects.stories260k(tmp_path)
+    made = conversion.stories260k(tmp_path)
     books = {
         name: [text[:3] for text in getattr(made, name)]
         for name in ("calibration", "train", "validation", "held_out")
@@ -223,11 +222,11 @@ def test_the_parts_of_the_novels_share_no_book(tmp_path, monkeypatch):
 
 def test_the_model_that_is_trained_here_must_be_there(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="train it first: suffice train --recipe shakespeare_char"):
-        subjects.shakespeare_char(tmp_path)
+        conversion.shakespeare_char(tmp_path)
     models.save(tmp_path / "shakespeare_char", student("mqa"), LETTERS)
     whole = parts("train", "validation")
-    monkeypatch.setattr(subjects, "corpus", lambda name: type("C", (), whole))
-    made = subjects.shakespeare_char(tmp_path)
+    monkeypatch.setattr(conversion, "corpus", lambda name: type("C", (), whole))
+    made = conversion.shakespeare_char(tmp_path)
     first, rest = next(iter(made.calibration)), next(iter(made.train))
     assert first + rest == next(iter(whole["train"]))
     assert len(first) == int(0.15 * len(first + rest))

@@ -10,25 +10,28 @@ import torch
 from rich.console import Console
 
 from suffice.errors import DataError
-from suffice.recipes import recipe
-from suffice.reproduce import edge as module
-from suffice.reproduce import published as published_module
-from suffice.reproduce.edge import (
+from suffice.papers import edge as module
+from suffice.papers import results as published_module
+from suffice.papers.edge import (
     Edge,
     Group,
+    Meter,
     Timed,
     drawn,
+    edge_sheet,
     finished,
+    latency_bars,
+    meter,
     publish_edge,
     published_edge,
+    records,
     run_edge,
     time_group,
+    to_csv,
     wanted,
 )
-from suffice.reproduce.edge_sheet import edge_sheet, latency_bars, records, to_csv
-from suffice.reproduce.energy import Meter, meter
-from suffice.reproduce.table import MECHANISMS
-from suffice.reproduce.tables import table
+from suffice.papers.tables import MECHANISMS, table
+from suffice.recipes import recipe
 
 EDGE = replace(table("v2-edge"), parts=("imdb", "mnist_v2"), heads=(1, 4), cells_of="tiny-edge")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from suffice.errors import DataError
-from suffice.reproduce.edge import Edge
-from suffice.reproduce.evidence import claims, page, ranks, timed, trained, write_page
-from suffice.reproduce.evidence import document as page_module
-from suffice.reproduce.evidence.claims import CHECKS
-from suffice.reproduce.evidence.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding
-from suffice.reproduce.published import path_of
-from suffice.reproduce.table import MECHANISMS
+from suffice.papers import evidence as page_module
+from suffice.papers import trained_claims
+from suffice.papers.edge import Edge
+from suffice.papers.evidence import CHECKS, claims, page, write_page
+from suffice.papers.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding
+from suffice.papers.results import path_of
+from suffice.papers.tables import MECHANISMS
 from tests.measure.synthetic import make_cell
 from tests.reproduce.test_edge import EDGE, FOUR
 from tests.reproduce.tiny import kept
@@ -103,7 +103,7 @@ def results(monkeypatch, accuracy, *, seeds=3, scale="paper", heads=(1, 2, 4)):
     def published(table):
         return content if table.store == "v2-imdb" else None
 
-    monkeypatch.setattr(trained, "published", published)
+    monkeypatch.setattr(trained_claims, "published", published)
     monkeypatch.setattr(page_module, "published", published)
     return content
 
@@ -113,12 +113,12 @@ EQUAL = dict.fromkeys(MECHANISMS, 0.78)
 
 def test_a_gain_is_held_against_its_interval(monkeypatch):
     results(monkeypatch, {**EQUAL, "super_attention": 0.78 * 1.02})
-    near = trained.gains("test_accuracy", {"v2-imdb": 0.02})
+    near = trained_claims.gains("test_accuracy", {"v2-imdb": 0.02})
     assert near.verdict == CONFIRMED
     assert near.ours.startswith("relative gain, test accuracy: v2-imdb +2.0% [+2.0%, +2.0%]")
     assert "v2-imdb +1.83% train, +0.93% test" in near.theirs
-    assert trained.gains("test_accuracy", {"v2-imdb": 0.03}).verdict == NOT_CONFIRMED
-    both = trained.gains("test_accuracy", {"v2-imdb": 0.02, "v2-amazon": 0.02})
+    assert trained_claims.gains("test_accuracy", {"v2-imdb": 0.03}).verdict == NOT_CONFIRMED
+    both = trained_claims.gains("test_accuracy", {"v2-imdb": 0.02, "v2-amazon": 0.02})
     assert both.verdict == NOT_TESTED
 
 
@@ -127,7 +127,7 @@ def test_the_largest_gain_needs_every_table_to_fail(monkeypatch):
     names = ["v2-imdb", "v2-amazon"]
 
     def largest(share, tables):
-        return trained.gains("test_accuracy", {}, at_least=share, tables=tables).verdict
+        return trained_claims.gains("test_accuracy", {}, at_least=share, tables=tables).verdict
 
     assert largest(0.1, names) == CONFIRMED
     assert largest(0.2, names) == NOT_TESTED
@@ -137,37 +137,37 @@ def test_the_largest_gain_needs_every_table_to_fail(monkeypatch):
 @pytest.mark.parametrize("changes", [{"seeds": 2}, {"scale": "small"}])
 def test_few_seeds_and_small_scales_test_nothing(monkeypatch, changes):
     results(monkeypatch, EQUAL, **changes)
-    assert trained.gains("test_accuracy", {"v2-imdb": 0.5}).verdict == NOT_TESTED
-    assert trained.flat(["v2-imdb"]).verdict == NOT_TESTED
+    assert trained_claims.gains("test_accuracy", {"v2-imdb": 0.5}).verdict == NOT_TESTED
+    assert trained_claims.flat(["v2-imdb"]).verdict == NOT_TESTED
 
 
 def test_who_is_first(monkeypatch):
     results(monkeypatch, {**EQUAL, "efficient": 0.8})
-    found = trained.best_everywhere(["v2-imdb"], ["test_accuracy"])
+    found = trained_claims.best_everywhere(["v2-imdb"], ["test_accuracy"])
     assert found.ours == (
         "first in 0 of 3; v2-imdb, 1 head, test acc: efficient first; v2-imdb, 2 heads, test acc: "
         "efficient first; ..."
     )
     assert found.verdict == NOT_CONFIRMED
     results(monkeypatch, {**EQUAL, "super_attention": 0.8})
-    found = trained.best_everywhere(["v2-imdb"], ["test_accuracy"], highest=True)
+    found = trained_claims.best_everywhere(["v2-imdb"], ["test_accuracy"], highest=True)
     assert (found.ours, found.verdict) == ("first in 1 of 1", CONFIRMED)
-    found = ranks.rank("v2-imdb", "test_accuracy", 4, {"super_attention": 1})
+    found = trained_claims.rank("v2-imdb", "test_accuracy", 4, {"super_attention": 1})
     assert found.ours == "v2-imdb: standard 2, optimised 2, efficient 2, super_attention 1"
     assert found.verdict == CONFIRMED
     results(monkeypatch, {"standard": 0.8})
-    assert trained.best_everywhere(["v2-imdb"], ["test_accuracy"]).verdict == NOT_TESTED
+    assert trained_claims.best_everywhere(["v2-imdb"], ["test_accuracy"]).verdict == NOT_TESTED
 
 
 def test_rows_of_the_paper_that_say_otherwise_decide():
-    found = trained.best_everywhere(["v2-imagenet"], ["test_accuracy"])
+    found = trained_claims.best_everywhere(["v2-imagenet"], ["test_accuracy"])
     assert found.theirs == "v2-imagenet, 12 heads, test acc: optimised first"
     assert found.verdict == NOT_CONFIRMED
 
 
 def test_leads_in_points(monkeypatch):
     results(monkeypatch, {**EQUAL, "super_attention": 0.8})
-    found = trained.ahead("v2-imdb", "test_accuracy", {"least": 0.49, "standard": 0.72})
+    found = trained_claims.ahead("v2-imdb", "test_accuracy", {"least": 0.49, "standard": 0.72})
     assert found.theirs == "over the next +0.49 points; over standard +0.72 points"
     assert found.ours == "v2-imdb: over the next +2.00 points; over standard +2.00 points"
     assert found.verdict == CONFIRMED
@@ -175,32 +175,42 @@ def test_leads_in_points(monkeypatch):
 
 def test_fit_at_the_lowest_validation_loss(monkeypatch):
     content = results(monkeypatch, EQUAL)
-    found = trained.flat(["v2-imdb"])
+    found = trained_claims.flat(["v2-imdb"])
     summary = content.results.cells[0].train_accuracy
     assert f"{100 * summary:.0f}" in found.ours
     assert found.verdict == NOT_CONFIRMED
     results(monkeypatch, dict.fromkeys(MECHANISMS, 0.995))
-    assert trained.flat(["v2-imdb"]).verdict in (CONFIRMED, NOT_CONFIRMED)
+    assert trained_claims.flat(["v2-imdb"]).verdict in (CONFIRMED, NOT_CONFIRMED)
 
 
 # what times decide
 
 
 def test_savings_at_equal_heads(monkeypatch):
-    monkeypatch.setattr(timed, "table", lambda name: EDGE)
-    monkeypatch.setattr(timed, "published_edge", lambda table: Edge(groups=(FOUR,)))
-    monkeypatch.setattr(timed, "wanted", lambda table: [("imdb", 4)])
-    found = timed.savings("v2-edge", ["efficient"], least=None, most=0.14)
+    monkeypatch.setattr(trained_claims, "table", lambda name: EDGE)
+    monkeypatch.setattr(trained_claims, "published_edge", lambda table: Edge(groups=(FOUR,)))
+    monkeypatch.setattr(trained_claims, "wanted", lambda table: [("imdb", 4)])
+    found = trained_claims.savings("v2-edge", ["efficient"], least=None, most=0.14)
     assert found.theirs == "3.8% to 14.7% of the time saved at equal heads"
     assert found.ours == "50.0% to 50.0% of the time saved at equal heads (v2-edge)"
     assert found.verdict == CONFIRMED
-    assert timed.savings("v2-edge", ["efficient"], least=0.1, most=0.14).verdict == CONFIRMED
-    assert timed.savings("v2-edge", ["efficient"], least=0.6, most=0.14).verdict == NOT_CONFIRMED
-    assert timed.savings("v2-edge", ["efficient"], least=None, most=0.6).verdict == NOT_CONFIRMED
-    monkeypatch.setattr(timed, "wanted", lambda table: [("imdb", 4), ("imdb", 8)])
-    assert timed.savings("v2-edge", ["optimised"], least=0.0, most=0.07).verdict == NOT_TESTED
-    monkeypatch.setattr(timed, "published_edge", lambda table: Edge(groups=()))
-    assert timed.savings("v2-edge", ["efficient"], least=None, most=0.1).ours == ""
+    assert (
+        trained_claims.savings("v2-edge", ["efficient"], least=0.1, most=0.14).verdict == CONFIRMED
+    )
+    assert (
+        trained_claims.savings("v2-edge", ["efficient"], least=0.6, most=0.14).verdict
+        == NOT_CONFIRMED
+    )
+    assert (
+        trained_claims.savings("v2-edge", ["efficient"], least=None, most=0.6).verdict
+        == NOT_CONFIRMED
+    )
+    monkeypatch.setattr(trained_claims, "wanted", lambda table: [("imdb", 4), ("imdb", 8)])
+    assert (
+        trained_claims.savings("v2-edge", ["optimised"], least=0.0, most=0.07).verdict == NOT_TESTED
+    )
+    monkeypatch.setattr(trained_claims, "published_edge", lambda table: Edge(groups=()))
+    assert trained_claims.savings("v2-edge", ["efficient"], least=None, most=0.1).ours == ""
 
 
 # the list of what was run

@@ -15,19 +15,23 @@ from suffice.cost import PAPER_CONSTANTS, paper_flops
 from suffice.errors import DataError
 from suffice.measure.report import canvas
 from suffice.ops import register_flops
-from suffice.presets import takes_length
-from suffice.reproduce import flops_figures
-from suffice.reproduce.flops import _captions, averages, flops, sentences, sizes
-from suffice.reproduce.flops_counts import (
+from suffice.papers import flops as flops_figures
+from suffice.papers.flops import (
     COUNTS,
     HEADS,
     MECHANISMS,
     POWERS,
+    _captions,
     average,
+    averages,
     executed,
     extra,
+    flops,
     right_order,
+    sentences,
+    sizes,
 )
+from suffice.presets import takes_length
 
 
 @pytest.mark.parametrize(("length", "d_model"), [(16, 16), (24, 16), (8, 64), (64, 64)])

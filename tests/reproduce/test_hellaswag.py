@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import DataError
-from suffice.reproduce import hellaswag as module
-from suffice.reproduce import published as published_module
-from suffice.reproduce.hellaswag import (
+from suffice.papers import hellaswag as module
+from suffice.papers import results as published_module
+from suffice.papers.hellaswag import (
     FILE,
     MECHANISMS,
     Scored,

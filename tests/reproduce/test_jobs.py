@@ -16,13 +16,12 @@ import pytest
 from suffice.data import load
 from suffice.errors import ConfigError, DataError, StateError
 from suffice.measure.plan import Plan
-from suffice.measure.storage import cell_path, read_cell
+from suffice.measure.results import cell_path, read_cell
 from suffice.measure.training import train_cell
-from suffice.reproduce import jobs as module
-from suffice.reproduce import worker
-from suffice.reproduce.jobs import Jobs
-from suffice.reproduce.order import Order, order_of
-from suffice.threads import threads
+from suffice.papers import jobs as module
+from suffice.papers import jobs as worker
+from suffice.papers.jobs import Jobs, Order, order_of
+from suffice.torch_compat import threads
 from suffice.train import Silent, current
 from tests.reproduce.conftest import Told, quick, timeless
 
@@ -177,8 +176,8 @@ def test_a_killed_parent_takes_its_worker_along_and_its_cell_comes_out_the_same(
     code = f"""
     from pathlib import Path
     from suffice.measure.plan import Plan
-    from suffice.reproduce.jobs import Jobs
-    from suffice.reproduce.order import order_of
+    from suffice.papers.jobs import Jobs
+    from suffice.papers.jobs import order_of
     from tests.reproduce.conftest import Told, quick
 
     plan = Plan(recipe=quick(), mechanisms=("standard",), heads=(4,), seeds=1, baseline="standard")

@@ -13,11 +13,19 @@ from suffice.data import Dataset, load
 from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
 from suffice.models import ClassifierConfig
+from suffice.papers import tables
+from suffice.papers.maps import (
+    LayerMap,
+    ask_maps,
+    keys_of,
+    lacking,
+    look,
+    maps_csv,
+    maps_figure,
+    maps_records,
+    maps_sheet,
+)
 from suffice.recipes import recipe
-from suffice.reproduce import tables
-from suffice.reproduce.maps import LayerMap, ask_maps, lacking, look
-from suffice.reproduce.maps_figure import maps_figure
-from suffice.reproduce.maps_sheet import keys_of, maps_csv, maps_records, maps_sheet
 from suffice.testing import assert_close
 from tests.reproduce.looked import ONE, keep, kept, register
 

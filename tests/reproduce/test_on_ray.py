@@ -9,12 +9,11 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import ConfigError, DataError, StateError
-from suffice.measure.storage import read_cell
-from suffice.reproduce import on_ray as module
-from suffice.reproduce.on_ray import on_ray, train_one
-from suffice.reproduce.order import order_of
-from suffice.reproduce.work import Means
-from suffice.threads import threads
+from suffice.measure.results import read_cell
+from suffice.papers import on_ray as module
+from suffice.papers.jobs import Means, order_of
+from suffice.papers.on_ray import on_ray, train_one
+from suffice.torch_compat import threads
 from tests.reproduce.conftest import Told
 
 LOCAL = Means(jobs=2, engine="ray", address="local")

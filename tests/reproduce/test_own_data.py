@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 
 from suffice.data import TASKS
-from suffice.data.own_files import digest, found
+from suffice.data.files import digest, found
 from suffice.errors import ConfigError, DataError
-from suffice.measure.storage import write_cell
+from suffice.measure.results import write_cell
+from suffice.papers.jobs import Order, order_of
+from suffice.papers.request import ask
+from suffice.papers.results import RAN, cells_of, claim, in_folder, read_ran
+from suffice.papers.rows import show
+from suffice.papers.tables import CLASSES, of_cells
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.own_data import of_user, path_of
-from suffice.reproduce.column import CLASSES
-from suffice.reproduce.finished import RAN, claim, in_folder, read_ran
-from suffice.reproduce.order import Order, order_of
-from suffice.reproduce.published import cells_of
-from suffice.reproduce.request import ask
-from suffice.reproduce.shown import show
-from suffice.reproduce.table import of_cells
 from tests.measure.synthetic import make_cell
 from tests.reproduce.tiny import kept
 
@@ -136,7 +134,7 @@ def test_files_that_cannot_be_read_are_told(monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("suffice.data.own_files._ends", refuse)
+    monkeypatch.setattr("suffice.data.files._ends", refuse)
     with pytest.raises(
         DataError, match=r"--data .*a.jsonl cannot be read .Permission denied.; giv"
     ):
@@ -160,7 +158,7 @@ def test_their_cells_have_a_folder_of_their_own():
 def test_nothing_published_counts_for_them(monkeypatch):
     write("all.jsonl")
     monkeypatch.setattr(
-        "suffice.reproduce.request.published", lambda _: kept([make_cell()], scale="small")
+        "suffice.papers.request.published", lambda _: kept([make_cell()], scale="small")
     )
     request = ask(AMAZON, data="all.jsonl")
     assert (request.kept, request.finished, request.recipe.scale) == (None, (), "paper")

@@ -12,19 +12,16 @@ import pytest
 from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.report.table import lay_out
-from suffice.measure.storage import cell_path
+from suffice.measure.report.tables import lay_out
+from suffice.measure.results import cell_path
+from suffice.papers import jobs as work_module
+from suffice.papers import request as twice_module
+from suffice.papers.figures import curves, heads, scaling, write_report
+from suffice.papers.jobs import Bars, Lines, Means, run_cells, watching
+from suffice.papers.request import ask, twice
+from suffice.papers.rows import differs, machine_line, show, to_csv
+from suffice.papers.tables import MODEL, TEST
 from suffice.recipes import SMALL
-from suffice.reproduce import twice as twice_module
-from suffice.reproduce import work as work_module
-from suffice.reproduce.column import MODEL, TEST
-from suffice.reproduce.figures import curves, heads, scaling
-from suffice.reproduce.report import write_report
-from suffice.reproduce.request import ask
-from suffice.reproduce.shown import differs, machine_line, show, to_csv
-from suffice.reproduce.twice import twice
-from suffice.reproduce.watch import Bars, Lines, watching
-from suffice.reproduce.work import Means, run_cells
 from tests.measure.synthetic import make_cell
 from tests.reproduce.tiny import TINY, cells, fill
 
@@ -53,7 +50,7 @@ def test_a_table_is_laid_out_as_in_the_paper(tmp_path):
 
 def stand_in(monkeypatch) -> None:
     """Let the digits stand in for the reviews of IMDB."""
-    module = sys.modules["suffice.reproduce.table"]  # the name is a function's too
+    module = sys.modules["suffice.papers.tables"]  # the name is a function's too
     monkeypatch.setattr(module, "stands_for", {"digits_vit": "imdb"}.get)
 
 
@@ -285,8 +282,8 @@ def test_cells_are_handed_to_the_engine_with_a_deadline(plan, tmp_path, monkeypa
 
 
 def test_the_local_engine_is_processes_and_ray_is_ray(plan, tmp_path, monkeypatch):
-    from suffice.reproduce import jobs
-    from suffice.reproduce.on_ray import on_ray
+    from suffice.papers import jobs
+    from suffice.papers.on_ray import on_ray
 
     monkeypatch.setattr(jobs.Jobs, "run", lambda work, number: [*work.keys, number])
     console = Console(file=io.StringIO())

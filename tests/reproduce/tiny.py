@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suffice.measure.results import Cell
-from suffice.measure.storage import write_cell
+from suffice.measure.results import Cell, write_cell
+from suffice.papers.request import Request, ask
+from suffice.papers.results import Published, claim
+from suffice.papers.tables import CLASSES, Table
 from suffice.recipes import recipe
-from suffice.reproduce.column import CLASSES
-from suffice.reproduce.finished import claim
-from suffice.reproduce.published import Published
-from suffice.reproduce.request import Request, ask
-from suffice.reproduce.table import Table
 from tests.measure.synthetic import make_cell, make_results
 
 MECHANISMS = ("standard", "efficient", "super_attention")

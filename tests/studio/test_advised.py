@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.studio.advised import advice
+from suffice.studio.server import advice
 
 
 @dataclass(frozen=True, kw_only=True)

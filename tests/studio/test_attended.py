@@ -11,8 +11,7 @@ import torch
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.studio.attended import Maps, checkpoints, opened
-from suffice.studio.attended.given import given
+from suffice.studio.attention_maps import Maps, checkpoints, given, opened
 from tests.studio.models import picture, write_cell, write_classifier, write_lm, write_vit
 
 
@@ -123,7 +122,7 @@ def test_pictures_are_scaled_as_asked(root):
 
 
 def test_thumbs_are_small(maps, monkeypatch):
-    monkeypatch.setattr("suffice.studio.attended.maps.THUMB", 3)
+    monkeypatch.setattr("suffice.studio.attention_maps.THUMB", 3)
     seen = maps.overview({"checkpoint": "letters", "text": "abcdefgh"})
     thumb = seen["layers"][0]["thumbs"]["weights"][0]
     assert (thumb["rows"], thumb["columns"]) == (3, 3)
@@ -207,7 +206,7 @@ def test_encoders_of_others_are_refused(tmp_path, monkeypatch):
     from suffice.convert.sources.source import Source
 
     source = Source(model=torch.nn.Linear(1, 1), kind="bert")
-    monkeypatch.setattr("suffice.studio.attended.model.open_source", lambda path: source)
+    monkeypatch.setattr("suffice.studio.attention_maps.open_source", lambda path: source)
     (tmp_path / "config.json").write_text(json.dumps([1]))
     with pytest.raises(CheckpointError, match="holds a Linear; no map of it"):
         opened(tmp_path)

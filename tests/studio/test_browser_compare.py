@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from suffice.measure.storage import write_results
+from suffice.measure.results import write_results
 from suffice.studio import Folders, served
-from suffice.studio.compared import told
+from suffice.studio.comparisons import told
 from tests.measure.synthetic import realistic
 from tests.studio.models import picture, write_lm, write_vit
 from tests.studio.test_advised import Request

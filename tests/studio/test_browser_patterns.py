@@ -7,7 +7,7 @@ import ast
 import pytest
 from PIL import Image
 
-from suffice.studio.drawn import read
+from suffice.studio.drawings import read
 from suffice.view import draw
 
 BOTH = pytest.mark.parametrize("patterns", ["served", "static"], indirect=True)

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from suffice.studio.calculator import KNOWN, Composition, calculate
-from suffice.studio.drawn import LENGTHS, pattern_answer, sketches
+from suffice.studio.drawings import LENGTHS, pattern_answer, sketches
 
 CAUSAL_DRAWS = "Block(size=4, over=Window(2) | Random(3) | Global(1)) & Causal()"
 PATTERNS = (
@@ -124,7 +124,7 @@ def test_wrong_patterns_are_refused_in_words(alone):
 
 
 def test_the_receptive_field_is_a_power_of_the_mask(alone):
-    from suffice.studio.drawn import read
+    from suffice.studio.drawings import read
 
     for code, query in itertools.product((PATTERNS[3], PATTERNS[5], "Window(2)"), (3, 40)):
         asked = {"expression": code, "queries": 48, "keys": None}

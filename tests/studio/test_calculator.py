@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.kernels.chunks import columns
+from suffice.kernels.base import columns
 from suffice.layers import MLP, Block, SwiGLU
-from suffice.measure.memory import peak_bytes
+from suffice.measure.timing import peak_bytes
 from suffice.memory import Quantised, Rolling, Static
 from suffice.models import LMConfig
 from suffice.studio.calculator import (

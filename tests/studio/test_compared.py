@@ -11,10 +11,10 @@ import pytest
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import Plan
-from suffice.measure.storage import write_cell, write_results
+from suffice.measure.results import write_cell, write_results
+from suffice.papers.results import path_of
 from suffice.recipes import recipe
-from suffice.reproduce.published import path_of
-from suffice.studio.compared import Found, found, front, read, told
+from suffice.studio.comparisons import Found, found, front, read, told
 from tests.measure.synthetic import realistic
 
 

@@ -19,7 +19,7 @@ from suffice.patterns import (
     Window,
 )
 from suffice.presets import PRESETS
-from suffice.studio.drawn import LENGTHS, drawn, pattern_answer, read, sketches
+from suffice.studio.drawings import LENGTHS, drawn, pattern_answer, read, sketches
 from suffice.view import draw, expression
 
 WRITTEN = {

@@ -10,9 +10,8 @@ import pytest
 
 from suffice.errors import ConfigError
 from suffice.studio import Folders, served
+from suffice.studio.server import LARGEST, _comparison
 from suffice.studio.server import answers as table
-from suffice.studio.server.answers import _comparison
-from suffice.studio.server.handler import LARGEST
 
 JSON = {"Content-Type": "application/json"}
 
@@ -110,7 +109,7 @@ def test_an_error_of_its_own_is_no_trace(monkeypatch):
     def broken(request):
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("suffice.studio.server.running.answers", lambda _: {"calculate": broken})
+    monkeypatch.setattr("suffice.studio.server.answers", lambda _: {"calculate": broken})
     logged = []
     with served(log=logged.append) as studio:
         status, told = question(studio, "calculate", {})

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from suffice import Attention, AttentionSpec
-from suffice.axis import Axis
 from suffice.errors import ConfigError, SufficeError
 from suffice.mixing import Alignment, Mixing
 from suffice.ops import OPS
 from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import Position
 from suffice.projections import Projections, Standard
-from suffice.testing import CHECKS, Case, ConformanceError, checks, conform, spec_around
+from suffice.records import Axis
+from suffice.testing import CHECKS, Case, ConformanceError, conform, conformance, spec_around
 
 SPEC = AttentionSpec(d_model=8, num_heads=2)
 
@@ -366,7 +366,7 @@ def test_shares_of_signed_kernels():
     allowed = torch.ones(1, 3).bool()
 
     def shares(*row):
-        checks._are_shares(torch.tensor([row]).double(), allowed, signed=True)
+        conformance._are_shares(torch.tensor([row]).double(), allowed, signed=True)
 
     shares(0.5, 0.25, 0.25)
     shares(0.5, -0.25, 0.25)

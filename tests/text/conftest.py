@@ -17,7 +17,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SUFFICE_DATA", raising=False)
-    monkeypatch.setattr("suffice.data.download.urlopen", offline)
+    monkeypatch.setattr("suffice.data.files.urlopen", offline)
     return tmp_path / "cache" / "suffice"
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.errors import ConfigError, DataError
-from suffice.text import Characters, Corpus, Documents, choose_tokenizer, chosen
+from suffice.text import Characters, Corpus, Documents, choose_tokenizer, load
 
 
 def corpus(*texts):
@@ -33,8 +33,8 @@ def test_a_saved_tokenizer_is_loaded(tmp_path):
 
 
 def test_names_and_files_reach_their_readers(monkeypatch, tmp_path):
-    monkeypatch.setattr(chosen, "gpt2", lambda console: ("gpt2", console))
-    monkeypatch.setattr(chosen, "llama", lambda path: path)
+    monkeypatch.setattr(load, "gpt2", lambda console: ("gpt2", console))
+    monkeypatch.setattr(load, "llama", lambda path: path)
     assert choose_tokenizer("gpt2", corpus("a", "b")) == ("gpt2", None)
     with pytest.raises(DataError, match="there is no Llama tokenizer at .*tokenizer.json; put"):
         choose_tokenizer("llama", corpus("a", "b"))

@@ -12,10 +12,8 @@ import pytest
 
 from suffice.errors import ConfigError, DataError
 from suffice.text import CORPORA, corpus
+from suffice.text.corpus import C4, FILE, OPENWEBTEXT, TEST, VALIDATION
 from suffice.text.documents import held_out
-from suffice.text.samples import C4, OPENWEBTEXT
-from suffice.text.tinyshakespeare import FILE
-from suffice.text.wikitext2 import TEST, VALIDATION
 
 
 def put(root: Path, path: str, content: bytes) -> None:

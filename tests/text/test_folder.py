@@ -10,8 +10,7 @@ import pytest
 
 from suffice.errors import DataError
 from suffice.text import corpus
-from suffice.text.documents import Documents, first_held_out, held_out
-from suffice.text.folder import files_below, split
+from suffice.text.documents import Documents, files_below, first_held_out, held_out, split
 
 
 def put(root: Path, files: dict[str, str]) -> Path:

@@ -12,7 +12,7 @@ from tokenizers import pre_tokenizers
 from suffice.errors import DataError
 from suffice.text import gpt2, load_tokenizer
 
-MODULE = import_module("suffice.text.gpt2")
+MODULE = import_module("suffice.text.bpe")
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("\u0120", "w")]
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from suffice.errors import DataError
-from suffice.text import plain
-from suffice.text.jsonl import is_jsonl, rows, texts
+from suffice.text import documents as plain
+from suffice.text.documents import is_jsonl, rows, texts
 
 LINES = b'{"text": "caf\\u00e9\\n\xe2\x80\xa8"}\n\n  \r\n{"id": 7, "text": ""}\r\n{"text": "last"}'
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from suffice.errors import ConfigError, DataError, StateError
-from suffice.text import BPE, learner, learning
+from suffice.text import BPE, bpe, learner
 
 TEXTS = ["the lowest, the slower and the lower"] * 3
 
@@ -30,7 +30,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen]:
 
 
 def test_the_same_texts_give_the_same_tokenizer():
-    assert learning.learn(TEXTS, 265, None) == learning.learn(iter(TEXTS), 265, None)
+    assert bpe.learn(TEXTS, 265, None) == bpe.learn(iter(TEXTS), 265, None)
 
 
 def test_the_program_says_what_it_says_within_this_process(monkeypatch: pytest.MonkeyPatch):
@@ -38,12 +38,12 @@ def test_the_program_says_what_it_says_within_this_process(monkeypatch: pytest.M
     stdout = SimpleNamespace(buffer=io.BytesIO())
     monkeypatch.setattr(sys, "stdin", stdin)
     monkeypatch.setattr(sys, "stdout", stdout)
-    learner.main("265", "2", learning.END)
-    assert stdout.buffer.getvalue().decode() == learning.learn(TEXTS, 265, None)
+    learner.main("265", "2", bpe.END)
+    assert stdout.buffer.getvalue().decode() == bpe.learn(TEXTS, 265, None)
 
 
 def test_the_smallest_vocabulary_is_bytes_and_the_end():
-    description = json.loads(learning.learn([], 257, None))
+    description = json.loads(bpe.learn([], 257, None))
     assert description["model"]["merges"] == []
     assert len(description["model"]["vocab"]) == 257
 
@@ -101,7 +101,7 @@ def test_ctrl_c_while_the_library_learns_ends_it(started, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("texts", [TEXTS, ["x" * 100_000] * 50])
 @pytest.mark.parametrize("program", ["raise SystemExit(3)", "import os; os.close(0)"])
 def test_a_program_that_fails_is_told(texts: list[str], program: str, monkeypatch):
-    monkeypatch.setattr(learning, "PROGRAM", program)
+    monkeypatch.setattr(bpe, "PROGRAM", program)
     with pytest.raises(StateError, match=r"the process that learns a vocabulary failed \(code"):
         BPE.train(texts, 260)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from suffice.errors import DataError
-from suffice.text import BPE, llama, llama2c, load_tokenizer
+from suffice.text import BPE, llama, load_tokenizer
+from suffice.text import llama as llama2c
 
 PIECES = [
     *"erthwoais \u00e9",

@@ -7,7 +7,7 @@ import pytest
 
 from suffice.errors import DataError
 from suffice.text import BPE, load_tokenizer
-from suffice.text.saved import DESCRIPTION, NAMES
+from suffice.text.tokenizer import DESCRIPTION, NAMES
 
 
 @pytest.fixture

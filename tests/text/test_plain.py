@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from suffice.errors import DataError
-from suffice.text import plain
-from suffice.text.plain import opened, read_text
+from suffice.text import documents
+from suffice.text.documents import opened, read_text
 
 TEXT = "caf\u00e9\r\n\u2028 end"
 
@@ -37,9 +37,9 @@ def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, sentence: st
 @pytest.mark.parametrize(("name", "pack"), [("a.txt", bytes), ("a.txt.xz", lzma.compress)])
 def test_a_text_too_long_is_refused_before_it_is_held(tmp_path: Path, monkeypatch, name: str, pack):
     (tmp_path / name).write_bytes(pack(b"0123456789"))
-    monkeypatch.setattr(plain, "LONGEST", 10)
+    monkeypatch.setattr(documents, "LONGEST", 10)
     assert read_text(tmp_path / name) == "0123456789"
-    monkeypatch.setattr(plain, "LONGEST", 9)
+    monkeypatch.setattr(documents, "LONGEST", 9)
     with pytest.raises(DataError, match="holds more than 9 bytes in one text; split it into sever"):
         read_text(tmp_path / name)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from suffice.errors import ConfigError, DataError
 from suffice.text import BPE, Characters, TokenFile, token_file
 from suffice.text.documents import Documents
-from suffice.text.token_header import dtype_for, header_at, starts_at
+from suffice.text.token_file import dtype_for, header_at, starts_at
 
 TEXTS = ["the lowest", "and", "", "the slower of the three"]
 LETTERS = Characters.of(TEXTS)
@@ -278,7 +278,7 @@ def test_a_tokenizer_that_leaves_its_vocabulary_is_told(at: Path):
 
 def test_a_write_that_dies_between_the_files_leaves_none(alphabet, at: Path, monkeypatch):
     """The header goes before the others come, so old and new files are never read together."""
-    import suffice.text.token_writer as writer
+    import suffice.text.token_file as writer
 
     def dying(_facts: object) -> str:
         raise KeyboardInterrupt

@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.train import batches as module
+from suffice.train import loop as module
 from suffice.train.augment import draw_shifts, shift
-from suffice.train.batches import Batches
 from suffice.train.distributed import Processes
-from suffice.train.seeds import generator
-from suffice.train.settings import Training
+from suffice.train.loop import Batches
+from suffice.train.settings import Training, generator
 
 from .cases import asking, images, tokens
 

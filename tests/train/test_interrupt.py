@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suffice.train import Interrupted
-from suffice.train.interrupt import noticing
+from suffice.train.progress import noticing
 
 
 def press():

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from suffice.data.dataset import Dataset, Split
 from suffice.errors import CheckpointError, ConfigError, StateError
 from suffice.train import Interrupted, Training, evaluate, fit, load
-from suffice.train.schedule import share
-from suffice.train.seeds import derive, generator
+from suffice.train.optimiser import share
+from suffice.train.settings import derive, generator
 
 from .cases import Each, Tiny, asking, images, tokens, weights
 
@@ -429,15 +429,15 @@ def test_patience_counts_over_an_interruption(tmp_path):
 
 
 def test_checkpoints_are_written_by_time_and_at_the_end(tmp_path, monkeypatch):
-    from suffice.train import snapshot
+    from suffice.train import training_state
 
-    written, write = [], snapshot.write
+    written, write = [], training_state.write
 
     def counted(path, state):
         written.append(state.epoch)
         write(path, state)
 
-    monkeypatch.setattr(snapshot, "write", counted)
+    monkeypatch.setattr(training_state, "write", counted)
     path = tmp_path / "run"
     fit(Tiny(), images(), settings(epochs=3), seed=0, checkpoint=path)
     assert written == [4]

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from suffice.testing import assert_close
-from suffice.train.augment import AUGMENTATIONS
-from suffice.train.moves import draw_moves, move
+from suffice.train.augment import AUGMENTATIONS, draw_moves, move
 
 
 def mirrored(at, size):

@@ -4,7 +4,7 @@ import pytest
 
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.train import Training
-from suffice.train.preflight import refuse
+from suffice.train.loop import refuse
 
 from .cases import images, tokens
 

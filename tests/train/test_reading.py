@@ -7,8 +7,8 @@ from torch.nn import functional as F
 from suffice.data.dataset import NOT_ASKED, Split
 from suffice.testing import assert_close
 from suffice.train import Interrupted, Training, evaluate, fit
+from suffice.train.evaluate import Reading
 from suffice.train.progress import Silent
-from suffice.train.reading import Reading
 
 from .cases import images, pairs, translator, weights
 

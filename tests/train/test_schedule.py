@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from suffice.train.schedule import share
+from suffice.train.optimiser import share
 
 
 def test_constant_rises_linearly_and_stays():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from suffice.train.seeds import derive, generator
+from suffice.train.settings import derive, generator
 
 
 def test_streams_differ_in_purpose_seed_and_epoch_and_never_by_chance():

@@ -11,7 +11,7 @@ from suffice.errors import ConfigError
 from suffice.train import Processes, sharded
 from suffice.train.language import LMTraining, evaluate_lm, fit_lm
 from suffice.train.language import fit as fit_module
-from suffice.train.language.evaluate import _mine
+from suffice.train.language.loss import _mine
 
 from .language.texts import files, settings, tiny
 

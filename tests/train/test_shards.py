@@ -15,7 +15,7 @@ from torch.distributed.tensor import distribute_tensor
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError
-from suffice.train import Processes, shards
+from suffice.train import Processes, sharded
 
 FULL = {"a/weight": torch.arange(12.0).view(6, 2), "b": torch.arange(3.0)}
 WHOLE = {"shards": 1}
@@ -49,34 +49,34 @@ def part(file, rows, numbers, **other):
 
 def test_what_is_written_is_read_cut_or_whole(cut, tmp_path):
     path = tmp_path / "run"
-    assert shards.write(path, cut, Processes()) == 1
-    assert shards.write(path, {n: t * 2 for n, t in cut.items()}, Processes()) == 2
+    assert sharded.write(path, cut, Processes()) == 1
+    assert sharded.write(path, {n: t * 2 for n, t in cut.items()}, Processes()) == 2
     for facts, factor in ((WHOLE, 1), ({"shards": 2}, 2)):
-        found = shards.read(path, facts, cut)
+        found = sharded.read(path, facts, cut)
         assert found.keys() == FULL.keys()
         assert all(torch.equal(t.full_tensor(), factor * FULL[n]) for n, t in found.items())
     assert {file.suffix for file in tmp_path.glob("run.*/*")} == {".safetensors"}
     (tmp_path / "run.shards.3").symlink_to(tmp_path / "run.shards.1")
     (tmp_path / "other.shards.1").mkdir()
-    shards.remove_others(path, 2)
+    sharded.remove_others(path, 2)
     left = sorted(file.name for file in tmp_path.glob("*.shards.*"))
     assert left == ["other.shards.1", "run.shards.2", "run.shards.3"]
-    shards.remove_others(path, None)
+    sharded.remove_others(path, None)
     assert not (tmp_path / "run.shards.2").exists()
 
 
 def test_one_process_reads_what_two_wrote(path):
     others = {**FULL, "c": torch.ones(1)}
-    found = shards.read(path, WHOLE, others)
+    found = sharded.read(path, WHOLE, others)
     assert found.keys() == FULL.keys()
     assert all(torch.equal(tensor, FULL[name]) for name, tensor in found.items())
-    assert shards.read(path, {}, others) == {}
+    assert sharded.read(path, {}, others) == {}
 
 
 @pytest.mark.parametrize("number", [2, "1", "../run.shards.1", True, None])
 def test_a_folder_that_is_not_there_is_told(path, number):
     with pytest.raises(CheckpointError, match=r"folder beside it, run\.shards\..* not there; copy"):
-        shards.read(path, {"shards": number}, FULL)
+        sharded.read(path, {"shards": number}, FULL)
 
 
 @pytest.mark.parametrize(
@@ -88,22 +88,22 @@ def test_a_folder_that_is_not_there_is_told(path, number):
 )
 def test_tensors_of_another_model_are_told(path, change, told):
     with pytest.raises(CheckpointError, match=rf"run\.shards\.1 does not fit: {told}"):
-        shards.read(path, WHOLE, {**FULL, **change})
+        sharded.read(path, WHOLE, {**FULL, **change})
     with pytest.raises(CheckpointError, match="'b' is not in the model"):
-        shards.read(path, WHOLE, {"a/weight": FULL["a/weight"]})
+        sharded.read(path, WHOLE, {"a/weight": FULL["a/weight"]})
 
 
 @pytest.mark.parametrize("rows", [slice(1, 4), slice(0, 5), slice(3, 4)])
 def test_a_part_that_is_absent_or_doubled_is_told(path, rows):
     part(path.with_name("run.shards.1") / "one.safetensors", rows, slice(0, 2))
     with pytest.raises(CheckpointError, match=r"'a/weight' lacks a part; copy the files of all"):
-        shards.read(path, WHOLE, FULL)
+        sharded.read(path, WHOLE, FULL)
 
 
 def test_the_last_file_missing_is_told(path):
     (path.with_name("run.shards.1") / "two.safetensors").unlink()
     with pytest.raises(CheckpointError, match="'a/weight' is of another shape"):
-        shards.read(path, WHOLE, FULL)
+        sharded.read(path, WHOLE, FULL)
 
 
 @pytest.mark.parametrize("told", ["{", "[]", '{"a/weight": {}}', "[" * 10**5])
@@ -111,14 +111,14 @@ def test_a_damaged_header_is_told(path, told):
     file = path.with_name("run.shards.1") / "one.safetensors"
     part(file, slice(0, 4), slice(0, 2), DCP_SHARDING_INFO=told)
     with pytest.raises(CheckpointError, match=r"run\.shards\.1 cannot be read \(.*it is damaged"):
-        shards.read(path, WHOLE, FULL)
+        sharded.read(path, WHOLE, FULL)
 
 
 def test_files_of_other_formats_are_not_opened(path):
     file = path.with_name("run.shards.1") / "three.distcp"
     file.write_bytes(b"pickle")
     with pytest.raises(CheckpointError, match=r"three\.distcp is not a safetensors file"):
-        shards.read(path, WHOLE, FULL)
+        sharded.read(path, WHOLE, FULL)
     file.write_bytes(struct.pack("<Q", 8) + b"notjson!")
     with pytest.raises(CheckpointError, match=r"three\.distcp is not a readable safetensors"):
         checkpoint.metadata(file)
@@ -131,15 +131,15 @@ def test_what_the_disk_refuses_is_told(cut, path, monkeypatch):
     monkeypatch.setattr(dcp.HuggingFaceStorageWriter, "write_data", refuse)
     told = r"cannot write .*run\.shards\.2 \(No space left on device\); free space .*is kept"
     with pytest.raises(CheckpointError, match=told):
-        shards.write(path, cut, Processes())
-    kept = shards.read(path, WHOLE, cut)
+        sharded.write(path, cut, Processes())
+    kept = sharded.read(path, WHOLE, cut)
     assert all(torch.equal(tensor.full_tensor(), FULL[name]) for name, tensor in kept.items())
     monkeypatch.setattr(dcp.HuggingFaceStorageReader, "read_data", refuse)
     with pytest.raises(CheckpointError, match=r"cannot be read \(No space left on device\)"):
-        shards.read(path, WHOLE, cut)
+        sharded.read(path, WHOLE, cut)
 
 
 def test_a_torch_that_would_pickle_is_refused(path, monkeypatch):
     monkeypatch.delattr(dcp, "HuggingFaceStorageWriter")
     with pytest.raises(ConfigError, match=r"torch .* cannot write checkpoints of sharded weights"):
-        shards.read(path, WHOLE, FULL)
+        sharded.read(path, WHOLE, FULL)

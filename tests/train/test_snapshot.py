@@ -7,8 +7,8 @@ import torch
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError
-from suffice.train import Training, snapshot
-from suffice.train.snapshot import differences, random_states, set_random_states
+from suffice.train import Training, training_state
+from suffice.train.training_state import differences, random_states, set_random_states
 
 from .cases import Tiny, images, weights
 
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 def begin(*, seed=0, model_seed=0, training=TRAINING, dataset=None):
     model = Tiny(seed=model_seed)
-    return snapshot.start(model, dataset or images(), training, seed=seed, device=CPU)
+    return training_state.start(model, dataset or images(), training, seed=seed, device=CPU)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def path(tmp_path):
 
 def write_changed(path, *, facts=None, tensors=None):
     """Write the snapshot of a fresh run with some of its facts or tensors replaced."""
-    snapshot.write(path, begin())
+    training_state.write(path, begin())
     stored, metadata = checkpoint.load(path)
     checkpoint.save(path, stored | (tensors or {}), metadata | (facts or {}))
 
@@ -40,7 +40,7 @@ def record(epoch=1, **changes):
 
 def test_every_tensor_of_a_run_is_in_the_file_by_name(path):
     state = begin()
-    snapshot.write(path, state)
+    training_state.write(path, state)
     tensors, facts = checkpoint.load(path)
     for name, tensor in weights(state.model).items():
         assert torch.equal(tensors[f"model/{name}"], tensor)
@@ -65,33 +65,33 @@ def test_every_tensor_of_a_run_is_in_the_file_by_name(path):
     ],
 )
 def test_another_run_is_refused_with_its_differences(path, other, told):
-    snapshot.write(path, begin())
+    training_state.write(path, begin())
     before = weights((state := begin(model_seed=1, **other)).model)
     with pytest.raises(CheckpointError, match=rf"is of another run: .*{told}"):
-        snapshot.read(path, state)
+        training_state.read(path, state)
     assert all(torch.equal(before[n], t) for n, t in state.model.state_dict().items())
 
 
 def test_another_model_is_refused_by_its_tensors(path):
-    snapshot.write(path, begin())
+    training_state.write(path, begin())
     state = begin()
     state.model.head = torch.nn.Linear(12, 7)
     with pytest.raises(
         CheckpointError, match=r"'model/head\.weight' has shape \[6, 12\], expected"
     ):
-        snapshot.read(path, state)
+        training_state.read(path, state)
 
 
 def test_a_file_of_something_else_is_refused(path):
     checkpoint.save_model(path, Tiny(), {})
     with pytest.raises(CheckpointError, match="is not a training checkpoint; give one that `fit`"):
-        snapshot.read(path, begin())
+        training_state.read(path, begin())
 
 
 def test_a_file_without_identity_is_refused(path):
     write_changed(path, facts={"identity": None})
     with pytest.raises(CheckpointError, match="is of another run: all is None there and "):
-        snapshot.read(path, begin())
+        training_state.read(path, begin())
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_a_file_without_identity_is_refused(path):
 def test_counters_that_make_no_sense_are_refused(path, facts):
     write_changed(path, facts=facts)
     with pytest.raises(CheckpointError, match="has counters or a history that make no sense"):
-        snapshot.read(path, begin())
+        training_state.read(path, begin())
 
 
 def test_the_same_counters_made_right_are_read(path):
     write_changed(path, facts={"history": [record()], "epoch": 2, "best_epoch": 1})
-    snapshot.read(path, state := begin())
+    training_state.read(path, state := begin())
     assert (state.epoch, state.best_epoch, state.history[0].seconds) == (2, 1, 0.5)
 
 
@@ -130,7 +130,7 @@ def test_a_random_state_torch_refuses_is_refused_before_anything_changes(path):
     write_changed(path, tensors={"random/cpu": torch.zeros_like(torch.get_rng_state())})
     before, random = weights((state := begin(model_seed=1)).model), torch.get_rng_state()
     with pytest.raises(CheckpointError, match=r"holds a random state torch refuses \("):
-        snapshot.read(path, state)
+        training_state.read(path, state)
     assert all(torch.equal(before[n], t) for n, t in state.model.state_dict().items())
     assert torch.equal(random, torch.get_rng_state())
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from suffice.patterns import Pattern
-from suffice.view.looks import COLOURS, FREE, HIDDEN, PAGE, looks
-from suffice.view.parts import Part
+from suffice.view.drawing import COLOURS, FREE, HIDDEN, PAGE, Part, looks
 
 TO_XYZ = torch.tensor(
     [

@@ -13,10 +13,8 @@ from matplotlib.image import imread
 from suffice.errors import ConfigError
 from suffice.patterns import Causal, Full, PerHead, Random, Window
 from suffice.view import draw, picture
-from suffice.view.looks import HIDDEN, looks
-from suffice.view.page import arrange
-from suffice.view.png import SHARP, figure
-from suffice.view.svg import svg
+from suffice.view.drawing import HIDDEN, looks
+from suffice.view.picture import SHARP, arrange, figure, svg
 from tests.view.patterns import COMPOSED
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -162,7 +160,7 @@ def test_settings_of_matplotlib_stay_as_they_are(tmp_path):
 
 def test_svg_and_text_need_no_matplotlib():
     code = (
-        "import sys; from suffice.view import draw, text; from suffice.view.svg import svg; "
+        "import sys; from suffice.view import draw, text; from suffice.view.picture import svg; "
         "from suffice.patterns import Causal; svg(draw(Causal(), 4)); text(Causal(), 4); "
         "raise SystemExit('matplotlib' in sys.modules)"
     )

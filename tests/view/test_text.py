@@ -5,7 +5,7 @@ import torch
 
 from suffice.patterns import Causal, Full, Global, PerHead, Strided, Window
 from suffice.view import draw, lines, text
-from suffice.view.looks import looks
+from suffice.view.drawing import looks
 from tests.view.patterns import COMPOSED
 
 HEADS = PerHead((Window(3) & Causal(), Strided(3) & Causal(), Window(3) & Causal()))

@@ -1,8 +1,8 @@
 """Which attention each layer of a trained model should have, within a budget."""
 
-from suffice.convert.search.budget import Limit, budget_of
-from suffice.convert.search.found import Found, Mix, Quantity, Score
-from suffice.convert.search.library import Option, library
+from suffice.convert.search.options import Option, library
+from suffice.convert.search.problem import Limit, budget_of
+from suffice.convert.search.result import Found, Mix, Quantity, Score
 from suffice.convert.search.search import Texts, search
 
 __all__ = [

@@ -7,6 +7,7 @@ chooses. What it chose is converted and measured as a whole, on text that nothin
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,21 +17,34 @@ from typing import Any
 from torch import Tensor, nn
 
 from suffice.convert.convert import convert
-from suffice.convert.search import decoding, measured
-from suffice.convert.search.budget import budget_of
-from suffice.convert.search.decoding import NATIVE, TORCH, WAYS, added, time_layers, time_models
-from suffice.convert.search.fits import Fits, ordered
-from suffice.convert.search.found import Found, Score
-from suffice.convert.search.judge import Judge, Rows
-from suffice.convert.search.library import Option, library
+from suffice.convert.search import mixes
+from suffice.convert.search import scoring as decoding
 from suffice.convert.search.mixes import Chosen, Mixer
-from suffice.convert.search.scoring import by_rank, score
-from suffice.convert.search.table import Key, Table, way_of
-from suffice.convert.search.work import Work, fingerprint
-from suffice.errors import ConfigError
+from suffice.convert.search.options import Option, library
+from suffice.convert.search.problem import Key, Table, budget_of, way_of
+from suffice.convert.search.result import Found, Score
+from suffice.convert.search.scoring import (
+    NATIVE,
+    TORCH,
+    WAYS,
+    Fits,
+    Judge,
+    Rows,
+    Work,
+    added,
+    by_rank,
+    fingerprint,
+    ordered,
+    score,
+    time_layers,
+    time_models,
+)
+from suffice.errors import ConfigError, DataError
 from suffice.measure.statistics import summarise
 from suffice.measure.timing import summarise_times
 from suffice.models import LM
+from suffice.quantise.report import rows_of
+from suffice.text import Corpus, Documents, Tokenizer
 
 MINUTES = 10.0
 SCORING, ALL = 0.6, 0.9  # of the time: when scoring ends, when measuring of rivals does
@@ -89,9 +103,7 @@ def search(
     lm = _checked(model, minutes)
     length = length or texts.scoring[0].shape[1]
     options = library(lm, length, words)
-    table = Table(
-        options=list(options.values()), length=length, others=measured.parameters_beside(lm)
-    )
+    table = Table(options=list(options.values()), length=length, others=mixes.parameters_beside(lm))
     table.choose([limit for limit in limits if table.knows(limit.name)])
     kept = Work(work)
     kept.claim(_asked(lm, texts, length, words), resume=resume)
@@ -231,9 +243,9 @@ def _found(mixer: Mixer, chosen: Chosen, lm: LM, texts: Texts, seed: int, budget
     plan = mixer.mix("plan", chosen.picks, rows, before)
     rivals = mixer.rivals(judge, before, seed)
     quantities = [
-        *measured.costs(table, mixer.limits, picked, way, made.model),
-        measured.latency(table, mixer.limits, picked, ways, (lm, made.model)),
-        *measured.quantities(table, mixer.limits, picked, way, rows, before),
+        *mixes.costs(table, mixer.limits, picked, way, made.model),
+        mixes.latency(table, mixer.limits, picked, ways, (lm, made.model)),
+        *mixes.quantities(table, mixer.limits, picked, way, rows, before),
     ]
     return Found(
         budget=budget,
@@ -250,8 +262,8 @@ def _found(mixer: Mixer, chosen: Chosen, lm: LM, texts: Texts, seed: int, budget
         scored=len(table.rows),
         pairs=sum(map(len, table.options)),
         held=(
-            measured.held(lm, table.length, own),
-            measured.held(made.model, table.length, way),
+            mixes.held(lm, table.length, own),
+            mixes.held(made.model, table.length, way),
         ),
         certificate=made.certificate,
         scores=tuple(
@@ -270,3 +282,60 @@ def _score(table: Table, one: Option) -> Score:
         parameters=int(table.cost("parameters", one, TORCH)),
         latency={way: of_way.get(one.key) for way, of_way in table.latency.items()},
     )
+
+
+TOGETHER = 1 << 12  # tokens of a batch
+LEAST = 4  # rows of each part
+DOCUMENTS = 8  # that rows come from at least, where there are as many
+SAMPLE = 4000  # characters that tell how many a token has
+SPARE = 1.25  # documents differ
+HELD = 2  # of what is learnt from, one part chooses and as much judges
+
+
+def rows_for(
+    corpus: Corpus, tokenizer: Tokenizer, *, length: int, tokens: int
+) -> dict[str, list[Tensor]]:
+    """Return batches of rows [B, T]: "calibration", "scoring" and "judging".
+
+    What is learnt from is of the training part. Of the validation part every other row chooses and
+    the others judge. Documents give like shares where there are few, about an eighth at most.
+
+    Args:
+        corpus: the text.
+        tokenizer: of the model.
+        length: tokens of a row, T.
+        tokens: to learn from; half as many choose, and as many judge.
+
+    Raises:
+        DataError: if a part of the text is too short.
+    """
+    train, held = corpus.train, corpus.validation
+    learnt = _rows(train, train.name, tokenizer, length, tokens, LEAST)
+    rest = _rows(held, held.name, tokenizer, length, 2 * tokens // HELD, 2 * LEAST)
+    parts = {"calibration": learnt, "scoring": rest[::2], "judging": rest[1::2]}
+    together = max(TOGETHER // length, 1)
+    return {name: list(rows.split(together)) for name, rows in parts.items()}
+
+
+def _share(documents: Documents, tokenizer: Tokenizer, tokens: int) -> int | None:
+    """Return how many characters of each document are enough; None = all."""
+    if not documents.count:
+        return None
+    sample = next(iter(documents))[:SAMPLE]
+    each = SPARE * len(sample) / max(len(tokenizer.encode(sample)), 1)
+    return math.ceil(each * tokens / min(documents.count, DOCUMENTS))
+
+
+def _rows(
+    documents: Documents, name: str, tokenizer: Tokenizer, length: int, tokens: int, least: int
+) -> Tensor:
+    wanted = max(tokens, least * length)
+    long = _share(documents, tokenizer, wanted)
+    beginnings = (document[:long] for document in documents)
+    rows = rows_of(beginnings, tokenizer, length=length, tokens=wanted)
+    if len(rows) < least or rows.shape[1] < length:
+        raise DataError(
+            f"{name} gives {rows.numel():,} tokens in rows, less than {least} rows of "
+            f"{length}; give more text, or a smaller --length."
+        )
+    return rows

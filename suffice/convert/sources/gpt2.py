@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from suffice.convert.sources.family import Family, linear, norm
-from suffice.convert.sources.given import Given
-from suffice.convert.sources.parts import Part
+from suffice.convert.sources.family import Family, Given, Part, linear, norm
 from suffice.errors import ConfigError
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal

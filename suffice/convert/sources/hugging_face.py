@@ -8,13 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.sources.bert import BERT
-from suffice.convert.sources.family import Family
-from suffice.convert.sources.given import Given
+from suffice.convert.sources.encoders import BERT, VIT
+from suffice.convert.sources.family import Family, Given, state_of, tensors_of
 from suffice.convert.sources.gpt2 import GPT2
 from suffice.convert.sources.llama import FAMILIES as LLAMAS
-from suffice.convert.sources.parts import state_of, tensors_of
-from suffice.convert.sources.vit import VIT
 from suffice.convert.sources.weights import read_json, tensors_in
 from suffice.errors import CheckpointError, ConfigError
 

@@ -7,25 +7,160 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from suffice.convert.sources.family import Family, linear, norm
-from suffice.convert.sources.given import Given
-from suffice.convert.sources.layers import (
-    Windows,
-    all_turn,
-    equal_windows,
-    late_windows,
-    no_windows,
-    some_turn,
-    windows_unturned,
-)
-from suffice.convert.sources.parts import Part
-from suffice.convert.sources.rotary import rope_of
+from suffice.convert.sources.family import Family, Given, Part, linear, norm
 from suffice.errors import ConfigError
 from suffice.models import LM, LMConfig
 from suffice.norms import HeadRMS, NoNorm
 from suffice.patterns import Causal, Window
-from suffice.positions import NoPosition
+from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Rope, YarnScaling
+from suffice.positions.rope import Scaling
 from suffice.spec import AttentionSpec
+
+SEES = ("full_attention", "sliding_attention")
+WINDOW = "sliding_window"
+Windows = Callable[[Given, list[bool]], list[int | None]]
+"""How many last tokens each layer sees, None = all, told which layers turn."""
+
+
+def no_windows(_given: Given, turns: list[bool]) -> list[int | None]:
+    """Return that every layer sees all, whatever the file says of windows."""
+    return [None] * len(turns)
+
+
+def equal_windows(absent: int | None = None) -> Windows:
+    """Return what gives every layer the same window.
+
+    Args:
+        absent: the window where the file has no entry; None = all. An entry that is null is all.
+    """
+
+    def found(given: Given, turns: list[bool]) -> list[int | None]:
+        size = given.entries.get(WINDOW, absent)
+        return [None if size is None else given.size(WINDOW, absent)] * len(turns)
+
+    return found
+
+
+def late_windows(given: Given, turns: list[bool]) -> list[int | None]:
+    """Return windows from a certain layer on, unless the file tells them layer by layer."""
+    first = given.entries.get("max_window_layers", 28)
+    if isinstance(first, bool) or not isinstance(first, int):
+        raise ConfigError(f"{given.where}: max_window_layers={first!r:.40} is no whole number.")
+    return _by_kind(given, [number >= first for number in range(len(turns))], absent=4096)
+
+
+def windows_unturned(given: Given, turns: list[bool]) -> list[int | None]:
+    """Return windows where a layer does not turn, unless the file tells them layer by layer."""
+    return _by_kind(given, [not turned for turned in turns], absent=None)
+
+
+def _by_kind(given: Given, windowed: list[bool], *, absent: int | None) -> list[int | None]:
+    """Return the windows of layers, where they are in use at all."""
+    depth = len(windowed)
+    kinds = given.entries.get("layer_types")
+    if kinds is None:
+        kinds = [SEES[one] for one in windowed]
+    if not isinstance(kinds, list) or len(kinds) != depth or any(k not in SEES for k in kinds):
+        raise ConfigError(
+            f"{given.where}: layer_types={kinds!r:.80} are not {' or '.join(SEES)} for each of "
+            f"{depth} layers."
+        )
+    used = given.flag("use_sliding_window") and given.entries.get(WINDOW, absent) is not None
+    if not used:
+        return [None] * depth
+    return [given.size(WINDOW, absent) if kind == SEES[1] else None for kind in kinds]
+
+
+def all_turn(_given: Given, depth: int) -> list[bool]:
+    """Return that every layer turns queries and keys."""
+    return [True] * depth
+
+
+def some_turn(given: Given, depth: int) -> list[bool]:
+    """Return which layers turn: as listed, else all but each fourth, or other interval."""
+    found = given.entries.get("no_rope_layers")
+    if found is None:
+        every = given.size("no_rope_layer_interval", 4)
+        return [(number + 1) % every != 0 for number in range(depth)]
+    if not isinstance(found, list) or len(found) != depth:
+        raise ConfigError(f"{given.where}: no_rope_layers={found!r:.80} is not for {depth} layers.")
+    return [bool(one) for one in found]
+
+
+LEGAL = "default, linear, llama3 and yarn"
+
+
+def rope_of(
+    given: Given,
+    head_dim: int,
+    layout: str = "half",
+    *,
+    theta: float = 10_000.0,
+    share: float | None = 1.0,
+) -> Rope:
+    """Return the rotary positions of a configuration, in its older or newer words.
+
+    Args:
+        given: the configuration.
+        head_dim: width of a head.
+        layout: of the pairs, see `Rope`.
+        theta: where none is given.
+        share: of the features that turn, where none is given; None = all, and no other is legal.
+
+    Raises:
+        ConfigError: for a kind of scaling that is not known here, or words that contradict.
+    """
+    entries = dict(given.entries)
+    newer, older = entries.get("rope_parameters") or {}, entries.get("rope_scaling") or {}
+    if newer and older and newer != older:
+        raise ConfigError(
+            f"{given.where}: rope_parameters={newer!r:.80} and rope_scaling={older!r:.80} differ; "
+            "leave the one that is true."
+        )
+    nested = newer or older
+    if not isinstance(nested, dict) or any(isinstance(one, dict) for one in nested.values()):
+        raise ConfigError(
+            f"{given.where}: rope_parameters={nested!r:.80} differ by kind of layer, which is not "
+            "read."
+        )
+    one = Given({**entries, **nested}, given.where)
+    if share is None:
+        share = one.only("partial_rotary_factor", 1.0)
+    features = int(head_dim * one.number("partial_rotary_factor", share))
+    return Rope(
+        one.number("rope_theta", theta),
+        layout=layout,
+        features=None if features == head_dim else features,
+        scaling=_scaling(one, nested.get("rope_type", nested.get("type", "default"))),
+    )
+
+
+def _scaling(one: Given, kind: object) -> Scaling | None:
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return LinearScaling(one.number("factor"))
+    longest = one.entries.get("max_position_embeddings")
+    if kind == "llama3":
+        return Llama3Scaling(
+            one.number("factor"),
+            length=one.size("original_max_position_embeddings", longest),
+            low=one.number("low_freq_factor"),
+            high=one.number("high_freq_factor"),
+        )
+    if kind == "yarn":
+        for name in ("mscale", "mscale_all_dim"):
+            one.only(name, None)
+        told = one.entries.get("attention_factor") is not None
+        return YarnScaling(
+            one.number("factor"),
+            length=one.size("original_max_position_embeddings", longest),
+            fast=one.number("beta_fast", 32.0),
+            slow=one.number("beta_slow", 1.0),
+            attention_factor=one.number("attention_factor") if told else None,
+            truncate=one.flag("truncate", default=True),
+        )
+    raise ConfigError(f"{one.where}: rotary scaling {kind!r:.40} is not known; {LEGAL} are.")
 
 
 @dataclass(frozen=True, kw_only=True)

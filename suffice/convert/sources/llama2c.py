@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from suffice.convert.sources.finite import check_finite
+from suffice.convert.sources.weights import check_finite
 from suffice.errors import CheckpointError, ConfigError
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from torch import Tensor
 
 from suffice import checkpoint
-from suffice.convert.sources.finite import check_finite
 from suffice.errors import CheckpointError
+
+
+def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse weights that hold NaN or infinity.
+
+    Raises:
+        CheckpointError: naming the first.
+    """
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise CheckpointError(
+                f"{path} holds NaN or infinity in {name!r:.80}; give weights that are numbers."
+            )
+
 
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from importlib import resources
+from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suffice.measure.report.figures import FIGURES
-from suffice.measure.report.numbers import seconds, size
-from suffice.measure.report.rows import build_rows
-from suffice.measure.report.sheets import Sheet, sheets
-from suffice.measure.report.svg import colour_variables, inline
-from suffice.measure.results import Results
+from suffice.measure.report.canvas import style, themed
+from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
+from suffice.measure.report.tables import Sheet, build_rows, seconds, sheets, size
+from suffice.measure.results import Results, write_atomic
 from suffice.measure.sentence import margin_points, notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+NOTHING = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def inline(figure: Figure, name: str, described: str) -> str:
+    """Return a figure as one svg element.
+
+    Its identifiers start with its name, so that several can share a page; its colours are the
+    variables of `colour_variables`, so that they follow the page's theme; it carries no date,
+    so that equal results give equal pages.
+
+    Args:
+        figure: what to write.
+        name: of the figure, a plain word.
+        described: what it shows, for those who cannot see it.
+    """
+    import matplotlib
+
+    stream = StringIO()
+    with style():
+        matplotlib.rcParams["svg.hashsalt"] = name
+        figure.savefig(stream, format="svg", transparent=True, metadata=NOTHING)
+    text = stream.getvalue()
+    drawing = text[text.index("<g id=") :]
+    width, height = figure.get_size_inches()
+    box = f'viewBox="0 0 {72 * width:g} {72 * height:g}" style="max-width: {width:g}in"'
+    # only tags are changed: what stands between them is text, such as a mechanism's name
+    drawing = re.sub(r"<[^>]*>", lambda tag: _adapt(tag.group(), name), drawing)
+    return f'<svg role="img" aria-label="{escape(described)}" {box}>\n{drawing}'
+
+
+def _adapt(tag: str, name: str) -> str:
+    """Make the identifiers of one tag the figure's own and its colours the page's."""
+    tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{name}-", tag)
+    return re.sub(r"#[0-9a-f]{6}\b", lambda found: f"var({_variable(found.group())})", tag)
+
+
+def colour_variables(*, dark: bool) -> str:
+    """Return the css variables of all colours, for a light or a dark page."""
+    return " ".join(
+        f"{_variable(light)}: {night if dark else light};" for light, night in themed().items()
+    )
+
+
+def _variable(colour: str) -> str:
+    """Name the variable of a colour.
+
+    Example:
+        >>> _variable("#0072b2")
+        '--c0072b2'
+    """
+    return f"--c{colour[1:]}"
 
 
 def page(results: Results, verdict: Verdict, figures: dict[str, Figure]) -> str:
@@ -194,3 +248,21 @@ def _fact(name: str, fact: object) -> str:
     """Write one fact; what is not known is said to be."""
     text = "not known" if fact is None else escape(str(fact))
     return f"<code>{text}</code>" if name in {"command", "commit"} and fact else text
+
+
+def write_report(results: Results, verdict: Verdict, folder: Path) -> Path:
+    """Write report.html, and the same figures beside it as PNG; return the page's file.
+
+    Args:
+        results: the comparison.
+        verdict: what `judge` found.
+        folder: where to; made if it is missing.
+
+    Raises:
+        DataError: if a file cannot be written.
+    """
+    figures = draw_figures(results, verdict)
+    save_figures(figures, folder)
+    path = folder / "report.html"
+    write_atomic(path, page(results, verdict, figures))
+    return path

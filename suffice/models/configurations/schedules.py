@@ -11,7 +11,7 @@ from suffice.models.lm import LMConfig
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Position
 from suffice.presets import PRESETS, schedule
-from suffice.presets.sizes import checked
+from suffice.presets.sparse import checked
 from suffice.spec import AttentionSpec
 
 Configured = tuple[LMConfig, list[AttentionSpec]]

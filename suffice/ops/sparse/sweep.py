@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from suffice.ops.sparse.cut import Cut
-from suffice.ops.sparse.part import Part
+from suffice.ops.sparse.plan import Cut
+from suffice.ops.sparse.tiles import Part
 
 PIECE = 1 << 20  # numbers of one call's queries; more would leave the cache before they are used
 GATHERED = 1 << 19  # numbers of one call's gathered keys

@@ -9,13 +9,226 @@ Letters: T queries, S keys; n tiles of a part, each of r queries and c keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from suffice.ops.sparse.indices import Gathered, Run
-from suffice.ops.sparse.part import Allowed, Grid, Part
+FEW = 8  # indices; below, adding block by block costs more than index by index
+
+
+@dataclass(frozen=True)
+class Run:
+    """Indices at regular steps: tile i holds start + i * tile_step + j * step for j < count."""
+
+    start: int
+    tiles: int
+    tile_step: int
+    count: int
+    step: int = 1
+
+    def view(self, x: Tensor) -> Tensor:
+        """Return x [B, H, T, ...] as [B, H, tiles, count, ...]; nothing is copied."""
+        batch, heads, along, *rest = x.stride()
+        return x.as_strided(
+            (*x.shape[:2], self.tiles, self.count, *x.shape[3:]),
+            (batch, heads, self.tile_step * along, self.step * along, *rest),
+            x.storage_offset() + self.start * along,
+        )
+
+    def index(self) -> Tensor:
+        """Return the indices [tiles, count]."""
+        tiles = torch.arange(self.tiles)[:, None] * self.tile_step
+        return self.start + tiles + torch.arange(self.count) * self.step
+
+    def part(self, first: int, last: int) -> Run:
+        """Return the tiles first to last - 1."""
+        return Run(
+            self.start + first * self.tile_step, last - first, self.tile_step, self.count, self.step
+        )
+
+    def add(self, total: Tensor, tiles: Tensor) -> None:
+        """Add tiles [B, H, tiles, count, ...] to where they come from in total [B, H, T, ...]."""
+        if self.tile_step == 0:
+            Run(self.start, 1, 0, self.count, self.step).view(total).add_(tiles.sum(2, True))
+            return
+        apart, between = divmod(self.tile_step, self.step)
+        if self.tiles == 1 or between or apart >= self.count:
+            self.view(total).add_(tiles)
+            return
+        for first in range(0, self.count, apart):  # tiles overlap: one shift at a time
+            piece = tiles[:, :, :, first : first + apart]
+            start = self.start + first * self.step
+            shifted = Run(start, self.tiles, self.tile_step, piece.shape[3], self.step)
+            shifted.view(total).add_(piece)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Blocks of neighbouring indices: tile i holds the blocks that begin at starts[i].
+
+    Args:
+        starts: int [tiles, blocks]
+        block: indices of a block.
+    """
+
+    starts: Tensor
+    block: int
+
+    @property
+    def tiles(self) -> int:
+        """Tiles."""
+        return self.starts.shape[0]
+
+    @property
+    def count(self) -> int:
+        """Indices of a tile."""
+        return self.starts.shape[1] * self.block
+
+    def view(self, x: Tensor) -> Tensor:
+        """Return the gathered copy [B, H, tiles, count, ...] of x [B, H, T, ...]."""
+        every = Run(0, x.shape[2] - self.block + 1, 1, self.block).view(x)
+        taken = every.index_select(2, self.starts.flatten().to(x.device))
+        return taken.reshape(*x.shape[:2], self.tiles, self.count, *x.shape[3:])
+
+    def index(self) -> Tensor:
+        """Return the indices [tiles, count]."""
+        return (self.starts[..., None] + torch.arange(self.block)).flatten(1)
+
+    def part(self, first: int, last: int) -> Gathered:
+        """Return the tiles first to last - 1."""
+        return Gathered(self.starts[first:last], self.block)
+
+    def add(self, total: Tensor, tiles: Tensor) -> None:
+        """Add tiles [B, H, tiles, count, ...] to where they come from in total [B, H, T, ...]."""
+        if self.block < FEW:
+            total.index_add_(2, self.index().flatten().to(total.device), tiles.flatten(2, 3))
+            return
+        pieces = tiles.unflatten(3, (-1, self.block))
+        for tile, starts in enumerate(self.starts.tolist()):
+            for place, start in enumerate(starts):
+                total[:, :, start : start + self.block].add_(pieces[:, :, tile, place])
+
+
+Allowed = Callable[[Tensor, Tensor], Tensor]
+EVALUATED = 1 << 20  # pairs whose permission is asked at a time
+
+
+@dataclass(frozen=True)
+class Part:
+    """Equal tiles.
+
+    Args:
+        queries: indices of the queries.
+        keys: indices of the keys, as many tiles.
+        allowed: bool [n or 1, r or 1, c]; None = every pair of the tiles.
+    """
+
+    queries: Run
+    keys: Run | Gathered
+    allowed: Tensor | None
+
+    def some(self, first: int, last: int) -> Part:
+        """Return the tiles first to last - 1."""
+        mask = self.allowed
+        if mask is not None and len(mask) > 1:
+            mask = mask[first:last]
+        return Part(self.queries.part(first, last), self.keys.part(first, last), mask)
+
+    @property
+    def pairs(self) -> int:
+        """The pairs that are computed."""
+        return self.queries.tiles * self.queries.count * self.keys.count
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A sequence, or every step-th position of one: index i of it is start + i * step.
+
+    Args:
+        q_start: first query index.
+        k_start: first key index.
+        q_offset: position of query index 0.
+        step: distance of neighbours.
+        queries: T.
+        keys: S.
+    """
+
+    q_start: int
+    k_start: int
+    q_offset: int
+    step: int
+    queries: int
+    keys: int
+
+    def parts(
+        self,
+        queries: Run,
+        keys: Run | Gathered,
+        allowed: Allowed,
+        own: Tensor | None = None,
+    ) -> list[Part]:
+        """Return the tiles with their masks, moved to the whole sequence; tiles alike share one.
+
+        Args:
+            queries: in the grid's own indices.
+            keys: likewise.
+            allowed: of positions.
+            own: bool [tiles, r or 1, c], False = another part computes this pair; None = none does.
+        """
+        queries, keys = self._move(queries, self.q_start), self._move(keys, self.k_start)
+        at_once = max(1, EVALUATED // (queries.count * keys.count))
+        masks = []
+        for first in range(0, queries.tiles, at_once):
+            last = min(first + at_once, queries.tiles)
+            some = queries.part(first, last), keys.part(first, last)
+            q, k = self.q_offset + some[0].index(), some[1].index()
+            mask = allowed(q[..., None], k[:, None])
+            mask = mask.expand(last - first, queries.count, keys.count)
+            if own is not None:
+                mask = mask & own[first:last]
+            masks.append(mask)
+        mask = torch.cat(masks)
+        changes = (mask[1:] != mask[:-1]).flatten(1).any(1).nonzero().flatten() + 1
+        if len(changes) > mask.shape[0] // 4:
+            return [Part(queries, keys, _narrow(mask))]
+        ends = [0, *changes.tolist(), queries.tiles]
+        return [
+            Part(queries.part(a, b), keys.part(a, b), _narrow(mask[a : a + 1]))
+            for a, b in pairwise(ends)
+            if bool(mask[a].any())
+        ]
+
+    def allowed(self, queries: Run, keys: Run, allowed: Allowed) -> Tensor:
+        """Return the mask [tiles, r, c] of tiles in the grid's own indices."""
+        q, k = self._move(queries, self.q_start).index(), self._move(keys, self.k_start).index()
+        mask = allowed((self.q_offset + q)[..., None], k[:, None])
+        return mask.expand(queries.tiles, queries.count, keys.count)
+
+    def positions(self, keys: Tensor) -> Tensor:
+        """Return the positions of key indices."""
+        return self.k_start + keys * self.step
+
+    def _move(self, run, start: int):  # noqa: ANN001, ANN202 - Run to Run, Gathered to Gathered
+        if isinstance(run, Gathered):
+            return Gathered(start + run.starts, run.block)  # only ever with step 1
+        return Run(
+            start + run.start * self.step,
+            run.tiles,
+            run.tile_step * self.step,
+            run.count,
+            run.step * self.step,
+        )
+
+
+def _narrow(mask: Tensor) -> Tensor | None:
+    """Return a mask [n, r, c] as small as it goes: None where all is allowed, one row for all."""
+    if bool(mask.all()):
+        return None
+    return (mask[:, :1] if bool((mask == mask[:, :1]).all()) else mask).clone()
+
 
 ROWS = 512  # queries of one tile where all read the same keys
 FEW_ROWS = 4  # rows that are worth a product of their own

@@ -3,14 +3,91 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import product
+from pathlib import Path
 from typing import Any
 
-from suffice.studio.page.facts import facts
+from suffice.errors import ConfigError
+from suffice.files import replacing
+from suffice.patterns import Pattern
+from suffice.studio import drawings
+from suffice.studio.calculator import ARTICLE, KNOWN, LENGTHS, Composition, reported
+from suffice.studio.calculator.answer import KERNELS, MIXINGS, PROJECTIONS
+from suffice.studio.calculator.published import FORMULA, SOURCE
+from suffice.view import expression
+from suffice.view.drawing import COLOURS, FREE
+
+
+def facts(served: bool) -> dict[str, Any]:
+    """Return them as plain data."""
+    return {"served": served, "calculator": _calculator(), "patterns": _patterns()}
+
+
+def _calculator() -> dict[str, Any]:
+    return {
+        "empty": Composition().to_json(),
+        "lengths": list(LENGTHS),
+        "tensors": _tensors(),
+        "known": [
+            {"model": known.model.to_json(), "length": known.length, "source": known.source}
+            for known in KNOWN
+        ],
+        "article": {
+            "source": SOURCE,
+            "formula": FORMULA,
+            "model": ARTICLE.to_json(),
+            "claims": [claim.to_json() for claim in reported()],
+        },
+    }
+
+
+def _tensors() -> dict[str, int]:
+    """Return how many tensors a layer keeps for each token, by what it is made of."""
+    found = {}
+    for projections, kernel, mixing, rotary in product(
+        PROJECTIONS, KERNELS, MIXINGS, (False, True)
+    ):
+        spec = Composition(
+            d_model=2,
+            num_heads=1,
+            projections=projections,
+            kernel=kernel,
+            mixing=mixing,
+            mixing_size=int(mixing != "NoMixing"),
+            rotary=rotary,
+        ).spec()
+        words = [projections, kernel, mixing, *["rotary"] * rotary]
+        found[" ".join(words)] = spec.cost(1).state_numbers // spec.widths.kv
+    return found
+
+
+def _patterns() -> dict[str, Any]:
+    return {
+        "kinds": {name: _fields(kind) for name, kind in Pattern.table.items()},
+        "mechanisms": drawings.sketches(),
+        "lengths": list(drawings.LENGTHS),
+        "colours": COLOURS,
+        "free": FREE,
+    }
+
+
+def _fields(kind: type) -> list[list[Any]]:
+    """Return the name of each field, and its default where it has one; patterns as code."""
+    found = []
+    for field in dataclasses.fields(kind):
+        if field.default is dataclasses.MISSING:
+            found.append([field.name])
+        else:
+            value = field.default
+            found.append([field.name, expression(value) if isinstance(value, Pattern) else value])
+    return found
+
 
 STYLES = ("colours", "page", "fields", "results", "chart", "patterns", "compare", "attention")
 SHARED = ("element", "numbers", "ask", "tabs", "fields", "chart")
@@ -82,3 +159,26 @@ def _inside(data: dict[str, Any]) -> str:
 def _digest(content: str) -> str:
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def export(folder: Path | str) -> Path:
+    """Write the static page into a folder and return its file.
+
+    It opens from a disk or inside another page, loads nothing and computes everything itself.
+
+    Args:
+        folder: made where it is absent.
+
+    Raises:
+        ConfigError: if it cannot be written.
+    """
+    path = Path(folder) / "index.html"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(bundle(served=False).html, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path} ({error.strerror or error}); give a folder that can be written."
+        ) from error
+    return path

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.convert.search import decoding, measured
+from suffice.convert.search import mixes, scoring
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(decoding, "ROUNDS", 3)
-    monkeypatch.setattr(decoding, "SECONDS", 1e-4)
-    monkeypatch.setattr(measured, "ROUNDS", 4)
+    monkeypatch.setattr(scoring, "ROUNDS", 3)
+    monkeypatch.setattr(scoring, "SECONDS", 1e-4)
+    monkeypatch.setattr(mixes, "ROUNDS", 4)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from suffice.convert import convert
-from suffice.convert.moments import attentions
-from suffice.convert.search import judge as judging
-from suffice.convert.search.judge import Judge
+from suffice.convert.calibration import attentions
+from suffice.convert.search import scoring as judging
+from suffice.convert.search.scoring import Judge
 
 from .models import model, rows
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from suffice.convert.search import library
-from suffice.convert.search.costs import memory_of, parameters, state_bytes
-from suffice.convert.search.decoding import forgetting, read
-from suffice.convert.search.library import contains
+from suffice.convert.search.options import contains, memory_of, parameters, state_bytes
+from suffice.convert.search.scoring import forgetting, read
 from suffice.errors import ConfigError
 from suffice.memory import Dynamic, Rolling
 from suffice.mixing import Alignment

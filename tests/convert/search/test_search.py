@@ -10,30 +10,21 @@ import pytest
 import torch
 
 from suffice.convert import convert
-from suffice.convert.moments import attentions
-from suffice.convert.search import (
-    Found,
-    Quantity,
-    budget_of,
-    decoding,
-    fits,
-    mixes,
-    search,
-)
-from suffice.convert.search.costs import state_bytes
-from suffice.convert.search.decoding import lengths_up_to, stepper
-from suffice.convert.search.figure import draw
-from suffice.convert.search.judge import Judge
-from suffice.convert.search.table import Table
+from suffice.convert.calibration import attentions
+from suffice.convert.search import Found, Quantity, budget_of, mixes, scoring, search
+from suffice.convert.search.options import state_bytes
+from suffice.convert.search.problem import Table
+from suffice.convert.search.result import draw
+from suffice.convert.search.scoring import Judge, lengths_up_to, stepper
 from suffice.errors import ConfigError
 from suffice.measure.report.canvas import blank, plain_powers
 from suffice.memory import Dynamic
-from suffice.models.fusable import why_not
+from suffice.models.native_decoder import why_not
 from suffice.testing import assert_close
 
 from .models import LENGTH, WORDS, model, rows, texts
 
-offered = import_module("suffice.convert.search.library")  # the name is its function's, too
+offered = import_module("suffice.convert.search.options")  # the name is its function's, too
 FULL = 3 * LENGTH * 32 * 4  # bytes
 
 
@@ -44,8 +35,8 @@ def looked(budget="state<=25%", lm=None, **given) -> Found:
 @pytest.fixture(scope="module")
 def found():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "ROUNDS", 3)
-        patch.setattr(decoding, "SECONDS", 1e-4)
+        patch.setattr(scoring, "ROUNDS", 3)
+        patch.setattr(scoring, "SECONDS", 1e-4)
         yield looked()
 
 
@@ -254,7 +245,7 @@ def test_what_another_option_beats_is_left_out():
 
 
 def test_fits_are_made_in_groups_where_room_is_short(monkeypatch, found):
-    monkeypatch.setattr(fits, "ROOM", 1)
+    monkeypatch.setattr(scoring, "ROOM", 1)
     small = looked()
     assert [one.divergence.mean for one in small.scores] == pytest.approx(
         [one.divergence.mean for one in found.scores], rel=1e-6, abs=1e-12

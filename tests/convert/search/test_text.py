@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from suffice.convert.search.text import rows_for
+from suffice.convert.search.search import rows_for
 from suffice.errors import DataError
 from suffice.text import Characters, Corpus, Documents
 

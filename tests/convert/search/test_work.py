@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.convert.search.work import Work
+from suffice.convert.search.scoring import Work
 from suffice.errors import CheckpointError, ConfigError
 from suffice.testing import assert_close
 

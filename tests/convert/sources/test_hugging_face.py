@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from suffice.convert.sources import FAMILIES, open_source, tensors_for
-from suffice.convert.sources.given import Given
-from suffice.convert.sources.rotary import rope_of
+from suffice.convert.sources.family import Given
+from suffice.convert.sources.llama import rope_of
 from suffice.errors import CheckpointError, ConfigError
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope

@@ -4,15 +4,12 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.measure.edge import bandwidth, shapes
-from suffice.measure.edge.bandwidth import Reading
-from suffice.measure.edge.bench import bench
-from suffice.measure.edge.ours import Ours
-from suffice.measure.edge.parts import parts
-from suffice.measure.edge.resident import forget_peak, resident
-from suffice.measure.edge.session import check_alike
+from suffice.measure.edge import bench as bandwidth
+from suffice.measure.edge import shapes
+from suffice.measure.edge.bench import Reading, bench, forget_peak, parts, resident
+from suffice.measure.edge.run import Ours, check_alike
 from suffice.memory import Dynamic, Quantised, Rolling
-from suffice.native import library
+from suffice.ops.native import library
 from tests.measure.edge import tiny
 
 native = pytest.mark.skipif(not library.available(), reason=library.why_not())

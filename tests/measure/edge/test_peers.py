@@ -11,12 +11,11 @@ import torch
 
 from suffice.errors import ConfigError, StateError, UnsupportedError
 from suffice.measure.edge import peers
-from suffice.measure.edge.ours import Ours
 from suffice.measure.edge.peers import llama_cpp, named, names, peer
 from suffice.measure.edge.peers.gguf_file import paired
 from suffice.measure.edge.peers.greedy import Greedy
 from suffice.measure.edge.peers.hugging_face import llama
-from suffice.measure.edge.session import TOLERANCES, apart, check_alike
+from suffice.measure.edge.run import TOLERANCES, Ours, apart, check_alike
 from suffice.measure.edge.shapes import in_bits, prompt_of
 from suffice.positions import NoPosition, Rope
 from tests.measure.edge import tiny

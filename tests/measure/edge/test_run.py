@@ -5,10 +5,9 @@ import torch
 
 from suffice.errors import ConfigError
 from suffice.generate import generate
-from suffice.measure.edge import ours
+from suffice.measure.edge import run as ours
 from suffice.measure.edge.bench import percentiles
-from suffice.measure.edge.ours import Ours
-from suffice.measure.edge.run import run_of
+from suffice.measure.edge.run import Ours, run_of
 from suffice.memory import Static
 from suffice.testing import assert_close
 from tests.measure.edge import tiny

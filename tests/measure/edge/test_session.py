@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from suffice.errors import StateError
-from suffice.measure.edge.ours import Ours
-from suffice.measure.edge.run import Side, run_of
-from suffice.measure.edge.session import apart, check_alike, gain, session
+from suffice.measure.edge.run import Ours, Side, apart, check_alike, gain, run_of, session
 from tests.measure.edge import tiny
 
 IDS = torch.arange(40)

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.evaluation import evaluate_task, items, perplexity
-from suffice.measure.evaluation.continuations import apart, joined, losses
+from suffice.measure import evaluation
+from suffice.measure.evaluation import apart, evaluate_task, joined, losses, perplexity
 from suffice.models import configuration
 from suffice.text import Characters, Corpus, Documents
 
@@ -150,7 +150,10 @@ def test_piqa_in_both_forms_is_one(lm, tmp_path):
         {"query": "Question: eat?\n".replace("Question", "Q"), "choices": ["a b", "c"], "gold": 1},
     ]
     original = [{"goal": "eat?", "sol1": "a b", "sol2": "c", "label": 1}]
-    two = [items.read(_path(tmp_path, n, r), items.piqa)[0] for n, r in enumerate((rows, original))]
+    two = [
+        evaluation.read(_path(tmp_path, n, r), evaluation.piqa)[0]
+        for n, r in enumerate((rows, original))
+    ]
     assert two[0].clean == "Q: eat?\nAnswer:"
     assert two[1].clean == "Question: eat?\nAnswer:"
     assert two[0].endings == two[1].endings == ("a b", "c")
@@ -213,7 +216,7 @@ def test_absent_items_and_unknown_tasks_are_refused(lm, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(DataError, match="the items of piqa are not on this machine; put them at"):
         evaluate_task(lm, TOKENIZER, "piqa")
-    place = tmp_path / "suffice" / items.PLACES["lambada"]
+    place = tmp_path / "suffice" / evaluation.PLACES["lambada"]
     place.parent.mkdir(parents=True)
     write(place, [{"text": "a cat"}])
     assert evaluate_task(lm, TOKENIZER, "lambada").items == 1
@@ -254,7 +257,7 @@ def test_a_named_corpus_gives_its_test_or_validation_part(lm, monkeypatch):
         read = {n: Documents(name=n, read=lambda t=t: [t]) for n, t in parts.items()}
         return Corpus(name=name, source="made up", **read)
 
-    module = sys.modules["suffice.measure.evaluation.perplexity"]
+    module = sys.modules["suffice.measure.evaluation"]
     parts = {"train": "a" * 99, "validation": "b" * 66, "test": "c" * 34}
     monkeypatch.setattr(module, "corpus", lambda _: made("wikitext2", **parts))
     assert perplexity(lm, TOKENIZER, data="wikitext2").of == 2

@@ -14,7 +14,7 @@ from suffice import Attention, AttentionSpec, attend
 from suffice.errors import UnsupportedError
 from suffice.ops import register_flops
 from suffice.ops.sparse import sweep
-from suffice.ops.sparse.cut import BACKWARD, cut
+from suffice.ops.sparse.plan import BACKWARD, cut
 from suffice.patterns import Block, Causal, Full, Global, Pattern, PerHead, Random, Strided, Window
 from suffice.testing import assert_close, documents, drawn, normal, padded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from suffice.ops.sparse.rows import Documents
+from suffice.ops.sparse.blocked import Documents
 from suffice.testing import assert_close, normal
 
 NUMBERS = torch.tensor([[0, 0, -1, 0, 1], [-1, 5, 5, 5, -1], [-1, -1, -1, -1, -1]])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.ops.sparse.cut import BACKWARD, FORWARD, cut
-from suffice.ops.sparse.indices import FEW, Gathered, Run
+from suffice.ops.sparse.plan import BACKWARD, FORWARD, cut
+from suffice.ops.sparse.tiles import FEW, Gathered, Run
 from suffice.patterns import (
     Block,
     Causal,

@@ -16,9 +16,9 @@ from suffice.text import TokenFile
 from suffice.train import Interrupted, Silent
 from suffice.train.distributed import Processes
 from suffice.train.language import CrossEntropy, amount, evaluate_lm, fit_lm
-from suffice.train.language import evaluate as evaluate_module
 from suffice.train.language import fit as fit_module
-from suffice.train.language import steps as steps_module
+from suffice.train.language import fit as steps_module
+from suffice.train.language import loss as evaluate_module
 
 from .texts import LETTERS, files, settings, tiny
 

@@ -11,8 +11,8 @@ from suffice.data.dataset import NOT_ASKED
 from suffice.text import TokenFile
 from suffice.train.distributed import Processes
 from suffice.train.language import Batch, Windows, fit_lm
-from suffice.train.language.batch import shares
-from suffice.train.language.gradients import accumulate
+from suffice.train.language.fit import accumulate
+from suffice.train.language.loss import shares
 
 from .texts import LETTERS, files, settings, tiny
 

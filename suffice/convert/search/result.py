@@ -1,0 +1,217 @@
+"""What a search found: the plan, what was predicted of it, what was measured, and its rivals."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from suffice.convert.certificate import Certificate
+from suffice.measure.report.canvas import (
+    COLOURS,
+    FAINT,
+    MARKERS,
+    blank,
+    panels_width,
+    plain_powers,
+    style,
+)
+from suffice.measure.statistics import Summary, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One layer with one option, all others as they were.
+
+    Args:
+        layer: the name of its module.
+        words: the option.
+        divergence: from the model as it is, nats per token, over rows.
+        state: bytes that the layer keeps of a text.
+        parameters: of the layer.
+        latency: seconds more than the layer as it was takes for a token, by way; None where the
+            way does not take it.
+    """
+
+    layer: str
+    words: str
+    divergence: Summary
+    state: int
+    parameters: int
+    latency: dict[str, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """Some choice for all layers, measured as a whole on text that nothing was chosen by.
+
+    Args:
+        kind: "plan", "uniform", "random", or "neighbour" of a plan that was weighed.
+        words: for each layer.
+        predicted: the sum of the layers' divergences.
+        divergence: of the whole, over rows.
+        loss: change of it, over rows.
+        state: bytes that attention keeps of a text.
+        rows: the divergence of each row.
+    """
+
+    kind: str
+    words: tuple[str, ...]
+    predicted: float
+    divergence: Summary
+    loss: Summary
+    state: float
+    rows: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """Something that costs, of the source and of the plan.
+
+    Args:
+        name: as in a budget.
+        source: what the source has.
+        bound: the most that was asked for; None = nothing was.
+        predicted: of the plan, from its layers alone.
+        measured: of the plan's model as a whole.
+        low: lower end of the 95% interval of what was measured; None where it is exact or unknown.
+        high: upper end.
+    """
+
+    name: str
+    source: float
+    bound: float | None
+    predicted: float
+    measured: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the measured one meets the bound; None = there is none, or noise hides it."""
+        if self.bound is None:
+            return None
+        worst, best = self.measured if self.high is None else self.high, self.measured
+        best = best if self.low is None else self.low
+        if worst <= self.bound * (1 + 1e-9):
+            return True
+        return False if best > self.bound else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a search found.
+
+    Args:
+        budget: the bounds in words.
+        words: the plan: the change of each layer, in order.
+        layers: the scores of what was picked.
+        length: tokens of the text behind which costs count.
+        way: how the plan's model steps: "native" or "torch".
+        source_way: how the source does.
+        quantities: state, latency, parameters, loss, divergence.
+        mixes: the plan first; all measured on the same rows.
+        additive: whether the sum of the layers' divergences lies within the noise of the whole,
+            on the rows that it was chosen by; None where the plan keeps every layer.
+        weighed: other plans near the first one that were measured because it did not.
+        moved: whether one of them became the plan.
+        scored: pairs of a layer and an option that were scored.
+        pairs: all such pairs.
+        held: bytes that the states of the source and the plan's model really took, room included.
+        certificate: of the plan's conversion.
+        scores: of all options.
+    """
+
+    budget: str
+    words: tuple[str, ...]
+    layers: tuple[Score, ...]
+    length: int
+    way: str
+    source_way: str
+    quantities: tuple[Quantity, ...]
+    mixes: tuple[Mix, ...]
+    additive: bool | None
+    weighed: int
+    moved: bool
+    scored: int
+    pairs: int
+    held: tuple[int, int]
+    certificate: Certificate
+    scores: tuple[Score, ...]
+
+    @property
+    def plan(self) -> Mix:
+        """The plan among the mixes."""
+        return self.mixes[0]
+
+    @property
+    def uniform(self) -> Mix | None:
+        """The best uniform choice that meets the budget; None if none does."""
+        return min(self.of("uniform"), key=lambda one: one.divergence.mean, default=None)
+
+    @property
+    def ahead(self) -> Summary | None:
+        """The plan's divergence less that of the best uniform choice, row by row."""
+        best = self.uniform
+        if best is None:
+            return None
+        return summarise([a - b for a, b in zip(self.plan.rows, best.rows, strict=True)])
+
+    def of(self, kind: str) -> list[Mix]:
+        """Return the mixes of a kind."""
+        return [one for one in self.mixes if one.kind == kind]
+
+    def quantity(self, name: str) -> Quantity:
+        """Return one of the quantities."""
+        return next(one for one in self.quantities if one.name == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {**asdict(self), "certificate": self.certificate.to_json()}
+
+
+KINDS = {"random": "random mixes", "uniform": "one option for all", "plan": "the plan"}
+
+
+def draw(found: Found) -> Figure:
+    """Draw all choices that were measured as wholes; bars are 95% intervals over rows."""
+    with style():
+        figure, axes = blank(1, 2, width=panels_width(2), height=3.8)
+        predicted, state = axes[0]
+        _points(predicted, found, lambda one: one.predicted)
+        predicted.set_xlabel("sum of the layers' divergences, nats per token")
+        predicted.set_ylabel("divergence of the whole, nats per token")
+        _points(state, found, lambda one: one.state / 1e3)
+        state.set_xlabel(f"state of {found.length:,} tokens, kB")
+        ends = [x for one in found.mixes if (x := one.predicted) > 0 and one.divergence.mean > 0]
+        if ends:
+            predicted.set_xscale("log")
+            predicted.plot(
+                [min(ends), max(ends)], [min(ends), max(ends)], color=FAINT[0], linewidth=1.0
+            )
+            plain_powers(predicted.xaxis)
+            for one in axes[0]:
+                one.set_yscale("log")
+                plain_powers(one.yaxis)
+        state.legend(loc="best")
+    return figure
+
+
+def _points(axes: Axes, found: Found, place: object) -> None:
+    for number, (kind, label) in enumerate(KINDS.items()):
+        shown: list[Mix] = found.of(kind)
+        for one in shown:
+            far = one.divergence
+            low, high = (far.mean if end is None else end for end in (far.low, far.high))
+            axes.errorbar(
+                place(one),
+                far.mean,
+                yerr=[[far.mean - low], [high - far.mean]],
+                color=COLOURS[number][0],
+                marker=MARKERS[number],
+                linestyle="none",
+                label=label if one is shown[0] else None,
+            )

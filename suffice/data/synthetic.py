@@ -1,0 +1,421 @@
+"""Tasks that are drawn at random: no files, and the same rows on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from suffice.data.dataset import NOT_ASKED, Dataset, Split
+from suffice.errors import ConfigError
+
+TRAIN, VALIDATION, TEST = 8_192, 512, 1_024  # rows
+
+Draw = Callable[[str, np.random.RandomState, int], Split]
+"""From (part, random stream, rows) to that many rows of one part of a task."""
+
+
+def drawn(
+    name: str, draw: Draw, *, rows: int, seed: int, num_classes: int, **facts: object
+) -> Dataset:
+    """Return a task whose parts are drawn independently, each a pure function of (seed, part).
+
+    Args:
+        name: the task's key.
+        draw: draws rows of "train", "validation" or "test".
+        rows: of the training part; the others have VALIDATION and TEST.
+        seed: of the rows, which no training seed changes.
+        num_classes: of the task.
+        facts: the other fields of `Dataset`.
+
+    Raises:
+        ConfigError: if two parts share a row.
+    """
+    sizes = {"train": rows, "validation": VALIDATION, "test": TEST}
+    parts = {part: draw(part, stream(name, part, seed), count) for part, count in sizes.items()}
+    _refuse_shared(name, parts)
+    return Dataset(name=name, num_classes=num_classes, **parts, **facts)
+
+
+def stream(task: str, part: str, seed: int) -> np.random.RandomState:
+    """Return the random numbers of one part of a task.
+
+    They come from NumPy's legacy generator, whose stream is frozen for good.
+    """
+    digest = hashlib.blake2b(f"{task}/{part}/{seed}".encode(), digest_size=4).digest()
+    return np.random.RandomState(int.from_bytes(digest, "little"))
+
+
+def subsets(random: np.random.RandomState, rows: int, *, of: int, size: int) -> np.ndarray:
+    """Draw `size` different numbers below `of` for each row, in random order, [rows, size]."""
+    return random.random_sample((rows, of)).argsort(axis=1, kind="stable")[:, :size]
+
+
+def check_counts(task: str, *, least: int = 1, **counts: int) -> None:
+    """Refuse options that are not whole numbers, or too small.
+
+    Raises:
+        ConfigError: with every one that is not legal.
+    """
+    wrong = [
+        f"{name}={value!r}"
+        for name, value in counts.items()
+        if isinstance(value, bool) or not isinstance(value, int) or value < least
+    ]
+    if wrong:
+        raise ConfigError(f"{task}: {', '.join(wrong)}; give whole numbers of at least {least}.")
+
+
+def _refuse_shared(name: str, parts: dict[str, Split]) -> None:
+    """Raise if a row is in two parts: then the task has too few different rows."""
+    seen: dict[bytes, str] = {}
+    for part, split in parts.items():
+        for row in split.inputs.numpy():
+            other = seen.setdefault(row.tobytes(), part)
+            if other != part:
+                raise ConfigError(
+                    f"{name}: a row of {part} is one of {other} too, so few different rows do "
+                    "these sizes allow; give larger ones."
+                )
+
+
+def copy(
+    *,
+    symbols: int = 32,
+    shortest: int = 8,
+    length: int = 12,
+    room: int = 16,
+    rows: int = TRAIN,
+    seed: int = 0,
+) -> Dataset:
+    """Draw rows of blanks, L symbols, a mark, and the same symbols but the last.
+
+    L differs from row to row, and the stretch ends at the row's last token, so no fixed distance
+    answers: at the mark asked is the first symbol, behind each symbol again the next one, always L
+    tokens back. A symbol may stand twice. Rows hold more room than the longest stretch needs, so
+    that a model can be asked for stretches longer than it was trained on: the same task with
+    another `shortest` and `length`. The chance level is that of a guess among all symbols. 8,192
+    training rows, 512 for validation, 1,024 for the test.
+
+    Args:
+        symbols: different symbols there are; their ids come first, then those of blank and mark.
+        shortest: the fewest symbols of a stretch, >= 1.
+        length: the most, >= shortest.
+        room: the most that a row could hold, >= length; a row has 2 * room tokens.
+        rows: of the training part.
+        seed: of the rows; no training seed changes them.
+
+    Shapes:
+        inputs, labels: int64 [N, 2 * room]
+
+    Raises:
+        ConfigError: if a size is not legal, or there are too few different rows.
+
+    Source: Jelassi et al. 2024, "Repeat After Me", arXiv:2402.01032. Differs: rows have one
+        length, blanks stand before the stretch, and symbols are drawn alike.
+    """
+    sizes = {"symbols": symbols, "shortest": shortest, "length": length, "room": room}
+    check_counts("copy", **sizes, rows=rows)
+    check_counts("copy", least=0, seed=seed)
+    if not shortest <= length <= room:
+        raise ConfigError(
+            f"copy: stretches of {shortest} to {length} symbols in room for {room}; give shortest "
+            "<= length <= room."
+        )
+    blank, mark = symbols, symbols + 1
+
+    def draw(part: str, random: np.random.RandomState, count: int) -> Split:  # noqa: ARG001
+        own = random.randint(shortest, length + 1, size=(count, 1))
+        body = random.randint(0, symbols, size=(count, 2 * room))
+        at, begins = np.arange(2 * room), 2 * room - own
+        inputs = np.where(at >= begins - own, body, blank)
+        answers = np.take_along_axis(inputs, (at - own).clip(min=0), axis=1)
+        labels = np.where(at >= begins, answers, NOT_ASKED)
+        inputs = np.where(at > begins, np.roll(answers, 1, axis=1), inputs)
+        inputs = np.where(at == begins, mark, inputs)
+        return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+
+    return drawn(
+        "copy",
+        draw,
+        rows=rows,
+        seed=seed,
+        num_classes=symbols + 2,
+        title=f"Copying {shortest} to {length} symbols",
+        source="drawn at random, after Jelassi et al. 2024 (arXiv:2402.01032)",
+        chance=1 / symbols,
+    )
+
+
+def induction(
+    *, symbols: int = 16, length: int = 16, repeated: int = 8, rows: int = TRAIN, seed: int = 0
+) -> Dataset:
+    """Draw rows of `length` different symbols and then a stretch of them from anywhere, again.
+
+    At each token of the stretch, asked is the symbol that followed it the first time. The stretch
+    starts anywhere, so no fixed distance answers: a model has to find the token and look behind
+    it, as induction heads do. The chance level is that of a guess among the symbols of the row
+    that the stretch has not shown yet. 8,192 training rows, 512 for validation, 1,024 for the test.
+
+    Args:
+        symbols: different symbols there are, >= length.
+        length: of the sequence, tokens.
+        repeated: tokens of the stretch, each of which asks; below length. A row has
+            length + repeated tokens.
+        rows: of the training part.
+        seed: of the rows; no training seed changes them.
+
+    Shapes:
+        inputs, labels: int64 [N, length + repeated]
+
+    Raises:
+        ConfigError: if a size is not legal, or there are too few different rows.
+
+    Source: Olsson et al. 2022, "In-context Learning and Induction Heads", arXiv:2209.11895.
+        Differs: the paper repeats whole sequences that may hold a token twice; here a token has
+        one successor, so every answer is determined.
+    """
+    check_counts("induction", symbols=symbols, length=length, repeated=repeated, rows=rows)
+    check_counts("induction", least=0, seed=seed)
+    if not repeated < length <= symbols:
+        raise ConfigError(
+            f"induction: {repeated} tokens again of {length} out of {symbols} symbols; a sequence "
+            "holds no symbol twice and goes on behind the stretch, so give repeated < length <= "
+            "symbols."
+        )
+
+    def draw(part: str, random: np.random.RandomState, count: int) -> Split:  # noqa: ARG001
+        shown = subsets(random, count, of=symbols, size=length)
+        start = random.randint(0, length - repeated, size=(count, 1))
+        at = start + np.arange(repeated)
+        again = np.take_along_axis(shown, at, axis=1)
+        answers = np.take_along_axis(shown, at + 1, axis=1)
+        inputs = np.concatenate([shown, again], axis=1)
+        labels = np.concatenate([np.full_like(shown, NOT_ASKED), answers], axis=1)
+        return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+
+    return drawn(
+        "induction",
+        draw,
+        rows=rows,
+        seed=seed,
+        num_classes=symbols,
+        title=f"Induction, {repeated} of {length} symbols again",
+        source="drawn at random, after Olsson et al. 2022 (arXiv:2209.11895)",
+        chance=sum(1 / (length - 1 - seen) for seen in range(repeated)) / repeated,
+    )
+
+
+def mqar(
+    *, pairs: int = 8, keys: int = 16, values: int = 16, rows: int = TRAIN, seed: int = 0
+) -> Dataset:
+    """Draw rows k1 v1 k2 v2 ... and then the same keys in another order; asked are their values.
+
+    Keys and values of a row are all different. Every key is asked once, and no answer is shown, so
+    who knows the values of a row but not which key each is of is right in 1 / pairs of the
+    answers: the chance level. 8,192 training rows, 512 for validation, 1,024 for the test.
+
+    Args:
+        pairs: of a row, >= 1; a row has 3 * pairs tokens and asks for `pairs` answers.
+        keys: different keys there are, >= pairs; their ids come first.
+        values: different values there are, >= pairs; their ids follow.
+        rows: of the training part.
+        seed: of the rows; no training seed changes them.
+
+    Shapes:
+        inputs, labels: int64 [N, 3 * pairs]
+
+    Raises:
+        ConfigError: if a size is not legal, or there are too few different rows.
+
+    Source: Arora et al. 2023, "Zoology", arXiv:2312.04927, section 3. Differs: the paper asks at
+        distances drawn from a power law, with the answers shown and noise between; here all keys
+        follow at once, so no answer can be found by elimination.
+    """
+    check_counts("mqar", pairs=pairs, keys=keys, values=values, rows=rows)
+    check_counts("mqar", least=0, seed=seed)
+    if min(keys, values) < pairs:
+        raise ConfigError(
+            f"mqar: {pairs} pairs of {keys} keys and {values} values; those of a row are all "
+            "different, so give as many keys and values as pairs, or more."
+        )
+
+    def draw(part: str, random: np.random.RandomState, count: int) -> Split:  # noqa: ARG001
+        own = subsets(random, count, of=keys, size=pairs)
+        theirs = keys + subsets(random, count, of=values, size=pairs)
+        order = subsets(random, count, of=pairs, size=pairs)
+        shown = np.stack([own, theirs], axis=2).reshape(count, 2 * pairs)
+        asked = np.take_along_axis(own, order, axis=1)
+        answers = np.take_along_axis(theirs, order, axis=1)
+        labels = np.concatenate([np.full_like(shown, NOT_ASKED), answers], axis=1)
+        inputs = np.concatenate([shown, asked], axis=1)
+        return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+
+    return drawn(
+        "mqar",
+        draw,
+        rows=rows,
+        seed=seed,
+        num_classes=keys + values,
+        title=f"Multi-query associative recall, {pairs} pairs",
+        source="drawn at random, after Arora et al. 2023 (arXiv:2312.04927)",
+        chance=1 / pairs,
+    )
+
+
+DIGITS = tuple("0123456789")
+KEY, NUMBER, ASK = 10, 11, 12  # ids of the three marks
+FILLER = ("rain", "fell", "on", "the", "roof", "and", "nobody", "came")
+VOCABULARY = (*DIGITS, "<passkey>", "<number>", "<ask>", *FILLER)
+TENTHS = {"train": (0, 8), "validation": (8, 9), "test": (9, 10)}  # of all numbers
+MOST = 6  # digits
+
+
+def passkey(
+    *, length: int = 64, digits: int = 3, decoys: int = 3, rows: int = TRAIN, seed: int = 0
+) -> Dataset:
+    """Draw rows of filler with `<passkey> 1 2 3` somewhere, and `<ask> 1 2` at the end.
+
+    Other numbers stand in the filler after `<number>`, so it is not enough to have seen digits.
+    At the end each digit of the passkey is asked for, given those before it. No number of a part,
+    passkey or other, is in another part. The chance level is that of one of ten digits. 8,192
+    training rows, 512 for validation, 1,024 for the test.
+
+    Args:
+        length: of a row, tokens, the question included.
+        digits: of a number, 1 to 6; as many answers are asked for.
+        decoys: other numbers in the filler, >= 0.
+        rows: of the training part.
+        seed: of the rows; no training seed changes them.
+
+    Shapes:
+        inputs, labels: int64 [N, length]
+
+    Raises:
+        ConfigError: if a size is not legal, the numbers do not fit, or there are too few
+            different rows.
+
+    Source: Mohtashami and Jaggi 2023, "Landmark Attention", arXiv:2305.16300, section 4.2.
+        Differs: the filler is random words instead of the same sentences, and holds other numbers.
+    """
+    check_counts("passkey", length=length, digits=digits, rows=rows)
+    check_counts("passkey", least=0, decoys=decoys, seed=seed)
+    if digits > MOST:
+        raise ConfigError(f"passkey: digits={digits}; give at most {MOST}.")
+    count = decoys + 1
+    least = digits + count * (digits + 1)
+    if length < least:
+        raise ConfigError(
+            f"passkey: numbers and question need {least} tokens and length is {length}; give a "
+            "larger length, or fewer decoys or digits."
+        )
+    numbers = _numbers(digits, seed)
+
+    def draw(part: str, random: np.random.RandomState, rows: int) -> Split:
+        low, high = (len(numbers) * tenths // 10 for tenths in TENTHS[part])
+        return _rows(random, numbers[random.randint(low, high, size=(rows, count))], length)
+
+    return drawn(
+        "passkey",
+        draw,
+        rows=rows,
+        seed=seed,
+        num_classes=len(VOCABULARY),
+        title=f"Passkey of {digits} digits and {decoys} other numbers in {length} tokens",
+        source="drawn at random, after Mohtashami and Jaggi 2023 (arXiv:2305.16300)",
+        vocabulary=VOCABULARY,
+        chance=1 / len(DIGITS),
+    )
+
+
+def _numbers(digits: int, seed: int) -> np.ndarray:
+    """Return the digits of every number, in an order that seed fixes, int64 [10^D, D]."""
+    order = stream("passkey", "numbers", seed).permutation(10**digits)
+    return order[:, None] // 10 ** np.arange(digits)[::-1] % 10
+
+
+def _rows(random: np.random.RandomState, numbers: np.ndarray, length: int) -> Split:
+    """Put numbers [N, K, D] into filler, one of them marked as the passkey, and ask for it."""
+    rows, count, digits = numbers.shape
+    row, body = np.arange(rows), length - digits
+    which = random.randint(0, count, size=rows)
+    marks = np.full((rows, count, 1), NUMBER)
+    marks[row, which] = KEY
+    # the tokens of filler before each number, in rising order, then those of the numbers before
+    free = body - count * (digits + 1)
+    before = np.sort(random.randint(0, free + 1, size=(rows, count)), axis=1)
+    starts = before + (digits + 1) * np.arange(count)
+    inputs = random.randint(len(VOCABULARY) - len(FILLER), len(VOCABULARY), size=(rows, length))
+    at = starts[:, :, None] + np.arange(digits + 1)
+    inputs[row[:, None, None], at] = np.concatenate([marks, numbers], axis=2)
+    answers = numbers[row, which]
+    inputs[:, body] = ASK
+    inputs[:, body + 1 :] = answers[:, :-1]
+    labels = np.full_like(inputs, NOT_ASKED)
+    labels[:, body:] = answers
+    return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+
+
+def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int = 0) -> Dataset:
+    """Draw rows of shuffled facts a b and b c, then every a and b alone, then the a's once more.
+
+    At the second coming of an a, asked is the c of its b, so one look at the facts cannot answer:
+    what is found has to be looked up again. At the first coming of an a or b, asked is what its own
+    fact says, but in training alone: two hops are learnt from one. A b that is found and a b that
+    leads on are different tokens. No answer is shown, so who knows the c's of a row but not whose
+    they are is right in 1 / chains of the answers: the chance level. 8,192 training rows, 512 for
+    validation, 1,024 for the test.
+
+    Args:
+        chains: of a row, >= 1; a row has 7 * chains tokens and asks for `chains` answers.
+        symbols: different a's there are, b's and c's likewise, >= chains. Ids: a's, b's that lead
+            on, b's that are found, c's.
+        rows: of the training part.
+        seed: of the rows; no training seed changes them.
+
+    Shapes:
+        inputs, labels: int64 [N, 7 * chains]
+
+    Raises:
+        ConfigError: if a size is not legal, or there are too few different rows.
+
+    Source: Sanford et al. 2024, "Transformers, parallel computation, and logarithmic depth",
+        arXiv:2402.09268 (k-hop induction heads). Differs: the hops are facts of two
+        tokens, and each is asked for by its first one.
+    """
+    check_counts("two_hop", chains=chains, symbols=symbols, rows=rows)
+    check_counts("two_hop", least=0, seed=seed)
+    if symbols < chains:
+        raise ConfigError(
+            f"two_hop: {chains} chains of {symbols} symbols; those of a row are all different, so "
+            "give as many symbols as chains, or more."
+        )
+
+    def draw(part: str, random: np.random.RandomState, count: int) -> Split:
+        a, b, c = (subsets(random, count, of=symbols, size=chains) for _ in range(3))
+        a, b, found, c = a, b + symbols, b + 2 * symbols, c + 3 * symbols
+        keys, values = np.concatenate([a, b], axis=1), np.concatenate([found, c], axis=1)
+        order, first = (subsets(random, count, of=2 * chains, size=2 * chains) for _ in range(2))
+        second = subsets(random, count, of=chains, size=chains)
+        shown = np.take_along_axis(np.stack([keys, values], axis=2), order[:, :, None], axis=1)
+        shown = shown.reshape(count, 4 * chains)
+        inputs = [shown, *(np.take_along_axis(keys, at, axis=1) for at in (first, second))]
+        one = np.take_along_axis(values, first, axis=1)
+        if part != "train":
+            one = np.full_like(one, NOT_ASKED)
+        labels = [np.full_like(shown, NOT_ASKED), one, np.take_along_axis(c, second, axis=1)]
+        whole = (torch.from_numpy(np.concatenate(tokens, axis=1)) for tokens in (inputs, labels))
+        return Split(*(tokens.long() for tokens in whole))
+
+    return drawn(
+        "two_hop",
+        draw,
+        rows=rows,
+        seed=seed,
+        num_classes=4 * symbols,
+        title=f"Two hops, {chains} chains",
+        source="drawn at random, after Sanford et al. 2024 (arXiv:2402.09268)",
+        chance=1 / chains,
+    )

@@ -1,0 +1,222 @@
+"""The language model with its head: text generation, training, evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_layers import GenericForSequenceClassification
+from transformers.modeling_outputs import CausalLMOutputWithPast, ImageClassifierOutput
+from transformers.utils.generic import can_return_tuple
+
+from suffice.errors import ConfigError, unknown
+from suffice.hf.cache import SufficeCache
+from suffice.hf.config import SufficeConfig, SufficeViTConfig
+from suffice.hf.model import SufficeModel, SufficePreTrainedModel, Weights
+from suffice.memory import Dynamic, Memory, Quantised, Static
+from suffice.models import LM
+from suffice.models.packed import schemes_of
+from suffice.ops.linear import Linear
+from suffice.text import Tokenizer
+
+MEMORIES = ("dynamic", "static", "quantized")
+
+
+class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
+    """`suffice.models.LM` for transformers.
+
+    Args:
+        config: the sizes and the attention.
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "model.embedding.tokens.weight"}
+
+    def __init__(self, config: SufficeConfig) -> None:
+        super().__init__(config)
+        self.model = SufficeModel(config)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: SufficeCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        shift_labels: Tensor | None = None,
+        **others: Any,
+    ) -> CausalLMOutputWithPast:
+        """Return logits, and a loss where labels are given; the rest as `SufficeModel.forward`.
+
+        Args:
+            input_ids: [B, T].
+            attention_mask: [B, all tokens so far], 1 = a real token.
+            position_ids: [B, T].
+            past_key_values: what an earlier call returned.
+            inputs_embeds: [B, T, hidden_size] instead of input_ids.
+            labels: [B, T], the input_ids themselves; -100 = not counted.
+            use_cache: whether to return a cache.
+            logits_to_keep: of how many last tokens, or of which; 0 = of all.
+            num_items_in_batch: what the loss is divided by; None = the tokens counted.
+            shift_labels: [B, T], at each token the one that follows it, instead of labels.
+            **others: as of `SufficeModel.forward`.
+        """
+        out = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **(others | {"return_dict": True}),
+        )
+        features = out.last_hidden_state
+        if isinstance(logits_to_keep, Tensor):
+            features = features[:, logits_to_keep]
+        elif logits_to_keep:
+            features = features[:, -logits_to_keep:]
+        logits, loss = self.lm_head(features), None
+        if labels is not None or shift_labels is not None:
+            loss = self.loss_function(
+                logits=logits,
+                labels=labels,
+                vocab_size=self.config.vocab_size,
+                num_items_in_batch=num_items_in_batch,
+                shift_labels=shift_labels,
+            )
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=out.past_key_values,
+            hidden_states=out.hidden_states,
+            attentions=out.attentions,
+        )
+
+    def _prepare_cache_for_generation(
+        self,
+        generation_config: Any,
+        model_kwargs: dict[str, Any],
+        generation_mode: Any,
+        batch_size: int,
+        max_cache_length: int,
+    ) -> None:
+        """Make the cache of a `generate` call, or take the one given."""
+        if model_kwargs.get("past_key_values") is None and generation_config.use_cache:
+            memory = _memory(generation_config, max_cache_length)
+            model_kwargs["past_key_values"] = cache = SufficeCache(self, memory)
+            if generation_config.is_assistant:
+                cache.activate_past_recording()
+            return
+        super()._prepare_cache_for_generation(
+            generation_config, model_kwargs, generation_mode, batch_size, max_cache_length
+        )
+
+    @classmethod
+    def from_suffice(cls, lm: LM, tokenizer: Tokenizer | None = None) -> SufficeForCausalLM:
+        """Return the same model for transformers; the two share their weights.
+
+        Args:
+            lm: the model.
+            tokenizer: tells which token ends a document; also as padding where a batch needs it.
+
+        Raises:
+            ConfigError: if some of its maps are packed.
+        """
+        if packed := schemes_of(lm):
+            raise ConfigError(
+                f"{len(packed)} maps are packed, such as {next(iter(packed))}, and transformers "
+                "reads plain ones; give the model it was packed from, or unpack it "
+                "(`suffice.quantise.unpack`)."
+            )
+        ids: dict[str, Any] = {}
+        if tokenizer is not None:
+            begin, end = tokenizer.begin, tokenizer.end
+            ids = {"bos_token_id": begin, "eos_token_id": end, "pad_token_id": end}
+        with torch.device("meta"):
+            model = cls(SufficeConfig.of(lm.config, lm.specs, **ids))
+        state = {f"model.{name}": tensor for name, tensor in lm.state_dict().items()}
+        head = state.pop("model.head.weight", state["model.embedding.tokens.weight"])
+        model.load_state_dict({**state, "lm_head.weight": head}, assign=True)
+        model.tie_weights()
+        return model.train(lm.training)
+
+    def to_suffice(self) -> LM:
+        """Return the same model of `suffice.models`; the two share their weights."""
+        lm = self.config.lm_config().build(self.config.attention_specs(), device="meta")
+        state = self.model.state_dict()
+        if not self.config.tie_word_embeddings:
+            state["head.weight"] = self.lm_head.weight
+        lm.load_state_dict(state, assign=True)
+        return lm.train(self.training)
+
+
+def _memory(asked: Any, length: int) -> Memory | None:
+    """Return the memory that transformers' name of a cache means; None = the model's own.
+
+    Raises:
+        ConfigError: for a name without one, or options of the quantised cache that mean nothing.
+    """
+    name, options = asked.cache_implementation, dict(asked.cache_config or {})
+    if name is None:
+        return None
+    if name not in MEMORIES:
+        raise unknown("cache_implementation", name, MEMORIES)
+    if name == "quantized":
+        bits = options.pop("nbits", 8)
+        for option in options:
+            raise unknown("option of cache_config", option, ["nbits"])
+        return Quantised(bits=bits)
+    return Static(length) if name == "static" else Dynamic()
+
+
+class SufficeForSequenceClassification(GenericForSequenceClassification, SufficePreTrainedModel):
+    """Logits of `config.num_labels` classes, read at the last token that is no padding."""
+
+
+class SufficeForImageClassification(Weights, PreTrainedModel):
+    """`suffice.models.ViT` for transformers.
+
+    Args:
+        config: the sizes and the attention.
+    """
+
+    config: SufficeViTConfig
+    config_class = SufficeViTConfig
+    base_model_prefix = "vit"
+    main_input_name = "pixel_values"
+    input_modalities = ("image",)
+    _no_split_modules = ["Block"]
+
+    def __init__(self, config: SufficeViTConfig) -> None:
+        super().__init__(config)
+        device = torch.get_default_device()
+        with torch.device("cpu"):  # random features are drawn there
+            self.vit = config.vit_config().build(config.attention_specs())
+        self.vit.to(device)
+        self.post_init()
+
+    def started(self) -> nn.Module:
+        """Return a model as it is before training, whose weights have the names of these."""
+        vit = self.config.vit_config().build(self.config.attention_specs())
+        return nn.ModuleDict({"vit": vit})
+
+    @can_return_tuple
+    def forward(self, pixel_values: Tensor, labels: Tensor | None = None) -> ImageClassifierOutput:
+        """Return logits [B, num_labels], and a loss where labels are given.
+
+        Args:
+            pixel_values: [B, num_channels, image_size, image_size].
+            labels: int [B].
+        """
+        logits, loss = self.vit(pixel_values), None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits, labels)
+        return ImageClassifierOutput(loss=loss, logits=logits)

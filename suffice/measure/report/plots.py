@@ -1,0 +1,460 @@
+"""Every figure of the report by name, with what to say about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suffice.errors import unknown
+from suffice.measure.report.canvas import (
+    BAND,
+    FAINT,
+    INK,
+    blank,
+    legend,
+    looks,
+    panels_width,
+    png,
+    style,
+)
+from suffice.measure.report.tables import Row, build_rows, seconds
+from suffice.measure.results import Cell, Results, write_atomic
+from suffice.measure.sentence import count_heads, label, margin_points
+from suffice.measure.statistics import Summary, summarise
+from suffice.measure.verdict import Comparison, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+    from suffice.measure.report.canvas import Look
+
+
+CURVES = (
+    ("validation_loss", "validation loss"),
+    ("validation_accuracy", "validation accuracy, %"),
+)
+
+WIDE = 10  # a loss that falls by this factor is drawn on a log scale
+
+
+def learning_curves(results: Results) -> Figure:
+    """Draw one column per number of heads, one line per mechanism."""
+    from matplotlib.ticker import MaxNLocator
+
+    heads = sorted({h for _, h in results.pairs()})
+    found = looks(name for name, _ in results.pairs())
+    with style():
+        figure, axes = blank(
+            2,
+            len(heads),
+            width=panels_width(len(heads)),
+            height=6.0,
+            sharex="all",
+            sharey="row",
+        )
+        for column, num_heads in enumerate(heads):
+            for row, (name, title) in enumerate(CURVES):
+                _panel(axes[row][column], results, found, num_heads, name)
+                if column == 0:
+                    axes[row][column].set_ylabel(title)
+            axes[0][column].set_title(count_heads(num_heads))
+            axes[1][column].set_xlabel("epoch")
+            axes[1][column].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        _stretch(axes[0][0])
+        legend(figure, found)
+    return figure
+
+
+def average(cells: list[Cell], name: str) -> dict[int, Summary]:
+    """Summarise one measure per epoch, as far as at least half of the seeds trained.
+
+    Args:
+        cells: the seeds of one (mechanism, heads).
+        name: which measure of an epoch.
+
+    Returns:
+        By epoch; an epoch with a value that is not finite is left out.
+    """
+    values: dict[int, list[float]] = {}
+    for cell in cells:
+        for record in cell.epochs:
+            values.setdefault(record["epoch"], []).append(record[name])
+    return {
+        epoch: summarise(found)
+        for epoch, found in sorted(values.items())
+        if 2 * len(found) >= len(cells) and all(map(math.isfinite, found))
+    }
+
+
+def _panel(axes: Axes, results: Results, found: dict[str, Look], num_heads: int, name: str) -> None:
+    """Draw the lines and bands of one measure at one number of heads."""
+    scale = 100 if name.endswith("accuracy") else 1
+    for mechanism, look in found.items():
+        means = average(results.select(mechanism, num_heads), name)
+        epochs = list(means)
+        axes.plot(
+            epochs,
+            [scale * s.mean for s in means.values()],
+            color=look.colour,
+            linestyle=look.dash,
+            marker=look.marker,
+            linewidth=1.4,
+            markersize=4,
+            markevery=max(1, len(epochs) // 8),
+        )
+        known = {epoch: s for epoch, s in means.items() if s.sd is not None}
+        axes.fill_between(
+            list(known),
+            [scale * s.low for s in known.values()],
+            [scale * s.high for s in known.values()],
+            color=look.colour,
+            alpha=0.15,
+            linewidth=0,
+        )
+
+
+def _stretch(axes: Axes) -> None:
+    """Give a loss that falls by much a log scale, so that its end can be read."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    lowest, highest = axes.dataLim.minposy, axes.dataLim.ymax
+    if highest < WIDE * lowest:
+        return
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel(f"{axes.get_ylabel()} (log scale)")
+
+
+def difference_plot(results: Results, verdict: Verdict) -> Figure:
+    """Draw the mean paired difference of test accuracy with its 95% interval.
+
+    A mechanism suffices when its whole interval lies in the shaded part, right of minus the
+    margin.
+    """
+    shown = sorted(
+        (c for c in verdict.comparisons if c.difference is not None), key=lambda c: c.num_heads
+    )
+    found = looks(name for name, _ in results.pairs())
+    with style():
+        figure, ((axes,),) = blank(1, 1, width=9.0, height=1.3 + 0.4 * max(1, len(shown)))
+        for place, comparison in enumerate(shown):
+            _interval(axes, place, comparison, found[comparison.mechanism])
+        margin = 100 * verdict.margin
+        low, high = axes.get_xlim()
+        low, high = min(low, -1.25 * margin), max(high, 0.4 * margin, 0.1)
+        axes.axvspan(-margin, high, color=BAND[0], linewidth=0, zorder=0.5)
+        axes.axvline(-margin, color=FAINT[0], linewidth=1.2, linestyle=(0, (4, 2)))
+        axes.axvline(0, color=FAINT[0], linewidth=1.0)
+        axes.set_xlim(low, high)
+        axes.set_yticks(range(len(shown)), [label(c.mechanism, c.num_heads) for c in shown])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.set_ylim(len(shown) - 0.4, -0.6)
+        axes.set_xlabel(
+            f"test accuracy minus {verdict.baseline}'s at equal heads, points "
+            f"(dashed: margin, -{margin_points(verdict.margin)})"
+        )
+    return figure
+
+
+def _interval(axes: Axes, place: int, comparison: Comparison, look: Look) -> None:
+    """Draw one difference."""
+    found = comparison.difference
+    half = 0.0 if found.sd is None else 100 * (found.high - found.mean)
+    axes.errorbar(
+        100 * found.mean,
+        place,
+        xerr=half,
+        color=look.colour,
+        marker=look.marker,
+        linewidth=1.8,
+        markersize=7,
+    )
+
+
+def latency_bars(results: Results, verdict: Verdict) -> Figure:
+    """Draw one bar per timed mechanism, one panel per number of heads.
+
+    The bar is the median over rounds, the whisker reaches from the first to the third quartile.
+    """
+    rows = [row for row in build_rows(results, verdict) if row.latency is not None]
+    heads = sorted({row.num_heads for row in rows})
+    found = looks(name for name, _ in results.pairs())
+    with style():
+        figure, axes = blank(
+            max(1, len(heads)),
+            1,
+            width=9.0,
+            height=0.9 + sum(0.5 + 0.36 * _count(rows, h) for h in heads),
+            sharex="all",
+        )
+        for (panel,), num_heads in zip(axes, heads, strict=False):
+            _panel_latency(panel, [row for row in rows if row.num_heads == num_heads], found)
+            panel.set_title(count_heads(num_heads))
+        axes[-1][0].set_xlim(0, 1.3e3 * max((row.latency.high for row in rows), default=1e-3))
+        axes[-1][0].set_xlabel("latency of one batch, ms")
+    return figure
+
+
+def _count(rows: list[Row], num_heads: int) -> int:
+    """Count the bars of one panel."""
+    return sum(row.num_heads == num_heads for row in rows)
+
+
+def _panel_latency(axes: Axes, rows: list[Row], found: dict[str, Look]) -> None:
+    """Draw the bars of one number of heads, the first on top."""
+    places = range(len(rows))
+    medians = [1e3 * row.latency.median for row in rows]
+    below = [1e3 * (row.latency.median - row.latency.low) for row in rows]
+    above = [1e3 * (row.latency.high - row.latency.median) for row in rows]
+    axes.barh(places, medians, height=0.62, color=[found[row.mechanism].colour for row in rows])
+    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor=INK[0], elinewidth=1.2)
+    for place, row in zip(places, rows, strict=True):
+        times = "" if row.latency_ratio is None else f"  ({row.latency_ratio:.2f}x)"
+        axes.annotate(
+            seconds(row.latency.median) + times,
+            (1e3 * row.latency.high, place),
+            textcoords="offset points",
+            xytext=(6, 0),
+            va="center",
+        )
+    axes.set_yticks(places, [row.mechanism for row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.invert_yaxis()
+
+
+# where a name may stand, best first: offset in points, horizontal and vertical alignment
+PLACES = (
+    ((7, 5), "left", "bottom"),
+    ((-7, 5), "right", "bottom"),
+    ((7, -5), "left", "top"),
+    ((-7, -5), "right", "top"),
+    ((7, 16), "left", "bottom"),
+    ((-7, 16), "right", "bottom"),
+    ((7, -16), "left", "top"),
+    ((-7, -16), "right", "top"),
+)
+
+
+def place_labels(
+    axes: Axes,
+    points: dict[str, tuple[float, float]],
+    colours: list[str],
+    lines: list[tuple[tuple[float, float], tuple[float, float]]],
+) -> None:
+    """Write each point's name beside it.
+
+    Every place of PLACES is tried; the first that is free and inside the axes is taken, the one
+    with the least overlap if none is.
+
+    Args:
+        axes: where; its limits must be final.
+        points: (x, y) by name.
+        colours: of the names, in the same order.
+        lines: upright or level lines to keep clear of, from (x, y) to (x, y).
+    """
+    figure = axes.figure
+    figure.draw_without_rendering()
+    taken = [_around(axes, point, point, 6) for point in points.values()]
+    taken += [_around(axes, start, end, 2) for start, end in lines]
+    for (name, point), colour in zip(points.items(), colours, strict=True):
+        text = axes.annotate(
+            name, point, textcoords="offset points", xytext=(0, 0), color=colour, fontsize=8.5
+        )
+        worst = []
+        for number, (offset, horizontal, vertical) in enumerate(PLACES):
+            text.set(position=offset, ha=horizontal, va=vertical)
+            box = text.get_window_extent()
+            worst.append((_cover(box, taken) + _outside(box, axes), number))
+        offset, horizontal, vertical = PLACES[min(worst)[1]]
+        text.set(position=offset, ha=horizontal, va=vertical)
+        taken.append(text.get_window_extent())
+
+
+def _around(axes: Axes, start: tuple[float, float], end: tuple[float, float], room: float) -> Bbox:
+    """Return the pixels between two points and some room around them."""
+    from matplotlib.transforms import Bbox
+
+    corners = axes.transData.transform([start, end])
+    low, high = corners.min(axis=0) - room, corners.max(axis=0) + room
+    return Bbox.from_extents(*low, *high)
+
+
+def _cover(box: Bbox, taken: list[Bbox]) -> float:
+    """Return how many pixels of a box are taken already."""
+    from matplotlib.transforms import Bbox
+
+    shared = [Bbox.intersection(box, other) for other in taken]
+    return sum(part.width * part.height for part in shared if part is not None)
+
+
+def _outside(box: Bbox, axes: Axes) -> float:
+    """Return how many pixels of a box lie left or right of, below or above the axes."""
+    from matplotlib.transforms import Bbox
+
+    inside = Bbox.intersection(box, axes.get_window_extent())
+    area = 0.0 if inside is None else inside.width * inside.height
+    return box.width * box.height - area
+
+
+AXES = {
+    "flops": ("attention FLOPs per sample, millions", lambda row: row.flops / 1e6),
+    "latency": (
+        "latency of one batch, ms",
+        lambda row: None if row.latency is None else 1e3 * row.latency.median,
+    ),
+    "parameters": ("model parameters, thousands", lambda row: row.parameters_model / 1e3),
+}
+
+
+def tradeoff(results: Results, verdict: Verdict) -> Figure:
+    """Draw test accuracy over cost, one column per number of heads.
+
+    The band reaches from the baseline's mean down by the margin. The bars are the 95% intervals
+    of each mean by itself; the verdict rests on paired differences, whose intervals are narrower
+    when seeds move together.
+
+    Raises:
+        ConfigError: if the verdict's cost is not one that can be drawn.
+    """
+    if verdict.by not in AXES:
+        raise unknown("cost", verdict.by, AXES)
+    title, value = AXES[verdict.by]
+    rows = [row for row in build_rows(results, verdict) if value(row) is not None]
+    heads = sorted({row.num_heads for row in rows})
+    found = looks(name for name, _ in results.pairs())
+    with style():
+        figure, axes = blank(
+            1, len(heads), width=panels_width(len(heads)), height=4.0, sharey="all"
+        )
+        for panel, num_heads in zip(axes[0], heads, strict=True):
+            shown = [(row, value(row)) for row in rows if row.num_heads == num_heads]
+            _panel_tradeoff(panel, shown, found, verdict)
+            panel.set_title(count_heads(num_heads))
+            panel.set_xlabel(title)
+        axes[0][0].set_ylabel("test accuracy, %")
+        for panel, num_heads in zip(axes[0], heads, strict=True):
+            shown = [(row, value(row)) for row in rows if row.num_heads == num_heads]
+            _name(panel, shown, found, verdict)
+    return figure
+
+
+def _panel_tradeoff(
+    axes: Axes, shown: list[tuple[Row, float]], found: dict[str, Look], verdict: Verdict
+) -> None:
+    """Draw the points of one number of heads and the baseline's band."""
+    baseline = verdict.accuracies.get(shown[0][0].num_heads)
+    if baseline is not None:
+        top = 100 * baseline.mean
+        axes.axhspan(top - 100 * verdict.margin, top, color=BAND[0], linewidth=0, zorder=0.5)
+        axes.axhline(top, color=FAINT[0], linewidth=1.0, zorder=0.6)
+    for row, x in shown:
+        low, mean, high = _ends(row)
+        look = found[row.mechanism]
+        axes.errorbar(
+            x, mean, yerr=[[mean - low], [high - mean]], color=look.colour, marker=look.marker
+        )
+    costs = [x for _, x in shown]
+    room = 0.25 * (max(costs) - min(costs) or max(costs) or 1.0)
+    axes.set_xlim(max(0.0, min(costs) - room), max(costs) + room)
+    axes.margins(y=0.12)
+
+
+def _name(
+    axes: Axes, shown: list[tuple[Row, float]], found: dict[str, Look], verdict: Verdict
+) -> None:
+    """Write the names, clear of the bars and of the baseline."""
+    bars = [((x, _ends(row)[0]), (x, _ends(row)[2])) for row, x in shown]
+    baseline = verdict.accuracies.get(shown[0][0].num_heads)
+    if baseline is not None:
+        low, high = axes.get_xlim()
+        bars.append(((low, 100 * baseline.mean), (high, 100 * baseline.mean)))
+    points = {row.mechanism: (x, 100 * row.test_accuracy.mean) for row, x in shown}
+    place_labels(axes, points, [found[row.mechanism].colour for row, _ in shown], bars)
+
+
+def _ends(row: Row) -> tuple[float, float, float]:
+    """Return mean test accuracy and the ends of its interval in percent; one seed has none."""
+    found = row.test_accuracy
+    if found.sd is None:
+        return 100 * found.mean, 100 * found.mean, 100 * found.mean
+    return 100 * found.low, 100 * found.mean, 100 * found.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """One figure of the report.
+
+    Args:
+        title: heading above it.
+        caption: how to read it.
+        draw: makes it.
+        shown: whether these results have what it shows.
+    """
+
+    title: str
+    caption: str
+    draw: Callable[[Results, Verdict], Figure]
+    shown: Callable[[Results, Verdict], bool] = lambda _results, _verdict: True
+
+
+FIGURES = {
+    "differences": Plot(
+        title="Difference to the baseline",
+        caption="Mean difference of test accuracy, paired by seed, with its 95% interval. A "
+        "mechanism suffices when its whole interval lies in the shaded part.",
+        draw=difference_plot,
+        shown=lambda _results, verdict: any(c.difference for c in verdict.comparisons),
+    ),
+    "tradeoff": Plot(
+        title="Cost against quality",
+        caption="Mean test accuracy over seeds; the bars are 95% intervals of each mean by "
+        "itself. The line is the baseline, the band below it the margin. The verdict rests on "
+        "the paired differences above, not on whether bars reach the band.",
+        draw=tradeoff,
+    ),
+    "curves": Plot(
+        title="Learning curves",
+        caption="Mean over seeds and its 95% interval, as far as at least half of the seeds "
+        "trained.",
+        draw=lambda results, _verdict: learning_curves(results),
+        shown=lambda results, _verdict: any(cell.epochs for cell in results.cells),
+    ),
+    "latency": Plot(
+        title="Latency",
+        caption="Median forward of one batch; whiskers are quartiles; in brackets the ratio to "
+        "the baseline at equal heads, the median over rounds. Measured interleaved.",
+        draw=latency_bars,
+        shown=lambda results, _verdict: bool(results.speeds),
+    ),
+}
+
+
+def draw_figures(results: Results, verdict: Verdict) -> dict[str, Figure]:
+    """Draw every figure that these results have the numbers for, by name."""
+    return {
+        name: plot.draw(results, verdict)
+        for name, plot in FIGURES.items()
+        if plot.shown(results, verdict)
+    }
+
+
+def save_figures(figures: dict[str, Figure], folder: Path) -> list[Path]:
+    """Save figures as PNG and return their files.
+
+    Raises:
+        DataError: if a file cannot be written.
+    """
+    paths = []
+    for name, figure in figures.items():
+        paths.append(folder / f"{name}.png")
+        write_atomic(paths[-1], png(figure))
+    return paths

@@ -1,1 +1,0 @@
-"""Native CPU kernels."""

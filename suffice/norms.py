@@ -1,0 +1,119 @@
+"""What queries and keys are divided by, after their maps and before positions turn them.
+
+Letters: B batch, T positions, H heads, D head width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from suffice.errors import ConfigError
+from suffice.records import Axis
+
+
+class Norm(Axis, ABC, family="norm"):
+    """Base of the norms of queries and keys."""
+
+    norms: ClassVar[bool] = True
+    """True if anything is divided: then no factor passes from the map of the keys to that of the
+    queries, and keys that were the values no longer are."""
+
+    @abstractmethod
+    def parameters(self, head_dim: int) -> int:
+        """Count the learned numbers, of queries and keys together."""
+
+    @abstractmethod
+    def build(
+        self,
+        head_dim: int,
+        *,
+        rms: type[nn.Module],
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> nn.Module:
+        """Return a module [B, T, H, D] -> [B, T, H, D]; queries and keys have one each.
+
+        Args:
+            head_dim: D.
+            rms: the norm by root mean squares, made as rms(D, eps=..., device=..., dtype=...).
+            device: where its parameters live.
+            dtype: of its parameters.
+        """
+
+
+@dataclass(frozen=True)
+class NoNorm(Norm):
+    """Queries and keys as their maps give them.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1. No difference.
+    """
+
+    norms = False
+
+    def parameters(self, head_dim: int) -> int:  # noqa: ARG002 - nothing is learned
+        """Count none."""
+        return 0
+
+    def build(
+        self,
+        head_dim: int,  # noqa: ARG002 - nothing to build
+        *,
+        rms: type[nn.Module],  # noqa: ARG002
+        device: torch.device | str | None,  # noqa: ARG002
+        dtype: torch.dtype | None,  # noqa: ARG002
+    ) -> nn.Module:
+        """Return what gives its input back."""
+        return nn.Identity()
+
+
+@dataclass(frozen=True)
+class HeadRMS(Norm):
+    """q' = g_q * q / sqrt(mean(q^2) + eps) over the features of a head, k' likewise with g_k.
+
+    The gains g_q and g_k are learned, one number for each feature of a head, and shared by all
+    heads. Positions turn what comes out. A product is then at most D max|g_q| max|g_k|, whatever
+    the maps grow to.
+
+    Choose it for models whose scores grow without bound while they train, and to read Qwen3.
+
+    Args:
+        eps: keeps a query or key of zeros finite, > 0.
+
+    Raises:
+        ConfigError: if eps is not above 0.
+
+    Cost: 2 D parameters for heads of width D; no products.
+    Source: Henry et al. 2020, arXiv:2010.04245. Differs: root mean squares with a gain for each
+        feature in place of lengths with one factor, as in Qwen3 (Yang et al. 2025,
+        arXiv:2505.09388, section 2), whose attention this is.
+    """
+
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eps <= 0.0:
+            raise ConfigError(f"HeadRMS(eps={self.eps}): give a number above 0, such as 1e-6.")
+
+    def parameters(self, head_dim: int) -> int:
+        """Count both gains."""
+        return 2 * head_dim
+
+    def build(
+        self,
+        head_dim: int,
+        *,
+        rms: type[nn.Module],
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> nn.Module:
+        """Return the norm of queries or of keys, gains of 1."""
+        return rms(head_dim, eps=self.eps, device=device, dtype=dtype)
+
+
+__all__ = ["HeadRMS", "NoNorm", "Norm"]

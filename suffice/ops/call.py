@@ -1,0 +1,274 @@
+"""What an op is asked to compute, without the tensors: everything its choice may depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from operator import or_
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from suffice.kernels import Kernel, Softmax
+from suffice.patterns import Causal, Full, Pattern
+from suffice.positions import NoPosition, Position
+from suffice.spec import AttentionSpec
+from suffice.torch_compat import readable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One attention call.
+
+    Args:
+        queries: T, positions.
+        keys: S, positions.
+        num_heads: query heads, H.
+        num_kv_heads: key/value heads, G; divides H.
+        head_dim: width of queries and keys, D.
+        value_dim: width of values, E.
+        scale: factor of the query-key products.
+        pattern: which keys a query may see.
+        kernel: how products become weights.
+        position: what is added to the products, if it biases.
+        plain: True if no valid, segments, mask or positions restrict the pattern further.
+        pairwise: True if data name the allowed pairs one by one (a mask, two sequences' segments).
+        dropping: True if weights are dropped (training with dropout).
+        device: device type, "cpu" or "cuda".
+        dtype: of queries, keys and values.
+    """
+
+    queries: int
+    keys: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    value_dim: int
+    scale: float
+    pattern: Pattern = Full()
+    kernel: Kernel = Softmax()
+    position: Position = NoPosition()
+    plain: bool = True
+    pairwise: bool = False
+    dropping: bool = False
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+
+    @classmethod
+    def of(
+        cls,
+        spec: AttentionSpec,
+        queries: int,
+        keys: int,
+        *,
+        plain: bool = True,
+        pairwise: bool = False,
+        dropping: bool = False,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Problem:
+        """Return the problem a layer of this spec poses at these lengths."""
+        return cls(
+            queries=queries,
+            keys=keys,
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.kv_heads,
+            head_dim=spec.head_width,
+            value_dim=spec.head_width,
+            scale=spec.score_scale,
+            pattern=spec.pattern,
+            kernel=spec.kernel,
+            position=spec.position,
+            plain=plain,
+            pairwise=pairwise,
+            dropping=dropping,
+            device=device,
+            dtype=dtype,
+        )
+
+    def grown(self, keys: int) -> Problem:
+        """Return the same with another number of keys: what each token of a text asks for."""
+        grown = object.__new__(type(self))
+        grown.__dict__.update(self.__dict__, keys=keys)
+        return grown
+
+    @property
+    def group(self) -> int:
+        """Query heads per key/value head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def unrestricted(self) -> bool:
+        """True if every query sees every key."""
+        last_only = self.queries == 1 and isinstance(self.pattern, Causal)
+        return self.plain and (isinstance(self.pattern, Full) or last_only)
+
+    @property
+    def triangular(self) -> bool:
+        """True if the pattern is the plain lower triangle and nothing is added to the products."""
+        square = self.queries == self.keys and not self.position.biases
+        return self.plain and isinstance(self.pattern, Causal) and square
+
+
+CACHED_PAIRS = 1 << 22  # masks up to 4 MiB are kept between calls
+
+
+class Restriction(NamedTuple):
+    """The mask of a call.
+
+    Args:
+        allowed: bool, broadcasts to [B, H, T, S]; rows without any key are opened, because a
+            softmax needs one. None = everything is allowed.
+        empty: bool, broadcasts to [B, H, T, 1]: the rows opened above, whose output is 0. None =
+            there is no such row.
+    """
+
+    allowed: Tensor | None
+    empty: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """The data that restricts a pattern; None = no restriction.
+
+    Args:
+        valid: bool [B, S], True = a real key, False = padding.
+        q_segments: int [B, T], document of each query.
+        k_segments: int [B, S], document of each key; a query sees keys of its own document.
+        mask: bool [B or 1, H or 1, T, S], True = may attend.
+        q_positions: int [B, T]; None = the queries stand last among the keys.
+        k_positions: int [B, S]; None = 0..S-1.
+        q_valid: bool [B, T], False = a padded query, whose output is 0.
+    """
+
+    valid: Tensor | None = None
+    q_segments: Tensor | None = None
+    k_segments: Tensor | None = None
+    mask: Tensor | None = None
+    q_positions: Tensor | None = None
+    k_positions: Tensor | None = None
+    q_valid: Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        """True if there is no restriction."""
+        return (
+            self.valid is None
+            and self.k_segments is None
+            and self.mask is None
+            and (self.q_positions is None)
+        )
+
+    @property
+    def pairwise(self) -> bool:
+        """True if the data name the allowed pairs one by one."""
+        apart = self.q_segments is not None and self.q_positions is None
+        return self.mask is not None or apart
+
+    def allowed(self, pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
+        """Return True where a query may see a key: bool, broadcasts to [B, H, T, S]."""
+        if self.q_positions is None or self.k_positions is None:
+            allowed = _with_heads(_pattern_mask(pattern, queries, keys, device))
+        else:
+            allowed = pattern.allowed(
+                self.q_positions[:, None, :, None], self.k_positions[:, None, None, :]
+            )
+        if self.valid is not None:
+            allowed = allowed & self.valid[:, None, None, :]
+        if self.q_segments is not None and self.k_segments is not None:
+            together = self.q_segments[:, None, :, None] == self.k_segments[:, None, None, :]
+            allowed = allowed & together
+        if self.mask is not None:
+            allowed = allowed & self.mask
+        return allowed
+
+    def restrict(self, problem: Problem, device: torch.device) -> Restriction:
+        """Return the mask an op applies, with its empty rows opened and named."""
+        if problem.unrestricted:
+            return Restriction(None, None)
+        if self.plain:
+            return _pattern_restriction(problem.pattern, problem.queries, problem.keys, device)
+        return _open(self.allowed(problem.pattern, problem.queries, problem.keys, device))
+
+    def bias(self, problem: Problem, device: torch.device) -> Tensor | None:
+        """Return what the position adds to the scaled products: [1 or B, H, T, S], or None."""
+        if not problem.position.biases:
+            return None
+        if self.q_positions is None or self.k_positions is None:
+            k = torch.arange(problem.keys, device=device)[None]
+            q = k[:, problem.keys - problem.queries :]
+        else:
+            q, k = self.q_positions, self.k_positions
+        return problem.position.bias(problem.num_heads, q[:, None, :, None], k[:, None, None, :])
+
+    def silent(self, out: Tensor) -> Tensor:
+        """Return outputs [B, H, T, E] with those of padded queries set to 0."""
+        if self.q_valid is None:
+            return out
+        return out.masked_fill(~self.q_valid[:, None, :, None], 0.0)
+
+    def clean(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Zero the keys and values [B, G, S, *] that no query may see, so that they are not read.
+
+        A product with a weight of 0 still spreads NaN and Inf; zeros do not.
+        """
+        unread = [hidden[..., None] for hidden in self._unread(k.shape[1])]
+        if not unread:
+            return k, v
+        hidden = reduce(or_, unread)
+        return k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
+
+    def _unread(self, groups: int) -> Iterator[Tensor]:
+        """Give each reason why no query may see a key: bool, broadcasts to [B, G, S]."""
+        if self.valid is not None:
+            yield ~self.valid[:, None]
+        if self.q_segments is not None and self.k_segments is not None:
+            together = self.q_segments[:, :, None] == self.k_segments[:, None, :]
+            yield ~together.any(dim=1)[:, None]
+        if self.mask is not None:
+            seen = self.mask.any(dim=-2)  # [B or 1, H or 1, S]
+            if seen.shape[1] > 1:
+                seen = seen.unflatten(1, (groups, -1)).any(dim=2)
+            yield ~seen
+
+
+def _with_heads(mask: Tensor) -> Tensor:
+    """Return a mask [T, S] or [H, T, S] as [1, 1 or H, T, S]."""
+    return mask[None] if mask.dim() == 3 else mask[None, None]  # noqa: PLR2004
+
+
+def _open(allowed: Tensor) -> Restriction:
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    return Restriction(allowed | empty, empty)
+
+
+@lru_cache(maxsize=64)
+def _kept_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # a kept tensor must serve training calls too
+        return pattern.mask(queries, keys, device=device)
+
+
+def _pattern_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
+    if not readable() or queries * keys > CACHED_PAIRS:
+        return pattern.mask(queries, keys, device=device)
+    return _kept_mask(pattern, queries, keys, device)
+
+
+@lru_cache(maxsize=64)
+def _kept_restriction(
+    pattern: Pattern, queries: int, keys: int, device: torch.device
+) -> Restriction:
+    with torch.inference_mode(False):
+        allowed, empty = _open(_with_heads(pattern.mask(queries, keys, device=device)))
+        named = device.type == "meta" or bool(empty.any())  # without content nothing is known
+        return Restriction(allowed.contiguous(), empty if named else None)
+
+
+def _pattern_restriction(
+    pattern: Pattern, queries: int, keys: int, device: torch.device
+) -> Restriction:
+    if not readable() or queries * keys > CACHED_PAIRS:
+        return _open(_with_heads(pattern.mask(queries, keys, device=device)))
+    return _kept_restriction(pattern, queries, keys, device)

@@ -1,0 +1,3 @@
+"""Native CPU kernels."""
+
+from __future__ import annotations

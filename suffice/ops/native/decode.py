@@ -1,0 +1,386 @@
+"""Softmax attention of a few queries to keys and values where they lie, in the CPU kernels.
+
+This is what one more token of a text costs. Heads that share keys read them once, long texts are
+split among the threads, float16 and bfloat16 are read as they are stored, and what data hide is
+told to the kernels: nothing is copied. Gradients are the other ops'.
+
+Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head width.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from suffice.errors import UnsupportedError
+from suffice.memory import Claim, Memory, Quantised, Store, Stretch
+from suffice.ops import matmul, op
+from suffice.ops.call import Problem, Where
+from suffice.ops.fused import dense_rows
+from suffice.ops.native import attention, cache
+from suffice.ops.native import library as of
+from suffice.ops.native.attention import near
+from suffice.ops.native.library import library
+from suffice.ops.native.matrix import KINDS
+from suffice.ops.op import Op, Parts, looked_into, text_of, value_of, weighs_no_pairs
+from suffice.patterns import Full
+from suffice.positions import Alibi, Position
+from suffice.torch_compat import finite
+
+MOST_QUERIES, WIDEST = 128, 512  # that share keys, features of a head; as isa/attend.h has them
+EVERYTHING = 1 << 40  # positions before or after one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the queries see.
+
+    Args:
+        before: positions before its own that a query sees.
+        after: positions after it.
+        slopes: float32 [H], what a distance of 1 takes from a score; None = nothing.
+        allowed: bool, broadcasts to [B, H, T, S]: True = may attend; None = as told above.
+        q_at: int64 [B, T], what distances count from; None = the queries stand last.
+        k_at: int64 [B, S], where the keys stand; given with `q_at`.
+    """
+
+    before: int = EVERYTHING
+    after: int = EVERYTHING
+    slopes: Tensor | None = None
+    allowed: Tensor | None = None
+    q_at: Tensor | None = None
+    k_at: Tensor | None = None
+
+
+def look(q: Tensor, k: Tensor, v: Tensor, limits: Limits, scale: float) -> tuple[Tensor, bool]:
+    """Return the outputs [B, H, T, D] in float32, and whether all are finite.
+
+    Args:
+        q: [B, H, T, D].
+        k: [B, G, S, D] of a dtype of `KINDS`, its last axis dense.
+        v: [B, G, S, D], as the keys.
+        limits: what the queries see; of them `after` counts, and `before` beyond what is read.
+        scale: factor of the products.
+    """
+    queries, keys = q.shape[2], k.shape[2]
+    at, of_keys, of_values = max(keys - queries - limits.before, 0), k.stride(), v.stride()
+    near = of.Span(
+        KINDS[k.dtype], k.data_ptr(), v.data_ptr(), None, None,
+        of_keys[0], of_keys[1], of_values[0], of_values[1], 0, 0, 0, 0,
+        of_keys[2], of_values[2], at, keys, 0,
+    )  # fmt: skip
+    return look_at(q, of.Held(near=near, block=1), limits, k.shape[1], scale)
+
+
+def look_at(
+    q: Tensor,
+    cache: of.Held,
+    limits: Limits,
+    groups: int,
+    scale: float,
+    padding: Tensor | None = None,
+) -> tuple[Tensor, bool]:
+    """Return the same for keys and values of `groups` heads that a structure tells of.
+
+    Args:
+        q: [B, H, T, D].
+        cache: what the kernels read.
+        limits: what the queries see.
+        groups: G.
+        scale: factor of the products.
+        padding: int64 [B], positions at the beginning of each row that are none; None = 0.
+    """
+    batch, heads, queries, width = q.shape
+    if q.dtype is not torch.float32 or not q.is_contiguous():
+        q = q.to(torch.float32).contiguous()
+    out = empty(q)
+    told = of.Look(
+        q.data_ptr(), out.data_ptr(), heads, groups, width, queries, scale, 0,
+        min(limits.before, EVERYTHING), min(limits.after, EVERYTHING),
+    )  # fmt: skip
+    if limits.slopes is not None:
+        told.slopes = limits.slopes.data_ptr()
+    if padding is not None:
+        told.padding = padding.data_ptr()
+    kept = () if limits.allowed is None and limits.q_at is None else _restricted(told, limits, q)
+    odd = library().suffice_look(byref(told), byref(cache), batch, torch.get_num_threads())
+    del kept  # the kernels are through
+    return out, not odd
+
+
+def empty(q: Tensor) -> Tensor:
+    """Return room for outputs [B, H, T, D] in float32, which lie in memory as [B, T, H, D]."""
+    if q.shape[2] == 1:  # the same, and one call less
+        return torch.empty(q.shape, dtype=torch.float32, device=q.device)
+    batch, heads, queries, width = q.shape
+    return q.new_empty(batch, queries, heads, width, dtype=torch.float32).transpose(1, 2)
+
+
+def _restricted(told: of.Look, limits: Limits, q: Tensor) -> list[Tensor]:
+    """Tell of what names pairs and places; return the tensors that pointers point at."""
+    batch, heads, queries, _ = q.shape
+    kept = []
+    if limits.allowed is not None:
+        allowed = limits.allowed if limits.allowed.stride(3) == 1 else limits.allowed.contiguous()
+        kept.append(allowed.expand(batch, heads, queries, -1))
+        told.allowed = kept[0].data_ptr()
+        told.allowed_row, told.allowed_head, told.allowed_query = kept[0].stride()[:3]
+    if limits.q_at is not None and limits.k_at is not None:
+        kept += [x.expand(batch, -1).contiguous() for x in (limits.q_at, limits.k_at)]
+        told.q_at, told.k_at = (x.data_ptr() for x in kept[-2:])
+        told.keys = limits.k_at.shape[1]
+    return kept
+
+
+MOST = 8  # positions at once; from there on whole sequences are what the kernels are better at
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
+    """Return the outputs [B, H, T, D] in the dtype of q.
+
+    Raises:
+        UnsupportedError: where gradients are recorded.
+    """
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise UnsupportedError(
+            f"impl={LOOK.name!r} has no gradients; call it under torch.no_grad() or "
+            "torch.inference_mode(), or use impl='auto'."
+        )
+    graph = torch.compiler.is_compiling()
+    if not graph and looked_into(q, k, v):
+        return matmul.attend(q, k, v, where, problem, parts)
+    k, v = _alike(k, v)
+    limits = limits_of(where, problem, q.device)
+    if graph or torch._C._len_torch_dispatch_stack():
+        out = _look(q, k, v, *told(limits), problem.scale)
+    else:
+        out, whole = look(q, *map(dense_rows, (k, v)), limits, problem.scale)
+        if not whole and not problem.unrestricted and not finite(k, v):
+            return op.marked(LOOK, q, k, v, where, problem, parts)
+    if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
+        return out.to(torch.get_autocast_dtype(q.device.type))
+    return out if out.dtype is q.dtype else out.to(q.dtype)
+
+
+def _alike(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return keys and values of one dtype, as the kernels are told of one.
+
+    Under autocast columns of x stay as they are beside what a map gives in half precision.
+    """
+    if k.dtype is v.dtype:
+        return k, v
+    both = torch.promote_types(k.dtype, v.dtype)
+    return k.to(both), v.to(both)
+
+
+def refuses(problem: Problem) -> list[str]:
+    """Refuse many queries, and what the kernels do not know."""
+    reasons = weighs_no_pairs(problem)
+    if attention.MISSING:
+        reasons.append(f"there are no native kernels: {attention.MISSING}")
+    if problem.device != "cpu":
+        reasons.append("its kernels are for the CPU")
+    if problem.dtype not in KINDS:
+        reasons.append(f"its kernels read float32, float16 and bfloat16, not {problem.dtype}")
+    if problem.dropping:
+        reasons.append("dropping needs the weights, which it never forms")
+    if problem.position.biases and not isinstance(problem.position, Alibi):
+        reasons.append(f"of biases it knows Alibi's, not {type(problem.position).__name__}'s")
+    return reasons + _of_sizes(problem)
+
+
+def _of_sizes(problem: Problem) -> list[str]:
+    reasons = []
+    if problem.queries > MOST:
+        reasons.append(f"it is for at most {MOST} queries, not {problem.queries}")
+    if problem.queries * problem.keys == 0:
+        reasons.append("there is no query or no key")
+    if problem.value_dim != problem.head_dim or problem.head_dim > WIDEST:
+        reasons.append(
+            f"its heads have one width of at most {WIDEST}, not {problem.head_dim} and "
+            f"{problem.value_dim}"
+        )
+    if problem.group * problem.queries > MOST_QUERIES:
+        reasons.append(
+            f"{problem.group} heads of {problem.queries} queries share keys; it is for at most "
+            f"{MOST_QUERIES} together"
+        )
+    return reasons
+
+
+def limits_of(where: Where, problem: Problem, device: torch.device) -> Limits:
+    """Return what pattern, position and data let the queries see."""
+    slopes, band = None, near(problem.pattern)
+    if problem.position.biases:
+        slopes = slopes_of(problem.position, problem.num_heads)
+    before, after = (EVERYTHING if n is None else n for n in band or (None, None))
+    if where.plain:
+        if band is not None:
+            return Limits(before=before, after=after, slopes=slopes)
+        allowed = where.restrict(problem, device)
+        return Limits(allowed=_opened(*allowed), slopes=slopes)
+    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, device)
+    if slopes is None or where.q_positions is None:
+        return Limits(allowed=allowed, slopes=slopes)
+    return Limits(allowed=allowed, slopes=slopes, q_at=where.q_positions, k_at=where.k_positions)
+
+
+def _opened(allowed: Tensor | None, empty: Tensor | None) -> Tensor | None:
+    """Return what queries see: the kernels give 0 where that is nothing."""
+    return allowed if empty is None or allowed is None else allowed & ~empty
+
+
+@lru_cache(maxsize=64)
+def _kept_slopes(position: Position, heads: int) -> Tensor:
+    with torch.inference_mode(False), torch.device("cpu"):
+        one, none = torch.ones(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long)
+        return -position.bias(heads, one, none).flatten().float()
+
+
+def slopes_of(position: Position, heads: int) -> Tensor:
+    """Return what a distance of 1 takes from the scores of each head, float32 [H]."""
+    if torch.compiler.is_compiling():
+        one, none = torch.ones(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long)
+        return -position.bias(heads, one, none).flatten().float()
+    return _kept_slopes(position, heads)
+
+
+Told = tuple[int, int, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+
+def told(limits: Limits) -> Told:
+    """Return the same as what a registered operator takes."""
+    return limits.before, limits.after, limits.slopes, limits.allowed, limits.q_at, limits.k_at
+
+
+@torch.library.custom_op("suffice::look", mutates_args=())
+def _look(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    before: int,
+    after: int,
+    slopes: Tensor | None,
+    allowed: Tensor | None,
+    q_at: Tensor | None,
+    k_at: Tensor | None,
+    scale: float,
+) -> Tensor:
+    """Return the outputs [B, H, T, D], float32; arguments as of `kernels.look` and its limits."""
+    limits = Limits(
+        before=before, after=after, slopes=slopes, allowed=allowed, q_at=q_at, k_at=k_at
+    )
+    return look(q, *map(dense_rows, (k, v)), limits, scale)[0]
+
+
+@_look.register_fake
+def _(q, k, v, before, after, slopes, allowed, q_at, k_at, scale):  # noqa: ANN001, ANN202
+    del k, v, before, after, slopes, allowed, q_at, k_at, scale
+    return empty(q)
+
+
+LOOK = Op(
+    "native_decode",
+    "own kernels for few queries on a CPU",
+    attend,
+    refuses,
+    looks=True,
+    trains=False,
+)
+
+
+_holdings: WeakKeyDictionary[Store, cache.Holding] = WeakKeyDictionary()
+
+
+def reads(memory: Memory, problem: Problem) -> bool:
+    """Return whether the kernels can read what this memory holds, for such queries.
+
+    A memory that forgets tells where its last position stands, and no other one.
+    """
+    if not isinstance(memory, Quantised) or cache.why_not(memory, problem.head_dim):
+        return False
+    return memory.window is None or (problem.queries == 1 and near(problem.pattern) is not None)
+
+
+def attend_coded(
+    q: Tensor, store: Store, claim: Claim, memory: Memory, where: Where, problem: Problem
+) -> tuple[Tensor, bool]:
+    """Return the outputs [B, H, T, D] in the dtype of q, and whether all are finite.
+
+    Args:
+        q: [B, H, T, D].
+        store: that keeps the keys and values.
+        claim: where it says they lie.
+        memory: whose settings it has.
+        where: what restricts the queries; for a memory that forgets, padding on the left alone.
+        problem: its pattern is the layer's own.
+    """
+    padding = None
+    if memory.window is None:
+        limits = limits_of(where, problem, q.device)
+    else:  # what is beyond the window is not read
+        limits = limits_of(Where(), replace(problem, pattern=Full()), q.device)
+        if where.q_positions is not None:
+            last = claim.near.end + claim.near.first - claim.near.start - 1
+            padding = (last - where.q_positions[:, 0]).expand(q.shape[0]).contiguous()
+    band = near(problem.pattern)
+    window = None if band is None or band[0] is None or limits.allowed is not None else band[0] + 1
+    numbers = problem.num_kv_heads, problem.scale, padding
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        out = _look_coded(q, *_spread(claim), text_of(memory), window, *told(limits), *numbers)
+        return out.to(q.dtype), True
+    holding = _holdings.get(store)
+    if holding is None or holding.reach != window:
+        holding = cache.Holding(of.Held(), memory, window, problem.head_dim)
+        _holdings[store] = holding
+    holding.take(claim, problem.queries)
+    out, whole = look_at(q, holding.held, limits, *numbers)
+    return out.to(q.dtype), whole
+
+
+def _spread(claim: Claim) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[int]]:
+    """Return a claim as what a registered operator takes."""
+    near, coded = claim.near, claim.coded or Stretch((), 0, 0, 0)
+    numbers = [n for one in (near, coded) for n in (one.start, one.end, one.first)]
+    return list(near.parts), list(coded.parts), list(coded.sinks), numbers
+
+
+@torch.library.custom_op("suffice::look_at_codes", mutates_args=())
+def _look_coded(
+    q: Tensor,
+    parts: list[Tensor],
+    coded: list[Tensor],
+    sinks: list[Tensor],
+    spans: list[int],
+    memory: str,
+    window: int | None,
+    before: int,
+    after: int,
+    slopes: Tensor | None,
+    allowed: Tensor | None,
+    q_at: Tensor | None,
+    k_at: Tensor | None,
+    groups: int,
+    scale: float,
+    padding: Tensor | None,
+) -> Tensor:
+    """Return the outputs [B, H, T, D], float32, for what `_spread` says of a claim."""
+    limits = Limits(
+        before=before, after=after, slopes=slopes, allowed=allowed, q_at=q_at, k_at=k_at
+    )
+    blocks = Stretch(tuple(coded), *spans[3:], tuple(sinks)) if coded else None
+    kept = value_of(Memory, memory)
+    holding = cache.Holding(of.Held(), kept, window, q.shape[3])
+    holding.take(Claim(Stretch(tuple(parts), *spans[:3]), blocks), q.shape[2])
+    return look_at(q, holding.held, limits, groups, scale, padding)[0]
+
+
+@_look_coded.register_fake
+def __coded(q, *given):  # noqa: ANN001, ANN002, ANN202
+    del given
+    return empty(q)

@@ -1,0 +1,7 @@
+"""The tables and figures of the papers, ours beside theirs."""
+
+from __future__ import annotations
+
+from suffice.papers.tables import TABLES, Table, table
+
+__all__ = ["TABLES", "Table", "table"]

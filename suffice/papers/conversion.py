@@ -1,0 +1,541 @@
+"""Making the rows of the table of conversions, one after the other, each kept when it is done."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from suffice.convert import Certificate, Converted, convert
+from suffice.convert.calibration import LENGTH, TOGETHER
+from suffice.convert.certificate import LossChange, change_of_loss, losses
+from suffice.convert.sources import Source, open_source
+from suffice.data.files import cache, locate
+from suffice.errors import ConfigError, DataError
+from suffice.heal import Healing, Texts, heal
+from suffice.heal.text import halves
+from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.report.tables import Line, Sheet
+from suffice.measure.results import write_atomic
+from suffice.models import LM
+from suffice.papers.results import path_of, write_published
+from suffice.papers.rows import machine_line
+from suffice.quantise.report import rows_of
+from suffice.records import decode, encode
+from suffice.text import Documents, corpus
+from suffice.text.documents import rows
+from suffice.torch_compat import threads
+from suffice.train import show
+
+STORE = "conversion"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One conversion of one model.
+
+    Args:
+        subject: name of the model.
+        target: what its attention became.
+        refused: why it could not; "" where it could.
+        state: numbers kept of each token and layer, before and after.
+        parameters: of all attention layers, before and after.
+        naive: from the model to the usual start; None where it was refused, as below.
+        closed: from the model to the closed form.
+        healed: from the model to that after healing.
+        control: from the model to the model after as many steps on the same rows.
+        against_control: from the control to the healed one.
+        budget: minutes of healing that were given.
+        minutes: of healing, and of the control.
+        steps: of healing, and of the control.
+        tokens: that were learned from.
+        machine: facts about it.
+        versions: of the software.
+        commit: of the source.
+    """
+
+    subject: str
+    target: str
+    refused: str = ""
+    state: tuple[int, ...] = ()
+    parameters: tuple[int, ...] = ()
+    naive: LossChange | None = None
+    closed: LossChange | None = None
+    healed: LossChange | None = None
+    control: LossChange | None = None
+    against_control: LossChange | None = None
+    budget: float = 0.0
+    minutes: tuple[float, ...] = ()
+    steps: int = 0
+    tokens: int = 0
+    machine: dict[str, Any]
+    versions: dict[str, Any]
+    commit: str | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is a row of."""
+        return self.subject, self.target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversions:
+    """The rows that are there.
+
+    Args:
+        rows: in the order of the table.
+    """
+
+    rows: tuple[Row, ...]
+
+
+def place(folder: Path, subject: str, target: str) -> Path:
+    """Return the file of a row in a working folder."""
+    return folder / "rows" / f"{subject}-{re.sub(r'[^a-z0-9]+', '-', target)}.json"
+
+
+def finished(folder: Path, keys: Sequence[tuple[str, str]]) -> Conversions:
+    """Read the rows of a working folder, and of the published file where the folder has none.
+
+    Raises:
+        DataError: if a file is truncated or altered.
+    """
+    kept = {row.key: row for row in published().rows}
+    found = []
+    for key in keys:
+        path = place(folder, *key)
+        if path.exists():
+            found.append(_read(Row, path))
+        elif key in kept:
+            found.append(kept[key])
+    return Conversions(rows=tuple(found))
+
+
+def published() -> Conversions:
+    """Return the rows that come with the package; none if there are none.
+
+    Raises:
+        DataError: if the file is truncated or altered.
+    """
+    path = path_of(STORE)
+    return _read(Conversions, path) if path.exists() else Conversions(rows=())
+
+
+def publish(found: Conversions) -> Path:
+    """Write the rows that come with the package and return their file.
+
+    Raises:
+        DataError: if the package is not a checkout that can be written.
+    """
+    return write_published(STORE, asdict(found))
+
+
+def _read(record: Callable[..., Any], path: Path) -> Any:
+    """Read a record, or say what is wrong with its file."""
+    try:
+        given = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error}); delete it to convert again.") from error
+    return decode(record, given, where=str(path))
+
+
+STORIES = "models/stories260K/stories260K.bin"
+NOVELS = "lm/eltec_eng_novels/novels_60.jsonl.xz"
+BEGIN = 0.1  # share of a book that is left out: its front matter
+TURN = 10  # books after which the parts come round again
+BOOKS = {"calibration": (0,), "validation": (1,), "held_out": (2, 3), "train": (4, 5, 6, 7, 8, 9)}
+LONG = {"calibration": 16_000, "validation": 16_000, "held_out": 4_000, "train": 100_000}
+CALIBRATED = 0.15  # of the training characters: the conversion reads these, the healing the rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A trained model and four texts, no two of which share a document or a stretch of one.
+
+    Args:
+        source: the model and its tokenizer.
+        calibration: what conversions read.
+        train: what healings read.
+        validation: what chooses their weights.
+        held_out: what losses are reported of.
+    """
+
+    source: Source
+    calibration: Documents
+    train: Documents
+    validation: Documents
+    held_out: Documents
+
+
+def stories260k(folder: Path) -> Subject:  # noqa: ARG001 - it lies among the data
+    """Return the checkpoint of llama2.c on English novels, parted by book.
+
+    Raises:
+        DataError: if the files are absent.
+    """
+    found = [_located(path) for path in (STORIES, NOVELS)]
+    parts = {
+        name: Documents(name=f"novels, {name}", read=partial(_stretches, found[1], name))
+        for name in BOOKS
+    }
+    return Subject(source=open_source(found[0]), **parts)
+
+
+def shakespeare_char(folder: Path) -> Subject:
+    """Return a model that `suffice train` left in the folder, on the text it was trained on.
+
+    Raises:
+        DataError: if it is not there.
+    """
+    place = folder / "shakespeare_char"
+    if not place.is_dir():
+        raise DataError(
+            f"there is no model at {place}; train it first: suffice train --recipe "
+            f"shakespeare_char --minutes 5 --out {place}"
+        )
+    text = corpus("tinyshakespeare")
+    validation, held_out = halves(text.validation)
+    first, rest = (
+        Documents(name=f"Shakespeare, {name}", read=partial(_cut, text.train, later))
+        for name, later in (("calibration", False), ("training", True))
+    )
+    return Subject(
+        source=open_source(place),
+        calibration=first,
+        train=rest,
+        validation=validation,
+        held_out=held_out,
+    )
+
+
+SUBJECTS: dict[str, Callable[[Path], Subject]] = {
+    "stories260K": stories260k,
+    "shakespeare_char": shakespeare_char,
+}
+TARGETS = {
+    "stories260K": ("gqa:2", "mqa", "optimised", "efficient", "latent:32", "window:64+sinks:4"),
+    "shakespeare_char": (
+        "gqa:2",
+        "mqa",
+        "optimised",
+        "efficient",
+        "latent:64",
+        "window:16+sinks:4",
+    ),
+}
+
+
+def wanted() -> list[tuple[str, str]]:
+    """Return every (subject, target) of the table.
+
+    Example:
+        >>> wanted()[0]
+        ('stories260K', 'gqa:2')
+    """
+    return [(name, target) for name in SUBJECTS for target in TARGETS[name]]
+
+
+def _located(path: str) -> Path:
+    found = locate(path)
+    if found is None:
+        raise DataError(
+            f"there is no {cache() / path}; put it there, or below the folder that $SUFFICE_DATA "
+            "names."
+        )
+    return found
+
+
+def _stretches(path: Path, part: str) -> Iterator[str]:
+    """Yield a stretch of each book of a part."""
+    for number, text in enumerate(rows(path)):
+        if number % TURN in BOOKS[part]:
+            begin = int(len(text) * BEGIN)
+            yield text[begin : begin + LONG[part]]
+
+
+def _cut(documents: Documents, later: bool) -> Iterator[str]:
+    for text in documents:
+        at = int(len(text) * CALIBRATED)
+        yield text[at:] if later else text[:at]
+
+
+MINUTES = 5.0  # of healing
+TOKENS = 1 << 15  # that a conversion reads
+
+
+def run(
+    folder: Path,
+    keys: Sequence[tuple[str, str]],
+    *,
+    minutes: float = MINUTES,
+    limit: float | None = None,
+    console: Console,
+    quiet: bool = False,
+) -> None:
+    """Make the rows that the folder lacks; a healing that was interrupted goes on.
+
+    Args:
+        folder: working folder.
+        keys: (subject, target) of each row.
+        minutes: of healing in each.
+        limit: minutes after which no row is begun.
+        console: where progress is shown.
+        quiet: whether to show nothing.
+    """
+    began, opened = time.monotonic(), {}
+    for subject, target in keys:
+        path = place(folder, subject, target)
+        if path.exists():
+            continue
+        if limit is not None and time.monotonic() - began >= 60 * limit:
+            return
+        if not quiet:
+            console.print(f"{subject} to {target}", markup=False, highlight=False, soft_wrap=True)
+        if subject not in opened:
+            opened = {subject: _Texts.of(subject, folder)}
+        row = opened[subject].row(target, minutes, console, quiet)
+        write_atomic(path, json.dumps(encode(asdict(row)), indent=1) + "\n")
+
+
+class _Texts:
+    """A subject with its texts as tokens.
+
+    Args:
+        name: of the subject.
+        subject: the model and the documents.
+        folder: working folder.
+    """
+
+    def __init__(self, name: str, subject: Subject, folder: Path) -> None:
+        self.name, self.subject, self.folder = name, subject, folder
+        source = subject.source
+        self.lm: LM = source.model
+        self.length = min(LENGTH, self.lm.config.length)
+        documents = (subject.train, subject.validation, subject.held_out)
+        self.texts = Texts.write(folder / "tokens" / name, documents, source.tokenizer)
+        self.rows = self.texts.rows(self.length)
+        self.before = self._losses(self.lm)
+
+    @classmethod
+    def of(cls, name: str, folder: Path) -> _Texts:
+        return cls(name, SUBJECTS[name](folder), folder)
+
+    def calibration(self) -> list[Tensor]:
+        """Return batches of the text that conversions read."""
+        tokenizer = self.subject.source.tokenizer
+        read = rows_of(self.subject.calibration, tokenizer, length=self.length, tokens=TOKENS)
+        return list(read.split(TOGETHER))
+
+    def row(self, target: str, minutes: float, console: Console, quiet: bool) -> Row:
+        """Convert by the usual start and in closed form, heal the latter, and compare."""
+        made_on = {
+            "machine": {**machine_facts(), "threads": threads()},
+            "versions": software_versions(),
+            "commit": source_commit(),
+        }
+        named, read = {"subject": self.name, "target": target}, self.calibration()
+        try:
+            naive, closed = (
+                convert(self.lm, target, calibration=read, naive=flag) for flag in (True, False)
+            )
+        except ConfigError as error:
+            return Row(**named, refused=str(error), **made_on)
+        with show(console, cells=3, quiet=quiet) as progress:
+            report = heal(
+                closed.model,
+                self.lm,
+                self.texts,
+                healing=Healing(minutes=minutes, length=self.length),
+                folder=self._place(target),
+                resume=True,
+                progress=progress,
+            ).report
+        control = report.stages[-1]
+        first = report.stages[:-1]
+        return Row(
+            **named,
+            state=_sizes(closed.certificate, "state", lambda sizes: sizes[0]),
+            parameters=_sizes(closed.certificate, "parameters", sum),
+            naive=self._change(naive),
+            closed=report.converted,
+            healed=report.healed,
+            control=report.control,
+            against_control=report.against_control,
+            budget=minutes,
+            minutes=(sum(stage.minutes for stage in first), control.minutes),
+            steps=control.steps,
+            tokens=control.tokens,
+            **made_on,
+        )
+
+    def _place(self, target: str) -> Path:
+        """Return the folder of a healing's checkpoints."""
+        path = self.folder / "healing" / place(self.folder, self.name, target).stem
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _change(self, made: Converted) -> LossChange:
+        after = self._losses(made.model)
+        return change_of_loss(self.before, after, self.rows[:, 1:].numel())
+
+    def _losses(self, lm: LM) -> list[float]:
+        with torch.inference_mode():
+            return losses(lm.eval(), self.rows)
+
+
+def _sizes(
+    certificate: Certificate, name: str, joined: Callable[[list[int]], int]
+) -> tuple[int, int]:
+    """Return a size of the layers before and after."""
+    return tuple(
+        joined([getattr(layer, f"{name}_{when}") for layer in certificate.layers])
+        for when in ("before", "after")
+    )
+
+
+CHANGES = ("naive", "closed", "healed", "control", "against_control")
+COLUMNS = (
+    "model",
+    "attention",
+    "state/token",
+    "naive",
+    "closed form",
+    "healed",
+    "control",
+    "healed - control",
+    "steps",
+)
+FIELDS = ("change", "low", "high", "before", "after", "rows", "tokens")
+
+
+def sheet(found: Conversions) -> Sheet:
+    """Lay the table out."""
+    lines, last = [], None
+    for row in found.rows:
+        lines.append(Line(cells=_cells(row), starts_group=last is not None and row.subject != last))
+        last = row.subject
+    return Sheet(
+        title="conversion: held-out loss after conversion and after healing",
+        columns=COLUMNS,
+        lines=tuple(lines),
+        words=("attention",),
+        caption=" ".join(notes(found)),
+    )
+
+
+def lines(found: Conversions) -> list[str]:
+    """Return the table in Markdown, with what it says below it."""
+    if not found.rows:
+        return ["Nothing is published yet."]
+    told = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    told += ["| " + " | ".join(_cells(row)) + " |" for row in found.rows]
+    return [*told, "", *notes(found)]
+
+
+def notes(found: Conversions) -> list[str]:
+    """Say how to read the table, how it was made, and what is not there."""
+    told = [
+        "Changes of the loss of the model as it was, nats per token of held-out text, ± half of "
+        "the 95% interval, paired by row; the last difference is between two models with the same "
+        "budget. Naive: means of heads, maps left out. Control: the unconverted model after as "
+        "many steps on the same rows, by the same optimiser, with cross-entropy alone. "
+        "A stage that no look at the validation text found better than its start is left out."
+    ]
+    for name in dict.fromkeys(row.subject for row in found.rows):
+        own = [row for row in found.rows if row.subject == name and row.closed is not None]
+        if not own:
+            continue
+        judged = own[0].closed
+        told.append(
+            f"{name}: loss {judged.before:.4f}, {judged.tokens:,} tokens in {judged.rows} rows, "
+            f"{_range([row.minutes[0] for row in own])} minutes of healing in each row and "
+            f"{_range([row.minutes[1] for row in own])} of its control."
+        )
+    refused = [(row.subject, row.target, row.refused) for row in found.rows if row.refused]
+    told += [f"{name} cannot become {target}: {why}" for name, target, why in refused]
+    for line in dict.fromkeys(machine_line(row.machine) for row in found.rows):
+        told.append(f"Ours on {line}.")
+    there = {row.key for row in found.rows}
+    if missing := [
+        f"{name} to {target}" for name, target in wanted() if (name, target) not in there
+    ]:
+        told.append(f"Not run: {', '.join(missing)}.")
+    return told
+
+
+def to_csv(found: Conversions) -> str:
+    """Write one line for each change."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["subject", "target", "steps", "minutes", "of", *FIELDS])
+    for row in found.rows:
+        for name in CHANGES:
+            change = getattr(row, name)
+            if change is not None:
+                values = [getattr(change, field) for field in FIELDS]
+                start = [row.subject, row.target, row.steps, row.minutes[0], name]
+                writer.writerow([*start, *["" if value is None else value for value in values]])
+    return stream.getvalue()
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    if row.refused:
+        return (row.subject, row.target, "", "refused", *[""] * (len(COLUMNS) - 4))
+    return (
+        row.subject,
+        row.target,
+        f"{row.state[0]} -> {row.state[1]}",
+        *(_interval(getattr(row, name)) for name in CHANGES),
+        f"{row.steps:,}",
+    )
+
+
+def _interval(change: LossChange | None) -> str:
+    """Write a change with half the width of its interval, in whose middle it stands.
+
+    Example:
+        >>> _interval(None)
+        ''
+    """
+    if change is None:
+        return ""
+    around = "" if change.low is None else f" ± {(change.high - change.low) / 2:.4f}"
+    return f"{change.change:+.4f}{around}"
+
+
+def _range(minutes: list[float]) -> str:
+    """Write the least and the most of some minutes.
+
+    Example:
+        >>> _range([1.0, 2.04]), _range([1.01, 1.04])
+        ('1.0 to 2.0', '1.0')
+    """
+    least, most = f"{min(minutes):.1f}", f"{max(minutes):.1f}"
+    return least if least == most else f"{least} to {most}"
+
+
+__all__ = [
+    "SUBJECTS",
+    "Conversions",
+    "Row",
+    "Subject",
+    "finished",
+    "lines",
+    "publish",
+    "published",
+    "run",
+    "sheet",
+    "to_csv",
+    "wanted",
+]

@@ -1,0 +1,491 @@
+"""Seconds for 5,000 samples: the paper's edge table, mechanisms timed in turn at equal heads."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from suffice.errors import DataError
+from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.paper import paper_seconds
+from suffice.measure.report.canvas import INK, blank, looks, style
+from suffice.measure.report.tables import Line, Sheet
+from suffice.measure.results import write_atomic
+from suffice.measure.timing import interleave, ratio
+from suffice.models import ViTConfig
+from suffice.papers.results import path_of, write_published
+from suffice.papers.rows import machine_line
+from suffice.papers.tables import BASELINE, Table
+from suffice.recipes import Recipe, recipe
+from suffice.records import decode
+from suffice.torch_compat import threads
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+POWERCAP = Path("/sys/class/powercap")
+ABSENT = "this system shows no counter of energy that may be read (RAPL)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """One counter of a processor package; it starts again from 0 at its end.
+
+    Args:
+        path: of its value, in microjoules.
+        end: its highest value, in microjoules.
+    """
+
+    path: Path
+    end: int
+
+    def read(self) -> int:
+        """Return its value, in microjoules."""
+        return int(self.path.read_text())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meter:
+    """All counters of the machine's packages.
+
+    Args:
+        counters: one for each package.
+    """
+
+    counters: tuple[Counter, ...]
+
+    def read(self) -> tuple[int, ...]:
+        """Return the value of every counter, in microjoules."""
+        return tuple(counter.read() for counter in self.counters)
+
+    def since(self, before: tuple[int, ...]) -> float:
+        """Return the joules used since the counters were read."""
+        used = 0
+        for counter, then, now in zip(self.counters, before, self.read(), strict=True):
+            used += now - then if now >= then else now - then + counter.end
+        return used / 1e6
+
+
+def meter(folder: Path = POWERCAP) -> Meter | None:
+    """Return the machine's meter, None where there is none that may be read.
+
+    Args:
+        folder: where the system shows its counters.
+    """
+    counters = []
+    for zone in sorted(folder.glob("intel-rapl:*")):
+        if zone.name.count(":") > 1:
+            continue  # a part of a package, which the package's own counter contains
+        try:
+            counter = Counter(
+                path=zone / "energy_uj", end=int((zone / "max_energy_range_uj").read_text())
+            )
+            counter.read()
+        except (OSError, ValueError):
+            continue
+        counters.append(counter)
+    return Meter(counters=tuple(counters)) if counters else None
+
+
+SAMPLES = 5_000
+BATCH, SMALL_BATCH = 100, 10
+SLOW = 1.0  # seconds of a batch from which smaller ones are timed
+LIMIT = 20.0  # seconds of one mechanism, from which fewer samples stand for all
+FEWEST = 10  # rounds
+QUICK, MOST = 1.0, 10  # seconds below which 5,000 samples are timed again, so many times
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """One mechanism on one task.
+
+    Args:
+        task: name of the data set.
+        recipe: name of the recipe.
+        mechanism: its name.
+        num_heads: its heads.
+        batch: samples of a batch.
+        seconds: of a batch, one for each round; round i of all mechanisms stand side by side.
+        joules: of all rounds, None where energy cannot be read.
+    """
+
+    task: str
+    recipe: str
+    mechanism: str
+    num_heads: int
+    batch: int
+    seconds: tuple[float, ...]
+    joules: float | None
+
+    @property
+    def samples(self) -> int:
+        """How many samples were timed."""
+        return self.batch * len(self.seconds)
+
+    @property
+    def total(self) -> float:
+        """Seconds of 5,000 samples: as many batches as they make, at the median's time."""
+        return statistics.median(self.seconds) * SAMPLES / self.batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Mechanisms that were timed in turn, on what.
+
+    Args:
+        timed: one record for each.
+        machine: facts about it.
+        versions: of the software.
+        commit: of the source.
+        minutes: that the group took.
+    """
+
+    timed: tuple[Timed, ...]
+    machine: dict[str, Any]
+    versions: dict[str, Any]
+    commit: str | None
+    minutes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """Every group of an edge table.
+
+    Args:
+        groups: in the order of tasks and heads.
+    """
+
+    groups: tuple[Group, ...]
+
+
+def wanted(table: Table, heads: tuple[int, ...] | None = None) -> list[tuple[str, int]]:
+    """Return every (recipe, heads) of an edge table, heads that divide the width alone."""
+    return [
+        (name, number)
+        for name in table.parts
+        for number in heads or table.heads
+        if recipe(name).model.d_model % number == 0
+    ]
+
+
+def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
+    """Time the forward passes of one task at equal heads, mechanisms in turn.
+
+    The inputs are drawn: what a forward costs does not depend on what they hold.
+
+    Args:
+        name: of the recipe, at the paper's scale.
+        heads: of each mechanism.
+        mechanisms: what is timed.
+    """
+    began = time.monotonic()
+    made, found = recipe(name), meter()
+    torch.manual_seed(0)
+    models = {mechanism: made.build(mechanism, heads).eval() for mechanism in mechanisms}
+    with torch.inference_mode():
+        batch, rounds = _amount(made, next(iter(models.values())))
+        inputs = drawn(made, batch)
+        spent = dict.fromkeys(models, 0.0)
+        calls = {
+            mechanism: _call(model, inputs, found, spent, mechanism)
+            for mechanism, model in models.items()
+        }
+        for call in calls.values():
+            call()
+        spent.update(dict.fromkeys(models, 0.0))
+        times = interleave(calls, rounds=rounds, warmup=0, min_seconds_per_sample=1e-9)
+    timed = [
+        Timed(
+            task=made.task,
+            recipe=name,
+            mechanism=mechanism,
+            num_heads=heads,
+            batch=batch,
+            seconds=times[mechanism],
+            # one call more than rounds: the one that finds how long a call takes
+            joules=spent[mechanism] * rounds / (rounds + 1) if found else None,
+        )
+        for mechanism in mechanisms
+    ]
+    return Group(
+        timed=tuple(timed),
+        machine={**machine_facts(), "threads": threads()},
+        versions=software_versions(),
+        commit=source_commit(),
+        minutes=round((time.monotonic() - began) / 60, 3),
+    )
+
+
+def drawn(made: Recipe, batch: int) -> Tensor:
+    """Draw inputs of a recipe's form: pictures, or rows of tokens."""
+    model = made.model
+    if isinstance(model, ViTConfig):
+        return torch.randn(batch, model.channels, model.image_size, model.image_size)
+    return torch.randint(1, model.vocabulary_size, (batch, model.length))
+
+
+def run_edge(
+    table: Table, folder: Path, keys: list[tuple[str, int]], *, console: Console | None
+) -> None:
+    """Time the groups that are not in the folder yet, each written when it is done.
+
+    Args:
+        table: an edge table.
+        folder: working folder.
+        keys: (recipe, heads) of each group.
+        console: where a line tells each group; None is silent.
+    """
+    for name, heads in keys:
+        path = _path(folder, name, heads)
+        if path.exists():
+            continue
+        if console is not None:
+            told = f"timing {name}, {heads} heads"
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
+        group = time_group(name, heads, table.mechanisms)
+        write_atomic(path, json.dumps(asdict(group), indent=1) + "\n")
+
+
+def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:
+    """Read the groups of a working folder, and of the published file where the folder has none.
+
+    Raises:
+        DataError: if a file is truncated or altered.
+    """
+    kept = {_key(group): group for group in published_edge(table).groups}
+    found = []
+    for key in keys:
+        path = _path(folder, *key)
+        if path.exists():
+            found.append(_read(Group, path))
+        elif key in kept:
+            found.append(kept[key])
+    return Edge(groups=tuple(found))
+
+
+def published_edge(table: Table) -> Edge:
+    """Return the times that come with the package; no groups if there are none.
+
+    Raises:
+        DataError: if the file is truncated or altered.
+    """
+    path = path_of(table.store)
+    return _read(Edge, path) if path.exists() else Edge(groups=())
+
+
+def publish_edge(table: Table, edge: Edge) -> Path:
+    """Write the times that come with the package and return their file.
+
+    Raises:
+        DataError: if the package is not a checkout that can be written.
+    """
+    return write_published(table.store, asdict(edge))
+
+
+def _read(record: Callable[..., Any], path: Path) -> Any:
+    """Read a record, or say what is wrong with its file."""
+    try:
+        given = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error}); delete it to time again.") from error
+    return decode(record, given, where=str(path))
+
+
+def _key(group: Group) -> tuple[str, int]:
+    return group.timed[0].recipe, group.timed[0].num_heads
+
+
+def _path(folder: Path, name: str, heads: int) -> Path:
+    return folder / "groups" / f"{name}-h{heads}.json"
+
+
+def _amount(made: Recipe, model: nn.Module) -> tuple[int, int]:
+    """Return samples of a batch and rounds: 5,000 samples, as many as the time allows, or more."""
+    seconds = _seconds(model, drawn(made, SMALL_BATCH))
+    if seconds * BATCH / SMALL_BATCH <= SLOW:
+        whole = SAMPLES // BATCH
+        often = math.ceil(QUICK / (whole * seconds * BATCH / SMALL_BATCH))
+        return BATCH, whole * min(often, MOST)
+    rounds = round(LIMIT / seconds)
+    return SMALL_BATCH, min(SAMPLES // SMALL_BATCH, max(FEWEST, rounds))
+
+
+def _seconds(model: nn.Module, inputs: Tensor) -> float:
+    """Return the seconds of the second of two calls."""
+    model(inputs)
+    start = time.perf_counter()
+    model(inputs)
+    return time.perf_counter() - start
+
+
+def _call(
+    model: nn.Module, inputs: Tensor, found: Meter | None, spent: dict[str, float], name: str
+) -> Callable[[], None]:
+    """Return a forward pass that adds its energy to what was spent."""
+    if found is None:
+        return lambda: model(inputs)
+
+    def call() -> None:
+        before = found.read()
+        model(inputs)
+        spent[name] += found.since(before)
+
+    return call
+
+
+TASKS = {"cifar10_jpeg": "cifar100", "image_folder": "imagenet"}  # what the paper's table names
+FIELDS = ("task", "heads", "mechanism", "seconds", "ratio", "joules", "samples", "rank")
+COLUMNS = ("task", "heads", "mechanism", "seconds", "ratio", "joules", "paper, s", "paper's ratio")
+
+
+def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
+    """Return one record for each mechanism of each group, ours beside the paper's."""
+    found = []
+    for group in edge.groups:
+        base = _of(group, BASELINE)
+        order = sorted(f"{timed.total:.3g}" for timed in group.timed)
+        order.sort(key=float)
+        for timed in group.timed:
+            task = TASKS.get(timed.task, timed.task)
+            theirs = paper_seconds(table.paper, task, timed.mechanism, timed.num_heads)
+            standard = paper_seconds(table.paper, task, BASELINE, timed.num_heads)
+            found.append(
+                {
+                    "task": task,
+                    "heads": timed.num_heads,
+                    "mechanism": timed.mechanism,
+                    "seconds": timed.total,
+                    "ratio": ratio(timed.seconds, base.seconds),
+                    "joules": None
+                    if timed.joules is None
+                    else timed.joules * SAMPLES / timed.samples,
+                    "samples": timed.samples,
+                    "rank": 1 + order.index(f"{timed.total:.3g}"),
+                    "paper": theirs,
+                    "paper_ratio": None if None in (theirs, standard) else theirs / standard,
+                }
+            )
+    return found
+
+
+def edge_sheet(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> Sheet:
+    """Lay the table out.
+
+    Args:
+        table: an edge table.
+        edge: what was timed.
+        missing: groups that were not.
+    """
+    lines, last = [], None
+    for record in records(table, edge):
+        group = (record["task"], record["heads"])
+        lines.append(Line(cells=_cells(record), starts_group=last is not None and group != last))
+        last = group
+    return Sheet(
+        title=f"{table.name}: {table.title}",
+        columns=COLUMNS,
+        lines=tuple(lines),
+        words=("mechanism",),
+        caption=" ".join(_notes(table, edge, missing)),
+    )
+
+
+def to_csv(table: Table, edge: Edge) -> str:
+    """Write one line for each record."""
+    stream = io.StringIO()
+    names = (*FIELDS, "paper", "paper_ratio")
+    writer = csv.DictWriter(stream, names, lineterminator="\n")
+    writer.writeheader()
+    for record in records(table, edge):
+        writer.writerow({key: "" if value is None else value for key, value in record.items()})
+    return stream.getvalue()
+
+
+def latency_bars(table: Table, edge: Edge) -> Figure:
+    """Draw the ratio to Standard at equal heads by task: bars ours, lines the paper's."""
+    found = records(table, edge)
+    heads = sorted({record["heads"] for record in found})
+    with style():
+        figure, axes = blank(len(heads), 1, width=9.0, height=1.1 + 2.2 * len(heads), sharex="all")
+        for (panel,), number in zip(axes, heads, strict=True):
+            _panel(panel, [r for r in found if r["heads"] == number])
+            panel.set_title(f"{number} head{'s' * (number != 1)}")
+            panel.set_ylabel("time / standard's")
+        bars, names = axes[0][0].get_legend_handles_labels()
+        figure.legend(bars, names, loc="outside upper center", ncols=len(names))
+        axes[-1][0].set_xlabel("bars: ours, median over rounds; short lines: the paper's")
+    return figure
+
+
+def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
+    """Draw the bars of equal heads."""
+    tasks = list(dict.fromkeys(record["task"] for record in found))
+    names = list(dict.fromkeys(record["mechanism"] for record in found))
+    width = 0.8 / len(names)
+    for place, (name, look) in enumerate(looks(names).items()):
+        own = [r for r in found if r["mechanism"] == name]
+        at = [tasks.index(r["task"]) + width * (place - (len(names) - 1) / 2) for r in own]
+        axes.bar(at, [r["ratio"] for r in own], width=0.9 * width, color=look.colour, label=name)
+        told = [(x, r["paper_ratio"]) for x, r in zip(at, own, strict=True) if r["paper_ratio"]]
+        axes.hlines(
+            [value for _, value in told],
+            [x - width / 2 for x, _ in told],
+            [x + width / 2 for x, _ in told],
+            color=INK[0],
+            linewidth=1.2,
+        )
+    axes.set_xticks(range(len(tasks)), tasks)
+
+
+def _cells(record: dict[str, Any]) -> tuple[str, ...]:
+    theirs, their_ratio, joules = record["paper"], record["paper_ratio"], record["joules"]
+    return (
+        record["task"],
+        str(record["heads"]),
+        record["mechanism"],
+        f"{record['seconds']:.3g} ({record['rank']})",
+        f"{record['ratio']:.3f}",
+        "" if joules is None else f"{joules:.3g}",
+        "" if theirs is None else f"{theirs:g}",
+        "" if their_ratio is None else f"{their_ratio:.3f}",
+    )
+
+
+def _notes(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> list[str]:
+    """Say how it was measured, on what, and what is not there."""
+    notes = [
+        f"Seconds for {SAMPLES:,} samples of drawn inputs at the paper's sizes, batch by batch, "
+        "mechanisms in turn: the median batch times their number; (rank) and ratio (median over "
+        "rounds) at equal heads. The paper's: "
+        f"arXiv:2403.01643, {table.source}, a laptop."
+    ]
+    fewer = {timed.task: timed.samples for group in edge.groups for timed in group.timed}
+    told = [f"{TASKS.get(t, t)} {n}" for t, n in fewer.items() if n < SAMPLES]
+    if told:
+        notes.append(f"Fewer samples were timed and scaled up: {', '.join(told)}.")
+    for line in dict.fromkeys(machine_line(group.machine) for group in edge.groups):
+        notes.append(f"Ours on {line}.")
+    if any(timed.joules is None for group in edge.groups for timed in group.timed):
+        notes.append(f"Joules are blank: {ABSENT}.")
+    if missing:
+        listed = ", ".join(f"{name} with {heads} heads" for name, heads in missing)
+        notes.append(f"Not timed: {listed}.")
+    return notes
+
+
+def _of(group: Group, mechanism: str) -> Timed:
+    return next(timed for timed in group.timed if timed.mechanism == mechanism)

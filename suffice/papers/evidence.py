@@ -1,0 +1,211 @@
+"""docs/evidence.md: every claim with what was found, and the trainings it rests on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from suffice.errors import DataError
+from suffice.measure.results import write_atomic
+from suffice.papers import conversion, counted_claims, trained_claims
+from suffice.papers.edge import published_edge
+from suffice.papers.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding
+from suffice.papers.results import Published, path_of, published
+from suffice.papers.rows import machine_line
+from suffice.papers.tables import TABLES, Table, table
+
+CHECKS: dict[str, Callable[..., Finding]] = {
+    check.__name__: check
+    for check in (
+        counted_claims.alignment,
+        counted_claims.averaged,
+        counted_claims.executed,
+        counted_claims.fewer,
+        counted_claims.highest,
+        counted_claims.leaves_keys_out,
+        counted_claims.longer,
+        counted_claims.output_map,
+        counted_claims.printed,
+        counted_claims.products,
+        counted_claims.quotient,
+        counted_claims.rows_of_keys,
+        counted_claims.scale,
+        counted_claims.shared_heads,
+        counted_claims.sized,
+        counted_claims.smaller,
+        counted_claims.tokens,
+        counted_claims.untested,
+        trained_claims.gains_of_rows,
+        trained_claims.rank,
+        trained_claims.savings,
+        trained_claims.ahead,
+        trained_claims.best_everywhere,
+        trained_claims.flat,
+        trained_claims.gains,
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Something the papers say.
+
+    Args:
+        id: its number.
+        where: version and place.
+        claim: what is said, in our words.
+        check: name of the function that decides it, a key of CHECKS.
+        args: what the check is given.
+    """
+
+    id: int
+    where: str
+    claim: str
+    check: str
+    args: dict[str, Any]
+
+    def examine(self) -> Finding:
+        """Return what is found about it with the results that are there now."""
+        return CHECKS[self.check](**self.args)
+
+
+@cache
+def claims() -> tuple[Claim, ...]:
+    """Return every claim, by number.
+
+    Example:
+        >>> len(claims()), claims()[10].check
+        (40, 'averaged')
+    """
+    text = resources.files("suffice.papers").joinpath("claims.json").read_text("utf-8")
+    return tuple(Claim(**given) for given in json.loads(text))
+
+
+HEAD = """# What became of the papers' claims
+
+Written by `suffice reproduce evidence --publish`; a test fails when it is stale. The claims are
+those of arXiv:2403.01643, versions 1 to 3, in our words. A verdict is worked out, never typed in:
+*confirmed* when every part of the claim held, *not confirmed* when one did not, *not tested here*
+when the results it needs are not there. Claims about training are tested by published results at
+the paper's sizes with three seeds at least, those about speed at equal heads; a claim about the
+paper's own tables fails also where these say otherwise.
+"""
+CONVERSIONS = """## What conversions cost
+
+Trained models whose attention `suffice convert` replaced, by the usual start and in closed form,
+and what `suffice heal` gave back; made by `suffice reproduce conversion --run`.
+"""
+COLUMNS = "| # | claim | where | the paper's own figures | computed or measured here | verdict |"
+
+
+def page() -> str:
+    """Return the page for the results that are published now."""
+    found = [(claim, claim.examine()) for claim in claims()]
+    counts = Counter(finding.verdict for _, finding in found)
+    told = ", ".join(f"{counts[name]} {name}" for name in (CONFIRMED, NOT_CONFIRMED, NOT_TESTED))
+    lines = [HEAD, f"{len(found)} claims: {told}.", "", COLUMNS, "|---|---|---|---|---|---|"]
+    lines += [_line(claim, finding) for claim, finding in found]
+    lines += ["", "## What was run", "", *_runs()]
+    lines += ["", CONVERSIONS, *conversion.lines(conversion.published())]
+    return "\n".join(lines) + "\n"
+
+
+def write_page() -> Path:
+    """Write docs/evidence.md and return its file.
+
+    Raises:
+        DataError: if the package is not a checkout.
+    """
+    root = path_of("x").parents[2]
+    if not (root / "docs").is_dir():
+        raise DataError("docs/evidence.md belongs to a checkout of the source; write it there.")
+    path = root / "docs" / "evidence.md"
+    write_atomic(path, page())
+    return path
+
+
+def _line(claim: Claim, finding: Finding) -> str:
+    cells = [
+        str(claim.id),
+        claim.claim,
+        claim.where,
+        finding.theirs,
+        _with_minutes(finding),
+        f"**{finding.verdict}**",
+    ]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _with_minutes(finding: Finding) -> str:
+    """Add how long the trainings took that were looked at."""
+    used = [name for name in finding.tables if finding.ours and _minutes(table(name)) is not None]
+    if not used:
+        return finding.ours
+    stores = {table(name).store: table(name) for name in used}
+    minutes = sum(_minutes(found) or 0.0 for found in stores.values())
+    return f"{finding.ours} ({_written(minutes)} minutes)"
+
+
+def _minutes(found: Table) -> float | None:
+    """Return the minutes behind a table's published results, None if there are none."""
+    if found.shows == "edge":
+        groups = published_edge(found).groups
+        return sum(group.minutes for group in groups) if groups else None
+    kept = published(found)
+    return None if kept is None else kept.results.seconds / 60
+
+
+def _runs() -> list[str]:
+    """List what is published: scale, cells, machine, minutes."""
+    lines = [
+        "| results | scale | cells | machine | minutes | commit |",
+        "|---|---|---|---|---|---|",
+    ]
+    for found in TABLES.values():
+        if found.store != found.name or found.shows == "parts":
+            continue
+        row = _edge_row(found) if found.shows == "edge" else _cells_row(found, published(found))
+        if row is not None:
+            lines.append("| " + " | ".join(row) + " |")
+    return lines if len(lines) > 2 else ["Nothing is published yet."]
+
+
+def _cells_row(found: Table, kept: Published | None) -> list[str] | None:
+    if kept is None:
+        return None
+    stands = f" (in place of {found.instead_of})" if found.instead_of else ""
+    return [
+        f"{found.name}{stands}",
+        kept.scale,
+        str(len(kept.results.cells)),
+        machine_line(kept.results.machine),
+        _written(kept.results.seconds / 60),
+        (kept.results.commit or "")[:12],
+    ]
+
+
+def _edge_row(found: Table) -> list[str] | None:
+    groups = published_edge(found).groups
+    if not groups:
+        return None
+    return [
+        found.name,
+        "paper",
+        f"{sum(len(group.timed) for group in groups)} times",
+        machine_line(groups[0].machine),
+        _written(sum(group.minutes for group in groups)),
+        (groups[0].commit or "")[:12],
+    ]
+
+
+def _written(minutes: float) -> str:
+    return f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.1f}"
+
+
+__all__ = ["Claim", "Finding", "claims", "page", "write_page"]

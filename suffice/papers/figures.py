@@ -1,0 +1,196 @@
+"""The report folder of a table: figures as PNG and SVG, the figures behind them as JSON and CSV."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suffice.measure.report.canvas import blank, legend, looks, panels_width, png, style
+from suffice.measure.report.plots import learning_curves
+from suffice.measure.results import Results, write_atomic
+from suffice.papers.rows import Shown, differs, to_csv
+from suffice.papers.tables import Table
+from suffice.recipes import SMALL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from suffice.papers.tables import Column, Table
+
+
+ABLATED = ("test_accuracy", "test_loss")
+
+
+def curves(shown: Shown) -> Figure:
+    """Draw validation loss and accuracy by epoch: mean and 95% interval over seeds."""
+    figure = learning_curves(_results(shown))
+    return _named(figure, shown.request.table, [shown])
+
+
+def heads(shown: Shown) -> Figure:
+    """Draw test accuracy and loss by heads: ours with intervals, the paper's dotted if alike."""
+    columns = [c for c in shown.request.table.columns if c.name in ABLATED]
+    found = looks(row.mechanism for row in shown.rows)
+    with style():
+        figure, axes = blank(
+            1, len(columns), width=panels_width(len(columns)), height=3.6, sharex="all"
+        )
+        for panel, column in zip(axes[0], columns, strict=True):
+            _heads_panel(panel, shown, column)
+        legend(figure, found)
+    return _named(figure, shown.request.table, [shown])
+
+
+def _heads_panel(axes: Axes, shown: Shown, column: Column) -> None:
+    """Draw one measure."""
+    scale = 100 if column.rising else 1
+    all_heads = shown.request.heads
+    found = looks(row.mechanism for row in shown.rows)
+    alike = not differs(shown.request)
+    for number, (mechanism, look) in enumerate(found.items()):
+        rows = [row for row in shown.rows if row.mechanism == mechanism]
+        shift = 0.06 * (number - (len(found) - 1) / 2)  # so that intervals stand side by side
+        ours = [(p, row.figures[column.name].ours) for p, row in enumerate(rows)]
+        known = [(place, summary) for place, summary in ours if summary is not None]
+        half = [0.0 if s.sd is None else scale * (s.high - s.low) / 2 for _, s in known]
+        axes.errorbar(
+            [place + shift for place, _ in known],
+            [scale * s.mean for _, s in known],
+            yerr=half,
+            color=look.colour,
+            marker=look.marker,
+            markersize=4,
+            linestyle="-",
+            linewidth=1.4,
+        )
+        theirs = [(p, row.figures[column.name].paper) for p, row in enumerate(rows)]
+        printed = [(p, scale * value) for p, value in theirs if value is not None and alike]
+        axes.plot(
+            [place + shift for place, _ in printed],
+            [value for _, value in printed],
+            color=look.colour,
+            linestyle=":",
+            marker=look.marker,
+            markersize=3,
+            markerfacecolor="none",
+            linewidth=0.9,
+        )
+    axes.set_xticks(range(len(all_heads)), [str(number) for number in all_heads])
+    axes.set_xlabel(
+        "heads (solid: ours with 95% intervals; "
+        + ("dotted: the paper's)" if alike else "the paper's differ)")
+    )
+    axes.set_title(column.title + (", %" if column.rising else ""))
+
+
+def _results(shown: Shown) -> Results:
+    """Return the cells shown as the results that figures of comparisons are drawn from."""
+    recipe = shown.request.recipe
+    order = {key: place for place, key in enumerate(shown.request.plan.cells)}
+    return Results(
+        task=recipe.task,
+        recipe=recipe.name,
+        title=recipe.title,
+        margin=0.01,
+        baseline=shown.request.plan.baseline,
+        cells=tuple(sorted(shown.request.shown, key=lambda cell: order[cell.key])),
+        speeds=(),
+        machine={},
+        versions={},
+        commit=None,
+        command="",
+        started="",
+        seconds=0.0,
+    )
+
+
+def _named(figure: Figure, table: Table, parts: list[Shown]) -> Figure:
+    """Write below a figure what it shows, at which scale."""
+    paper = all(part.request.recipe.scale == "paper" for part in parts)
+    small = "" if paper else f" ({SMALL})"
+    figure.supxlabel(f"{table.headline}{small}", fontsize=8)
+    return figure
+
+
+def scaling(table: Table, parts: list[Shown]) -> Figure:
+    """Draw test accuracy and loss of a table by parameters of the model, over its parts."""
+    columns = [c for c in parts[0].request.table.columns if c.name in ABLATED]
+    found = looks(parts[0].request.table.mechanisms)
+    with style():
+        figure, axes = blank(1, len(columns), width=panels_width(len(columns)), height=3.6)
+        for panel, column in zip(axes[0], columns, strict=True):
+            scale = 100 if column.rising else 1
+            for mechanism, look in found.items():
+                rows = [r for p in parts for r in p.rows if r.mechanism == mechanism and r.seeds]
+                figures = [row.figures[column.name].ours for row in rows]
+                panel.errorbar(
+                    [row.figures["parameters_model"].ours.mean / 1e6 for row in rows],
+                    [scale * s.mean for s in figures],
+                    yerr=[0.0 if s.sd is None else scale * (s.high - s.low) / 2 for s in figures],
+                    color=look.colour,
+                    marker=look.marker,
+                    markersize=4,
+                    linewidth=1.4,
+                )
+            panel.set_xlabel("parameters, millions")
+            panel.set_title(column.title + (", %" if column.rising else ""))
+        legend(figure, found)
+    return _named(figure, table, parts)
+
+
+ACROSS: dict[str, Callable[[Table, list[Shown]], Figure]] = {"scaling": scaling}
+FIGURES: dict[str, Callable[[Shown], Figure]] = {"curves": curves, "heads": heads}
+
+
+def write_report(table: Table, shown: list[Shown], folder: Path) -> Path:
+    """Write a table's figures and numbers and return the folder.
+
+    Args:
+        table: it says which figures.
+        shown: its cells.
+        folder: where to; made if it is missing.
+
+    Raises:
+        DataError: if a file cannot be written.
+    """
+    content = [part.to_json() for part in shown]
+    write_atomic(folder / "table.json", json.dumps(content, indent=1) + "\n")
+    write_atomic(folder / "table.csv", to_csv(shown))
+    trained = [part for part in shown if part.request.shown]
+    for name in table.figures:
+        if name in ACROSS and trained:
+            save(ACROSS[name](table, trained), folder / name)
+    for part in trained:
+        for name in [name for name in table.figures if name in FIGURES]:
+            stem = name if len(shown) == 1 else f"{name}-{part.request.table.name}"
+            save(FIGURES[name](part), folder / stem)
+    return folder
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG and SVG; equal figures give equal files.
+
+    Args:
+        figure: what to write.
+        path: without the ending.
+
+    Raises:
+        DataError: if a file cannot be written.
+    """
+    write_atomic(path.with_suffix(".png"), png(figure))
+    write_atomic(path.with_suffix(".svg"), svg(figure, path.name))
+
+
+def svg(figure: Figure, salt: str) -> str:
+    """Return a figure as SVG without a date."""
+    import matplotlib
+
+    stream = StringIO()
+    with style():
+        matplotlib.rcParams["svg.hashsalt"] = salt
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    return stream.getvalue()

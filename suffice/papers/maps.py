@@ -1,0 +1,373 @@
+"""What trained models look at: the attention maps of one row of test data.
+
+Letters: H query heads, T queries, S keys.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from suffice.checkpoint import load_model_into
+from suffice.data import Dataset
+from suffice.data.dataset import Split
+from suffice.errors import CheckpointError
+from suffice.layers import watched
+from suffice.measure.plan import FILE, read_kept
+from suffice.measure.report.canvas import FAINT, PAGE, blank, looks, style
+from suffice.measure.report.tables import Line, Sheet
+from suffice.measure.results import cell_path
+from suffice.measure.training import Place
+from suffice.papers.jobs import told
+from suffice.papers.request import Request, ask
+from suffice.papers.results import Key, same_training
+from suffice.papers.rows import title_of
+from suffice.papers.tables import Table
+from suffice.recipes import SCALES
+from suffice.train.evaluate import Reading, evaluating
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerMap:
+    """What one layer of a model looked at.
+
+    Args:
+        layer: name of it in the model.
+        weights: [H, T, S] of the kernel, rows sum to 1.
+        effective: [H, T, S], the weights times W_A; None where nothing mixes the values.
+    """
+
+    layer: str
+    weights: Tensor
+    effective: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Maps:
+    """What one trained model looked at in a row of test data.
+
+    Args:
+        request: the table whose cell the model is.
+        key: mechanism, heads, seed.
+        layers: in their order.
+        row: inputs of the row, pixels [C, H, W] or tokens [T].
+        words: of the tokens, where they are words.
+        label: the right answer.
+        answer: the model's.
+    """
+
+    request: Request
+    key: Key
+    layers: tuple[LayerMap, ...]
+    row: Tensor
+    words: tuple[str, ...] | None
+    label: int
+    answer: int
+
+
+def ask_maps(
+    part: Table,
+    *,
+    scale: str | None,
+    heads: tuple[int, ...] | None,
+    out: Path | None,
+    data: str | None = None,
+) -> Request:
+    """Return the cells whose models are looked into: one for each mechanism.
+
+    Args:
+        part: the table they belong to.
+        scale: of its recipe; None = the first that some weights are there of, else small.
+        heads: None = the table's most.
+        out: working folder instead of the usual.
+        data: the user's own files instead of the task's.
+
+    Raises:
+        ConfigError: as `ask`.
+        DataError: as `ask`.
+    """
+    words: dict[str, Any] = {
+        "heads": heads or (max(part.heads),),
+        "seeds": 1,
+        "out": out,
+        "data": data,
+    }
+    if scale is None and out is not None and (out / FILE).exists():
+        scale = str(read_kept(out).recipe.get("scale"))
+    scales = SCALES if scale is None and out is None else (scale or SCALES[-1],)
+    found = [ask(part, scale=one, **words) for one in scales]
+    return next((one for one in found if len(lacking(one)) < len(one.plan.cells)), found[-1])
+
+
+def lacking(request: Request) -> list[Key]:
+    """Return the cells of a request without weights in its folder."""
+    return [key for key in request.plan.cells if not weights_of(request, key).exists()]
+
+
+def weights_of(request: Request, key: Key) -> Path:
+    """Return where the weights of a cell lie, there or not."""
+    return Place(request.folder, cell_path(request.folder, *key).stem).model
+
+
+def look(request: Request, key: Key, dataset: Dataset) -> Maps:
+    """Return what a trained model looks at in the first row of test data without padding.
+
+    Args:
+        request: the table it belongs to.
+        key: mechanism, heads, seed.
+        dataset: of the recipe's task.
+
+    Raises:
+        CheckpointError: if the weights cannot be read, or were trained with other settings.
+    """
+    path = weights_of(request, key)
+    with torch.random.fork_rng():
+        model = request.recipe.build(*key[:2])
+    config = load_model_into(path, model)
+    if not same_training(config.get("recipe", {}), request.recipe):
+        raise CheckpointError(
+            f"{path} was trained with other settings than recipe {request.recipe.name}, scale "
+            f"{request.recipe.scale}; delete it, or name another folder with --out."
+        )
+    split = _first(dataset.test)
+    reading = Reading.of(split)
+    prepared = reading._replace(inputs=dataset.prepare(reading.inputs))
+    with evaluating(model), torch.inference_mode(), watched(model) as maps:
+        logits = prepared.answered(model)
+    words = dataset.vocabulary
+    return Maps(
+        request=request,
+        key=key,
+        layers=tuple(
+            LayerMap(
+                layer=one.layer,
+                weights=one.weights[0],
+                effective=None if one.effective is one.weights else one.effective[0],
+            )
+            for one in maps
+        ),
+        row=split.inputs[0],
+        words=None if words is None else tuple(words[i] for i in split.inputs[0].tolist()),
+        label=int(split.labels[0]),
+        answer=int(logits[0].argmax()),
+    )
+
+
+def _first(split: Split) -> Split:
+    """Return the first row whose tokens are all real, the first of all if none is."""
+    row = 0
+    if split.valid is not None:
+        row = int(split.valid.all(dim=1).long().argmax())
+    return split.take(torch.tensor([row]))
+
+
+NAMED = 36  # tokens, up to which each is named on the axes
+SIDE = {True: 3.0, False: 2.1}  # inches of a map, with names and without
+
+
+def maps_figure(one: Maps) -> Figure:
+    """Draw what a model looks at: queries down, keys across, dark is much.
+
+    Weights of one figure share a scale from 0 to their highest; effective maps, orange where a
+    value is taken with a negative sign, share one around 0.
+    """
+    rows = [(layer, kind) for layer in one.layers for kind in _kinds(layer)]
+    heads = one.key[1]
+    picture = one.row.dim() == 3
+    named = one.words is not None and len(one.words) <= NAMED
+    columns, side = heads + picture, SIDE[named]
+    with style():
+        figure, axes = blank(
+            len(rows), columns, width=1.2 + side * columns, height=0.9 + (side + 0.3) * len(rows)
+        )
+        ends = {kind: _end(one, kind) for kind in ("weights", "effective")}
+        for line, (layer, kind) in zip(axes, rows, strict=True):
+            maps = line[picture:]
+            for head, panel in enumerate(maps):
+                image = _panel(
+                    panel, getattr(layer, kind)[head], ends[kind], signed=kind != "weights"
+                )
+                panel.set_title(f"head {head}" if line is axes[0] else "", fontsize=8)
+                _axis(panel, one.words if named else None, first=head == 0)
+            maps[0].set_ylabel(f"{layer.layer}\n{_said(kind)}", fontsize=7.5)
+            figure.colorbar(image, ax=maps, shrink=0.8, fraction=0.03).ax.tick_params(labelsize=6)
+        if picture:
+            _picture(axes, one.row)
+        figure.suptitle(
+            f"{title_of(one.request)}\n{told(one.key)}: label {one.label}, answer {one.answer}",
+            fontsize=9,
+        )
+    return figure
+
+
+def _kinds(layer: LayerMap) -> tuple[str, ...]:
+    return ("weights",) if layer.effective is None else ("weights", "effective")
+
+
+def _said(kind: str) -> str:
+    return "weights S" if kind == "weights" else "effective, S W_A"
+
+
+def _end(one: Maps, kind: str) -> float:
+    """Return the largest number of all maps of a kind, whatever its sign."""
+    found = [getattr(layer, kind) for layer in one.layers]
+    return max((float(maps.abs().max()) for maps in found if maps is not None), default=1.0)
+
+
+def _panel(axes: Axes, numbers: Tensor, end: float, *, signed: bool):  # noqa: ANN202 - matplotlib's
+    """Draw one map."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    dark, warm = (looks((name,))[name].colour for name in ("efficient", "optimised"))
+    colours = [warm, PAGE[0], dark] if signed else [PAGE[0], dark]
+    return axes.imshow(
+        numbers.float().numpy(),
+        cmap=LinearSegmentedColormap.from_list("map", colours),
+        vmin=-end if signed else 0.0,
+        vmax=end,
+        interpolation="nearest",
+        aspect="equal",
+    )
+
+
+def _axis(axes: Axes, words: tuple[str, ...] | None, *, first: bool) -> None:
+    """Name the tokens, or some of their positions."""
+    axes.grid(visible=False)
+    axes.tick_params(labelsize=5 if words else 6, length=0)
+    if words is None:
+        return
+    places = range(len(words))
+    axes.set_xticks(places, words, rotation=90)
+    axes.set_yticks(places, words if first else [""] * len(words))
+
+
+def _picture(axes: list[list[Axes]], row: Tensor) -> None:
+    """Draw the input beside the first row and leave the places below it empty."""
+    for line in axes[1:]:
+        line[0].set_axis_off()
+    first = axes[0][0]
+    pixels = row.float().permute(1, 2, 0)
+    pixels = (pixels - pixels.min()) / (pixels.max() - pixels.min()).clamp(min=1e-9)
+    first.imshow(pixels.expand(-1, -1, 3).numpy(), interpolation="nearest")
+    first.set_xticks([])
+    first.set_yticks([])
+    first.grid(visible=False)
+    first.set_title("input", fontsize=8, color=FAINT[0])
+
+
+FIELDS = ("table", "scale", "mechanism", "heads", "seed", "layer", "head", "keys", "row_sum")
+MIXED = ("effective_sum", "negative")
+COLUMNS = ("mechanism", "heads", "layer", "keys", "row sums", "of S W_A", "negative")
+
+
+def maps_records(found: list[Maps]) -> list[dict[str, Any]]:
+    """Return a record for each head of each layer of each model.
+
+    Its `keys` are how many keys a query spreads its weights over: e to the entropy of its row,
+    the mean over queries. `row_sum` is the sum of the row that is farthest from 1. Of the
+    effective map, where there is one: the mean `effective_sum` of its rows, and which share of
+    what is taken is taken with a `negative` sign.
+    """
+    return [
+        {
+            "table": one.request.table.name,
+            "scale": one.request.recipe.scale,
+            "mechanism": one.key[0],
+            "heads": one.key[1],
+            "seed": one.key[2],
+            "layer": layer.layer,
+            "head": head,
+            **_numbers(layer, head),
+        }
+        for one in found
+        for layer in one.layers
+        for head in range(len(layer.weights))
+    ]
+
+
+def maps_sheet(found: list[Maps]) -> Sheet:
+    """Lay out the models of one table, a line for each layer.
+
+    Args:
+        found: models of one table.
+    """
+    lines, last = [], None
+    for one in found:
+        for layer in one.layers:
+            lines.append(Line(cells=_cells(one, layer), starts_group=last not in (None, one.key)))
+            last = one.key
+    request = found[0].request
+    small = "" if request.recipe.scale == "paper" else " Trained at small scale."
+    return Sheet(
+        title=f"Attention maps of {title_of(request)}",
+        columns=COLUMNS,
+        lines=tuple(lines),
+        words=("layer",),
+        caption="Of one row of test data, seed 0, mean over heads. Keys: how many a query spreads "
+        "its weights over, e to the entropy. Row sums: the farthest from 1. Of S W_A: the mean "
+        "sum of the rows of the effective map, and the share taken with a negative sign." + small,
+    )
+
+
+def maps_csv(found: list[Maps]) -> str:
+    """Write one line for each record."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, (*FIELDS, *MIXED), lineterminator="\n")
+    writer.writeheader()
+    for record in maps_records(found):
+        writer.writerow({key: "" if value is None else value for key, value in record.items()})
+    return stream.getvalue()
+
+
+def keys_of(weights: Tensor) -> float:
+    """Return over how many keys rows [T, S] of weights are spread.
+
+    Example:
+        >>> round(keys_of(torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])), 3)
+        3.0
+    """
+    return float(torch.special.entr(weights.double()).sum(-1).exp().mean())
+
+
+def _numbers(layer: LayerMap, head: int) -> dict[str, float | None]:
+    own = layer.weights[head].double()
+    sums = own.sum(-1)
+    numbers: dict[str, float | None] = {
+        "keys": keys_of(own),
+        "row_sum": float(sums[(sums - 1).abs().argmax()]),
+        **dict.fromkeys(MIXED),
+    }
+    if layer.effective is not None:
+        taken = layer.effective[head].double()
+        numbers["effective_sum"] = float(taken.sum(-1).mean())
+        numbers["negative"] = float(taken.clamp(max=0).sum().abs() / taken.abs().sum())
+    return numbers
+
+
+def _cells(one: Maps, layer: LayerMap) -> tuple[str, ...]:
+    heads = [_numbers(layer, head) for head in range(len(layer.weights))]
+    mean = {
+        name: None if heads[0][name] is None else sum(own[name] for own in heads) / len(heads)
+        for name in ("keys", *MIXED)
+    }
+    farthest = max((own["row_sum"] for own in heads), key=lambda total: abs(total - 1))
+    mixed = ["" if mean[name] is None else f"{mean[name]:.2f}" for name in MIXED]
+    return (
+        one.key[0],
+        str(one.key[1]),
+        layer.layer,
+        f"{mean['keys']:.2f} of {layer.weights.shape[-1]}",
+        f"{farthest:.6f}",
+        *mixed,
+    )

@@ -1,0 +1,178 @@
+"""What is asked of a table of cells, and what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from suffice.data.files import digest
+from suffice.data.files import found as found_at
+from suffice.errors import ConfigError, DataError
+from suffice.measure.plan import Plan
+from suffice.measure.report.tables import Line, Sheet
+from suffice.measure.results import Cell, cell_path, read_cell
+from suffice.papers.jobs import Means, run_cells, told
+from suffice.papers.results import Key, Published, cells_of, in_folder, joined, published
+from suffice.papers.tables import BASELINE, Table
+from suffice.recipes import SCALES, Recipe, recipe
+from suffice.recipes.own_data import of_user
+
+FOLDER = Path("runs") / "reproduce"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A table at a scale, with rows and seeds.
+
+    Args:
+        table: which.
+        recipe: of its cells, at the scale.
+        heads: of its rows.
+        seeds: of each row.
+        folder: the working folder.
+        kept: what was published, None if nothing.
+        finished: cells that need not be trained.
+        data: where files of the user's lie that it reads, None for the task's own.
+    """
+
+    table: Table
+    recipe: Recipe
+    heads: tuple[int, ...]
+    seeds: int
+    folder: Path
+    kept: Published | None
+    finished: tuple[Cell, ...]
+    data: str | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that has these cells."""
+        return Plan(
+            recipe=self.recipe,
+            mechanisms=self.table.mechanisms,
+            heads=self.heads,
+            seeds=self.seeds,
+            baseline=BASELINE,
+        )
+
+    @property
+    def shown(self) -> list[Cell]:
+        """The finished cells that the rows are made of."""
+        wanted = set(self.plan.cells)
+        return [cell for cell in self.finished if cell.key in wanted]
+
+    @property
+    def missing(self) -> list[Key]:
+        """What is not finished, in the order in which it is trained."""
+        there = {cell.key for cell in self.finished}
+        return [key for key in self.plan.cells if key not in there]
+
+    def again(self) -> Request:
+        """Look once more at what is finished."""
+        found = joined(in_folder(self.folder, self.plan), self.finished)
+        return replace(self, finished=tuple(found))
+
+
+def ask(
+    table: Table,
+    *,
+    scale: str | None = None,
+    heads: tuple[int, ...] | None = None,
+    seeds: int | None = None,
+    out: Path | None = None,
+    data: str | None = None,
+) -> Request:
+    """Return a request, with what is finished for it.
+
+    Args:
+        table: one that shows cells.
+        scale: of its recipe; the published one unless told, else the paper's, as with data.
+        heads: instead of the table's.
+        seeds: instead of the table's.
+        out: working folder instead of the usual.
+        data: the user's own files instead of the task's; their cells have a folder of their own,
+            and nothing that is published counts.
+
+    Raises:
+        ConfigError: if the recipe is not there, or something does not fit.
+        DataError: if a file is truncated or altered, or the user's files are not there.
+    """
+    if not table.known:
+        raise ConfigError(
+            f"table {table.name} needs recipe {table.recipe}, which is not there yet."
+        )
+    kept = published(table) if data is None else None
+    chosen = scale or (kept.scale if kept else SCALES[0])
+    made = recipe(table.recipe, scale=chosen)
+    suffix = "" if chosen == SCALES[0] else f"-{chosen}"
+    if data is not None:
+        data = found_at(data)
+        made = of_user(made, data)
+        suffix += f"-{Path(data).name}-{digest(data)[:8]}"
+    found = Request(
+        table=table,
+        recipe=made,
+        heads=heads or table.heads,
+        seeds=seeds or table.seeds,
+        folder=out or FOLDER / f"{table.store}{suffix}",
+        kept=kept,
+        finished=tuple(cells_of(kept, made)),
+        data=data,
+    )
+    return found.again()
+
+
+AGAIN = "again"  # folder of such cells, inside the working folder
+
+
+def twice(request: Request, key: Key, means: Means, *, console: Console, command: str) -> Sheet:
+    """Train a cell anew and lay both out.
+
+    Args:
+        request: the table it belongs to.
+        key: mechanism, heads, seed.
+        means: how it is run.
+        console: where progress is shown.
+        command: what the folder names as its origin.
+
+    Raises:
+        ConfigError: if the table has no such mechanism.
+        DataError: if the time was over before it was begun, or the folder cannot be written.
+    """
+    if key[0] not in request.table.mechanisms:
+        raise ConfigError(
+            f"{request.table.name} has no row {key[0]!r}; its mechanisms are "
+            f"{', '.join(request.table.mechanisms)}."
+        )
+    folder = request.folder / AGAIN
+    path = cell_path(folder, *key)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot replace {path} ({error.strerror}); choose another folder with --out."
+        ) from error
+    run_cells(request.plan, [key], folder, means, console=console, command=command)
+    now = read_cell(folder, *key)
+    if now is None:
+        raise DataError(f"{told(key)} was not begun in time; give more --max-minutes.")
+    before = next((cell for cell in request.finished if cell.key == key), None)
+    return _sheet(request, key, before, now)
+
+
+def _sheet(request: Request, key: Key, before: Cell | None, now: Cell) -> Sheet:
+    lines = []
+    for column in request.table.columns:
+        ours = [None if cell is None else column.ours(cell) for cell in (before, now)]
+        both = None not in ours
+        texts = ["" if value is None else column.written(value) for value in ours]
+        change = f"{ours[1] - ours[0]:+.4g}" if both else ""
+        lines.append(Line(cells=(column.title, *texts, change)))
+    return Sheet(
+        title=f"{request.table.name}: {told(key)}, trained twice",
+        columns=("figure", "finished", "again", "difference"),
+        lines=tuple(lines),
+        caption="Equal machines, versions and threads give equal scores; times differ.",
+    )

@@ -1,0 +1,323 @@
+"""The finished cells of a table: those that come with the package and those of a folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from suffice.errors import ConfigError, DataError
+from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.plan import CELLS, FILE, Plan, data_of, describe, flat, read_kept
+from suffice.measure.results import Cell, Results, cell_path, read_cell, read_results, write_atomic
+from suffice.papers.tables import Table
+from suffice.recipes import Recipe
+from suffice.recipes.own_data import path_of as data_file_of
+from suffice.records import decode, encode
+
+UNTOLD = ("title",)  # of a recipe; what may be worded anew without a training being another
+FOLDERS = re.compile(r"(?<![^\s='\"])/(?:[^\s/]+/)*")  # of an absolute path
+ADVICE = "Take the file of the release, or publish it anew with --publish."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """The finished cells of one table.
+
+    Args:
+        scale: "paper" or "small".
+        threads: of each training.
+        recipe: the settings they were trained with.
+        results: the cells, and what they ran on.
+    """
+
+    scale: str
+    threads: int
+    recipe: dict[str, Any]
+    results: Results
+
+
+def path_of(store: str) -> Path:
+    """Return where the published results of a table lie, there or not."""
+    return Path(str(resources.files("suffice").joinpath("results"))) / f"{store}.json"
+
+
+def published(table: Table) -> Published | None:
+    """Return the cells that were published for a table, None if none were.
+
+    Raises:
+        DataError: if the file is truncated or altered.
+    """
+    path = path_of(table.store)
+    there = table.trained and path.exists()
+    return _read(path, path.stat().st_mtime_ns) if there else None
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, stamp: int) -> Published:  # noqa: ARG001 - a changed file is read anew
+    """Read a file of results; many questions are asked of one file."""
+    try:
+        given = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error}). {ADVICE}") from error
+    return decode(Published, given, where=str(path))
+
+
+def publish(table: Table, content: Published) -> Path:
+    """Write the results that come with the package and return their file.
+
+    Raises:
+        DataError: if the package is not a checkout that can be written.
+    """
+    results = replace(content.results, command=portable(content.results.command))
+    return write_published(
+        table.store,
+        {
+            "scale": content.scale,
+            "threads": content.threads,
+            "recipe": content.recipe,
+            "results": results.to_json(),
+        },
+    )
+
+
+def portable(command: str) -> str:
+    """Return a command without the folders of the machine it was given on.
+
+    Example:
+        >>> portable("suffice compare --recipe imdb --out /home/me/runs/imdb")
+        'suffice compare --recipe imdb --out imdb'
+    """
+    return FOLDERS.sub("", command)
+
+
+def write_published(store: str, content: dict[str, Any]) -> Path:
+    """Write a file of the package's results.
+
+    Raises:
+        DataError: if the package is not a checkout that can be written.
+    """
+    path = path_of(store)
+    if not (path.parents[2] / "pyproject.toml").exists():
+        raise DataError(
+            f"{path} belongs to an installed package; publish from a checkout of the source."
+        )
+    write_atomic(path, json.dumps(encode(content), indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def same_training(kept: dict[str, Any], recipe: Recipe) -> bool:
+    """Say whether kept settings are those of a recipe; one that only one of them knows may differ.
+
+    Args:
+        kept: as `describe` gave them, perhaps by an older version.
+        recipe: as it is now.
+    """
+    there, here = flat(kept), flat(describe(recipe))
+    shared = [key for key in there.keys() & here.keys() if key not in UNTOLD]
+    return all(there[key] == here[key] for key in shared) and not (
+        _deeper(there, here) or _deeper(here, there)
+    )
+
+
+def _deeper(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Say whether what is a plain value in one is a group of settings in the other."""
+    groups = {key.rpartition(".")[0] for key in other}
+    return any(key in groups for key in one)
+
+
+def cells_of(content: Published | None, recipe: Recipe) -> list[Cell]:
+    """Return the published cells of a recipe at its scale; none if they are of another."""
+    if content is None or content.scale != recipe.scale:
+        return []
+    return list(content.results.cells) if same_training(content.recipe, recipe) else []
+
+
+Key = tuple[str, int, int]
+RAN = "ran.json"
+NAME = re.compile(r"(.+)-h(\d+)-s(\d+)\.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What the cells of a working folder ran on.
+
+    Args:
+        machine: facts about it.
+        versions: of the software.
+        commit: of the source.
+        command: that began the folder.
+        started: when, in ISO 8601.
+        threads: of each training.
+        data: digest of the user's files that they were trained on, None for the task's own.
+    """
+
+    machine: dict[str, Any]
+    versions: dict[str, Any]
+    commit: str | None
+    command: str
+    started: str
+    threads: int
+    data: str | None = None
+
+
+def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int) -> None:
+    """Make a folder this plan's working folder, or find that it fits the one there.
+
+    Raises:
+        ConfigError: if it holds cells of another recipe, or trained with other threads.
+        DataError: if it cannot be read or written.
+    """
+    if not (folder / FILE).exists():
+        plan.claim(folder, resume=False)
+    refuse_another(folder, plan)
+    ran = read_ran(folder)
+    if ran is not None and ran.threads != threads:
+        raise ConfigError(
+            f"the cells in {folder} were trained with {ran.threads} threads each, not {threads}; "
+            f"give --threads {ran.threads}, or another folder with --out."
+        )
+    if ran is None:
+        content = {
+            "machine": {**machine_facts(), "threads": threads},
+            "versions": software_versions(),
+            "commit": source_commit(),
+            "command": command,
+            "started": started,
+            "threads": threads,
+            "data": data_of(plan.recipe),
+        }
+        write_atomic(folder / RAN, json.dumps(content, indent=1) + "\n")
+
+
+def refuse_another(folder: Path, plan: Plan) -> None:
+    """Refuse a folder whose cells have other settings.
+
+    Raises:
+        ConfigError: if its plan is of another recipe or device, or files of the user's have
+            changed since.
+        DataError: if its plan cannot be read, or the files of the user's.
+    """
+    kept = read_kept(folder)
+    if kept.device != plan.device or not same_training(kept.recipe, plan.recipe):
+        raise ConfigError(
+            f"{folder} holds cells of other settings ({kept.recipe.get('name')}, scale "
+            f"{kept.recipe.get('scale')}, {kept.device}); name another folder with --out."
+        )
+    ran = read_ran(folder)
+    if ran is not None and ran.data != data_of(plan.recipe):
+        raise ConfigError(
+            f"the cells in {folder} were trained on other data: what lies at "
+            f"{data_file_of(plan.recipe)} has changed since; give the files as they were, or "
+            "another folder with --out."
+        )
+
+
+def read_ran(folder: Path) -> Ran | None:
+    """Read what a working folder ran on; None if nothing has run there, or by `suffice compare`.
+
+    Raises:
+        DataError: if the file is truncated or altered.
+    """
+    path = folder / RAN
+    if not path.exists():
+        return None
+    try:
+        given = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error}); delete it to go on.") from error
+    return decode(Ran, given, where=str(path))
+
+
+def in_folder(folder: Path, plan: Plan) -> list[Cell]:
+    """Read every finished cell of a working folder; none if there is no such folder.
+
+    Raises:
+        ConfigError: if it holds cells of another recipe.
+        DataError: if a file is truncated or altered.
+    """
+    if not (folder / FILE).exists():
+        return []
+    refuse_another(folder, plan)
+    keys = [key for path in sorted((folder / CELLS).glob("*.json")) if (key := _key(path))]
+    cells = [read_cell(folder, *key) for key in keys if cell_path(folder, *key).exists()]
+    return [cell for cell in cells if cell is not None]
+
+
+def joined(first: Iterable[Cell], second: Iterable[Cell]) -> list[Cell]:
+    """Return the cells of both, each once; where both have one, the first's is taken."""
+    found = {cell.key: cell for cell in second} | {cell.key: cell for cell in first}
+    return sorted(found.values(), key=lambda cell: (cell.num_heads, cell.seed, cell.mechanism))
+
+
+def gather(plan: Plan, folder: Path, cells: list[Cell], kept: Published | None) -> Published:
+    """Put finished cells together with what they ran on, ready to be published.
+
+    Args:
+        plan: the recipe and what it is compared by.
+        folder: where they were trained.
+        cells: the finished ones.
+        kept: what was published before; its facts are taken where the folder has none.
+
+    Raises:
+        ConfigError: if nothing has run.
+    """
+    facts = _facts(folder, kept)
+    if facts is None:
+        raise ConfigError(f"nothing has run in {folder} yet; begin with --run.")
+    recipe = plan.recipe
+    results = Results(
+        task=recipe.task,
+        recipe=recipe.name,
+        title=recipe.title,
+        margin=plan.margin,
+        baseline=plan.baseline,
+        cells=tuple(cells),
+        speeds=(),
+        scale=recipe.scale,
+        machine=facts.machine,
+        versions=facts.versions,
+        commit=facts.commit,
+        command=facts.command,
+        started=facts.started,
+        seconds=round(sum(trained_seconds(cell) for cell in cells), 1),
+    )
+    return Published(
+        scale=recipe.scale,
+        threads=facts.machine.get("threads") or 1,
+        recipe=describe(recipe),
+        results=results,
+    )
+
+
+def machine_of(folder: Path, kept: Published | None) -> dict[str, Any] | None:
+    """Return what the cells of a folder, or the published ones, ran on; None if that is unknown."""
+    facts = _facts(folder, kept)
+    return None if facts is None else facts.machine
+
+
+def _facts(folder: Path, kept: Published | None) -> Ran | Results | None:
+    """Find who trained: this program, `suffice compare`, or whoever published."""
+    ran, compared = read_ran(folder), folder / "results.json"
+    if ran is not None:
+        return ran
+    if compared.exists():
+        return read_results(compared)
+    return None if kept is None else kept.results
+
+
+def trained_seconds(cell: Cell) -> float:
+    """Return how long the epochs of one cell took."""
+    return sum(record["seconds"] for record in cell.epochs)
+
+
+def _key(path: Path) -> Key | None:
+    """Read mechanism, heads and seed off the name of a cell's file; None if it is no such name."""
+    found = NAME.fullmatch(path.name)
+    return found and (unquote(found[1]), int(found[2]), int(found[3]))

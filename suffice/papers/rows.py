@@ -1,0 +1,361 @@
+"""What a table of cells shows: its rows, and the scale, machine and minutes behind them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from suffice.measure.paper import PaperRow, paper_row
+from suffice.measure.report.tables import PAPER, Line, Sheet, beside
+from suffice.measure.results import Cell
+from suffice.measure.statistics import Summary, summarise
+from suffice.papers.request import Request
+from suffice.papers.results import Key, machine_of, trained_seconds
+from suffice.papers.tables import Column, Table
+from suffice.recipes import SCALES, SMALL
+from suffice.records import encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of a row.
+
+    Args:
+        ours: over seeds, None where nothing was trained.
+        rank: of ours among equal heads, 1 is best; None alone or unknown.
+        paper: the paper's, None where it prints none.
+        paper_rank: of the paper's figure among the paper's rows of equal heads.
+    """
+
+    ours: Summary | None
+    rank: int | None
+    paper: float | None
+    paper_rank: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One mechanism with a number of heads.
+
+    Args:
+        mechanism: its name.
+        num_heads: its heads.
+        seeds: how many were trained.
+        figures: by name of the column.
+        paper: the paper's row, None where it has none.
+    """
+
+    mechanism: str
+    num_heads: int
+    seeds: int
+    figures: dict[str, Figure]
+    paper: PaperRow | None
+
+
+def rows(table: Table, cells: list[Cell], heads: tuple[int, ...] | None = None) -> list[Row]:
+    """Build the rows of a table, grouped by heads.
+
+    Args:
+        table: its mechanisms, heads and columns.
+        cells: what is finished; rows without a cell are blank.
+        heads: instead of the table's.
+    """
+    return [
+        row
+        for num_heads in heads or table.heads
+        for row in _group(table, num_heads, [c for c in cells if c.num_heads == num_heads])
+    ]
+
+
+def _group(table: Table, heads: int, cells: list[Cell]) -> list[Row]:
+    """Build the rows of equal heads."""
+    own = {name: [cell for cell in cells if cell.mechanism == name] for name in table.mechanisms}
+    papers = {
+        name: paper_row(table.paper, name, heads) if table.paper else None
+        for name in table.mechanisms
+    }
+    figures = {column.name: _figures(column, own, papers) for column in table.columns}
+    return [
+        Row(
+            mechanism=name,
+            num_heads=heads,
+            seeds=len(own[name]),
+            figures={column: by_name[name] for column, by_name in figures.items()},
+            paper=papers[name],
+        )
+        for name in table.mechanisms
+    ]
+
+
+def _figures(
+    column: Column, cells: dict[str, list[Cell]], papers: dict[str, PaperRow | None]
+) -> dict[str, Figure]:
+    """Return the figures of one column among equal heads, by mechanism."""
+    ours = {name: over(column, own) for name, own in cells.items()}
+    theirs = {name: column.theirs(row) for name, row in papers.items()}
+    ranks = ranked({n: None if s is None else s.mean for n, s in ours.items()}, column)
+    of_paper = ranked(theirs, column)
+    return {
+        name: Figure(
+            ours=ours[name], rank=ranks[name], paper=theirs[name], paper_rank=of_paper[name]
+        )
+        for name in cells
+    }
+
+
+def over(column: Column, cells: list[Cell]) -> Summary | None:
+    """Summarise a column over the seeds; None if a cell does not have it, or there is none."""
+    values = [column.ours(cell) for cell in cells]
+    return None if not values or None in values else summarise(values)
+
+
+def ranked(values: dict[str, float | None], column: Column) -> dict[str, int | None]:
+    """Rank values by name; what is written alike shares a place, None and one alone have none.
+
+    Example:
+        >>> from suffice.papers.tables import PARAMETERS
+        >>> ranked({"a": 3.0, "b": 2.0, "c": 2.0, "d": None}, PARAMETERS)
+        {'a': 3, 'b': 1, 'c': 1, 'd': None}
+    """
+    sign = -1 if column.rising else 1
+    known = {name: value for name, value in values.items() if value is not None}
+    if len(known) < 2:
+        return dict.fromkeys(values)
+    best: dict[str, float] = {}
+    for value in sorted(known.values(), key=lambda value: sign * value):
+        best.setdefault(column.written(value), sign * value)
+    places = {name: best[column.written(value)] for name, value in known.items()}
+    return {
+        name: 1 + sum(other < places[name] for other in places.values()) if name in places else None
+        for name in values
+    }
+
+
+def sheet(
+    title: str, columns: tuple[Column, ...], found: list[Row], *, source: str, notes: list[str]
+) -> Sheet:
+    """Lay out rows of cells.
+
+    Args:
+        title: of the table.
+        columns: in the paper's order.
+        found: the rows, grouped by heads.
+        source: the paper's table.
+        notes: what the caption says besides.
+    """
+    shown = [column for column in columns if _known(column, found)]
+    lines = []
+    for place, row in enumerate(found):
+        starts = place > 0 and row.num_heads != found[place - 1].num_heads
+        seeds = str(row.seeds) if row.seeds else ""
+        ours = [_ours(column, row.figures[column.name]) for column in shown]
+        lines.append(
+            Line(cells=(row.mechanism, str(row.num_heads), seeds, *ours), starts_group=starts)
+        )
+        if row.paper is not None:
+            theirs = [_paper(column, row.figures[column.name]) for column in shown]
+            lines.append(Line(cells=(PAPER, "", "", *theirs), from_paper=True))
+    caption = (
+        "Mean over seeds ± half of the 95% t interval; (rank) among equal heads; accuracies in "
+        "percent. "
+    )
+    if any(line.from_paper for line in lines):
+        caption += f"Lines named {PAPER}: arXiv:2403.01643, {source}. "
+    return Sheet(
+        title=title,
+        columns=("mechanism", "heads", "seeds", *[column.title for column in shown]),
+        lines=tuple(lines),
+        caption=caption + " ".join(notes),
+    )
+
+
+def _known(column: Column, found: list[Row]) -> bool:
+    """Say whether a column has any figure."""
+    figures = [row.figures[column.name] for row in found]
+    return any(figure.ours is not None or figure.paper is not None for figure in figures)
+
+
+def _ours(column: Column, figure: Figure) -> str:
+    """Write our figure; blank where nothing was trained."""
+    if figure.ours is None:
+        return ""
+    text = column.written(figure.ours.mean)
+    if figure.ours.sd is not None and not column.fixed:
+        text += f" ± {column.written((figure.ours.high - figure.ours.low) / 2)}"
+    return text + _rank(figure.rank)
+
+
+def _paper(column: Column, figure: Figure) -> str:
+    """Write the paper's figure; blank where it prints none."""
+    return "" if figure.paper is None else column.written(figure.paper) + _rank(figure.paper_rank)
+
+
+def _rank(rank: int | None) -> str:
+    return "" if rank is None else f" ({rank})"
+
+
+FIELDS = ("n", "mean", "low", "high", "rank", "paper", "paper_rank")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A table of cells, ready to be printed or written.
+
+    Args:
+        request: what was asked.
+        rows: of ours and the paper's.
+        machine: facts about the machines that trained, None where nothing was trained.
+        minutes: of training behind the cells shown.
+    """
+
+    request: Request
+    rows: list[Row]
+    machine: dict[str, Any] | None
+    minutes: float
+
+    @property
+    def missing(self) -> list[Key]:
+        """Cells of these rows that were not run."""
+        return self.request.missing
+
+    def sheet(self) -> Sheet:
+        """Lay the table out as the paper does."""
+        table = self.request.table
+        made = sheet(
+            title_of(self.request),
+            table.columns,
+            self.rows,
+            source=table.source,
+            notes=self._notes(),
+        )
+        return beside(made, *differs(self.request))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as plain data, unrounded; numbers that JSON lacks are words."""
+        return {
+            "table": self.request.table.name,
+            "title": self.request.recipe.title,
+            "source": self.request.table.source,
+            "recipe": self.request.recipe.name,
+            "scale": self.request.recipe.scale,
+            "data": self.request.data,
+            "paper_differs_in": list(differs(self.request)),
+            "machine": self.machine,
+            "minutes": round(self.minutes, 2),
+            "rows": [
+                {
+                    "mechanism": row.mechanism,
+                    "heads": row.num_heads,
+                    "seeds": row.seeds,
+                    "figures": {name: _flat(figure) for name, figure in row.figures.items()},
+                }
+                for row in self.rows
+            ],
+            "missing": [list(key) for key in self.missing],
+        }
+
+    def _notes(self) -> list[str]:
+        """Say what stands behind the figures and what does not."""
+        notes = []
+        table = self.request.table
+        if "size" in differs(self.request):
+            notes.append("The paper's models, rows and epochs are larger and more.")
+        if "data" in differs(self.request):
+            notes.append(f"The paper's figures are of {table.instead_of or table.more}.")
+        signed = {
+            name: line for cell in self.request.shown for name, line in cell.signatures.items()
+        }
+        notes += [f"{name}: {line}." for name, line in signed.items()]
+        if self.machine is not None:
+            minutes = f"{self.minutes:.0f}" if self.minutes >= 10 else f"{self.minutes:.1f}"
+            notes.append(
+                f"Ours: scale {self.request.recipe.scale}, {minutes} minutes of training on "
+                f"{machine_line(self.machine)}."
+            )
+        if self.missing:
+            wanted = len(self.request.plan.cells)
+            notes.append(f"{len(self.missing)} of {wanted} cells were not run.")
+        return notes
+
+
+def show(request: Request) -> Shown:
+    """Return what a request shows."""
+    cells = request.shown
+    machine = None
+    if cells:
+        machine = machine_of(request.folder, request.kept) or {}
+    return Shown(
+        request=request,
+        rows=rows(request.table, cells, request.heads),
+        machine=machine,
+        minutes=sum(map(trained_seconds, cells)) / 60,
+    )
+
+
+def differs(request: Request) -> tuple[str, ...]:
+    """Say in what the paper's figures differ from ours beside them: "size", "data", nothing."""
+    table = request.table
+    if not table.paper:
+        return ()
+    part = table.more and request.data is None
+    found = {"size": request.recipe.scale != SCALES[0], "data": table.instead_of or part}
+    return tuple(name for name, other in found.items() if other)
+
+
+def title_of(request: Request) -> str:
+    """Return what stands above a table of cells: what was trained, on what, at which scale."""
+    recipe = request.recipe
+    small = "" if recipe.scale == "paper" else f"; {SMALL}"
+    own = "" if request.data is None else f"; data of the user: {Path(request.data).name}"
+    paper = request.table.instead_of
+    stands = "" if paper is None else f", in place of {paper}"
+    return f"{request.table.name}: {recipe.title.removesuffix(f'; {SMALL}')}{stands}{own}{small}"
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    """Name a machine in a line.
+
+    Example:
+        >>> machine_line({"cpu": "Some CPU", "cores": 2, "threads": 1, "gpu": None})
+        'Some CPU (2 cores, 1 thread each)'
+    """
+    if not machine:
+        return "an unknown machine"
+    cores, threads = machine.get("cores"), machine.get("threads")
+    parts = f"{cores} cores, {threads} thread{'s' * (threads != 1)} each"
+    gpu = machine.get("gpu")
+    return f"{machine.get('cpu') or 'an unknown processor'} ({parts}){f', {gpu}' if gpu else ''}"
+
+
+def to_csv(shown: list[Shown]) -> str:
+    """Write one line for each figure of each row."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    start = ["table", "scale", "mechanism", "heads", "figure"]
+    writer.writerow([*start, *FIELDS, "paper_differs_in"])
+    for part in shown:
+        content = part.to_json()
+        for row in content["rows"]:
+            for name, figure in row["figures"].items():
+                if figure["mean"] is None and figure["paper"] is None:
+                    continue
+                values = [figure[field] for field in FIELDS]
+                start = [content["table"], content["scale"], row["mechanism"], row["heads"], name]
+                written = ["" if value is None else value for value in values]
+                writer.writerow([*start, *written, " and ".join(content["paper_differs_in"])])
+    return stream.getvalue()
+
+
+def _flat(figure: Any) -> dict[str, Any]:
+    """Return a figure with its summary's fields beside the others."""
+    ours = asdict(figure.ours) if figure.ours else dict.fromkeys(("n", "mean", "low", "high"))
+    found = {
+        **{name: ours[name] for name in ("n", "mean", "low", "high")},
+        "rank": figure.rank,
+        "paper": figure.paper,
+        "paper_rank": figure.paper_rank,
+    }
+    return encode(found)

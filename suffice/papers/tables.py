@@ -1,0 +1,455 @@
+"""Every table and figure of the three versions of the paper, by the name it goes by here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from suffice.errors import unknown
+from suffice.measure.paper import PaperRow
+from suffice.measure.report.tables import count, loss, percent, seconds
+from suffice.measure.results import Cell
+from suffice.recipes import RECIPES, recipe, stands_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One figure of a training.
+
+    Args:
+        name: of the field of a cell and of the paper's row, or of one of the cell's scores.
+        title: head of the column.
+        written: a value as text; values that are written alike share a rank.
+        rising: whether more is better.
+        of_paper: field of the paper's row; `name` unless told.
+        fixed: whether every seed gives the same, so that there is no interval.
+    """
+
+    name: str
+    title: str
+    written: Callable[[float], str]
+    rising: bool = False
+    of_paper: str = ""
+    fixed: bool = False
+
+    def ours(self, cell: Cell) -> float | None:
+        """Return the figure of one cell, None where its task does not have it."""
+        if hasattr(cell, self.name):
+            return getattr(cell, self.name)
+        return dict(getattr(cell, "scores", None) or {}).get(self.name)
+
+    def theirs(self, row: PaperRow | None) -> float | None:
+        """Return the paper's figure, None where it is not printed."""
+        return None if row is None else getattr(row, self.of_paper or self.name, None)
+
+
+PARAMETERS = Column(name="parameters_layer", title="params/layer", written=count, fixed=True)
+EPOCH = Column(name="seconds_per_epoch", title="epoch", written=seconds)
+TRAIN = (
+    Column(name="train_accuracy", title="train acc", written=percent, rising=True),
+    Column(name="train_loss", title="train loss", written=loss),
+)
+TRAIN_TOP5 = Column(name="train_top5", title="train top-5", written=percent, rising=True)
+TEST = (
+    Column(name="test_accuracy", title="test acc", written=percent, rising=True),
+    Column(name="test_loss", title="test loss", written=loss),
+)
+TEST_TOP5 = Column(name="test_top5", title="test top-5", written=percent, rising=True)
+BALANCED = Column(name="balanced_accuracy", title="balanced acc", written=percent, rising=True)
+BLEU = Column(name="bleu", title="BLEU", written="{:.1f}".format, rising=True, of_paper="test_bleu")
+PERPLEXITY = Column(name="perplexity", title="perplexity", written="{:.2f}".format)
+MODEL = Column(name="parameters_model", title="params", written=count, fixed=True)
+
+CLASSES = (PARAMETERS, EPOCH, *TRAIN, *TEST)
+MANY_CLASSES = (PARAMETERS, EPOCH, *TRAIN, TRAIN_TOP5, *TEST, TEST_TOP5)
+
+
+MECHANISMS = ("standard", "optimised", "efficient", "super_attention")
+BASELINE = "standard"
+SEEDS = 5
+TRAINED = ("curves",)
+HEADS = ("curves", "heads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table or figure.
+
+    Args:
+        name: what it goes by here, such as "v2-imdb".
+        title: one line for people.
+        source: version and number in the paper.
+        shows: "cells" of one recipe, "parts" of other tables, "edge" times, "maps" of what the
+            models of other tables look at.
+        recipe: name of the recipe of its cells.
+        paper: name of the paper's table, see `suffice.measure.paper`.
+        mechanisms: its rows.
+        heads: each mechanism has a row for each.
+        seeds: of each row.
+        columns: in the paper's order.
+        cells_of: the table that owns the cells, where two tables show the same trainings.
+        parts: the tables that a summary or figure is drawn from.
+        figures: names of the figures that are drawn.
+        more: what the paper has of the same data, where ours are a part of it.
+    """
+
+    name: str
+    title: str
+    source: str
+    shows: str
+    recipe: str = ""
+    paper: str = ""
+    mechanisms: tuple[str, ...] = MECHANISMS
+    heads: tuple[int, ...] = ()
+    seeds: int = SEEDS
+    columns: tuple[Column, ...] = ()
+    cells_of: str = ""
+    parts: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    more: str = ""
+
+    @property
+    def instead_of(self) -> str | None:
+        """The paper's data that others stand in for here, None for the paper's own."""
+        paper = stands_for(self.recipe)
+        return None if paper is None else recipe(paper).title.partition(",")[0]
+
+    @property
+    def headline(self) -> str:
+        """The title, with what stands for what."""
+        return self.title + (f", in place of {self.instead_of}" if self.instead_of else "")
+
+    @property
+    def store(self) -> str:
+        """The name that its results and working folder go by."""
+        return self.cells_of or self.name
+
+    @property
+    def trained(self) -> bool:
+        """Whether its results are cells that were trained."""
+        return self.shows == "cells"
+
+    @property
+    def known(self) -> bool:
+        """Whether the recipe is there."""
+        return not self.recipe or self.recipe in RECIPES
+
+
+def of_cells(
+    name: str,
+    title: str,
+    source: str,
+    recipe: str,
+    paper: str,
+    heads: tuple[int, ...],
+    columns: tuple[Column, ...],
+    **other: Any,
+) -> Table:
+    """Return a table of cells; one with several numbers of heads draws them."""
+    return Table(
+        name=name,
+        title=title,
+        source=source,
+        shows="cells",
+        recipe=recipe,
+        paper=paper,
+        heads=heads,
+        columns=columns,
+        figures=HEADS if len(heads) > 1 else TRAINED,
+        **other,
+    )
+
+
+REVIEWS = (*CLASSES, BALANCED)
+
+FIRST_VERSION = (
+    of_cells(
+        "v1-table1",
+        "MNIST, first version",
+        "v1 table 1",
+        "mnist_v1",
+        "mnist_v1",
+        (1, 2, 4),
+        CLASSES,
+    ),
+    of_cells(
+        "v1-table2",
+        "CIFAR100, first version",
+        "v1 table 2",
+        "cifar100_v1",
+        "cifar100_v1",
+        (1, 2, 4, 6),
+        MANY_CLASSES,
+    ),
+    of_cells(
+        "v1-cifar10",
+        "CIFAR-10 from JPEG, first version",
+        "v1 table 2",
+        "cifar10_v1",
+        "cifar100_v1",
+        (1, 2, 4, 6),
+        MANY_CLASSES,
+    ),
+    of_cells(
+        "v1-tiny-imagenet-32",
+        "Tiny ImageNet at 32x32, first version",
+        "v1 table 2",
+        "tiny_imagenet_32_v1",
+        "cifar100_v1",
+        (1, 2, 4, 6),
+        MANY_CLASSES,
+    ),
+    of_cells(
+        "v1-table3",
+        "IMDB, first version",
+        "v1 table 3",
+        "imdb",
+        "imdb_v1",
+        (1, 2, 4),
+        CLASSES,
+        cells_of="v2-imdb",
+    ),
+    of_cells(
+        "v1-table4",
+        "Amazon reviews, first version",
+        "v1 table 4",
+        "amazon",
+        "amazon_v1",
+        (1, 2, 4),
+        REVIEWS,
+        cells_of="v2-amazon",
+        more="3.65 million reviews",
+    ),
+    Table(
+        name="v1-edge",
+        title="Seconds for 5,000 samples, first version",
+        source="v1 table 5",
+        shows="edge",
+        paper="v1",
+        heads=(1, 2, 4),
+        parts=("mnist_v1", "cifar100_v1", "imdb", "amazon"),
+        figures=("latency",),
+    ),
+)
+
+
+LANGUAGE = ("standard", "optimised", "efficient")
+TASKS = ("v2-mnist", "v2-cifar100", "v2-imagenet", "v2-imdb", "v2-amazon", "v2-translation")
+EDGE = ("mnist_v2", "cifar100_v2", "imagenet_v2", "imdb", "amazon")
+LOOKED_INTO = ("v2-mnist", "v2-imdb", "v2-amazon")
+SIZES = (5, 10, 15, 20, 25)  # millions of parameters
+EQUAL = (MODEL, *TRAIN, TRAIN_TOP5, *TEST, TEST_TOP5)
+
+
+_SECOND_VERSION = (
+    Table(
+        name="v2-table1",
+        title="All tasks, each with the heads of the summaries",
+        source="v2 tables 1, 2 and 3",
+        shows="parts",
+        parts=TASKS,
+    ),
+    of_cells("v2-mnist", "MNIST", "v2 table 5", "mnist_v2", "mnist", (1, 2, 4), CLASSES),
+    of_cells(
+        "v2-cifar100",
+        "CIFAR100",
+        "v2 table 6",
+        "cifar100_v2",
+        "cifar100",
+        (1, 2, 4, 8),
+        MANY_CLASSES,
+    ),
+    of_cells(
+        "v2-cifar10",
+        "CIFAR-10 from JPEG",
+        "v2 table 6",
+        "cifar10_v2",
+        "cifar100",
+        (1, 2, 4, 8),
+        MANY_CLASSES,
+    ),
+    of_cells(
+        "v2-tiny-imagenet-32",
+        "Tiny ImageNet at 32x32",
+        "v2 table 6",
+        "tiny_imagenet_32_v2",
+        "cifar100",
+        (1, 2, 4, 8),
+        MANY_CLASSES,
+    ),
+    of_cells(
+        "v2-imagenet", "ImageNet", "v2 table 1", "imagenet_v2", "imagenet", (12,), MANY_CLASSES
+    ),
+    of_cells(
+        "v2-tiny-imagenet",
+        "Tiny ImageNet at 112x112",
+        "v2 table 1",
+        "tiny_imagenet_112_v2",
+        "imagenet",
+        (12,),
+        MANY_CLASSES,
+    ),
+    of_cells(
+        "v2-imagenet-equal",
+        "ImageNet, models of about equal size",
+        "v2 table 7",
+        "imagenet_equal_params",
+        "imagenet_equal",
+        (12,),
+        EQUAL,
+    ),
+    of_cells(
+        "v2-tiny-imagenet-equal",
+        "Tiny ImageNet at 112x112, models of about equal size",
+        "v2 table 7",
+        "tiny_imagenet_112_equal_params",
+        "imagenet_equal",
+        (12,),
+        EQUAL,
+    ),
+    of_cells("v2-imdb", "IMDB", "v2 table 8", "imdb", "imdb", (1, 2, 4), CLASSES),
+    of_cells(
+        "v2-amazon",
+        "Amazon reviews",
+        "v2 table 9",
+        "amazon",
+        "amazon",
+        (1, 2, 4),
+        REVIEWS,
+        more="3.65 million reviews",
+    ),
+    of_cells(
+        "v2-womens-clothing",
+        "Reviews of women's clothing",
+        "v2 table 9",
+        "womens_clothing",
+        "amazon",
+        (1, 2, 4),
+        REVIEWS,
+    ),
+    of_cells(
+        "v2-translation",
+        "English to Spanish",
+        "v2 table 10",
+        "translation_es",
+        "translation",
+        (1, 2, 4),
+        (PARAMETERS, EPOCH, *TRAIN, *TEST, BLEU),
+        mechanisms=LANGUAGE,
+        more="Europarl as well",
+    ),
+    Table(
+        name="v2-edge",
+        title="Seconds for 5,000 samples",
+        source="v2 table 4",
+        shows="edge",
+        paper="v2",
+        heads=(1, 4, 8),
+        parts=EDGE,
+        figures=("latency",),
+    ),
+)
+
+STAND_INS = tuple(  # for the papers' data of those tasks
+    other.name
+    for other in _SECOND_VERSION
+    if stands_for(other.recipe) in {one.recipe for one in _SECOND_VERSION if one.name in TASKS}
+)
+
+_FIGURES = (
+    of_cells(
+        "lm",
+        "A language model of characters, no experiment of the paper",
+        "v3 section 4.1",
+        "lm_small",
+        "",
+        (4,),
+        (PARAMETERS, EPOCH, *TRAIN, *TEST, PERPLEXITY),
+    ),
+    Table(
+        name="curves",
+        title="Learning curves",
+        source="v2 figure 1",
+        shows="parts",
+        parts=(*TASKS, *STAND_INS),
+        figures=("curves",),
+    ),
+    Table(
+        name="latency",
+        title="Relative latency",
+        source="v3 figure 3",
+        shows="edge",
+        paper="v2",
+        heads=(1, 4, 8),
+        cells_of="v2-edge",
+        parts=EDGE,
+        figures=("latency",),
+    ),
+    Table(
+        name="heads",
+        title="Number of heads",
+        source="v2 tables 5, 6, 8, 9 and 10",
+        shows="parts",
+        parts=(*TASKS, *STAND_INS),
+        figures=("heads",),
+    ),
+    Table(
+        name="attention-maps",
+        title="What trained models look at",
+        source="of no version",
+        shows="maps",
+        parts=LOOKED_INTO,
+        figures=("maps",),
+    ),
+    *(
+        Table(
+            name=f"attention-maps-{part.partition('-')[2]}",
+            title=f"What the models of {part} look at",
+            source="of no version",
+            shows="maps",
+            parts=(part,),
+            figures=("maps",),
+        )
+        for part in LOOKED_INTO
+    ),
+    *(
+        of_cells(
+            f"scaling-{size}m",
+            f"Amazon reviews, {size}M parameters",
+            "v3 figures 4 and 8",
+            f"amazon_scaling_{size}m",
+            "",
+            (4,),
+            (MODEL, *REVIEWS),
+        )
+        for size in SIZES
+    ),
+    Table(
+        name="scaling",
+        title="Amazon reviews, 5M to 25M parameters",
+        source="v3 figures 4 and 8",
+        shows="parts",
+        parts=tuple(f"scaling-{size}m" for size in SIZES),
+        figures=("scaling",),
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    table.name: table for table in (*FIRST_VERSION, *_SECOND_VERSION, *_FIGURES)
+}
+
+
+def table(name: str) -> Table:
+    """Return a table by name.
+
+    Raises:
+        ConfigError: for an unknown name.
+
+    Example:
+        >>> table("v2-imdb").source
+        'v2 table 8'
+    """
+    if name not in TABLES:
+        raise unknown("table", name, TABLES)
+    return TABLES[name]

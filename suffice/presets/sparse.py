@@ -1,0 +1,459 @@
+"""Sizes of sparse patterns that a preset takes from the length of its input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd, isqrt
+
+from suffice.errors import ConfigError
+from suffice.patterns import Block, Causal, Fixed, Global, Pattern, PerHead, Random, Strided, Window
+from suffice.positions import Rope
+from suffice.presets.paper import standard
+from suffice.spec import AttentionSpec
+
+
+def window_for(length: int | None, published: int) -> int:
+    """Return an eighth of the input, at least 2 positions; without a length, the published size.
+
+    Example:
+        >>> window_for(64, 256), window_for(3, 256), window_for(None, 256)
+        (8, 2, 256)
+    """
+    return published if length is None else max(2, checked("length", length) // 8)
+
+
+def stride_for(length: int | None, published: int) -> int:
+    """Return the square root of the input, at least 2; without a length, the published stride.
+
+    Example:
+        >>> stride_for(64, 128), stride_for(None, 128)
+        (8, 128)
+    """
+    return published if length is None else max(2, isqrt(checked("length", length)))
+
+
+def checked(name: str, size: int) -> int:
+    """Return the size.
+
+    Raises:
+        ConfigError: if it is not a whole number of at least 1.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ConfigError(f"{name}={size!r}: give a whole number of at least 1.")
+    return size
+
+
+def sliding_window(
+    d_model: int,
+    num_heads: int,
+    *,
+    window: int | None = None,
+    length: int | None = None,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Sliding-window attention: each position sees its neighbours only.
+
+    Choose it for long input whose meaning is local: text, audio, time series. Time and memory grow
+    with the length, not with its square, and n layers reach n (window - 1) positions. Not where one
+    layer must relate what is far apart, and not for input about as short as the window, which full
+    attention serves as fast.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        window: positions at a distance below it are seen, the own included; causal, exactly this
+            many. None = an eighth of length, at least 2; without a length 256.
+        length: the input that sizes not given are made for, tokens; longer input is served too.
+        causal: no look-ahead.
+        bias: biases on the maps.
+        dropout: on the weights, while training.
+
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T (2 w - 1) d FLOPs of visible pairs, causal
+        8 T d^2 + 4 T w d; state 2 d numbers per token, of which the last w are read.
+    Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1, "sliding window". The paper counts
+        both sides: its w is our 2 window - 2, and its w = 512 our 257.
+    """
+    near = Window(window_for(length, 256) if window is None else window)
+    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
+    return replace(base, pattern=near & Causal() if causal else near)
+
+
+SHARED = 4  # query heads of one key/value head in Mistral 7B
+
+
+def mistral(
+    d_model: int,
+    num_heads: int,
+    *,
+    window: int | None = None,
+    full_every: int | None = None,
+    num_kv_heads: int | None = None,
+    layer: int = 0,
+    length: int | None = None,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Mistral's attention: a window, shared key/value heads and rotary positions, layer by layer.
+
+    Choose it for language models of long texts: a streaming state that stops growing at the window
+    and is smaller by the heads that share it. Where something far back must be found exactly, give
+    full_every: the last of every so many layers then sees everything, as in hybrid models since.
+    Not for short input, which a window does not make cheaper.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        window: positions at a distance below it are seen, the own included; causal, exactly this
+            many. None = an eighth of length, at least 2; without a length 4096.
+        full_every: None = every layer has the window, as in Mistral 7B; n = layers n - 1, 2 n - 1,
+            ... see every key: 2 alternates, 6 is five windows to one full layer.
+        num_kv_heads: None = a quarter of the heads where 4 divides them, else a half, else all.
+        layer: which one of a model, from 0; `schedule` gives each block its own.
+        length: the input that sizes not given are made for, tokens; longer input is served too.
+        causal: no look-ahead, as in the paper.
+        bias: biases on the maps; the paper's model has none.
+        dropout: on the weights, while training.
+
+    Raises:
+        ConfigError: for a negative layer, or full_every below 1.
+
+    Cost: 2 (1 + g) (d^2 + d) parameters for g = num_kv_heads / num_heads (biases of K and V shrink
+        too); 4 T w d FLOPs of visible pairs in a causal layer with a window; state 2 g d numbers
+        per token, of which the last w are read.
+    Source: Jiang et al. 2023, arXiv:2310.06825, section 2 (window 4096 in all layers, 32 heads on
+        8 key/value heads). `full_every` is not the paper's: Gemma Team 2024, arXiv:2408.00118,
+        section 2 (every second layer), and Gemma Team 2025, arXiv:2503.19786, section 2 (every
+        sixth).
+    """
+    if isinstance(layer, bool) or not isinstance(layer, int) or layer < 0:
+        raise ConfigError(f"layer={layer!r}: layers have whole numbers from 0.")
+    near = Window(window_for(length, 4096) if window is None else window)
+    base = replace(
+        standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout),
+        num_kv_heads=num_heads // gcd(num_heads, SHARED) if num_kv_heads is None else num_kv_heads,
+        position=Rope(),
+    )
+    if full_every is not None and (layer + 1) % checked("full_every", full_every) == 0:
+        return base
+    return replace(base, pattern=near & Causal() if causal else near)
+
+
+def longformer(
+    d_model: int,
+    num_heads: int,
+    *,
+    window: int | None = None,
+    global_tokens: int = 1,
+    length: int | None = None,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Longformer's attention: a window, and a few first tokens that see and are seen by all.
+
+    Choose it for long documents that are classified or asked about: the class token or the
+    question stands first and reads everything, the rest reads its surroundings, at a cost that
+    grows with the length. Not causal without need: the first tokens then hear nothing of what
+    follows them.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        window: positions at a distance below it are seen, the own included. None = an eighth of
+            length, at least 2; without a length 257, the paper's 256 on each side.
+        global_tokens: how many first positions are global; 1 as for the paper's class token.
+        length: the input that sizes not given are made for, tokens; longer input is served too.
+        causal: no look-ahead.
+        bias: biases on the maps.
+        dropout: on the weights, while training.
+
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T (2 w - 1 + 2 g) d FLOPs of visible pairs;
+        state 2 d numbers per token.
+    Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1. Ours has the same linear maps for
+        global pairs, where the paper learns a second set; global positions are the first ones,
+        where the paper lets a task choose; no dilation, which the paper uses in some heads of its
+        character models only.
+    """
+    near = Window(window_for(length, 257) if window is None else window)
+    pattern = near | Global(global_tokens)
+    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
+    return replace(base, pattern=pattern & Causal() if causal else pattern)
+
+
+def etc(
+    d_model: int,
+    num_heads: int,
+    *,
+    window: int | None = None,
+    global_tokens: int | None = None,
+    length: int | None = None,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """ETC's global-local attention: many global tokens first, then a long input with a window.
+
+    Choose it for structured input that brings summary tokens of its own: one for each sentence or
+    paragraph, put in front of the text. Longformer with a fraction of the sequence global instead
+    of a token or two; without such tokens take longformer.
+
+    Our reading: the global input is the first `global_tokens` positions of one sequence, the long
+    input is the rest. Global to global, global to long and long to global see every pair, long to
+    long sees the window.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        window: long positions at a distance below it are seen, the own included. None = an eighth
+            of length, at least 2; without a length 85, the paper's radius of 84.
+        global_tokens: how many first positions are global. None = a sixteenth of length, at least
+            1; without a length 230, the paper's for 4096 long positions.
+        length: the input that sizes not given are made for, tokens; longer input is served too.
+        causal: no look-ahead.
+        bias: biases on the maps.
+        dropout: on the weights, while training.
+
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T (2 w - 1 + 2 g) d FLOPs of visible pairs;
+        state 2 d numbers per token.
+    Source: Ainslie et al. 2020, arXiv:2004.08483, section 3.2. Left out are the typed relations
+        (learned labels of pairs, section 3.1), the masks that tie a global token to its own part of
+        the long input, and separate linear maps for the four kinds of pairs, an option there; the
+        window crosses the border between global and long input, where everything is seen anyway.
+    """
+    if global_tokens is None:
+        global_tokens = 230 if length is None else max(1, checked("length", length) // 16)
+    near = Window(window_for(length, 85) if window is None else window)
+    pattern = near | Global(global_tokens)
+    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
+    return replace(base, pattern=pattern & Causal() if causal else pattern)
+
+
+LARGEST = 64  # positions of a block, the paper's
+
+
+def bigbird(
+    d_model: int,
+    num_heads: int,
+    *,
+    length: int | None = None,
+    block: int | None = None,
+    window_blocks: int = 3,
+    random_blocks: int = 3,
+    global_blocks: int = 2,
+    seed: int = 0,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """BigBird's attention: blocks that see neighbouring, random and the first blocks.
+
+    Choose it for long input whose parts must meet within few layers: the random blocks are short
+    cuts that a window lacks. Everything happens in whole blocks, which is what makes it fast. Not
+    for input of some hundred tokens, where nearly every block is seen.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        length: the longest input, tokens; longer input is refused unless causal, which alone may
+            leave it out.
+        block: positions of a block. None = a sixteenth of length, 1 to 64; without a length 64.
+        window_blocks: the own block and as many on each side: odd. Causal keeps the own and those
+            before it.
+        random_blocks: blocks drawn for each block, of all or, if causal, of those so far.
+        global_blocks: how many first blocks see all and are seen by all.
+        seed: of the draws; a model that is built again is the same.
+        causal: no look-ahead.
+        bias: biases on the maps.
+        dropout: on the weights, while training.
+
+    Raises:
+        ConfigError: without a length unless causal; for an even number of window blocks, or none.
+
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T b (w + r + 2 g) d FLOPs of visible pairs for
+        blocks of b, w window, r random and g global blocks; state 2 d numbers per token.
+    Source: Zaheer et al. 2020, arXiv:2007.14062, section 2 and appendix D (block 64, w = 3, r = 3,
+        g = 2; BigBird-ITC). Ours draws a random block from each third of the blocks, the same for
+        all heads, and it may be one that is seen anyway; global are the first blocks, where the
+        published code takes the first and the last.
+    """
+    if length is None and not causal:
+        raise ConfigError(
+            "bigbird draws random blocks of the whole input; give length=, in tokens, or "
+            "causal=True to draw from the past of inputs of any length."
+        )
+    if checked("window_blocks", window_blocks) % 2 == 0:
+        raise ConfigError(
+            f"window_blocks={window_blocks}: the window is a block and as many on each side; give "
+            "an odd number."
+        )
+    if length is None:
+        block = LARGEST if block is None else block
+    elif block is None:
+        block = min(LARGEST, max(1, checked("length", length) // 16))
+    blocks = None if causal else -(-checked("length", length) // checked("block", block))
+    over = Window(window_blocks // 2 + 1) | Random(random_blocks, length=blocks, seed=seed)
+    pattern = Block(block, over | Global(global_blocks))
+    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
+    return replace(base, pattern=pattern & Causal() if causal else pattern)
+
+
+def star_transformer(
+    d_model: int,
+    num_heads: int,
+    *,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Star-Transformer's attention: every token sees its two neighbours and one relay for all.
+
+    Choose it for short, modest data sets and the smallest number of pairs: any two tokens meet
+    through the relay in two layers. Not for language models: causal, the relay hears nothing.
+
+    Our reading: the relay is the first token of the sequence, so a class token there does both;
+    the ring is `Window(2)`, the star `Global(1)`.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        causal: no look-ahead.
+        bias: biases on the maps.
+        dropout: on the weights, while training.
+
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 20 T d FLOPs of visible pairs; state 2 d numbers
+        per token.
+    Source: Guo et al. 2019, arXiv:1902.09113, section 3. Ours updates relay and tokens at once,
+        where the paper takes turns and starts the relay as a mean; the ends of the ring do not
+        meet; a token does not read its own embedding again in every layer; every layer has maps of
+        its own.
+    """
+    pattern = Window(2) | Global(1)
+    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
+    return replace(base, pattern=pattern & Causal() if causal else pattern)
+
+
+def factorised(
+    near: Pattern, far: Pattern, num_heads: int, *, per_head: bool, causal: bool
+) -> Pattern:
+    """Return the union of two patterns, or the first one for half of the heads.
+
+    Args:
+        near: of the first heads; the larger half, if their number is odd.
+        far: of the others.
+        num_heads: query heads.
+        per_head: whether heads differ.
+        causal: no look-ahead.
+
+    Raises:
+        ConfigError: for heads that differ and fewer than two of them.
+    """
+    if per_head and num_heads < 2:  # noqa: PLR2004
+        raise ConfigError(
+            f"per_head gives the two patterns to different heads; num_heads={num_heads} is too "
+            "few. Give two heads or more, or per_head=False."
+        )
+    half = num_heads // 2
+    pattern = PerHead((near,) * (num_heads - half) + (far,) * half) if per_head else near | far
+    return pattern & Causal() if causal else pattern
+
+
+def sparse_strided(
+    d_model: int,
+    num_heads: int,
+    *,
+    stride: int | None = None,
+    per_head: bool = False,
+    length: int | None = None,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Strided sparse attention: the nearest keys, and every stride-th key of the whole input.
+
+    Choose it for long input with a period, such as the rows of an image or bars of music, with the
+    period as stride: any two positions meet in two layers at a cost of T sqrt(T). For text take
+    sparse_fixed.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        stride: positions, of the window too. None = the square root of length, at least 2; without
+            a length 128.
+        per_head: False = every head sees the union; True = the first half of the heads has the
+            window, the others the stride.
+        length: the input that sizes not given are made for, tokens; longer input is served too.
+        causal: no look-ahead, as in the paper.
+        bias: biases on the maps.
+        dropout: on the weights, while training.
+
+    Raises:
+        ConfigError: for per_head with a single head.
+
+    Cost: 4 (d^2 + d) parameters; causal, about 8 T d^2 + 4 T (l + T / 2 l) d FLOPs of visible
+        pairs for stride l, without per_head; state 2 d numbers per token.
+    Source: Child et al. 2019, arXiv:1904.10509, section 4.2, strided attention. The paper's window
+        also holds the key at distance l, which here the stride brings; it is causal, ours also
+        looks ahead unless told.
+    """
+    stride = stride_for(length, 128) if stride is None else stride
+    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
+    return replace(
+        base,
+        pattern=factorised(
+            Window(stride), Strided(stride), num_heads, per_head=per_head, causal=causal
+        ),
+    )
+
+
+def sparse_fixed(
+    d_model: int,
+    num_heads: int,
+    *,
+    stride: int | None = None,
+    tail: int | None = None,
+    per_head: bool = False,
+    length: int | None = None,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Fixed sparse attention: the own stretch, and the last keys of every stretch.
+
+    Choose it for long text: the ends of the stretches gather what their stretch says and hand it
+    on, whatever the distance, at a cost of T sqrt(T). For input with a period take sparse_strided.
+
+    Args:
+        d_model: features.
+        num_heads: query heads.
+        stride: length of a stretch, positions. None = the square root of length, at least 2;
+            without a length 128.
+        tail: how many last keys of each stretch are seen by all. None = a quarter of the stride,
+            at least 1: 32 for the paper's 128.
+        per_head: False = every head sees the union; True = the first half of the heads has the
+            own stretch, the others the tails. Causal, these see nothing before the first tail.
+        length: the input that sizes not given are made for, tokens; longer input is served too.
+        causal: no look-ahead, as in the paper.
+        bias: biases on the maps.
+        dropout: on the weights, while training.
+
+    Raises:
+        ConfigError: for per_head with a single head.
+
+    Cost: 4 (d^2 + d) parameters; causal, about 8 T d^2 + 4 T (l + c T / l) d / 2 FLOPs of visible
+        pairs for stride l and tail c, without per_head; state 2 d numbers per token.
+    Source: Child et al. 2019, arXiv:1904.10509, section 4.2, fixed attention. It is causal, ours
+        also looks ahead unless told; all heads have one tail, where the paper's may take different
+        parts of the stretch.
+    """
+    stride = stride_for(length, 128) if stride is None else checked("stride", stride)
+    tail = max(1, stride // 4) if tail is None else tail
+    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
+    return replace(
+        base,
+        pattern=factorised(
+            Block(stride), Fixed(stride, tail), num_heads, per_head=per_head, causal=causal
+        ),
+    )

@@ -1,0 +1,229 @@
+"""The probes that mechanisms are put through, in order: what can be done first, controls last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from suffice.data import NOT_ASKED, Dataset, Split, load
+from suffice.data.synthetic import KEY, stream
+from suffice.recipes import Recipe, recipe
+
+SOLVED = 0.99
+"""Share of the validation answers at which a task counts as solved, and training ends."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class View:
+    """Some of a task's questions, all of one difficulty.
+
+    Args:
+        name: what sets them apart; "" for all questions there are.
+        split: the rows and what is asked of them.
+        nearest: tokens from a question back to what answers it, the least of these questions.
+        kept: of the past, the tokens that a rolling memory keeps while they are asked; None = all
+            of it, and no memory.
+    """
+
+    name: str
+    split: Split
+    nearest: int = 1
+    kept: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """One training of a probe and what is asked afterwards.
+
+    Args:
+        name: of its folder and in tables.
+        recipe: what is trained.
+        look: from the data set to the questions asked of the trained model.
+        pairs: of an associative recall, which the figure shows; None for other tasks.
+        must_fail: why no model can do this; "" for tasks that can be done.
+        own: the mechanisms it is trained with whatever was asked for; () = those asked for.
+        beside: a mechanism that is trained too, as a control, where it was not asked for.
+        change: what is done to the data first.
+    """
+
+    name: str
+    recipe: Recipe
+    look: Callable[[Dataset], tuple[View, ...]]
+    pairs: int | None = None
+    must_fail: str = ""
+    own: tuple[str, ...] = ()
+    beside: str | None = None
+    change: Callable[[Dataset], Dataset] = lambda dataset: dataset
+
+    def mechanisms(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the mechanisms that are trained, of those asked for."""
+        if self.own:
+            return self.own
+        missing = self.beside is not None and self.beside not in asked
+        return (*asked, self.beside) if missing else asked  # type: ignore[return-value]
+
+
+DEPTHS = 4  # parts of equal width that a row's distances are cut into
+
+
+def whole(nearest: int = 1) -> Callable[[Dataset], tuple[View, ...]]:
+    """Return a look at all questions of the test part."""
+    return lambda dataset: (View(name="", split=dataset.test, nearest=nearest),)
+
+
+def copies(shortest: int, room: int) -> Callable[[Dataset], tuple[View, ...]]:
+    """Return a look at stretches as trained, and at longer ones that fill the row's room.
+
+    Args:
+        shortest: the fewest symbols that were trained on.
+        room: of a row.
+    """
+
+    def look(dataset: Dataset) -> tuple[View, ...]:
+        most = int((dataset.train.labels != NOT_ASKED).sum(dim=1).max())
+        symbols = dataset.num_classes - 2
+        longer = load(
+            "copy", symbols=symbols, shortest=most + 1, length=room, room=room, rows=1, seed=1
+        )
+        trained = f"{shortest}-{most} symbols, as trained"
+        more = f"{most + 1}-{room} symbols, longer"
+        return (
+            View(name=trained, split=dataset.test, nearest=shortest),
+            View(name=more, split=longer.test, nearest=most + 1),
+        )
+
+    return look
+
+
+def depths(kept: int) -> Callable[[Dataset], tuple[View, ...]]:
+    """Return a look at passkeys by how far back they stand, with and without a rolling memory.
+
+    Args:
+        kept: tokens that the rolling memory keeps.
+    """
+
+    def look(dataset: Dataset) -> tuple[View, ...]:
+        back = distances(dataset.test)
+        least, most = int(back.min()), int(back.max())
+        edges = [least + (most + 1 - least) * part // DEPTHS for part in range(DEPTHS + 1)]
+        views = []
+        for low, high in zip(edges, edges[1:], strict=False):
+            rows = ((back >= low) & (back < high)).nonzero()[:, 0]
+            name = f"{low}-{high - 1} tokens back"
+            views.append(View(name=name, split=dataset.test.take(rows), nearest=low))
+        rolled = [replace(view, name=f"{view.name}, {kept} kept", kept=kept) for view in views]
+        return (*views, *rolled)
+
+    return look
+
+
+def distances(split: Split) -> torch.Tensor:
+    """Return how far back each row's passkey stands from where it is asked for, int64 [N]."""
+    first = (split.labels != NOT_ASKED).long().argmax(dim=1)
+    return first - (split.inputs == KEY).long().argmax(dim=1) - 1
+
+
+def shuffled(dataset: Dataset) -> Dataset:
+    """Return a task whose answers stand behind the wrong questions of their rows.
+
+    What is left to find is which answers a row has, so right is no more than the chance level; who
+    does better was told the answers in some other way.
+    """
+
+    def split(part: str, given: Split) -> Split:
+        labels, random = given.labels.clone(), stream(dataset.name, f"shuffled {part}", 0)
+        for row in labels:
+            at = (row != NOT_ASKED).nonzero()[:, 0]
+            row[at] = row[at[torch.from_numpy(random.permutation(len(at)))]]
+        return replace(given, labels=labels)
+
+    parts = {part: split(part, getattr(dataset, part)) for part in ("train", "validation", "test")}
+    return replace(dataset, **parts)
+
+
+ROWS = 4_096  # of an epoch, so that "solved at" is told in steps of 64
+KEPT = 8  # tokens, by the rolling memory of the passkey
+CONTROL = "standard"
+
+
+def suite(*, quick: bool = False) -> tuple[Task, ...]:
+    """Return the tasks.
+
+    Args:
+        quick: minutes on two cores: fewer and easier recalls, of one width, fewer epochs, and two
+            hops with one mechanism alone, as they take the longest to learn.
+    """
+    recalls = [_recall(pairs, 64, epochs=epochs) for pairs, epochs in ((4, 4), (8, 5))]
+    if not quick:
+        recalls = [
+            _recall(pairs, d_model, epochs=16) for pairs in (4, 8, 16, 32) for d_model in (32, 64)
+        ]
+    hops = _short("two_hop", 14 if quick else 40)
+    return (
+        *recalls,
+        Task(
+            name="copy",
+            recipe=_short("copy", 4 if quick else 20),
+            look=copies(8, 16),
+            beside="sliding_window",
+        ),
+        Task(name="induction", recipe=_short("induction", 4 if quick else 16), look=whole(8)),
+        Task(
+            name="passkey",
+            recipe=_passkey(4 if quick else 20),
+            look=depths(KEPT),
+        ),
+        Task(name="two_hop", recipe=hops, look=whole(), own=(CONTROL,) if quick else ()),
+        Task(
+            name="two_hop-1-layer",
+            recipe=_sized(hops, epochs=hops.training.epochs, depth=1),
+            look=whole(),
+            own=(CONTROL,),
+            must_fail="one layer cannot look up what it has found",
+        ),
+        replace(
+            recalls[0],
+            name=f"{recalls[0].name}-shuffled",
+            pairs=None,
+            own=(CONTROL,),
+            change=shuffled,
+            must_fail="the answers stand behind the wrong keys",
+        ),
+    )
+
+
+def _recall(pairs: int, d_model: int, *, epochs: int) -> Task:
+    many = 2 * pairs
+    options = {"pairs": pairs, "keys": many, "values": many}
+    sizes = {"vocabulary_size": 2 * many, "length": 3 * pairs}
+    base = replace(
+        recipe("mqar"),
+        title=f"Multi-query associative recall, {pairs} pairs, d_model {d_model}",
+    )
+    one = _sized(base, options=options, epochs=epochs, d_model=d_model, **sizes)
+    return Task(name=f"mqar-{pairs}-d{d_model}", recipe=one, look=whole(), pairs=pairs)
+
+
+def _passkey(epochs: int) -> Recipe:
+    base = replace(recipe("passkey"), title="Passkey among 1 other number in 36 tokens")
+    return _sized(base, options={"length": 36, "decoys": 1}, epochs=epochs, length=36)
+
+
+def _short(name: str, epochs: int) -> Recipe:
+    return _sized(recipe(name), epochs=epochs)
+
+
+def _sized(
+    base: Recipe, *, epochs: int, options: dict[str, Any] | None = None, **sizes: Any
+) -> Recipe:
+    """Return a recipe of other sizes, whose training ends where its task is solved."""
+    given = {**dict(base.task_options), **(options or {}), "rows": ROWS}
+    return replace(
+        base,
+        task_options=tuple(given.items()),
+        model=replace(base.model, **sizes),
+        training=replace(base.training, epochs=epochs, enough=SOLVED),
+    )

@@ -1,0 +1,126 @@
+"""Whether what is about to be multiplied holds a NaN or an Inf."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from suffice.errors import ConfigError, MaskError, ShapeError
+
+
+def readable(*tensors: Tensor) -> bool:
+    """Return whether code may depend on what tensors hold, and keep what it makes between calls.
+
+    Not on a GPU (which would have to wait for the answer), on tensors without content, in a
+    compiled graph or under `torch.func` (which cannot branch on it, and whose tensors die with it).
+    """
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(t.device.type == "cpu" for t in tensors)
+
+
+def finite(*tensors: Tensor) -> bool:
+    """Return False if one of the tensors holds a NaN or an Inf.
+
+    A product gives a hidden number the weight 0, and 0 * NaN is NaN: who must not read hidden
+    numbers looks first, which costs one pass. Where they are not `readable` nobody looks, and True
+    is returned.
+    """
+    if not readable(*tensors):
+        return True
+    exact = torch.promote_types(tensors[0].dtype, torch.float32)  # sums of half overflow
+    return all(bool(t.detach().sum(dtype=exact).isfinite()) for t in tensors)
+
+
+def usable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return tensors that may be written and differentiated through here.
+
+    What was made under `torch.inference_mode()` may be neither outside of it: it is copied, once.
+
+    Example:
+        >>> with torch.inference_mode():
+        ...     x = torch.zeros(1)
+        >>> usable((x,))[0].is_inference()
+        False
+    """
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+        return tensors
+    return tuple(x.clone() if x.is_inference() else x for x in tensors)
+
+
+Shape = tuple[int | None, ...]
+
+
+def spell(shape: Shape) -> str:
+    """Write a shape for a message, with * for a free size.
+
+    Example:
+        >>> spell((2, None, 8))
+        '[2, *, 8]'
+    """
+    return "[" + ", ".join("*" if n is None else str(n) for n in shape) + "]"
+
+
+def check(name: str, tensor: Tensor, *legal: Shape, hint: str = "") -> None:
+    """Raise unless the tensor has one of the legal shapes.
+
+    Args:
+        name: how the caller named the tensor.
+        tensor: the tensor.
+        legal: accepted shapes; None stands for any size.
+        hint: what to do about it, one sentence.
+
+    Raises:
+        ShapeError: with the shape received, the legal ones and the hint; for what is no tensor.
+    """
+    if not isinstance(tensor, Tensor):
+        raise ShapeError(f"{name} is a {type(tensor).__name__}; give a tensor. {hint}".rstrip())
+    for shape in legal:
+        if tensor.dim() == len(shape) and all(
+            n is None or n == m for n, m in zip(shape, tensor.shape, strict=True)
+        ):
+            return
+    fits = " or ".join(spell(shape) for shape in legal)
+    message = f"{name} has shape {spell(tuple(tensor.shape))}; legal: {fits}."
+    raise ShapeError(f"{message} {hint}".rstrip())
+
+
+def check_mask(name: str, mask: Tensor) -> None:
+    """Raise unless the mask is boolean (True = may attend).
+
+    Raises:
+        MaskError: for any other dtype; names the converters; for what is no tensor.
+    """
+    if not isinstance(mask, Tensor):
+        raise MaskError(
+            f"{name} is a {type(mask).__name__}; give a boolean tensor, True = may attend."
+        )
+    if mask.dtype is not torch.bool:
+        raise MaskError(
+            f"{name} has dtype {mask.dtype}; a mask is boolean, True = may attend. Other libraries "
+            "would read numbers as an additive mask: convert with suffice.masks.from_additive, "
+            "from_hf (1 = attend) or from_torch_mha (True = ignore)."
+        )
+
+
+def threads(n: int | None = None) -> int:
+    """Return the number of threads that torch and the native kernels use, set to n if it is given.
+
+    The kernels always use torch's number, so `torch.set_num_threads` and OMP_NUM_THREADS do the
+    same. For one text at a time the physical cores are most that help.
+
+    Args:
+        n: threads from now on, of the whole process; None = as it is.
+
+    Raises:
+        ConfigError: if n is no number of at least 1.
+
+    Example:
+        >>> threads() == torch.get_num_threads()
+        True
+    """
+    if n is not None:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise ConfigError(f"threads({n!r}): give a number of at least 1, or nothing to ask.")
+        torch.set_num_threads(n)
+    return torch.get_num_threads()

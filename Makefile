@@ -29,7 +29,7 @@ native:
 
 # the tests of native code on kernels that check addresses and undefined behaviour; what torch and
 # Python keep to the end is no leak of ours
-NATIVE_TESTS := tests/native tests/quantise tests/layers/test_packed.py \
+NATIVE_TESTS := tests/ops/native tests/quantise tests/layers/test_packed.py \
 	$(addprefix tests/ops/,test_native.py test_native_scan.py test_look.py) tests/layers/test_read.py \
 	$(addprefix tests/models/,test_fused.py test_fused_states.py test_fusable.py test_packed.py) \
 	tests/models/test_packed_fuzz.py tests/generate/test_stepping.py

@@ -227,7 +227,7 @@ class _Again:
         floor = self.plan.features.floor
         self.to_sums = slope_of_divided(gradient, out, self.note.totals, floor, width)
 
-    def running_sums(
+    def slopes(
         self, to_state: Tensor | None
     ) -> tuple[list[Tensor | None], Tensor | None, list[Tensor]]:
         """Return the gradients of q, k and v, of the state before, and of what is learned."""

@@ -20,7 +20,7 @@ from suffice.papers import results as published_module
 from suffice.papers.hellaswag import FILE, read_scored, write_scored
 from suffice.recipes import stdlib_bpe
 from tests.cli.test_reproduce import asked
-from tests.reproduce.test_hellaswag import ONE
+from tests.papers.test_hellaswag import ONE
 
 TEXT = "the cat sat on the mat and the dog ran to the park. " * 300
 ITEMS = [

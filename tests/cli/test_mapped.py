@@ -13,7 +13,7 @@ from suffice.cli import reproduce
 from suffice.errors import ConfigError
 from suffice.papers.maps import ask_maps
 from tests.cli.test_reproduce import asked
-from tests.reproduce.looked import ONE, keep, kept, register
+from tests.papers.looked import ONE, keep, kept, register
 
 PLAIN = ("--no-report", "--quiet")
 

@@ -21,9 +21,9 @@ from suffice.papers import tables
 from suffice.papers.edge import Edge
 from suffice.papers.jobs import Means
 from tests.measure.synthetic import make_cell
-from tests.reproduce.conftest import quick
-from tests.reproduce.test_edge import EDGE, FOUR
-from tests.reproduce.tiny import TINY, cells, fill, kept
+from tests.papers.conftest import quick
+from tests.papers.test_edge import EDGE, FOUR
+from tests.papers.tiny import TINY, cells, fill, kept
 
 SUMMARY = replace(TINY, name="all", shows="parts", parts=("tiny",), columns=(), figures=())
 DRAWN = replace(SUMMARY, name="drawn", figures=("heads",))
@@ -310,7 +310,7 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
 
 def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):
     import suffice.cli.reproduce_more as module
-    from tests.reproduce.test_conversion import FOUND, WHOLE
+    from tests.papers.test_conversion import FOUND, WHOLE
 
     asked = []
     monkeypatch.setattr(module, "run", lambda *given, **named: asked.append((given, named)))

@@ -12,7 +12,7 @@ from suffice.errors import ConfigError, ShapeError
 from suffice.layers.packed import PackedLinear
 from suffice.models.packed import TorchaoEmbedding, TorchaoLinear
 from suffice.testing import assert_close
-from tests.native.codings import drawn_codes
+from tests.ops.native.codings import drawn_codes
 
 GROUPS = {8: (8, 32, 64), 4: (8, 32, 64)}
 CASES = [(bits, group) for bits, groups in GROUPS.items() for group in groups]

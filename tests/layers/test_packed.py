@@ -15,7 +15,7 @@ from suffice.ops.native import attention, library
 from suffice.ops.native import matrix as op
 from suffice.ops.native.matrix import Codes
 from suffice.testing import assert_close
-from tests.native.codings import coded_inputs, drawn_codes, drawn_inputs, isa, needs_kernels
+from tests.ops.native.codings import coded_inputs, drawn_codes, drawn_inputs, isa, needs_kernels
 
 __all__ = ["isa"]
 

@@ -15,7 +15,7 @@ from suffice.patterns import Causal, Strided, Window
 from suffice.positions import Alibi, Rope
 from suffice.projections import Efficient
 from suffice.testing import assert_close
-from tests.native.codings import isa, needs_kernels, some_isa
+from tests.ops.native.codings import isa, needs_kernels, some_isa
 
 __all__ = ["isa", "some_isa"]
 pytestmark = needs_kernels
@@ -49,7 +49,7 @@ def streamed(monkeypatch, spec, memory, sizes, padding):
     layer, exact = Attention(spec), Attention(spec, impl="matmul")
     exact.load_state_dict(layer.state_dict())
     calls, real = [], decode.attend_coded
-    monkeypatch.setattr(decode, "attend", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr(decode, "attend_coded", lambda *given: calls.append(1) or real(*given))
     states = layer.state(memory), exact.state(memory)
     x, valid = torch.randn(3, sum(sizes), spec.d_model), valid_of(padding, sum(sizes))
     # inputs are the same, so are codes: what differs is the rounding of queries to 16 bits
@@ -94,7 +94,7 @@ def test_what_cannot_be_read_in_codes_is_unpacked(monkeypatch):
     def never(*given):
         raise AssertionError(given)
 
-    monkeypatch.setattr(decode, "attend", never)
+    monkeypatch.setattr(decode, "attend_coded", never)
     spec = AttentionSpec(d_model=12, num_heads=4, pattern=Causal())
     for impl, memory in (("fused", CODED[0]), ("auto", Quantised(bits=4))):  # 3 codes: 1.5 bytes
         layer = Attention(spec, impl=impl)

@@ -24,7 +24,7 @@ from suffice.patterns import Causal, Dilated, Full, Global, Strided, Window
 from suffice.positions import Rope
 from suffice.quantise import quantise
 from tests.models.fused_cases import built
-from tests.native.codings import needs_kernels
+from tests.ops.native.codings import needs_kernels
 
 SPEC = preset("standard", 24, 4, causal=True)
 

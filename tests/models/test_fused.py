@@ -31,7 +31,7 @@ from tests.models.fused_cases import (
     drawn_tokens,
     exactly,
 )
-from tests.native.codings import ISAS, isa, needs_kernels, some_isa
+from tests.ops.native.codings import ISAS, isa, needs_kernels, some_isa
 
 __all__ = ["isa", "some_isa"]
 

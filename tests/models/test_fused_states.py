@@ -13,7 +13,7 @@ from suffice.patterns import Causal, Window
 from suffice.positions import Rope
 from suffice.testing import assert_close
 from tests.models.fused_cases import begun, both, built, coded_both, drawn_tokens
-from tests.native.codings import needs_kernels
+from tests.ops.native.codings import needs_kernels
 
 pytestmark = needs_kernels
 

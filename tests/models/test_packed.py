@@ -21,7 +21,7 @@ from suffice.quantise import quantise
 from suffice.testing import assert_close
 from suffice.text import Characters
 from tests.models.test_folder import changed, model
-from tests.native.codings import needs_kernels
+from tests.ops.native.codings import needs_kernels
 
 TOKENIZER = Characters("abcdefgh")
 BITS = (16, 8, 4)

@@ -24,7 +24,7 @@ from suffice.positions import Alibi
 from suffice.positions.base import Position
 from suffice.spec import AttentionSpec
 from suffice.testing import assert_close, normal
-from tests.native.codings import isa, needs_kernels
+from tests.ops.native.codings import isa, needs_kernels
 
 __all__ = ["isa"]
 pytestmark = needs_kernels

@@ -15,8 +15,8 @@ from suffice.ops import OPS, Where, choose, explain, register_flops
 from suffice.ops.native import library
 from suffice.patterns import Causal, Full, Window
 from suffice.testing import assert_close
-from tests.native.codings import isa, some_isa
-from tests.native.sums import assert_as_specified, heads, inputs, posed
+from tests.ops.native.codings import isa, some_isa
+from tests.ops.native.sums import assert_as_specified, heads, inputs, posed
 
 __all__ = ["isa", "some_isa"]
 

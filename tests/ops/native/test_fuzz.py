@@ -9,7 +9,7 @@ import torch
 
 from suffice.ops.native.matrix import COLUMNS, multiply, numbers_of, structure_of
 from suffice.testing import assert_close
-from tests.native.codings import coded_inputs, drawn_codes, isa, needs_kernels
+from tests.ops.native.codings import coded_inputs, drawn_codes, isa, needs_kernels
 
 __all__ = ["isa"]
 

@@ -21,7 +21,7 @@ from suffice.papers.tables import CLASSES, of_cells
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.own_data import of_user, path_of
 from tests.measure.synthetic import make_cell
-from tests.reproduce.tiny import kept
+from tests.papers.tiny import kept
 
 AMAZON = of_cells("own", "Reviews", "v2 table 9", "amazon", "amazon", (4,), CLASSES)
 

@@ -14,7 +14,7 @@ from suffice.papers import on_ray as module
 from suffice.papers.jobs import Means, order_of
 from suffice.papers.on_ray import on_ray, train_one
 from suffice.torch_compat import threads
-from tests.reproduce.conftest import Told
+from tests.papers.conftest import Told
 
 LOCAL = Means(jobs=2, engine="ray", address="local")
 
@@ -161,7 +161,7 @@ def test_a_machine_trains_one_cell_and_says_what_went_wrong(plan, tmp_path):
 @pytest.mark.usefixtures("path_of_workers")
 def test_a_local_cluster_of_two_finds_what_one_process_finds(plan, tmp_path):
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    from tests.reproduce.conftest import timeless
+    from tests.papers.conftest import timeless
 
     done = on_ray(order_of(plan, tmp_path / "ray", 1), plan.cells, Told(), None, LOCAL)
     assert sorted(done) == sorted(plan.cells)

@@ -23,7 +23,7 @@ from suffice.papers import jobs as worker
 from suffice.papers.jobs import Jobs, Order, order_of
 from suffice.torch_compat import threads
 from suffice.train import Silent, current
-from tests.reproduce.conftest import Told, quick, timeless
+from tests.papers.conftest import Told, quick, timeless
 
 pytestmark = pytest.mark.usefixtures("path_of_workers")
 
@@ -178,7 +178,7 @@ def test_a_killed_parent_takes_its_worker_along_and_its_cell_comes_out_the_same(
     from suffice.measure.plan import Plan
     from suffice.papers.jobs import Jobs
     from suffice.papers.jobs import order_of
-    from tests.reproduce.conftest import Told, quick
+    from tests.papers.conftest import Told, quick
 
     plan = Plan(recipe=quick(), mechanisms=("standard",), heads=(4,), seeds=1, baseline="standard")
     watch = Told()

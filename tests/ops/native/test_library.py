@@ -11,7 +11,7 @@ import pytest
 from suffice.errors import ConfigError
 from suffice.ops.native import library
 from suffice.ops.native import library as structures
-from tests.native.codings import needs_kernels
+from tests.ops.native.codings import needs_kernels
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from suffice.models.native_decoder import Fused
 from suffice.ops.native.matrix import multiply, structure_of
 from suffice.testing import assert_close
 from tests.models.fused_cases import built
-from tests.native.codings import needs_kernels
+from tests.ops.native.codings import needs_kernels
 
 pytestmark = needs_kernels
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def script(text):
     head = """
         import os, sys, threading, time
         import torch
-        from tests.native.test_threads import products
+        from tests.ops.native.test_threads import products
         torch.set_num_threads(2)
     """
     done = subprocess.run(

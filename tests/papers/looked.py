@@ -13,8 +13,8 @@ from suffice.papers import request as request_module
 from suffice.papers import tables
 from suffice.papers.maps import ask_maps, weights_of
 from suffice.papers.tables import Table
-from tests.reproduce.conftest import quick
-from tests.reproduce.tiny import TINY
+from tests.papers.conftest import quick
+from tests.papers.tiny import TINY
 
 ONE = replace(TINY, mechanisms=("standard", "super_attention"), heads=(1, 2))
 MAPS = Table(

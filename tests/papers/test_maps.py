@@ -27,7 +27,7 @@ from suffice.papers.maps import (
 )
 from suffice.recipes import recipe
 from suffice.testing import assert_close
-from tests.reproduce.looked import ONE, keep, kept, register
+from tests.papers.looked import ONE, keep, kept, register
 
 
 @pytest.fixture(autouse=True)

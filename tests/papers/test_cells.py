@@ -28,7 +28,7 @@ from suffice.papers.rows import rows
 from suffice.papers.tables import BALANCED, BLEU, TABLES, TEST, table
 from suffice.recipes import RECIPES, STAND_INS, recipe
 from tests.measure.synthetic import make_cell, make_results
-from tests.reproduce.tiny import TINY, cells, fill, kept
+from tests.papers.tiny import TINY, cells, fill, kept
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from suffice.ops.native.matrix import (
     structure_of,
 )
 from suffice.testing import assert_close
-from tests.native.codings import (
+from tests.ops.native.codings import (
     coded_inputs,
     drawn_codes,
     drawn_inputs,

@@ -13,8 +13,8 @@ from suffice.papers.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding
 from suffice.papers.results import path_of
 from suffice.papers.tables import MECHANISMS
 from tests.measure.synthetic import make_cell
-from tests.reproduce.test_edge import EDGE, FOUR
-from tests.reproduce.tiny import kept
+from tests.papers.test_edge import EDGE, FOUR
+from tests.papers.tiny import kept
 
 # by number, what follows from the counts and the paper's own figures, whatever is published
 FIXED = {

@@ -23,7 +23,7 @@ from suffice.papers.rows import differs, machine_line, show, to_csv
 from suffice.papers.tables import MODEL, TEST
 from suffice.recipes import SMALL
 from tests.measure.synthetic import make_cell
-from tests.reproduce.tiny import TINY, cells, fill
+from tests.papers.tiny import TINY, cells, fill
 
 KEY = ("standard", 4, 0)
 

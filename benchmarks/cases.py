@@ -21,7 +21,7 @@ from benchmarks.report import Outcome
 from suffice import AttentionSpec, attend
 from suffice.kernels import Elu, Favor, Kernel
 from suffice.measure.timing import peak_bytes
-from suffice.ops import Problem, Where, choose
+from suffice.ops import AttentionCall, MaskInputs, choose
 from suffice.ops.op import Parts
 from suffice.patterns import Causal, Full, Pattern, Strided, Window
 
@@ -38,10 +38,10 @@ def drawn(length: int, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def posed(pattern: Pattern, length: int) -> Problem:
+def posed(pattern: Pattern, length: int) -> AttentionCall:
     """Return the problem of a softmax over a pattern."""
     spec = AttentionSpec(d_model=HEADS * WIDTH, num_heads=HEADS, pattern=pattern)
-    return Problem.of(spec, length, length)
+    return AttentionCall.of(spec, length, length)
 
 
 def softmax(pattern: Pattern, length: int, *, backward: bool) -> Side:
@@ -62,11 +62,15 @@ def features(kernel: Kernel, length: int, *, backward: bool = False, impl: str =
     """Return ours with a kernel of feature maps, causal, planned once as a layer does it."""
     spec = AttentionSpec(d_model=HEADS * WIDTH, num_heads=HEADS, kernel=kernel, pattern=Causal())
     maps = kernel.build(head_dim=WIDTH, scale=spec.score_scale, device=None)
-    problem, inputs, parts = Problem.of(spec, length, length), drawn(length), Parts(features=maps)
+    problem, inputs, parts = (
+        AttentionCall.of(spec, length, length),
+        drawn(length),
+        Parts(features=maps),
+    )
     op = choose(problem, impl)
 
     def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return op.run(q, k, v, Where(), problem, parts)
+        return op.run(q, k, v, MaskInputs(), problem, parts)
 
     exact = partial(rows_of, problem=problem, parts=parts)
     return Side(

@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from suffice.ops import OPS, Problem, Where
+from suffice.ops import OPS, AttentionCall, MaskInputs
 from suffice.ops.op import NO_PARTS, Parts
 from suffice.testing import assert_close
 
@@ -35,11 +35,11 @@ def checked_rows(length: int) -> Tensor:
 
 
 def rows_of(
-    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, problem: Problem, parts: Parts = NO_PARTS
+    q: Tensor, k: Tensor, v: Tensor, rows: Tensor, problem: AttentionCall, parts: Parts = NO_PARTS
 ) -> Tensor:
     """Return rows of the specification's output [B, H, rows, D] in float64."""
     batch, keys = q.shape[0], k.shape[2]
-    where = Where(
+    where = MaskInputs(
         q_positions=rows.expand(batch, -1), k_positions=torch.arange(keys).expand(batch, -1)
     )
     asked = replace(problem, queries=len(rows), keys=keys, plain=False)

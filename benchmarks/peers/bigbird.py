@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from benchmarks.contest import Side, timed
 from benchmarks.exact import Heads, check, rows_of
 from benchmarks.peers.installed import package
-from suffice.ops import Problem
+from suffice.ops import AttentionCall
 from suffice.patterns import Block, Global, Pattern, Random, Window
 
 MAPS = ("query", "key", "value")
@@ -71,7 +71,7 @@ class Port:
         scores = q[:, :, rows] @ k.transpose(-1, -2) * k.shape[-1] ** -0.5
         return ((scores + often.log()).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
-    def exact_ours(self, x: Tensor, rows: Tensor, *, problem: Problem) -> Tensor:
+    def exact_ours(self, x: Tensor, rows: Tensor, *, problem: AttentionCall) -> Tensor:
         """Return rows of ours."""
         return rows_of(*self._maps(x), rows, problem).transpose(1, 2).flatten(2)
 
@@ -113,7 +113,7 @@ class Port:
         return self._side("transformers BigBird", self.theirs, self.exact_theirs, x, backward)
 
     def our_side(
-        self, name: str, attention: Heads, x: Tensor, problem: Problem, *, backward: bool
+        self, name: str, attention: Heads, x: Tensor, problem: AttentionCall, *, backward: bool
     ) -> Side:
         """Return ours as a side."""
         compute = partial(self.ours, attention=attention)

@@ -14,10 +14,10 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from benchmarks.contest import Absent, Side, timed
 from benchmarks.exact import check, rows_of
-from suffice.ops import Problem
+from suffice.ops import AttentionCall
 
 
-def side(inputs: tuple[Tensor, ...], problem: Problem) -> Side:
+def side(inputs: tuple[Tensor, ...], problem: AttentionCall) -> Side:
     """Return flex_attention on q, k, v under the problem's pattern, which heads share.
 
     Raises:

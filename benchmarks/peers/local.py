@@ -13,11 +13,11 @@ from torch import Tensor
 from benchmarks.contest import Side, timed
 from benchmarks.exact import check, rows_of
 from benchmarks.peers.installed import package
-from suffice.ops import Problem
+from suffice.ops import AttentionCall
 from suffice.patterns import Causal, Window
 
 
-def side(inputs: tuple[Tensor, ...], problem: Problem, *, size: int, backward: bool) -> Side:
+def side(inputs: tuple[Tensor, ...], problem: AttentionCall, *, size: int, backward: bool) -> Side:
     """Return LocalAttention on q, k, v, with size + 1 keys a query.
 
     Raises:

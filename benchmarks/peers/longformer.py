@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from benchmarks.contest import Side, timed
 from benchmarks.exact import Heads, check, rows_of
 from benchmarks.peers.installed import package
-from suffice.ops import Problem
+from suffice.ops import AttentionCall
 from suffice.patterns import Full, Global, Pattern, Window
 
 MAPS = ("query", "key", "value")
@@ -64,13 +64,13 @@ class Port:
         k, v = (self._map(f"{name}_global", x) for name in MAPS[1:])
         return torch.cat([everything(q, k, v), local], dim=2).transpose(1, 2).flatten(2)
 
-    def exact(self, x: Tensor, rows: Tensor, *, problem: Problem) -> Tensor:
+    def exact(self, x: Tensor, rows: Tensor, *, problem: AttentionCall) -> Tensor:
         """Return rows of the output, specified; x in float64."""
         first, rest = rows[rows < self.tokens], rows[rows >= self.tokens]
         q, k, v = (self._map(name, x) for name in MAPS)
         local = rows_of(q, k, v, rest, problem)
         q, k, v = (self._map(f"{name}_global", x) for name in MAPS)
-        whole = Problem(**{**vars(problem), "pattern": Full()})
+        whole = AttentionCall(**{**vars(problem), "pattern": Full()})
         return torch.cat([rows_of(q, k, v, first, whole), local], 2).transpose(1, 2).flatten(2)
 
     def _map(self, name: str, x: Tensor) -> Tensor:
@@ -80,19 +80,19 @@ class Port:
         y = nn.functional.linear(x, weight, bias)
         return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def side(self, x: Tensor, problem: Problem, *, backward: bool) -> Side:
+    def side(self, x: Tensor, problem: AttentionCall, *, backward: bool) -> Side:
         """Return the port as a side."""
         return self._side("transformers Longformer", self.theirs, x, problem, backward)
 
     def our_side(
-        self, name: str, attention: Heads, everything: Heads, x: Tensor, problem: Problem, *,
+        self, name: str, attention: Heads, everything: Heads, x: Tensor, problem: AttentionCall, *,
         backward: bool,
     ) -> Side:  # fmt: skip
         """Return ours as a side."""
         compute = partial(self.ours, attention=attention, everything=everything)
         return self._side(name, compute, x, problem, backward)
 
-    def _side(self, name, compute, x: Tensor, problem: Problem, backward: bool) -> Side:  # noqa: ANN001
+    def _side(self, name, compute, x: Tensor, problem: AttentionCall, backward: bool) -> Side:  # noqa: ANN001
         exact = partial(self.exact, problem=problem)
         return Side(
             name=name,

@@ -9,11 +9,15 @@ from torch import Tensor
 
 from benchmarks.contest import Side, timed
 from benchmarks.exact import check, rows_of
-from suffice.ops import Problem
+from suffice.ops import AttentionCall
 
 
 def side(
-    inputs: tuple[Tensor, ...], problem: Problem, *, masked: bool = False, backward: bool = False
+    inputs: tuple[Tensor, ...],
+    problem: AttentionCall,
+    *,
+    masked: bool = False,
+    backward: bool = False,
 ) -> Side:
     """Return SDPA on q, k, v: is_causal for a causal problem, or its pattern as a mask.
 

@@ -21,7 +21,7 @@ from suffice.hf.config import SufficeConfig
 from suffice.layers.place import positions
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
-from suffice.ops.op import looked_into
+from suffice.ops.op import is_transformed
 
 
 def check_nothing_else(others: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def real_tokens(mask: Tensor | None, given: Tensor, past: int) -> Tensor | None:
             f"before and {new} new ones; give one entry for each, [{batch}, {past + new}]."
         )
     real = mask[:, past:] != 0
-    return None if not looked_into(real) and bool(real.all()) else real
+    return None if not is_transformed(real) and bool(real.all()) else real
 
 
 def documents_of(

@@ -20,7 +20,7 @@ from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
 from suffice.ops import op as poison
 from suffice.ops import reference
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.dispatch import choose, explain
 from suffice.ops.linear import Linear, multiplier
 from suffice.ops.op import Op, Parts
@@ -81,7 +81,7 @@ class Attention(nn.Module):
         self.num_heads, self.num_kv_heads = spec.num_heads, spec.kv_heads
         self.head_dim = spec.head_width
         self.rotates = spec.position.rotates
-        self._plans: dict[tuple, tuple[Problem, Op]] = {}
+        self._plans: dict[tuple, tuple[AttentionCall, Op]] = {}
         self._plan(1, 1, PLAIN, False, "cpu", self.q_proj.weight.dtype)  # an unknown impl is told
 
     def forward(
@@ -123,7 +123,7 @@ class Attention(nn.Module):
         if where is not PLAIN:
             k, v = op.cleaned(k, v, where)
         out = poison.run(op, q, k, v, where, problem, self.parts())
-        out = where.silent(recall(self.past, raw, out, rows))
+        out = where.zero_padded(recall(self.past, raw, out, rows))
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def state(self, memory: Memory = EVERYTHING) -> LayerState:
@@ -173,15 +173,15 @@ class Attention(nn.Module):
             problem = self.problem(x.shape[1], x.shape[1], PLAIN, given)
             out = state.sum_up(self.mixing, q, k, v, new, problem, self.features)
         if valid is not None:
-            out = Where(q_valid=valid).silent(out)
+            out = MaskInputs(q_valid=valid).zero_padded(out)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
     def problem(
-        self, queries: int, keys: int, where: Where, given: tuple[bool, str, bool, torch.dtype]
-    ) -> Problem:
+        self, queries: int, keys: int, where: MaskInputs, given: tuple[bool, str, bool, torch.dtype]
+    ) -> AttentionCall:
         """Return the problem of a call; given: pairwise, device, dropping and dtype."""
         named = dict(zip(("pairwise", "device", "dropping", "dtype"), given, strict=True))
-        return Problem.of(self.spec, queries, keys, plain=where.plain, **named)
+        return AttentionCall.of(self.spec, queries, keys, plain=where.plain, **named)
 
     def weights(
         self,
@@ -202,7 +202,7 @@ class Attention(nn.Module):
         q, k, _, _ = self._read(x, source, rows)
         problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type, q.dtype)
         weights = reference.weights_of_rows(q, k, where, problem, self.parts())
-        return where.silent(weights).to(q.dtype)
+        return where.zero_padded(weights).to(q.dtype)
 
     def explain(
         self,
@@ -227,7 +227,7 @@ class Attention(nn.Module):
         dropping = self.training and self.spec.dropout > 0.0
         dtype = self.q_proj.weight.dtype
         given = {"plain": plain, "dropping": dropping, "device": device, "dtype": dtype}
-        problem = Problem.of(self.spec, length, self.spec.mixing.reads(keys), **given)
+        problem = AttentionCall.of(self.spec, length, self.spec.mixing.reads(keys), **given)
         by = multiplier(self.q_proj, batch * length, device=device, learning=self.training)
         return f"{explain(problem, self.impl)}\nlinear maps: {by}"
 
@@ -239,8 +239,14 @@ class Attention(nn.Module):
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
     def _plan(
-        self, queries: int, keys: int, where: Where, dropping: bool, device: str, dtype: torch.dtype
-    ) -> tuple[Problem, Op]:
+        self,
+        queries: int,
+        keys: int,
+        where: MaskInputs,
+        dropping: bool,
+        device: str,
+        dtype: torch.dtype,
+    ) -> tuple[AttentionCall, Op]:
         """Return the problem and its op, decided once per combination."""
         pairwise, learns = where.pairwise, torch.is_grad_enabled()
         key = (self.impl, queries, keys, where.plain, pairwise, dropping, device, dtype, learns)

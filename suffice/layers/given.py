@@ -13,10 +13,10 @@ from suffice.layers.arguments import check_inputs, check_restrictions
 from suffice.layers.place import positions, runs
 from suffice.mixing import Rows
 from suffice.ops.attend import restriction
-from suffice.ops.call import Where
+from suffice.ops.call import MaskInputs
 from suffice.spec import AttentionSpec
 
-PLAIN, ALL_REAL = Where(), Rows()
+PLAIN, ALL_REAL = MaskInputs(), Rows()
 
 
 def given(
@@ -27,7 +27,7 @@ def given(
     segments: Tensor | None,
     memory_segments: Tensor | None,
     mask: Tensor | None,
-) -> tuple[Tensor, Tensor, Where, Rows]:
+) -> tuple[Tensor, Tensor, MaskInputs, Rows]:
     """Check the arguments; return x, where keys and values come from, what restricts them.
 
     Args:
@@ -66,11 +66,11 @@ def given(
     if valid is not None or where.k_segments is not None:
         where, rows = _place(where, own)
     if not spec.mixing.keeps_keys:
-        where = Where(q_valid=where.q_valid)
+        where = MaskInputs(q_valid=where.q_valid)
     return (source if own else x), source, where, rows
 
 
-def _place(where: Where, own: bool) -> tuple[Where, Rows]:
+def _place(where: MaskInputs, own: bool) -> tuple[MaskInputs, Rows]:
     """Give each token its position, and documents the numbers of their runs."""
     at = positions(where.valid, where.k_segments)
     documents = None if where.k_segments is None else runs(where.k_segments)

@@ -16,7 +16,7 @@ from suffice.layers.next import Next
 from suffice.layers.seen import Seen, where_of
 from suffice.layers.state import LayerState
 from suffice.ops import op as poison
-from suffice.ops.call import Problem
+from suffice.ops.call import AttentionCall
 from suffice.ops.dispatch import choose
 from suffice.ops.native import decode
 from suffice.ops.native.decode import LOOK
@@ -54,7 +54,7 @@ def _plainly(layer: Attention, q: Tensor, seen: Seen, state: LayerState, new: Ne
 
 def _plan(
     layer: Attention, queries: int, seen: Seen, state: LayerState, new: Next
-) -> tuple[Problem, Op]:
+) -> tuple[AttentionCall, Op]:
     """Return the problem of a streamed call and its op, decided once for equal layers."""
     keys, where = seen.k.shape[2], seen.where
     alike = layer.impl, where is PLAIN, seen.pairwise, seen.k.dtype, new.device.type, queries
@@ -62,7 +62,7 @@ def _plan(
     if before is not None:
         return before.grown(keys), LOOK
 
-    def plan() -> tuple[Problem, Op]:
+    def plan() -> tuple[AttentionCall, Op]:
         given = (seen.pairwise, new.device.type, False, seen.k.dtype)
         problem = replace(layer.problem(queries, keys, where, given), pattern=state.pattern)
         return problem, choose(problem, layer.impl)
@@ -73,7 +73,7 @@ def _plan(
     return problem, op
 
 
-def _of_codes(layer: Attention, q: Tensor, state: LayerState, new: Next) -> Problem | None:
+def _of_codes(layer: Attention, q: Tensor, state: LayerState, new: Next) -> AttentionCall | None:
     """Return the problem if the kernels are to read codes; None = they are decoded first."""
     keys = state.length + new.length
     alike = layer.impl, new.places is None, q.dtype, new.device.type, new.length
@@ -90,14 +90,14 @@ def _of_codes(layer: Attention, q: Tensor, state: LayerState, new: Next) -> Prob
     return problem
 
 
-def _before(state: LayerState, alike: tuple) -> Problem | None:
+def _before(state: LayerState, alike: tuple) -> AttentionCall | None:
     """Return a problem of an earlier token that the kernels took: with more keys they do, too."""
     if torch.compiler.is_compiling() or torch.is_grad_enabled():
         return None
     return state.asked.get(alike)
 
 
-def _remember(state: LayerState, alike: tuple, problem: Problem) -> None:
+def _remember(state: LayerState, alike: tuple, problem: AttentionCall) -> None:
     if not torch.compiler.is_compiling():
         state.asked[alike] = problem
 
@@ -109,7 +109,7 @@ def _coded(
     v: Tensor,
     state: LayerState,
     new: Next,
-    problem: Problem,
+    problem: AttentionCall,
 ) -> Tensor:
     claim = state.lay(layer.mixing, k, v, new)
     if state.memory.window is None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from suffice.layers.given import PLAIN
 from suffice.layers.next import Next
-from suffice.ops.call import Where
+from suffice.ops.call import MaskInputs
 from suffice.patterns import Pattern
 
 
@@ -28,13 +28,13 @@ class Seen(NamedTuple):
 
     k: Tensor
     v: Tensor
-    where: Where
+    where: MaskInputs
     pairwise: bool
 
 
 def where_of(
     new: Next, pattern: Pattern, places: Tensor | None, first: int, sinks: int, keys: int
-) -> tuple[Where, bool]:
+) -> tuple[MaskInputs, bool]:
     """Return what restricts the new queries among the keys held, and whether it names pairs.
 
     Args:
@@ -49,16 +49,16 @@ def where_of(
     if new.places is None and (first == 0 or (not sinks and pattern.relative)):
         return PLAIN, False
 
-    def apart() -> Where:
+    def apart() -> MaskInputs:
         """Return where queries and keys stand, in rows that are real and alike."""
         spans = ((0, sinks), (first, first + keys - sinks))
         k_at = torch.cat([torch.arange(*span, device=new.device) for span in spans])[None]
-        return Where(q_positions=new.rows.positions, k_positions=k_at)
+        return MaskInputs(q_positions=new.rows.positions, k_positions=k_at)
 
-    def padded() -> Where:
+    def padded() -> MaskInputs:
         """Return where they stand in padded rows, and which are real."""
         held = places[:, places.shape[1] - (keys - sinks) :]
-        return Where(
+        return MaskInputs(
             valid=held >= 0,
             q_positions=new.rows.positions,
             k_positions=held.clamp(min=0),

@@ -17,7 +17,7 @@ from suffice.layers.given import ALL_REAL, PLAIN
 from suffice.layers.place import positions
 from suffice.mixing import Rows
 from suffice.ops import op as poison
-from suffice.ops.call import Where
+from suffice.ops.call import MaskInputs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,7 +34,7 @@ class Source:
 
     k: Tensor
     v: Tensor
-    where: Where
+    where: MaskInputs
 
     @classmethod
     def of(cls, layer: Attention, memory: Tensor, valid: Tensor | None) -> Source:
@@ -49,7 +49,7 @@ class Source:
         rows, where = ALL_REAL, PLAIN
         if valid is not None:
             rows = Rows(valid=valid, positions=positions(valid, None))
-            where = Where(valid=valid) if layer.spec.mixing.keeps_keys else PLAIN
+            where = MaskInputs(valid=valid) if layer.spec.mixing.keeps_keys else PLAIN
         k, v = layer.mixing(k, v, rows)
         return cls(k=k, v=v, where=where)
 
@@ -95,7 +95,7 @@ class Sources:
 
         def move(one: Source) -> Source:
             valid = one.where.valid
-            where = PLAIN if valid is None else Where(valid=moved[_name(valid)])
+            where = PLAIN if valid is None else MaskInputs(valid=moved[_name(valid)])
             return replace(one, k=moved[_name(one.k)], v=moved[_name(one.v)], where=where)
 
         self.layers = [move(one) for one in self.layers]

@@ -24,7 +24,7 @@ from suffice.layers.recall import Recalled
 from suffice.layers.seen import Seen, where_of
 from suffice.memory import Claim, Held, Memory, Store
 from suffice.ops import running_sums, scan
-from suffice.ops.call import Problem
+from suffice.ops.call import AttentionCall
 from suffice.patterns import Global, Window
 from suffice.spec import AttentionSpec
 
@@ -64,7 +64,7 @@ class LayerState:
         self.store = kept(spec, memory).build() if weighs else None
         self.recalled = Recalled()
         self.raw = history_of(spec, memory) if mixes and not self.keys_are_values else None
-        self.asked: dict[Hashable, Problem] = {}  # of the kernels for few queries
+        self.asked: dict[Hashable, AttentionCall] = {}  # of the kernels for few queries
         window, reach = memory.window, spec.pattern.reach
         self.sees_all = window is None or (reach is not None and reach <= window)
         self.pattern = spec.pattern
@@ -221,7 +221,7 @@ class LayerState:
         k: Tensor,
         v: Tensor,
         new: Next,
-        problem: Problem,
+        problem: AttentionCall,
         features: FeatureMap,
     ) -> Tensor:
         """Return what queries [B, H, T, D] read from sums of features, and add to these."""

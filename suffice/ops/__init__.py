@@ -1,8 +1,17 @@
 """The ways to compute an attention, the float64 specification among them, and the choice."""
 
 from suffice.ops.attend import attend, weights
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.dispatch import OPS, choose, explain
 from suffice.ops.flops import register_flops
 
-__all__ = ["OPS", "Problem", "Where", "attend", "choose", "explain", "register_flops", "weights"]
+__all__ = [
+    "OPS",
+    "AttentionCall",
+    "MaskInputs",
+    "attend",
+    "choose",
+    "explain",
+    "register_flops",
+    "weights",
+]

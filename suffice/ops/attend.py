@@ -10,16 +10,16 @@ from torch import Tensor
 from suffice.errors import ConfigError, ShapeError
 from suffice.ops import op as poison
 from suffice.ops import reference
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.dispatch import choose
 from suffice.ops.op import NO_PARTS, Op
 from suffice.patterns import Full, Pattern
 from suffice.torch_compat import check, check_mask
 
-NOWHERE = Where()
+NOWHERE = MaskInputs()
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 PLANS = 256  # kept between calls
-_plans: dict[tuple, tuple[Problem, Op]] = {}
+_plans: dict[tuple, tuple[AttentionCall, Op]] = {}
 
 
 def attend(
@@ -78,7 +78,7 @@ def attend(
 
 def _plain(
     q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float | None, impl: str
-) -> tuple[Problem, Op]:
+) -> tuple[AttentionCall, Op]:
     """Return the problem and its op, checked and decided once for tensors and patterns alike."""
     if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
         _describe(q, k, v, pattern, None, None, None, scale)  # which says so
@@ -120,7 +120,7 @@ def _describe(
     segments: tuple[Tensor, Tensor] | None,
     mask: Tensor | None,
     scale: float | None,
-) -> tuple[Problem, Where]:
+) -> tuple[AttentionCall, MaskInputs]:
     """Check the arguments and describe the problem."""
     check("q", q, (None, None, None, None), hint="Give heads as [B, H, T, D].")
     batch, heads, queries, width = q.shape
@@ -139,7 +139,7 @@ def _describe(
     _check_settings(pattern, heads, scale)
     where = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
     return (
-        Problem(
+        AttentionCall(
             queries=queries,
             keys=keys,
             num_heads=heads,
@@ -202,7 +202,7 @@ def restriction(
     valid: Tensor | None,
     segments: tuple[Tensor, Tensor] | None,
     mask: Tensor | None,
-) -> Where:
+) -> MaskInputs:
     """Check the data that restricts a call and return it as a Where."""
     if valid is not None:
         check_mask("valid", valid)
@@ -229,4 +229,4 @@ def restriction(
     if q_segments is not None and k_segments is not None:
         _check_numbers("segments of the queries", q_segments, (batch, queries))
         _check_numbers("segments of the keys", k_segments, (batch, keys))
-    return Where(valid=valid, mask=mask, q_segments=q_segments, k_segments=k_segments)
+    return MaskInputs(valid=valid, mask=mask, q_segments=q_segments, k_segments=k_segments)

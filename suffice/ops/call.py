@@ -19,7 +19,7 @@ from suffice.torch_compat import readable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class AttentionCall:
     """One attention call.
 
     Args:
@@ -68,7 +68,7 @@ class Problem:
         dropping: bool = False,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
-    ) -> Problem:
+    ) -> AttentionCall:
         """Return the problem a layer of this spec poses at these lengths."""
         return cls(
             queries=queries,
@@ -88,7 +88,7 @@ class Problem:
             dtype=dtype,
         )
 
-    def grown(self, keys: int) -> Problem:
+    def grown(self, keys: int) -> AttentionCall:
         """Return the same with another number of keys: what each token of a text asks for."""
         grown = object.__new__(type(self))
         grown.__dict__.update(self.__dict__, keys=keys)
@@ -130,7 +130,7 @@ class Restriction(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where:
+class MaskInputs:
     """The data that restricts a pattern; None = no restriction.
 
     Args:
@@ -184,7 +184,7 @@ class Where:
             allowed = allowed & self.mask
         return allowed
 
-    def restrict(self, problem: Problem, device: torch.device) -> Restriction:
+    def restrict(self, problem: AttentionCall, device: torch.device) -> Restriction:
         """Return the mask an op applies, with its empty rows opened and named."""
         if problem.unrestricted:
             return Restriction(None, None)
@@ -192,7 +192,7 @@ class Where:
             return _pattern_restriction(problem.pattern, problem.queries, problem.keys, device)
         return _open(self.allowed(problem.pattern, problem.queries, problem.keys, device))
 
-    def bias(self, problem: Problem, device: torch.device) -> Tensor | None:
+    def bias(self, problem: AttentionCall, device: torch.device) -> Tensor | None:
         """Return what the position adds to the scaled products: [1 or B, H, T, S], or None."""
         if not problem.position.biases:
             return None
@@ -203,7 +203,7 @@ class Where:
             q, k = self.q_positions, self.k_positions
         return problem.position.bias(problem.num_heads, q[:, None, :, None], k[:, None, None, :])
 
-    def silent(self, out: Tensor) -> Tensor:
+    def zero_padded(self, out: Tensor) -> Tensor:
         """Return outputs [B, H, T, E] with those of padded queries set to 0."""
         if self.q_valid is None:
             return out

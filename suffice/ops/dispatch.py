@@ -13,7 +13,7 @@ import torch
 
 from suffice.cost import computed_pairs
 from suffice.errors import UnsupportedError, unknown
-from suffice.ops.call import Problem
+from suffice.ops.call import AttentionCall
 from suffice.ops.flex import FLEX
 from suffice.ops.fused import FOLDED, FUSED
 from suffice.ops.matmul import MATMUL
@@ -47,7 +47,7 @@ LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than the
 LONG_KEYS = {torch.float32: 2048, torch.float16: 1024}  # from which one query that sees all pays
 
 
-def prefers_look(problem: Problem) -> bool:
+def prefers_look(problem: AttentionCall) -> bool:
     """The kernels for few queries pay where keys are hidden, for several queries, in long texts."""
     # a graph must not ask for lengths: each answer would be a graph of its own
     graph = torch.compiler.is_compiling()
@@ -60,12 +60,12 @@ def prefers_look(problem: Problem) -> bool:
     return not graph and problem.keys >= LONG_KEYS.get(problem.dtype, 1)
 
 
-def prefers_folded(problem: Problem) -> bool:
+def prefers_folded(problem: AttentionCall) -> bool:
     """Folding pays while reading the keys is the cost."""
     return problem.group > 1 and problem.queries <= FEW_QUERIES
 
 
-def prefers_native(problem: Problem) -> bool:
+def prefers_native(problem: AttentionCall) -> bool:
     """The kernels pay from a vector of queries on, where most of what they compute is seen."""
     if problem.queries < LANES or NATIVE.refuses(problem):
         return False
@@ -96,7 +96,7 @@ def fewest_pairs() -> int:
     return LEARNT_PAIRS if torch.is_grad_enabled() else NATIVE_PAIRS
 
 
-def prefers_matmul(problem: Problem) -> bool:
+def prefers_matmul(problem: AttentionCall) -> bool:
     """One wide head at moderate lengths runs at the speed of the matrix product."""
     return (
         problem.device == "cpu"
@@ -106,7 +106,7 @@ def prefers_matmul(problem: Problem) -> bool:
     )
 
 
-def prefers_blocked(problem: Problem) -> bool:
+def prefers_blocked(problem: AttentionCall) -> bool:
     """Skipping blocks pays where the pattern leaves most of a long sequence out."""
     if problem.pattern.dense or problem.device != "cpu" or problem.keys < SPARSE_KEYS:
         return False
@@ -117,19 +117,19 @@ def prefers_blocked(problem: Problem) -> bool:
     return share <= SPARSE_SHARE or (pairs > LONG_PAIRS and share <= LONG_SHARE)
 
 
-def prefers_flex(problem: Problem) -> bool:
+def prefers_flex(problem: AttentionCall) -> bool:
     """On CUDA every sparse pattern of a long sequence has its kernels."""
     sparse = not problem.pattern.dense and problem.keys >= SPARSE_KEYS
     return problem.device == "cuda" and sparse and problem.queries > FEW_QUERIES
 
 
-def computed_share(problem: Problem) -> float:
+def computed_share(problem: AttentionCall) -> float:
     """Return the share of the query-key pairs that lie in blocks the pattern touches."""
     pairs = problem.queries * problem.keys
     return computed_pairs(problem.pattern, problem.queries, problem.keys) / pairs
 
 
-def ranking(problem: Problem) -> tuple[Op, ...]:
+def ranking(problem: AttentionCall) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
     if not problem.kernel.weighs_pairs:
         return (NATIVE_SCAN, SCAN, MATMUL)
@@ -148,7 +148,7 @@ def ranking(problem: Problem) -> tuple[Op, ...]:
     return (FUSED, MATMUL)
 
 
-def choose(problem: Problem, impl: str = "auto") -> Op:
+def choose(problem: AttentionCall, impl: str = "auto") -> Op:
     """Return the op for a problem.
 
     Args:
@@ -171,7 +171,7 @@ def choose(problem: Problem, impl: str = "auto") -> Op:
     return OPS[impl]
 
 
-def explain(problem: Problem, impl: str = "auto") -> str:
+def explain(problem: AttentionCall, impl: str = "auto") -> str:
     """Return the op chosen and why each other one was not, a line each."""
     chosen = choose(problem, impl)
     lines = [f"{chosen.name}: {chosen.about}"]
@@ -181,7 +181,7 @@ def explain(problem: Problem, impl: str = "auto") -> str:
     return "\n".join(lines)
 
 
-def _not_sparse(problem: Problem) -> str:
+def _not_sparse(problem: AttentionCall) -> str:
     """Say why skipping blocks would not pay."""
     if problem.pattern.dense:
         return "the pattern leaves no region out"
@@ -192,7 +192,7 @@ def _not_sparse(problem: Problem) -> str:
     )
 
 
-def _not_native(problem: Problem) -> str:
+def _not_native(problem: AttentionCall) -> str:
     """Say why the native kernels would not pay."""
     pairs = problem.queries * problem.keys
     if problem.queries < LANES or pairs < fewest_pairs():
@@ -206,7 +206,7 @@ def _not_native(problem: Problem) -> str:
     )
 
 
-def _slower(op: Op, problem: Problem) -> str:
+def _slower(op: Op, problem: AttentionCall) -> str:
     """Say why an op that could compute the problem was not preferred."""
     if op is REFERENCE:
         return "it is the float64 specification, for tests"

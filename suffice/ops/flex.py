@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from suffice.ops import fused
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.op import Op, Parts
 from suffice.patterns import Pattern
 from suffice.positions import Position
@@ -33,8 +33,8 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    where: Where,  # noqa: ARG001 - refused where data restrict
-    problem: Problem,
+    where: MaskInputs,  # noqa: ARG001 - refused where data restrict
+    problem: AttentionCall,
     parts: Parts,  # noqa: ARG001 - refused while dropping
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
@@ -53,7 +53,7 @@ def attend(
     )
 
 
-def refuses(problem: Problem) -> list[str]:
+def refuses(problem: AttentionCall) -> list[str]:
     """Refuse other devices, data that restrict the pattern, narrow heads and dropout."""
     reasons = fused.refuses(problem)
     if problem.device != "cuda":

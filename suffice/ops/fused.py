@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from suffice.ops import matmul, op
-from suffice.ops.call import Problem, Restriction, Where
+from suffice.ops.call import AttentionCall, MaskInputs, Restriction
 from suffice.ops.op import Op, Parts, weighs_no_pairs
 
 
@@ -19,8 +19,8 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    where: Where,
-    problem: Problem,
+    where: MaskInputs,
+    problem: AttentionCall,
     parts: Parts,
 ) -> Tensor:
     """Return the outputs [B, H, T, E]; forward derivatives go through the products of `matmul`."""
@@ -34,7 +34,7 @@ def attend(
 
 
 def _call(
-    q: Tensor, k: Tensor, v: Tensor, problem: Problem, **mask: Tensor | bool | None
+    q: Tensor, k: Tensor, v: Tensor, problem: AttentionCall, **mask: Tensor | bool | None
 ) -> Tensor:
     return F.scaled_dot_product_attention(
         dense_rows(q),
@@ -46,7 +46,7 @@ def _call(
     )
 
 
-def additive(where: Where, problem: Problem, q: Tensor) -> Restriction:
+def additive(where: MaskInputs, problem: AttentionCall, q: Tensor) -> Restriction:
     """Return the mask of a fused call: boolean, or float where the position adds a bias."""
     allowed, empty = where.restrict(problem, q.device)
     bias = where.bias(problem, q.device)
@@ -61,7 +61,7 @@ def dense_rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def refuses(problem: Problem) -> list[str]:
+def refuses(problem: AttentionCall) -> list[str]:
     """Refuse dropout, values of another width and empty input."""
     reasons = weighs_no_pairs(problem)
     if problem.dropping:
@@ -83,8 +83,8 @@ def attend_folded(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    where: Where,
-    problem: Problem,
+    where: MaskInputs,
+    problem: AttentionCall,
     parts: Parts,
 ) -> Tensor:
     """Return the outputs [B, H, T, E]; forward derivatives go through the products of `matmul`."""
@@ -107,7 +107,7 @@ def attend_folded(
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
-def refuses_folded(problem: Problem) -> list[str]:
+def refuses_folded(problem: AttentionCall) -> list[str]:
     """Refuse what fused refuses, and heads that share nothing."""
     reasons = refuses(problem)
     if problem.group == 1:

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from suffice.ops import reference
-from suffice.ops.call import Problem, Where
-from suffice.ops.op import Op, Parts, looked_into
+from suffice.ops.call import AttentionCall, MaskInputs
+from suffice.ops.op import Op, Parts, is_transformed
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
     with torch.autocast(q.device.type, enabled=False):  # it would round scores to half
         exact = torch.promote_types(q.dtype, torch.float32)  # products of half are fp32
@@ -33,7 +35,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, part
 
 
 def _softmax(
-    q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts
+    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
 ) -> Tensor:
     bias = where.bias(problem, q.device)
     allowed, empty = where.restrict(problem, q.device)
@@ -49,14 +51,14 @@ def _softmax(
     whole = (*q.shape[:3], problem.keys)
     rows = _rows(q, problem), *(x.flatten(0, 1) for x in (k, v))
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in rows)
-    if learning and not problem.dropping and not looked_into(*rows):
+    if learning and not problem.dropping and not is_transformed(*rows):
         out = _Weighed.apply(*rows, problem.scale, lambda q, k: _rows(weigh(q, k), problem))
     else:
         out = torch.bmm(_rows(parts.drop(weigh(*rows[:2])), problem), rows[2])
     return out if empty is None else out.view(*whole[:3], v.shape[3]).masked_fill(empty, 0.0)
 
 
-def _rows(x: Tensor, problem: Problem) -> Tensor:
+def _rows(x: Tensor, problem: AttentionCall) -> Tensor:
     """Return x [B, H, T, W] as [N, R, W]."""
     rows = problem.group * problem.queries
     return x.reshape(x.shape[0] * problem.num_kv_heads, rows, x.shape[-1])
@@ -100,7 +102,7 @@ class _Weighed(torch.autograd.Function):
         return to_q, to_k, torch.bmm(weights.transpose(1, 2), gradient), None, None
 
 
-def refuses(problem: Problem) -> list[str]:  # noqa: ARG001 - of nothing
+def refuses(problem: AttentionCall) -> list[str]:  # noqa: ARG001 - of nothing
     """Refuse nothing."""
     return []
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from suffice.kernels import FeatureMap
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.records import Axis
 from suffice.torch_compat import finite
 
@@ -35,7 +35,7 @@ class Parts:
 
 
 NO_PARTS = Parts()
-Run = Callable[[Tensor, Tensor, Tensor, Where, Problem, Parts], Tensor]
+Run = Callable[[Tensor, Tensor, Tensor, MaskInputs, AttentionCall, Parts], Tensor]
 
 
 @dataclass(frozen=True)
@@ -46,27 +46,27 @@ class Op:
         name: how a user asks for it: impl="name".
         about: one sentence for explain().
         run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], where, problem, parts) -> out
-            [B, H, T, E]; keys and values that no query may see are finite (`Where.clean`).
+            [B, H, T, E]; keys and values that no query may see are finite (`MaskInputs.clean`).
         refuses: problem -> why this op cannot compute it, a sentence each; empty = it can.
-        looks: True if the op itself keeps hidden NaN and Inf from what it returns.
+        masks_nonfinite: True if the op itself keeps hidden NaN and Inf from what it returns.
         trains: False if it has no gradients, and refuses to run where they are recorded.
     """
 
     name: str
     about: str
     run: Run
-    refuses: Callable[[Problem], list[str]]
-    looks: bool = False
+    refuses: Callable[[AttentionCall], list[str]]
+    masks_nonfinite: bool = False
     trains: bool = True
 
-    def cleaned(self, k: Tensor, v: Tensor, where: Where) -> tuple[Tensor, Tensor]:
+    def cleaned(self, k: Tensor, v: Tensor, where: MaskInputs) -> tuple[Tensor, Tensor]:
         """Return keys and values with what no query may see zeroed, if the op needs that."""
-        if self.looks and not torch.compiler.is_compiling():
+        if self.masks_nonfinite and not torch.compiler.is_compiling():
             return k, v
         return where.clean(k, v)
 
 
-def weighs_no_pairs(problem: Problem) -> list[str]:
+def weighs_no_pairs(problem: AttentionCall) -> list[str]:
     """Return why an op over weighted pairs cannot compute this; empty if it can."""
     if problem.kernel.weighs_pairs:
         return []
@@ -74,20 +74,20 @@ def weighs_no_pairs(problem: Problem) -> list[str]:
 
 
 def run(
-    op: Op, q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts
+    op: Op, q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return what the op computes, NaN for exactly the queries that may see something non-finite.
 
     An op gives a hidden value the weight 0, and 0 * NaN is NaN. Where keys are hidden from some
     queries, non-finite keys are therefore taken out and the queries that may see them marked.
     """
-    if problem.unrestricted or op.looks or finite(k, v):
+    if problem.unrestricted or op.masks_nonfinite or finite(k, v):
         return op.run(q, k, v, where, problem, parts)
     return marked(op, q, k, v, where, problem, parts)
 
 
 def marked(
-    op: Op, q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts
+    op: Op, q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the same where some key or value is not finite."""
     bad = ~(k.isfinite().all(dim=-1) & v.isfinite().all(dim=-1))  # [B, G, S]
@@ -97,7 +97,7 @@ def marked(
     return op.run(q, k, v, where, problem, parts).masked_fill(seen, torch.nan)
 
 
-def looked_into(*tensors: Tensor) -> bool:
+def is_transformed(*tensors: Tensor) -> bool:
     """Return whether operations on these tensors are traced, vectorised or forward-differentiated.
 
     Then they must be ones torch knows, none may depend on numbers, and none may write in place of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from suffice.kernels import FeatureMap
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.op import Op, Parts
 
 
@@ -65,7 +65,9 @@ def slope_of_divided(
     return slope
 
 
-def weights(q: Tensor, k: Tensor, where: Where, problem: Problem, features: FeatureMap) -> Tensor:
+def weights(
+    q: Tensor, k: Tensor, where: MaskInputs, problem: AttentionCall, features: FeatureMap
+) -> Tensor:
     """Return phi(q_t) . phi(k_s) over its sum: [B, H, T, S] in the dtype of the features.
 
     The heads that share keys are folded into the rows of one product. The logarithms of the keys
@@ -85,7 +87,9 @@ def weights(q: Tensor, k: Tensor, where: Where, problem: Problem, features: Feat
     return products / divisor(products.sum(dim=-1, keepdim=True), features.floor)
 
 
-def weights_of_rows(q: Tensor, k: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
+def weights_of_rows(
+    q: Tensor, k: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+) -> Tensor:
     """Return the weights [B, H, T, S] in float64; a query that sees no key has weights 0."""
     if not problem.kernel.weighs_pairs:
         return weights(q.double(), k.double(), where, problem, parts.features)
@@ -104,17 +108,19 @@ def weights_of_rows(q: Tensor, k: Tensor, where: Where, problem: Problem, parts:
     return powers / total.masked_fill(total == 0.0, 1.0)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
     weights = parts.drop(weights_of_rows(q, k, where, problem, parts))
     return (weights @ _per_head(v, problem)).to(q.dtype)
 
 
-def _per_head(x: Tensor, problem: Problem) -> Tensor:
+def _per_head(x: Tensor, problem: AttentionCall) -> Tensor:
     return x.double().repeat_interleave(problem.group, dim=1)
 
 
-def refuses(problem: Problem) -> list[str]:  # noqa: ARG001 - of nothing
+def refuses(problem: AttentionCall) -> list[str]:  # noqa: ARG001 - of nothing
     """Refuse nothing."""
     return []
 

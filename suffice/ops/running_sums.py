@@ -19,7 +19,7 @@ from torch import Tensor
 
 from suffice.kernels import FeatureMap
 from suffice.kernels.base import columns
-from suffice.ops.op import looked_into
+from suffice.ops.op import is_transformed
 
 STEP = 16.0  # of the range of floats, e^16 is given away
 LIMIT = 1 << 36  # steps
@@ -152,7 +152,7 @@ def _level(marks: Marks, start: Marks) -> bool:
         return False
     if marks.steps is None:
         return True
-    return not looked_into(marks.steps) and bool((marks.steps == start.steps).all())
+    return not is_transformed(marks.steps) and bool((marks.steps == start.steps).all())
 
 
 class Stretch(NamedTuple):
@@ -332,7 +332,7 @@ def states(part: Read, before: State | None, cut: Cut, count: int) -> Tensor:
     some = count * cut.blocks
     keys = part.keys[:some].transpose(1, 2)
     values = cut.times(part.values, part.factors.added)[:some]
-    if torch.is_grad_enabled() or looked_into(keys):
+    if torch.is_grad_enabled() or is_transformed(keys):
         added = torch.bmm(keys, values).unflatten(0, (count, cut.batch, cut.groups))
         return _at_once(added, part.ends, before)
     first = 0 if before is None else 1

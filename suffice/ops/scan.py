@@ -24,8 +24,8 @@ from torch.autograd.function import once_differentiable
 from suffice.kernels import FeatureMap
 from suffice.kernels.base import CHUNK, columns
 from suffice.ops import running_sums
-from suffice.ops.call import Problem, Where
-from suffice.ops.op import Op, Parts, looked_into
+from suffice.ops.call import AttentionCall, MaskInputs
+from suffice.ops.op import Op, Parts, is_transformed
 from suffice.ops.reference import divided, slope_of_divided
 from suffice.ops.running_sums import Cut, State, Stretch
 from suffice.patterns import Causal, Full
@@ -254,7 +254,9 @@ NUMBERS = 1 << 18  # features of a stretch: 1 MiB; judged by benchmarks/mechanis
 CHUNKS = 32  # of a stretch at most
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
     causal = isinstance(problem.pattern, Causal)
     with torch.autocast(q.device.type, enabled=False):  # it would round sums to half
@@ -271,7 +273,7 @@ def stream(
     k: Tensor,
     v: Tensor,
     valid: Tensor | None,
-    problem: Problem,
+    problem: AttentionCall,
     features: FeatureMap,
     before: running_sums.State | None,
 ) -> tuple[Tensor, running_sums.State | None]:
@@ -318,7 +320,7 @@ def _whole(
     return q, k, v, F.pad(valid, (0, more))
 
 
-def refuses(problem: Problem) -> list[str]:
+def refuses(problem: AttentionCall) -> list[str]:
     """Refuse kernels that weigh pairs, what restricts single pairs, and empty input."""
     if problem.kernel.weighs_pairs:
         return [f"{type(problem.kernel).__name__} weighs pairs: there are no features to sum"]
@@ -335,7 +337,7 @@ def refuses(problem: Problem) -> list[str]:
 
 
 def _documents(
-    q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, features: FeatureMap
+    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, features: FeatureMap
 ) -> Tensor:
     """Let every query see the keys of its document: in a causal sum of keys, then queries."""
     length = q.shape[2]
@@ -354,14 +356,14 @@ def _run(
     k: Tensor,
     v: Tensor,
     data: Data,
-    problem: Problem,
+    problem: AttentionCall,
     features: FeatureMap,
     *,
     causal: bool,
 ) -> Tensor:
     learned = [p for p in features.parameters() if p.requires_grad]
     inputs = (q, k, v, *learned)
-    if looked_into(*inputs):
+    if is_transformed(*inputs):
         return _composed(q, k, v, data, features, causal=causal)
     rows, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
     steps = _steps(q.shape[2], k.shape[2], positions, causal)

@@ -347,12 +347,12 @@ def unseen() -> Iterator[None]:
 
     But sums of features go the way that they go outside a compiler, which keeps less.
     """
-    was = torch.compiler.is_compiling, scan.looked_into
-    torch.compiler.is_compiling, scan.looked_into = (lambda: True), (lambda *_: False)
+    was = torch.compiler.is_compiling, scan.is_transformed
+    torch.compiler.is_compiling, scan.is_transformed = (lambda: True), (lambda *_: False)
     try:
         yield
     finally:
-        torch.compiler.is_compiling, scan.looked_into = was
+        torch.compiler.is_compiling, scan.is_transformed = was
 
 
 def _op(layer: Attention) -> str:

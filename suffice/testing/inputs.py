@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, unknown
 from suffice.layers import Attention
-from suffice.ops import OPS, Problem
+from suffice.ops import OPS, AttentionCall
 from suffice.past import Past
 from suffice.patterns import Block, Causal, Pattern
 from suffice.records import Axis
@@ -170,7 +170,9 @@ class Case:
 
     def ops(self, *, plain: bool) -> list[str]:
         """Return the names of the ops that accept the case."""
-        problem = Problem.of(self.spec, self.length, self.keys, plain=plain, dtype=torch.float64)
+        problem = AttentionCall.of(
+            self.spec, self.length, self.keys, plain=plain, dtype=torch.float64
+        )
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 
     def visible(self) -> Tensor:

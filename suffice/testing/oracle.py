@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from suffice.kernels import Elu, Kernel, Softmax
-from suffice.ops import OPS, Problem, Where
+from suffice.ops import OPS, AttentionCall, MaskInputs
 from suffice.ops.op import Op, Parts
 from suffice.patterns import Causal, Full, Pattern, Window
 
@@ -112,7 +112,7 @@ class _Case:
                 refusal="; ".join(reasons),
             )
 
-    def _data(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Where]:
+    def _data(self) -> tuple[Tensor, Tensor, Tensor, Tensor, MaskInputs]:
         generator = torch.Generator().manual_seed(0)
 
         def normal(heads: int, length: int) -> Tensor:
@@ -123,10 +123,10 @@ class _Case:
         slope = normal(HEADS, self.queries)
         valid = torch.rand(3, self.keys, generator=generator) < 0.7
         valid[2] = False
-        return q, k, v, slope, Where(valid=valid.to(self.device) if self.padded else None)
+        return q, k, v, slope, MaskInputs(valid=valid.to(self.device) if self.padded else None)
 
-    def _problem(self, where: Where) -> Problem:
-        return Problem(
+    def _problem(self, where: MaskInputs) -> AttentionCall:
+        return AttentionCall(
             queries=self.queries,
             keys=self.keys,
             num_heads=HEADS,
@@ -146,8 +146,8 @@ def _run(
     op: Op,
     inputs: tuple[Tensor, ...],
     slope: Tensor,
-    where: Where,
-    problem: Problem,
+    where: MaskInputs,
+    problem: AttentionCall,
     parts: Parts,
 ) -> list[Tensor]:
     """Return output and gradients of q, k, v, all in float64; of an op without them the output."""

@@ -14,7 +14,7 @@ import torch
 from suffice import Attention, AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment
-from suffice.ops import OPS, Problem
+from suffice.ops import OPS, AttentionCall
 from suffice.patterns import Full, Pattern
 from suffice.positions import Rope
 from suffice.presets import PRESETS, takes_length
@@ -78,7 +78,7 @@ MASKED = tuple(name for name, spec in SPECS.items() if takes(spec, {"mask"}))
 DOCUMENTED = tuple(name for name, spec in SPECS.items() if takes(spec, {"segments"}))
 
 
-def willing(problem: Problem) -> tuple[str, ...]:
+def willing(problem: AttentionCall) -> tuple[str, ...]:
     """The ops that accept a problem in every dtype; the native ones have tests of their own."""
     problem = replace(problem, dtype=torch.float64)
     return tuple(name for name, op in OPS.items() if not op.refuses(problem))
@@ -92,7 +92,7 @@ def ops_of(
     read = spec.mixing.reads(queries if own else keys)
     plain = not data or not spec.mixing.keeps_keys
     pairwise = "mask" in data or ("segments" in data and not own)
-    return willing(Problem.of(spec, queries, read, plain=plain, pairwise=pairwise))
+    return willing(AttentionCall.of(spec, queries, read, plain=plain, pairwise=pairwise))
 
 
 def accepting(
@@ -105,7 +105,7 @@ def accepting(
     data: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The ops that accept a call of `attend`; heads and widths are (H, G) and (D, E)."""
-    problem = Problem(
+    problem = AttentionCall(
         queries=queries,
         keys=keys,
         num_heads=heads[0],

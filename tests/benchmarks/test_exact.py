@@ -10,13 +10,13 @@ import torch
 
 from benchmarks.exact import check, checked_rows, rows_of
 from suffice import AttentionSpec, attend
-from suffice.ops import Problem
+from suffice.ops import AttentionCall
 from suffice.patterns import Causal
 from suffice.testing import assert_close, normal
 
 LENGTH = 200
 INPUTS = [normal(1, 2, LENGTH, 4, seed=seed, dtype=torch.float32) for seed in range(3)]
-PROBLEM = Problem.of(AttentionSpec(d_model=8, num_heads=2, pattern=Causal()), LENGTH, LENGTH)
+PROBLEM = AttentionCall.of(AttentionSpec(d_model=8, num_heads=2, pattern=Causal()), LENGTH, LENGTH)
 exact = partial(rows_of, problem=PROBLEM)
 
 

@@ -10,14 +10,14 @@ import torch
 from suffice import Attention, attend, preset
 from suffice.errors import ConfigError, UnsupportedError
 from suffice.kernels import Kernel, Softmax
-from suffice.ops import OPS, Problem, choose, explain
+from suffice.ops import OPS, AttentionCall, choose, explain
 from suffice.ops.dispatch import FEW_QUERIES, SPARSE_KEYS, WIDE_HEAD, WIDE_KEYS, ranking
 from suffice.ops.matmul import MATMUL
 from suffice.patterns import Causal, Full, Global, Window
 
 pytestmark = pytest.mark.usefixtures("without_kernels")
 
-PLAIN = Problem(
+PLAIN = AttentionCall(
     queries=64, keys=64, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0
 )
 SHARED = replace(PLAIN, num_kv_heads=2)

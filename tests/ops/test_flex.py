@@ -9,7 +9,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask
 
 from suffice.errors import UnsupportedError
-from suffice.ops import Problem, Where, flex
+from suffice.ops import AttentionCall, MaskInputs, flex
 from suffice.ops.dispatch import OPS, choose, explain
 from suffice.ops.op import NO_PARTS
 from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
@@ -25,9 +25,9 @@ PATTERNS = [
 ]
 
 
-def problem_of(pattern, queries, keys, **more) -> Problem:
+def problem_of(pattern, queries, keys, **more) -> AttentionCall:
     sizes = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "value_dim": 16, "scale": 0.25}
-    return Problem(queries=queries, keys=keys, pattern=pattern, **sizes, **more)
+    return AttentionCall(queries=queries, keys=keys, pattern=pattern, **sizes, **more)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -38,8 +38,8 @@ def test_equals_the_reference(pattern, position):
         problem = problem_of(pattern, queries, keys, position=position)
         q = normal(2, 4, queries, 16, seed=1, dtype=torch.float32)
         k, v = (normal(2, 2, keys, 16, seed=s, dtype=torch.float32) for s in (2, 3))
-        got = flex.attend(q, k, v, Where(), problem, NO_PARTS)
-        assert_close(got, OPS["reference"].run(q, k, v, Where(), problem, NO_PARTS), n=keys)
+        got = flex.attend(q, k, v, MaskInputs(), problem, NO_PARTS)
+        assert_close(got, OPS["reference"].run(q, k, v, MaskInputs(), problem, NO_PARTS), n=keys)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from suffice import Attention, attend, preset
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu
-from suffice.ops import Problem, choose, explain
+from suffice.ops import AttentionCall, choose, explain
 from suffice.ops.dispatch import LONG_KEYS, capabilities
 from suffice.ops.flops import register_flops
 from suffice.ops.fused import FUSED
@@ -29,7 +29,7 @@ from tests.ops.native.codings import isa, needs_kernels
 __all__ = ["isa"]
 pytestmark = needs_kernels
 CHOICES = importlib.import_module("suffice.ops.dispatch")  # the name is also a function's
-PLAIN = Problem(
+PLAIN = AttentionCall(
     queries=1, keys=200, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0
 )
 PATTERNS = [
@@ -279,8 +279,8 @@ def test_the_flops_are_counted():
 def test_it_is_the_op_of_one_token():
     spec = AttentionSpec(d_model=32, num_heads=4, pattern=Causal(), position=Alibi())
     with torch.no_grad():
-        assert choose(Problem.of(spec, 1, 500)) is LOOK
-        assert choose(Problem.of(spec, 1, 500, plain=False)) is LOOK
+        assert choose(AttentionCall.of(spec, 1, 500)) is LOOK
+        assert choose(AttentionCall.of(spec, 1, 500, plain=False)) is LOOK
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -10,7 +10,7 @@ import torch
 
 from suffice import Attention, AttentionSpec, attend
 from suffice.errors import UnsupportedError
-from suffice.ops import OPS, Problem, choose, explain, register_flops
+from suffice.ops import OPS, AttentionCall, choose, explain, register_flops
 from suffice.ops.dispatch import FULL_LANES, LANES, LEARNT_PAIRS, NATIVE_PAIRS
 from suffice.ops.native import attention as kernels
 from suffice.ops.native import library
@@ -34,7 +34,7 @@ LISTED = [
     (Window(8) | Strided(8)) & Causal(),
     PerHead((Full(), Causal(), Window(5) | Global(1), Causal())),
 ]
-PLAIN = Problem(
+PLAIN = AttentionCall(
     queries=200, keys=200, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0
 )
 
@@ -288,7 +288,7 @@ def test_a_layer_runs_it():
     assert_close(layer(x), exact(x), n=130)
     with pytest.raises(UnsupportedError, match="float32, not torch.float64"):
         Attention(spec, impl="native", dtype=torch.float64)
-    assert OPS["native"].looks
+    assert OPS["native"].masks_nonfinite
 
 
 @pytest.mark.parametrize(
@@ -301,6 +301,6 @@ def test_a_layer_runs_it():
 )
 def test_wide_heads_that_see_everything_far_away_are_left_to_products(keys, pattern, name):
     sizes = {"num_heads": 2, "num_kv_heads": 2, "head_dim": 512, "value_dim": 512, "scale": 1.0}
-    problem = Problem(queries=1024, keys=keys, pattern=pattern, **sizes)
+    problem = AttentionCall(queries=1024, keys=keys, pattern=pattern, **sizes)
     with torch.no_grad():
         assert choose(problem).name == name

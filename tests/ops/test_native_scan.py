@@ -11,7 +11,7 @@ import torch
 from suffice import Attention, AttentionSpec
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu, Favor, Rfa
-from suffice.ops import OPS, Where, choose, explain, register_flops
+from suffice.ops import OPS, MaskInputs, choose, explain, register_flops
 from suffice.ops.native import library
 from suffice.patterns import Causal, Full, Window
 from suffice.testing import assert_close
@@ -52,10 +52,10 @@ def test_padding(some_isa, kernel, pattern):
     for queries, keys in ((9, 9), (100, 100), (20, 150)):
         valid = torch.rand(2, keys, generator=torch.Generator().manual_seed(keys)) < 0.6
         valid[0, : keys // 2] = False
-        assert_as_specified(*inputs(queries, keys), kernel, pattern, where=Where(valid=valid))
+        assert_as_specified(*inputs(queries, keys), kernel, pattern, where=MaskInputs(valid=valid))
     valid = torch.zeros(2, 70, dtype=torch.bool)
     valid[1] = True
-    out = assert_as_specified(*inputs(70, 70), kernel, pattern, where=Where(valid=valid))
+    out = assert_as_specified(*inputs(70, 70), kernel, pattern, where=MaskInputs(valid=valid))
     assert not out[0].any()
 
 
@@ -68,7 +68,7 @@ def test_documents(some_isa, kernel, pattern):
         runs = begins.cumsum(1)
         valid = torch.rand(2, length, generator=torch.Generator().manual_seed(1)) < 0.9
         for hides in (None, valid):
-            where = Where(
+            where = MaskInputs(
                 valid=hides,
                 q_segments=runs,
                 k_segments=runs,
@@ -89,7 +89,7 @@ def test_references_that_move(some_isa, pattern, groups):
     huge = k.clone()
     huge[:, :, 70] = 1e30
     problem, parts = posed(q, k, v, Favor(40), Causal())
-    got, want = (OPS["native_scan"].run(q, x, v, Where(), problem, parts) for x in (huge, k))
+    got, want = (OPS["native_scan"].run(q, x, v, MaskInputs(), problem, parts) for x in (huge, k))
     assert_close(got[:, :, :70], want[:, :, :70], "exact")
     assert got.isfinite().all()
 
@@ -131,13 +131,13 @@ def test_any_number_of_threads(some_isa, count):
 def test_half_types_go_through_float32(some_isa, dtype):
     q, k, v = (x.to(dtype) for x in inputs(100, 100))
     problem, parts = posed(q, k, v, Favor(20), Causal())
-    got = OPS["native_scan"].run(q, k, v, Where(), problem, parts)
-    want = OPS["native_scan"].run(q.float(), k.float(), v.float(), Where(), problem, parts)
+    got = OPS["native_scan"].run(q, k, v, MaskInputs(), problem, parts)
+    want = OPS["native_scan"].run(q.float(), k.float(), v.float(), MaskInputs(), problem, parts)
     assert got.dtype is dtype
     assert_close(got, want.to(dtype), "exact")
     with torch.autocast("cpu", torch.bfloat16):
         assert_close(
-            OPS["native_scan"].run(q.float(), k.float(), v.float(), Where(), problem, parts),
+            OPS["native_scan"].run(q.float(), k.float(), v.float(), MaskInputs(), problem, parts),
             want,
             "exact",
         )
@@ -147,7 +147,9 @@ def test_it_equals_the_scan(some_isa):
     q, k, v = inputs(200, 200, width=32)
     for kernel, pattern in product(KERNELS, PATTERNS):
         problem, parts = posed(q, k, v, kernel, pattern)
-        a, b = (OPS[name].run(q, k, v, Where(), problem, parts) for name in ("native_scan", "scan"))
+        a, b = (
+            OPS[name].run(q, k, v, MaskInputs(), problem, parts) for name in ("native_scan", "scan")
+        )
         assert_close(a, b, n=200)
 
 
@@ -183,7 +185,7 @@ def test_the_operator_keeps_its_promises(some_isa):
 def test_what_torch_transforms(some_isa):
     q, k, v = (torch.stack([x, 2 * x]) for x in inputs(20, 20))
     problem, parts = posed(q[0], k[0], v[0], Elu(), Causal())
-    run = lambda *x: OPS["native_scan"].run(*x, Where(), problem, parts)  # noqa: E731 - short
+    run = lambda *x: OPS["native_scan"].run(*x, MaskInputs(), problem, parts)  # noqa: E731 - short
     got = torch.func.vmap(run)(q, k, v)
     torch.testing.assert_close(got, torch.stack([run(*x) for x in zip(q, k, v, strict=True)]))
 
@@ -199,13 +201,15 @@ def test_it_is_counted():
         pairs = 2 * 2 * 64 * 64
         want = 8 * (made + (features + 16) * pairs + 2 * features * 16 * 128)
         with FlopCounterMode(display=False) as counter:
-            out = OPS["native_scan"].run(q, k, v, Where(), problem, parts)
+            out = OPS["native_scan"].run(q, k, v, MaskInputs(), problem, parts)
             assert counter.get_total_flops() == want
             torch.autograd.grad(out.sum(), (q, k, v))
         assert counter.get_total_flops() == 3 * want + 8 * features * pairs
     full, parts = posed(q, k, v, Elu(), Full())
     with FlopCounterMode(display=False) as counter:
-        torch.autograd.grad(OPS["native_scan"].run(q, k, v, Where(), full, parts).sum(), (q, k, v))
+        torch.autograd.grad(
+            OPS["native_scan"].run(q, k, v, MaskInputs(), full, parts).sum(), (q, k, v)
+        )
     assert counter.get_total_flops() == 3 * 8 * 2 * 2 * 128 * 8 * 16
 
 

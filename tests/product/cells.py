@@ -15,7 +15,7 @@ from suffice.errors import ConfigError
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
 from suffice.norms import Norm
-from suffice.ops import OPS, Problem
+from suffice.ops import OPS, AttentionCall
 from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
@@ -93,7 +93,7 @@ class Cell:
         length, mixing = self.composition.length, self.composition.mixing
         plain = self.data == "plain" or not mixing.keeps_keys
         reads = mixing.reads(length)
-        problem = Problem.of(self.spec, length, reads, plain=plain, dtype=torch.float64)
+        problem = AttentionCall.of(self.spec, length, reads, plain=plain, dtype=torch.float64)
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec, attend
-from suffice.ops import OPS, Problem
+from suffice.ops import OPS, AttentionCall
 from suffice.patterns import Block, Causal, Dilated, Global, Pattern, Random, Strided, Window
 from suffice.testing import assert_close, drawn, normal
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
@@ -25,7 +25,7 @@ def built(kind: str, length: int) -> AttentionSpec:
     return spec_of(name, causal=causal, d_model=D_MODEL, num_heads=NUM_HEADS, length=length)
 
 
-def accepting(problem: Problem) -> list[str]:
+def accepting(problem: AttentionCall) -> list[str]:
     return [n for n, op in OPS.items() if n != "reference" and not op.refuses(problem)]
 
 
@@ -44,7 +44,7 @@ def test_every_length_equals_the_reference(kind):
     layers = {}
     for length in range(1, LONGEST + 1):
         x = normal(1, length, D_MODEL, seed=length)
-        problem = Problem.of(spec, length, spec.mixing.reads(length), dtype=torch.float64)
+        problem = AttentionCall.of(spec, length, spec.mixing.reads(length), dtype=torch.float64)
         for op in ["reference", *accepting(problem)]:
             if op not in layers:
                 layers[op] = drawn(Attention(spec, impl=op, dtype=torch.float64), seed=5)
@@ -81,7 +81,7 @@ def test_around_block_boundaries(pattern):
         if queries > keys or keys > (pattern.max_length or keys):
             continue
         q, k, v = (normal(1, heads, n, 4, seed=keys) for n in (queries, keys, keys))
-        problem = Problem(
+        problem = AttentionCall(
             queries=queries, keys=keys, num_heads=heads, num_kv_heads=heads,
             head_dim=4, value_dim=4, scale=0.5, pattern=pattern,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from suffice.ops import OPS, Where
+from suffice.ops import OPS, MaskInputs
 from suffice.ops.reference import REFERENCE
 from suffice.patterns import Full
 from suffice.testing import oracle
@@ -95,7 +95,7 @@ def changed(q, k, v, where, problem, parts):
 
 
 def stale(q, k, v, where, problem, parts):
-    return REFERENCE.run(q, k, v, Where(), problem, parts)
+    return REFERENCE.run(q, k, v, MaskInputs(), problem, parts)
 
 
 def flat(q, k, v, where, problem, parts):

@@ -23,11 +23,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from suffice.ops import matmul, op
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.fused import dense_rows
 from suffice.ops.native import library as of
 from suffice.ops.native.library import library, why_not
-from suffice.ops.op import Op, Parts, looked_into, text_of, value_of, weighs_no_pairs
+from suffice.ops.op import Op, Parts, is_transformed, text_of, value_of, weighs_no_pairs
 from suffice.patterns import And, Causal, Full, Pattern, Window
 from suffice.torch_compat import finite
 
@@ -261,11 +261,13 @@ def _bits(pattern: Pattern, blocks: Tensor, queries: int, keys: int) -> Tensor:
 MISSING = why_not()  # asked once, as a graph cannot ask
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+) -> Tensor:
     """Return the outputs [B, H, T, E]."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         out = _attend(q, k, v, text_of(problem.pattern), problem.scale)[0]
-    elif looked_into(q, k, v):
+    elif is_transformed(q, k, v):
         return matmul.attend(q, k, v, where, problem, parts)
     else:
         out, whole = _directly(q, k, v, problem)
@@ -276,7 +278,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, part
     return out
 
 
-def refuses(problem: Problem) -> list[str]:
+def refuses(problem: AttentionCall) -> list[str]:
     """Refuse what needs weights, data that restrict the pattern, and what is not float32."""
     reasons = weighs_no_pairs(problem)
     if MISSING:
@@ -294,7 +296,7 @@ def refuses(problem: Problem) -> list[str]:
     return reasons
 
 
-def _directly(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> tuple[Tensor, bool]:
+def _directly(q: Tensor, k: Tensor, v: Tensor, problem: AttentionCall) -> tuple[Tensor, bool]:
     """Return the outputs and whether all was finite."""
     q, k, v = map(dense_rows, (q, k, v))
     seen = sight(problem.pattern, problem.queries, problem.keys, problem.num_heads)
@@ -399,4 +401,6 @@ def _rows_first(x: Tensor, width: int) -> Tensor:
     return x.new_empty(batch, length, heads, width).transpose(1, 2)
 
 
-NATIVE = Op("native", "the library's own kernels, float32 on a CPU", attend, refuses, looks=True)
+NATIVE = Op(
+    "native", "the library's own kernels, float32 on a CPU", attend, refuses, masks_nonfinite=True
+)

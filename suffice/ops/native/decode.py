@@ -20,14 +20,14 @@ from torch import Tensor
 from suffice.errors import UnsupportedError
 from suffice.memory import Claim, Memory, Quantised, Store, Stretch
 from suffice.ops import matmul, op
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.fused import dense_rows
 from suffice.ops.native import attention, cache
 from suffice.ops.native import library as of
 from suffice.ops.native.attention import near
 from suffice.ops.native.library import library
 from suffice.ops.native.matrix import KINDS
-from suffice.ops.op import Op, Parts, looked_into, text_of, value_of, weighs_no_pairs
+from suffice.ops.op import Op, Parts, is_transformed, text_of, value_of, weighs_no_pairs
 from suffice.patterns import Full
 from suffice.positions import Alibi, Position
 from suffice.torch_compat import finite
@@ -140,7 +140,9 @@ def _restricted(told: of.Look, limits: Limits, q: Tensor) -> list[Tensor]:
 MOST = 8  # positions at once; from there on whole sequences are what the kernels are better at
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+) -> Tensor:
     """Return the outputs [B, H, T, D] in the dtype of q.
 
     Raises:
@@ -152,7 +154,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, part
             "torch.inference_mode(), or use impl='auto'."
         )
     graph = torch.compiler.is_compiling()
-    if not graph and looked_into(q, k, v):
+    if not graph and is_transformed(q, k, v):
         return matmul.attend(q, k, v, where, problem, parts)
     k, v = _alike(k, v)
     limits = limits_of(where, problem, q.device)
@@ -178,7 +180,7 @@ def _alike(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return k.to(both), v.to(both)
 
 
-def refuses(problem: Problem) -> list[str]:
+def refuses(problem: AttentionCall) -> list[str]:
     """Refuse many queries, and what the kernels do not know."""
     reasons = weighs_no_pairs(problem)
     if attention.MISSING:
@@ -194,7 +196,7 @@ def refuses(problem: Problem) -> list[str]:
     return reasons + _of_sizes(problem)
 
 
-def _of_sizes(problem: Problem) -> list[str]:
+def _of_sizes(problem: AttentionCall) -> list[str]:
     reasons = []
     if problem.queries > MOST:
         reasons.append(f"it is for at most {MOST} queries, not {problem.queries}")
@@ -213,7 +215,7 @@ def _of_sizes(problem: Problem) -> list[str]:
     return reasons
 
 
-def limits_of(where: Where, problem: Problem, device: torch.device) -> Limits:
+def limits_of(where: MaskInputs, problem: AttentionCall, device: torch.device) -> Limits:
     """Return what pattern, position and data let the queries see."""
     slopes, band = None, near(problem.pattern)
     if problem.position.biases:
@@ -289,7 +291,7 @@ LOOK = Op(
     "own kernels for few queries on a CPU",
     attend,
     refuses,
-    looks=True,
+    masks_nonfinite=True,
     trains=False,
 )
 
@@ -297,7 +299,7 @@ LOOK = Op(
 _holdings: WeakKeyDictionary[Store, cache.Holding] = WeakKeyDictionary()
 
 
-def reads(memory: Memory, problem: Problem) -> bool:
+def reads(memory: Memory, problem: AttentionCall) -> bool:
     """Return whether the kernels can read what this memory holds, for such queries.
 
     A memory that forgets tells where its last position stands, and no other one.
@@ -308,7 +310,7 @@ def reads(memory: Memory, problem: Problem) -> bool:
 
 
 def attend_coded(
-    q: Tensor, store: Store, claim: Claim, memory: Memory, where: Where, problem: Problem
+    q: Tensor, store: Store, claim: Claim, memory: Memory, where: MaskInputs, problem: AttentionCall
 ) -> tuple[Tensor, bool]:
     """Return the outputs [B, H, T, D] in the dtype of q, and whether all are finite.
 
@@ -324,7 +326,7 @@ def attend_coded(
     if memory.window is None:
         limits = limits_of(where, problem, q.device)
     else:  # what is beyond the window is not read
-        limits = limits_of(Where(), replace(problem, pattern=Full()), q.device)
+        limits = limits_of(MaskInputs(), replace(problem, pattern=Full()), q.device)
         if where.q_positions is not None:
             last = claim.near.end + claim.near.first - claim.near.start - 1
             padding = (last - where.q_positions[:, 0]).expand(q.shape[0]).contiguous()

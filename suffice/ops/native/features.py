@@ -24,12 +24,12 @@ from torch.autograd.function import once_differentiable
 
 from suffice.kernels import Elu, Favor
 from suffice.ops import scan
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.fused import dense_rows
 from suffice.ops.native import attention
 from suffice.ops.native import library as of
 from suffice.ops.native.library import library
-from suffice.ops.op import Op, Parts, looked_into
+from suffice.ops.op import Op, Parts, is_transformed
 from suffice.patterns import Causal
 
 
@@ -116,10 +116,12 @@ def _told(q: Tensor, k: Tensor, v: Tensor, sums: Sums, **others: Tensor) -> ctyp
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, parts: Parts) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
     seen = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()
-    if not seen and looked_into(q, k, v):
+    if not seen and is_transformed(q, k, v):
         return scan.attend(q, k, v, where, problem, parts)
     causal = isinstance(problem.pattern, Causal)
     early = max(problem.queries - problem.keys, 0) if causal else 0  # before the first key
@@ -139,7 +141,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, where: Where, problem: Problem, part
     return (F.pad(out, (0, 0, early, 0)) if early else out).to(q.dtype)
 
 
-def refuses(problem: Problem) -> list[str]:
+def refuses(problem: AttentionCall) -> list[str]:
     """Refuse what `scan` does, other devices and dtypes, and features the kernels do not know."""
     reasons = scan.refuses(problem)
     if problem.kernel.weighs_pairs:

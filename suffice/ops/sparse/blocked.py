@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from suffice.ops import fused
-from suffice.ops.call import Problem, Where
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.op import Op, Parts, text_of, value_of
 from suffice.ops.sparse import sweep
 from suffice.ops.sparse.plan import BACKWARD, FORWARD, Cut, cut
@@ -80,8 +80,8 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    where: Where,
-    problem: Problem,
+    where: MaskInputs,
+    problem: AttentionCall,
     parts: Parts,  # noqa: ARG001 - refused while dropping
 ) -> Tensor:
     """Return the outputs [B, H, T, D]."""
@@ -95,7 +95,7 @@ def attend(
     return _attend(q, k, v, valid, numbers, pattern, position, problem.scale)[0]
 
 
-def refuses(problem: Problem) -> list[str]:
+def refuses(problem: AttentionCall) -> list[str]:
     """Refuse what the flash kernel refuses, data that name pairs, and other devices."""
     reasons = fused.refuses(problem)
     if problem.device != "cpu":
@@ -105,7 +105,7 @@ def refuses(problem: Problem) -> list[str]:
     return reasons
 
 
-def _numbers(where: Where) -> Tensor:
+def _numbers(where: MaskInputs) -> Tensor:
     """Return the document of each token [B, T], -1 = padding."""
     real = where.valid
     numbers = where.k_segments

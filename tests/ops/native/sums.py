@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from suffice.ops import OPS, Problem, Where
+from suffice.ops import OPS, AttentionCall, MaskInputs
 from suffice.ops.op import Parts
 from suffice.testing import assert_close
 
@@ -36,7 +36,7 @@ def inputs(queries, keys, *, groups=2, width=8, wide=8, size=1.0, layout="rows")
 
 def posed(q, k, v, kernel, pattern, *, where=None, **other):
     """Return the problem and what a layer owns."""
-    problem = Problem(
+    problem = AttentionCall(
         queries=q.shape[2],
         keys=k.shape[2],
         num_heads=q.shape[1],
@@ -58,7 +58,7 @@ def assert_as_specified(q, k, v, kernel, pattern, *, where=None, n=None):
     """Hold outputs and gradients against the specification; return the outputs."""
     problem, parts = posed(q, k, v, kernel, pattern, where=where)
     assert not OPS["native_scan"].refuses(problem)
-    where = where or Where()
+    where = where or MaskInputs()
     k, v = where.clean(k, v)
     ours = [x.detach().requires_grad_() for x in (q, k, v)]
     exact = [x.detach().double().requires_grad_() for x in (q, k, v)]

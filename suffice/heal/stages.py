@@ -20,11 +20,11 @@ from suffice.heal.report import Stage
 from suffice.heal.settings import Healing
 from suffice.layers.lora import lora_targets
 from suffice.models import LM
+from suffice.progress import Progress
 from suffice.text import TokenFile
 from suffice.train.evaluate import losses
 from suffice.train.language import Batch, LMTraining, Objective, Windows, evaluate_lm, fit_lm
 from suffice.train.language.loss import autocast, logits
-from suffice.train.progress import Progress
 from suffice.train.settings import derive
 
 

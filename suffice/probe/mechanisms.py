@@ -19,9 +19,9 @@ from suffice.memory import Rolling
 from suffice.models import LM
 from suffice.probe.report import Finding, Report
 from suffice.probe.tasks import SOLVED, Task, View, suite
+from suffice.progress import Progress
 from suffice.spec import AttentionSpec
 from suffice.train import current, evaluate, show
-from suffice.train.progress import Progress
 
 
 def sees_pairs(spec: AttentionSpec) -> bool:

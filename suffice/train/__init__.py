@@ -1,10 +1,11 @@
 """Training: the loop, its settings, its files, its processes and its display."""
 
 from suffice.checkpoint import load, load_model_into, save, save_model
+from suffice.progress import Progress, Silent, show
 from suffice.train.distributed import Processes, current, processes, resolve_device
 from suffice.train.evaluate import Score, evaluate
 from suffice.train.loop import fit
-from suffice.train.progress import Epoch, Interrupted, Progress, Run, Silent, show
+from suffice.train.progress import Epoch, Interrupted, Run
 from suffice.train.settings import Training
 
 __all__ = [

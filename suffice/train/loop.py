@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from suffice.data.dataset import Dataset
 from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.layers.dropout import Dropout
+from suffice.progress import Progress, Silent
 from suffice.train import training_state
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.distributed import Processes, current, resolve_device
 from suffice.train.evaluate import Reading, aligned, evaluate, losses
 from suffice.train.optimiser import share
-from suffice.train.progress import Epoch, Interrupted, Interrupts, Progress, Run, Silent, noticing
+from suffice.train.progress import Epoch, Interrupted, Interrupts, Run, noticing
 from suffice.train.settings import Training, derive, generator
 
 

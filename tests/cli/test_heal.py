@@ -75,9 +75,9 @@ def test_what_was_no_better_is_told(suffice, run):
 PRESS = """
 import os, signal, sys
 from suffice.cli import main
-from suffice.train.progress import Lines
+from suffice.progress import Display
 
-step, seen = Lines.step, []
+step, seen = Display.step, []
 
 def press(self, done, total):
     step(self, done, total)
@@ -85,7 +85,7 @@ def press(self, done, total):
     if len(seen) == {at}:
         os.kill(os.getpid(), signal.{signal})
 
-Lines.step = press
+Display.step = press
 sys.argv[0] = sys.argv.pop(1)
 main()
 """

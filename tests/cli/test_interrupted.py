@@ -17,9 +17,9 @@ STEPS = 17  # an epoch of the digits
 PRESS = f"""
 import os, signal, sys
 from suffice.cli import main
-from suffice.train.progress import Lines
+from suffice.progress import Display
 
-done, step = [], Lines.step
+done, step = [], Display.step
 
 def press(self, *numbers):
     step(self, *numbers)
@@ -27,7 +27,7 @@ def press(self, *numbers):
     if len(done) == {2 * STEPS + STEPS + 5}:
         os.kill(os.getpid(), signal.SIGINT)
 
-Lines.step = press
+Display.step = press
 sys.argv[0] = sys.argv.pop(1)
 main()
 """

@@ -94,16 +94,16 @@ def test_the_default_recipe_without_its_text_names_the_others(suffice, monkeypat
 PRESS = """
 import os, signal, sys
 from suffice.cli import main
-from suffice.train.progress import Lines
+from suffice.progress import Display
 
-step = Lines.step
+step = Display.step
 
 def press(self, done, total):
     step(self, done, total)
     if done == 3:
         os.kill(os.getpid(), signal.SIGINT)
 
-Lines.step = press
+Display.step = press
 sys.argv[0] = sys.argv.pop(1)
 main()
 """

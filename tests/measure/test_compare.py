@@ -20,10 +20,10 @@ from suffice.measure.processes import locked
 from suffice.measure.results import cell_path, read_cell, read_results
 from suffice.measure.training import Place, typical
 from suffice.models import ClassifierConfig, LMConfig, ViT, ViTConfig
+from suffice.progress import Display
 from suffice.recipes import Recipe
 from suffice.train import Interrupted, Training, evaluate, load_model_into
 from suffice.train import load as read_tensors
-from suffice.train.progress import Lines
 
 TINY = Recipe(
     name="tiny",
@@ -326,7 +326,7 @@ def test_cells_are_written_as_they_finish(whole, tmp_path, monkeypatch):
 
 def press_at(monkeypatch, wanted):
     """Press Ctrl-C when so many steps are done in all."""
-    steps, counting = [], Lines.step
+    steps, counting = [], Display.step
 
     def step(self, done, total):
         counting(self, done, total)
@@ -334,7 +334,7 @@ def press_at(monkeypatch, wanted):
         if len(steps) == wanted:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Lines, "step", step)
+    monkeypatch.setattr(Display, "step", step)
 
 
 @pytest.mark.parametrize("step", [1, 7, 13])

@@ -5,10 +5,10 @@ import torch
 from torch.nn import functional as F
 
 from suffice.data.dataset import NOT_ASKED, Split
+from suffice.progress import Silent
 from suffice.testing import assert_close
 from suffice.train import Interrupted, Training, evaluate, fit
 from suffice.train.evaluate import Reading
-from suffice.train.progress import Silent
 
 from .cases import images, pairs, translator, weights
 

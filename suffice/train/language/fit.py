@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from suffice.errors import ConfigError, ShapeError, StateError
 from suffice.layers import Block
 from suffice.layers.dropout import Dropout
+from suffice.progress import Progress, Silent
 from suffice.text import TokenFile
 from suffice.train import sharded, training_state
 from suffice.train import sharded as shards
@@ -34,7 +35,7 @@ from suffice.train.language.loss import (
 )
 from suffice.train.language.settings import LMState, LMTraining, start
 from suffice.train.loop import check_place
-from suffice.train.progress import Interrupted, Interrupts, Progress, Silent, noticing
+from suffice.train.progress import Interrupted, Interrupts, noticing
 from suffice.train.settings import derive
 from suffice.train.sharded import fill
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from suffice.train import distributed, progress
-from suffice.train.progress import Bar, Lines, Silent, show
+from suffice import progress
+from suffice.progress import Silent, bar, show, workers
 
 
 class Clock:
@@ -26,7 +26,7 @@ def console(terminal, width=120):
 def test_a_log_gets_one_plain_line_per_ten_seconds():
     clock, out = Clock(), console(terminal=False)
     with show(out, cells=4, clock=clock) as shown:
-        assert isinstance(shown, Lines)
+        assert shown.rich is None
         shown.cell("super [attention] heads 4")
         shown.say("epoch 1/2")
         for second in range(1, 26):
@@ -41,7 +41,7 @@ def test_a_log_gets_one_plain_line_per_ten_seconds():
 def test_a_terminal_gets_a_bar_with_the_cell_the_text_and_the_time_left():
     clock, out = Clock(), console(terminal=True)
     with show(out, cells=2, clock=clock) as shown:
-        assert isinstance(shown, Bar)
+        assert shown.rich is not None
         shown.cell("standard [h1]")
         shown.say("epoch 1/3 loss 0.5")
         clock.now += 0.2
@@ -92,7 +92,7 @@ def test_one_unnamed_training_is_called_so():
 @pytest.mark.parametrize("why", ["quiet", "another process"])
 def test_nothing_is_shown_when_quiet_or_not_the_first_process(why, monkeypatch):
     if why == "another process":
-        monkeypatch.setattr(progress, "current", lambda: distributed.Processes(1, 2))
+        monkeypatch.setattr(progress, "is_first_process", lambda: False)
     out = console(terminal=True)
     with show(out, quiet=why == "quiet") as shown:
         assert isinstance(shown, Silent)
@@ -128,3 +128,51 @@ def test_a_narrow_terminal_leaves_the_remark_out():
     assert "cell 1/20 super_attention heads 4 seed 1" in text
     assert "39:00 left" in text
     assert "loss" not in text
+
+
+def test_counted_items_are_shown_with_their_unit_and_remark():
+    out = console(terminal=True)
+    with bar(out, "tokenising [text]", 3, unit="documents") as advance:
+        advance(2, "10 tokens")
+    text = out.file.getvalue()
+    assert "tokenising [text]" in text
+    assert "2/2 documents, 10 tokens" in text, "skipped items are not waited for"
+
+
+def test_a_bar_without_a_console_shows_nothing():
+    with bar(None, "downloading", unit="bytes") as advance:
+        advance()
+
+
+def test_workers_print_a_line_for_each_finished_and_lost_cell():
+    out = console(terminal=False)
+    with workers(out, 2) as shown:
+        shown.begin(0, "standard heads 4 seed 0")
+        shown.step(0, 1, 2)
+        shown.lost("standard heads 4 seed 0")
+        shown.end(0, "standard heads 4 seed 0")
+    assert out.file.getvalue().splitlines() == [
+        "the worker of standard heads 4 seed 0 was lost; the cell is run again",
+        "standard heads 4 seed 0 finished, 1 of 2",
+    ]
+
+
+def test_quiet_workers_print_nothing():
+    out = console(terminal=True)
+    with workers(out, 1, quiet=True) as shown:
+        shown.begin(0, "a")
+        shown.step(0, 1, 1)
+        shown.end(0, "a")
+    assert out.file.getvalue() == ""
+
+
+def test_workers_have_a_bar_each_on_a_terminal():
+    out = console(terminal=True)
+    with workers(out, 2) as shown:
+        shown.begin(0, "standard")
+        shown.begin(1, "efficient")
+        shown.step(1, 1, 2)
+        shown.end(0, "standard")
+        shown.begin(0, "super")
+        assert [task.description for task in shown.rich.tasks] == ["efficient", "super"]
+        assert shown.rich.tasks[0].completed == 0.5

@@ -1,0 +1,295 @@
+"""Progress of long work: bars on a terminal, plain lines elsewhere, nothing when quiet.
+
+`show` follows one piece of work after another (a comparison, a training), `bar` counts items (a
+download, documents), `workers` follows pieces of work that run side by side. rich is imported where
+something is drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+
+WIDE = 120  # columns of a terminal that has room for the remark
+
+
+class Progress(Protocol):
+    """Receives the progress of a training or a comparison."""
+
+    def cell(self, description: str) -> None:
+        """Begin the next piece of work, whether or not the one before was finished."""
+
+    def step(self, done: int, total: int) -> None:
+        """Set how much of the cell is done; cheap enough for every optimiser step."""
+
+    def say(self, text: str) -> None:
+        """Replace the remark beside the cell, such as its latest loss."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def cell(self, description: str) -> None:
+        """Show nothing."""
+
+    def step(self, done: int, total: int) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
+
+class Display:
+    """One bar over all cells on a terminal, one line per interval elsewhere.
+
+    It is redrawn from `step` alone: a refreshing thread would take time from small models.
+
+    Args:
+        console: where to draw.
+        cells: pieces of work in all, those done before included.
+        done: cells that were done before; they do not enter the estimate of time.
+        clock: seconds from any origin.
+    """
+
+    def __init__(
+        self, console: Console, *, cells: int, done: int, clock: Callable[[], float]
+    ) -> None:
+        self.console = console
+        self.rich: RichProgress | None = None
+        self._cells = cells
+        self._done_before = done
+        self._started_cells = done
+        self._share = 0.0
+        self._description = self._remark = ""
+        self._clock = clock
+        self._start = clock()
+        self._interval = 10.0
+        if console.is_terminal:
+            self._interval = 0.25
+            self.rich = _overall_bar(console)
+            self.rich.add_task("", total=cells, left="", remark="")
+        self._next_drawing = self._start + self._interval
+
+    def cell(self, description: str) -> None:
+        """Begin the next cell; a bar shows it at once."""
+        self._started_cells += 1
+        self._share = 0.0
+        self._description, self._remark = description, ""
+        if self.rich:
+            self.draw()
+
+    def step(self, done: int, total: int) -> None:
+        """Set how much of the cell is done and draw when the interval is over."""
+        self._share = done / total
+        if self._clock() >= self._next_drawing:
+            self._next_drawing = self._clock() + self._interval
+            self.draw()
+
+    def say(self, text: str) -> None:
+        """Set the remark; the next drawing shows it."""
+        self._remark = text
+
+    def draw(self) -> None:
+        """Redraw the bar, or print a line."""
+        if self.rich:
+            self.rich.update(
+                self.rich.task_ids[0],
+                completed=self.finished,
+                description=self.title,
+                left=self.left,
+                remark=self._remark,
+                refresh=True,
+            )
+        else:
+            share = f"{self.finished / self._cells:.0%}"
+            _print(
+                self.console, ", ".join(filter(None, [self.title, self._remark, share, self.left]))
+            )
+
+    @property
+    def title(self) -> str:
+        """The cell, with its number if there are several."""
+        number = f"cell {max(self._started_cells, 1)}/{self._cells}" if self._cells > 1 else ""
+        return f"{number} {self._description}".strip() or "training"
+
+    @property
+    def finished(self) -> float:
+        """Cells that are done, with the share of the present one."""
+        return max(self._started_cells - 1, self._done_before) + self._share
+
+    @property
+    def left(self) -> str:
+        """The time left at the average pace of this session; question marks before there is one."""
+        finished_here = self.finished - self._done_before
+        if finished_here <= 0.0:
+            return "?:?? left"
+        pace = (self._clock() - self._start) / finished_here
+        seconds = round(pace * max(self._cells - self.finished, 0.0))
+        hours, minutes = divmod(seconds // 60, 60)
+        clock = f"{hours}:{minutes:02}" if hours else f"{minutes}"
+        return f"{clock}:{seconds % 60:02} left"
+
+
+@contextlib.contextmanager
+def show(
+    console: Console,
+    *,
+    cells: int = 1,
+    done: int = 0,
+    quiet: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Progress]:
+    """Show the progress of cells, one after another, while the block runs.
+
+    A bar with the time left on a terminal, one line every ten seconds elsewhere; nothing when
+    quiet and in every process of a group but the first.
+
+    Args:
+        console: where to draw.
+        cells: pieces of work in all, those done before included.
+        done: cells that were done before, in an earlier session.
+        quiet: whether to show nothing.
+        clock: seconds from any origin.
+    """
+    if quiet or not is_first_process():
+        yield Silent()
+        return
+    display = Display(console, cells=cells, done=done, clock=clock)
+    with display.rich or contextlib.nullcontext():
+        yield display
+
+
+@contextlib.contextmanager
+def bar(
+    console: Console | None, description: str, total: int | None = None, *, unit: str = ""
+) -> Iterator[Callable[..., None]]:
+    """Show a bar that counts items while the block runs.
+
+    Args:
+        console: where to draw; None shows nothing.
+        description: in front of the bar.
+        total: how many items there are; 0 or None = unknown, until the block ends.
+        unit: of the items; "bytes" shows sizes and a speed.
+
+    Yields:
+        advance(count=1, remark=""): adds to the items that are done.
+    """
+    if console is None:
+        yield lambda _count=1, _remark="": None
+        return
+    from rich import progress as rich
+
+    if unit == "bytes":
+        counts = [rich.DownloadColumn(), rich.TransferSpeedColumn()]
+    else:
+        form = "{task.completed:,}" + ("/{task.total:,}" if total else "")
+        counts = [rich.TextColumn(f"{form} {unit}{{task.fields[remark]}}".strip(), markup=False)]
+    time_column = rich.TimeRemainingColumn() if total else rich.TimeElapsedColumn()
+    with _rich_progress(console, rich.BarColumn(), *counts, time_column) as display:
+        task = display.add_task(description, total=total or None, remark="")
+
+        def advance(count: int = 1, remark: str = "") -> None:
+            display.update(task, advance=count, remark=remark and f", {remark}")
+
+        yield advance
+        display.update(task, total=display.tasks[0].completed)  # some items may have been skipped
+
+
+class Workers:
+    """Cells that run side by side: a bar for each worker, a line for each finished or lost cell.
+
+    Safe to call from several threads.
+
+    Args:
+        console: where to draw.
+        cells: how many there are.
+        quiet: whether to show nothing.
+    """
+
+    def __init__(self, console: Console, cells: int, *, quiet: bool = False) -> None:
+        self.console = console
+        self.rich: RichProgress | None = None
+        self.finished = 0
+        self._cells = cells
+        self._quiet = quiet
+        self._lock = threading.Lock()
+        self._tasks: dict[int, Any] = {}
+        if console.is_terminal and not quiet:
+            from rich import progress as rich
+
+            columns = rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeElapsedColumn()
+            self.rich = _rich_progress(console, *columns, transient=True)
+
+    def begin(self, worker: int, cell: str) -> None:
+        """Begin a cell on a worker, whose bar starts anew."""
+        if self.rich:
+            if worker in self._tasks:
+                self.rich.remove_task(self._tasks[worker])
+            self._tasks[worker] = self.rich.add_task(cell, total=1.0)
+
+    def step(self, worker: int, done: int, total: int) -> None:
+        """Set how much of a worker's cell is done."""
+        if self.rich:
+            self.rich.update(self._tasks[worker], completed=done / total)
+
+    def end(self, worker: int, cell: str) -> None:  # noqa: ARG002 - the counterpart of begin
+        """Print that a cell is finished."""
+        with self._lock:
+            self.finished += 1
+            self.print(f"{cell} finished, {self.finished} of {self._cells}")
+
+    def lost(self, cell: str) -> None:
+        """Print that the worker of a cell was lost."""
+        self.print(f"the worker of {cell} was lost; the cell is run again")
+
+    def print(self, text: str) -> None:
+        """Print one line unless quiet."""
+        if not self._quiet:
+            _print(self.console, text)
+
+
+@contextlib.contextmanager
+def workers(console: Console, cells: int, *, quiet: bool = False) -> Iterator[Workers]:
+    """Show the progress of cells that run side by side while the block runs; see `Workers`."""
+    display = Workers(console, cells, quiet=quiet)
+    with display.rich or contextlib.nullcontext():
+        yield display
+
+
+def is_first_process() -> bool:
+    """Return whether this process is the first of its group, or in none."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+
+
+def _overall_bar(console: Console) -> RichProgress:
+    from rich import progress as rich
+
+    wide = console.width >= WIDE
+    columns: list[Any] = [
+        rich.BarColumn(bar_width=24 if wide else 10),
+        rich.TaskProgressColumn(),
+        rich.TextColumn("{task.fields[left]}", markup=False),
+    ]
+    if wide:
+        columns.append(rich.TextColumn("{task.fields[remark]}", markup=False))
+    return _rich_progress(console, *columns, auto_refresh=False, transient=True)
+
+
+def _rich_progress(console: Console, *columns: Any, **options: bool) -> RichProgress:
+    from rich import progress as rich
+
+    description = rich.TextColumn("{task.description}", markup=False)
+    return rich.Progress(description, *columns, console=console, **options)
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

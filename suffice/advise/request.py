@@ -8,6 +8,7 @@ from math import isqrt
 from typing import Any
 
 from suffice.errors import ConfigError, unknown
+from suffice.grammar import parse_bytes, parse_seconds, parse_share
 from suffice.measure.edge.shapes import SHAPES
 from suffice.models import (
     CONFIGURATIONS,
@@ -21,7 +22,6 @@ from suffice.models import (
 from suffice.positions import NoPosition, Position
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.attention import Sizes
-from suffice.records import read_bytes, read_seconds, read_share
 
 TASKS = ("lm", "classify", "image", "translate")
 WRITES = ("lm", "translate")
@@ -107,9 +107,9 @@ class Request:
         """
         found = dict(words)
         readers = {
-            "memory": read_bytes,
-            "latency": lambda told: read_seconds(told, unit_of(task)),
-            "quality": read_share,
+            "memory": parse_bytes,
+            "latency": lambda told: parse_seconds(told, unit_of(task)),
+            "quality": parse_share,
         }
         for name, read in readers.items():
             if isinstance(found.get(name), str):

@@ -79,14 +79,14 @@ def plan(
     The training's own model, loss, optimiser and sharding are executed on tensors without content,
     among processes that are not there. Nothing is downloaded and no GPU is needed.
     """
+    from suffice.grammar import parse_bytes
     from suffice.planning import Asked, device, work
     from suffice.planning import plan as make
     from suffice.planning.devices import with_figures
-    from suffice.records import read_bytes
 
     asked = Asked(
         gpus=gpus,
-        memory=None if memory is None else read_bytes(memory),
+        memory=None if memory is None else parse_bytes(memory),
         shard=shard,
         checkpointing=checkpointing,
         accumulate=accumulate,

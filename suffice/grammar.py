@@ -1,0 +1,188 @@
+"""The strings of options and plans: terms such as rolling:256:4, and quantities such as 80GB.
+
+A *term* is a name and whole numbers, joined by colons. What is legal is listed as *forms*, for
+example ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS"): they decide how many numbers a name
+takes, and error messages show them. A *quantity* is a number and a unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from suffice.errors import ConfigError
+
+BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+SHARES = {"%": 0.01, "x": 1.0}
+
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)\s*([%a-zA-Z]*)\s*")
+
+
+@dataclass(frozen=True)
+class Term:
+    """A name and its numbers.
+
+    Example:
+        >>> str(Term("rolling", (256, 4)))
+        'rolling:256:4'
+    """
+
+    name: str
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def number(self) -> int | None:
+        """The first number, or None."""
+        return self.numbers[0] if self.numbers else None
+
+    def __str__(self) -> str:
+        return ":".join([self.name, *map(str, self.numbers)])
+
+
+def parse_term(text: str, forms: Sequence[str], *, kind: str, where: str = "") -> Term:
+    """Return the name and the numbers of a term.
+
+    Args:
+        text: the term.
+        forms: every legal form, such as "rolling:W:SINKS".
+        kind: of term, for messages, such as "memory".
+        where: the longer text that the term stands in, for messages.
+
+    Raises:
+        ConfigError: for an unknown name, naming the nearest legal one, or numbers that no form of
+            the name has.
+
+    Example:
+        >>> parse_term("static:64", ("dynamic", "static:N"), kind="memory")
+        Term(name='static', numbers=(64,))
+    """
+    name, *numbers = text.strip().split(":")
+    inside = f" in {where!r:.80}" if where and where != text else ""
+    legal = ", ".join(forms)
+    forms_by_name: dict[str, list[str]] = {}
+    for form in forms:
+        forms_by_name.setdefault(form.partition(":")[0], []).append(form)
+    if name not in forms_by_name:
+        near = get_close_matches(name, forms_by_name, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ConfigError(f"unknown {kind} {text.strip()!r:.80}{inside}{hint} Legal: {legal}.")
+    counts = [form.count(":") for form in forms_by_name[name]]
+    if len(numbers) not in counts or not all(re.fullmatch("[0-9]{1,9}", n) for n in numbers):
+        raise ConfigError(
+            f"{kind} {text.strip()!r:.80}{inside}: write {' or '.join(forms_by_name[name])}, with "
+            "whole numbers."
+        )
+    return Term(name, tuple(map(int, numbers)))
+
+
+def split_list(text: str, separator: str = ",") -> tuple[str, ...]:
+    """Split a list at its separators; empty items are left out.
+
+    Example:
+        >>> split_list("standard, efficient,")
+        ('standard', 'efficient')
+    """
+    return tuple(item.strip() for item in text.split(separator) if item.strip())
+
+
+def split_quantity(text: str) -> tuple[float, str] | None:
+    """Return the number and the unit of a quantity, None for a text of another form.
+
+    Example:
+        >>> split_quantity("24 GiB"), split_quantity("25%"), split_quantity("-1")
+        ((24.0, 'GiB'), (25.0, '%'), None)
+    """
+    match = _QUANTITY.fullmatch(text)
+    return (float(match[1]), match[2]) if match else None
+
+
+def scale_of(unit: str, units: Mapping[str, float]) -> float | None:
+    """Return the size of a unit in the base unit, whatever its case; None for another unit.
+
+    Example:
+        >>> scale_of("gb", BYTES), scale_of("ms", SECONDS), scale_of("apples", BYTES)
+        (1000000000.0, 0.001, None)
+    """
+    if unit in units:
+        return units[unit]
+    return {name.lower(): size for name, size in units.items()}.get(unit.lower())
+
+
+def format_quantity(value: float, units: Mapping[str, float]) -> str:
+    """Return a value with four digits in the largest decimal unit that it fills.
+
+    Example:
+        >>> format_quantity(0.0021, SECONDS), format_quantity(3e9, BYTES)
+        ('2.1ms', '3GB')
+    """
+    fitting = [(size, unit) for unit, size in units.items() if size <= value and "i" not in unit]
+    size, unit = max(fitting, default=min((size, unit) for unit, size in units.items()))
+    return f"{value / size:.4g}{unit}"
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes of a memory size such as "80GB" or "24 GiB".
+
+    Raises:
+        ConfigError: if it is no size above 0 with a unit.
+
+    Example:
+        >>> parse_bytes("80GB"), parse_bytes("1.5 GiB")
+        (80000000000, 1610612736)
+    """
+    number, unit = split_quantity(text) or (0.0, "")
+    size = scale_of(unit, BYTES)
+    if not 0.0 < number < float("inf") or size is None:
+        raise ConfigError(
+            f"memory {text!r:.80} is not a size; give a number above 0 and a unit "
+            f"({', '.join(BYTES)}), such as 80GB."
+        )
+    return round(number * size)
+
+
+def parse_seconds(text: str, per: str) -> float:
+    """Return the seconds of a latency such as "30ms/token" or "0.5 s".
+
+    Args:
+        text: a time; "/" and what it is for may follow.
+        per: what it is for, "token" or "input".
+
+    Raises:
+        ConfigError: if it is no time above 0 with a unit, or is for something else.
+
+    Example:
+        >>> parse_seconds("30ms/token", "token"), parse_seconds("2 s", "input")
+        (0.03, 2.0)
+    """
+    time, slash, target = text.partition("/")
+    number, unit = split_quantity(time) or (0.0, "")
+    fits = not slash or target.strip() == per
+    if not 0.0 < number < float("inf") or unit not in SECONDS or not fits:
+        raise ConfigError(
+            f"latency {text!r:.80} is not a time for each {per}; give a number above 0 and a unit "
+            f"({', '.join(SECONDS)}), such as 30ms or 30ms/{per}."
+        )
+    return number * SECONDS[unit]
+
+
+def parse_share(text: str) -> float:
+    """Return the fraction of a percentage from 0% to below 100%.
+
+    Raises:
+        ConfigError: if it is none.
+
+    Example:
+        >>> parse_share("1%"), parse_share("0.5 %")
+        (0.01, 0.005)
+    """
+    number, unit = split_quantity(text) or (-1.0, "")
+    if unit != "%" or not 0.0 <= number < 100.0:  # noqa: PLR2004
+        raise ConfigError(
+            f"quality {text!r:.80} is not a loss of accuracy; give a percentage from 0% to below "
+            "100%, such as 1%."
+        )
+    return number / 100

@@ -64,8 +64,8 @@ def convert(
     reads of the text. The folder is one as `suffice train` writes it, with certificate.json.
     """
     from suffice.cli.terminal import as_cells
-    from suffice.convert import convert as change
-    from suffice.convert import convert as folder
+    from suffice.convert import convert as convert_model
+    from suffice.convert.folder import check_source, save
     from suffice.convert.sources import open_source
     from suffice.train import show
 
@@ -76,13 +76,13 @@ def convert(
         raise ConfigError(f"--out {out} is the source itself, which would be lost; give another.")
     target = _target(to)
     opened = open_source(source, tokenizer=tokenizer)
-    folder.check_source(opened)
+    check_source(opened)
     texts = _texts(opened, calibration, tokens)
     with show(Console(stderr=True), cells=3, quiet=quiet) as progress:
-        found = change(opened.model, target, naive=naive, step=as_cells(progress), **texts)
+        found = convert_model(opened.model, target, naive=naive, step=as_cells(progress), **texts)
     one = found.certificate
     facts = {"converted": {"from": opened.kind, "to": to, "kind": one.kind}}
-    folder.save(out, found.model, opened, one, **facts)
+    save(out, found.model, opened, one, **facts)
     if as_json:
         sys.stdout.write(json.dumps(one.to_json(), indent=1, allow_nan=False) + "\n")
         return

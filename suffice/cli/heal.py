@@ -19,8 +19,7 @@ from suffice.cli.terminal import WRONG, Stopped, again, telling
 from suffice.convert.sources import Source, open_source
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
 from suffice.files import replacing
-from suffice.heal import Healed, Healing, Texts
-from suffice.heal import heal as folders
+from suffice.heal import Healed, Healing, Texts, save
 from suffice.heal import heal as heal_model
 from suffice.heal.text import parted
 from suffice.models import LM
@@ -362,7 +361,7 @@ class Patient:
         told = {"text": self.text, "lora": self.healing.lora}
         told["change"] = healed.report.healed.change
         facts = self.student.facts | {"healed": told}
-        folders.save(out, healed, self.student.tokenizer, **facts)
+        save(out, healed, self.student.tokenizer, **facts)
 
 
 def _check(asked: Asked, student: Source, teacher: Source) -> None:

@@ -11,8 +11,7 @@ import typer
 
 from suffice.cli.terminal import Shown
 from suffice.errors import ConfigError
-from suffice.runtime import Session, Words, check_files, read
-from suffice.runtime import write as write_on
+from suffice.runtime import Session, Tokenizer, check_files, generate, read
 from suffice.runtime.session import Stepper
 
 
@@ -39,15 +38,15 @@ def run(
             "evaluates expressions of the file, so only if you trust who made it; for text export "
             "the model to onnx."
         )
-    words = Words(export, manifest)
-    ids = words.ids(prompt)
-    stop = () if words.end is None else (words.end,)
-    shown = Shown(words, ids, _say)
+    tokenizer = Tokenizer(export, manifest)
+    ids = tokenizer.ids(prompt)
+    stop = () if tokenizer.end is None else (tokenizer.end,)
+    shown = Shown(tokenizer, ids, _say)
     options = {"tokens": tokens, "temperature": temperature, "seed": seed, "stop": stop}
     session = _session(export, manifest)
     begun = perf_counter()
     _say(prompt)
-    found = write_on(session, manifest, ids, on_token=shown.add, **options)
+    found = generate(session, manifest, ids, on_token=shown.add, **options)
     seconds = perf_counter() - begun
     shown.close()
     _say("\n")

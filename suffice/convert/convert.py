@@ -7,15 +7,12 @@ gives there, so that any two choices can be combined.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from suffice import checkpoint
 from suffice.convert.calibration import attentions, gather
 from suffice.convert.certificate import (
     Certificate,
@@ -28,14 +25,12 @@ from suffice.convert.exact import Change, changes
 from suffice.convert.feature_permutation import arranged
 from suffice.convert.fit import Fit, errors, fit, starts
 from suffice.convert.maps import build
-from suffice.convert.sources.source import Source
 from suffice.convert.target import Target, plan_of
-from suffice.errors import CheckpointError, ConfigError
-from suffice.files import replacing
+from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic
-from suffice.models import LM, folder, stack
+from suffice.models import LM
 from suffice.models.packed import replace_module
 from suffice.spec import AttentionSpec
 
@@ -257,60 +252,3 @@ def _loss(
 def _tokens(calibration: Sequence[Tensor] | None) -> int:
     """Return the positions that were read, of rows of tokens or of features."""
     return sum(batch.shape[0] * batch.shape[1] for batch in calibration or ())
-
-
-CERTIFICATE = "certificate.json"
-OTHERS = {"Classifier": "text classifier", "ViT": "image classifier"}
-
-
-def check_source(source: Source) -> None:
-    """Refuse what could not be written as a folder, before any work is done.
-
-    Raises:
-        ConfigError: if a language model has no tokenizer.
-    """
-    if isinstance(source.model, LM) and source.tokenizer is None:
-        raise ConfigError(
-            f"this {source.kind} model has no tokenizer beside it, and a folder of a language "
-            "model holds one; name it by --tokenizer."
-        )
-
-
-def save(
-    out: Path, model: nn.Module, source: Source, certificate: Certificate, **facts: Any
-) -> None:
-    """Write a converted model; the certificate comes first and the weights last.
-
-    Args:
-        out: the folder.
-        model: what was converted.
-        source: what it was.
-        certificate: what that changed.
-        **facts: what else is known.
-
-    Raises:
-        CheckpointError: if something cannot be written.
-        ConfigError: if a language model has no tokenizer.
-    """
-    check_source(source)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        _write(out / CERTIFICATE, certificate.to_json())
-        if isinstance(model, LM):
-            folder.save(out, model, source.tokenizer, **(source.facts | facts))
-            return
-        specs = [block.attention.spec.to_json() for block in model.blocks]
-        described = {"model": stack.to_json(model.config), "specs": specs, **facts}
-        described["kind"] = OTHERS[type(model).__name__]
-        _write(out / folder.CONFIG, described)
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {out} ({error.strerror or error}); free space, or give another --out."
-        ) from error
-    checkpoint.save_model(out / folder.WEIGHTS, model, described)
-
-
-def _write(path: Path, data: dict[str, Any]) -> None:
-    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="ascii", newline="\n")

@@ -16,10 +16,9 @@ import torch
 from safetensors.torch import save as serialise
 from torch import nn
 
-from suffice import checkpoint
+from suffice.convert.folder import classifier_kind, load_classifier
 from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
 from suffice.convert.sources.gpt2 import GPT2
-from suffice.convert.sources.weights import check_finite, read_json
 from suffice.errors import CheckpointError, ConfigError, DataError, unknown
 from suffice.export import formats
 from suffice.export.architecture import config_of, described
@@ -27,15 +26,10 @@ from suffice.export.graph import Decoder, Port, Whole, reach
 from suffice.export.parity import CLOSE, Checked, check
 from suffice.files import sync_folder
 from suffice.generate.generate import most_tokens
-from suffice.models import LM, folder, stack
-from suffice.models.classifier import ClassifierConfig
+from suffice.models import LM
 from suffice.models.packed import schemes_of, unpack
-from suffice.models.vit import ViT, ViTConfig
+from suffice.models.vit import ViT
 from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest, read
-from suffice.spec import AttentionSpec
-
-KINDS: dict[str, type] = {"text classifier": ClassifierConfig, "image classifier": ViTConfig}
-"""Models that read an input at once, as `suffice convert` names them in a config.json."""
 
 
 def opened(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
@@ -46,8 +40,10 @@ def opened(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
         ConfigError: if the model has something that no model here has.
         DataError: if a tokenizer is absent or damaged.
     """
-    kind = _kind(path)
-    source = _whole(path, kind) if kind else open_source(path, tokenizer=tokenizer)
+    if classifier_kind(path):
+        source = load_classifier(path)
+    else:
+        source = open_source(path, tokenizer=tokenizer)
     model = source.model
     packed = bool(schemes_of(model))
     unpack(model)
@@ -55,39 +51,6 @@ def opened(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return source, packed
-
-
-def _kind(path: Path) -> str:
-    """Return the kind of a folder of a classifier, or ""."""
-    if not (path / folder.CONFIG).is_file():
-        return ""
-    found = read_json(path / folder.CONFIG)
-    return found["kind"] if found.get("kind") in KINDS and "model_type" not in found else ""
-
-
-def _whole(path: Path, kind: str) -> Source:
-    told = read_json(path / folder.CONFIG)
-    weights = path / folder.WEIGHTS
-    try:
-        sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in told["model"].items()}
-        config = stack.from_json(KINDS[kind], sizes)
-        model: nn.Module = config.build([AttentionSpec.from_json(one) for one in told["specs"]])
-    except (ConfigError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} cannot be loaded: its {folder.CONFIG} does not describe the {kind} that it "
-            f"names ({error!s:.200}); give the folder whole."
-        ) from error
-    if checkpoint.load_model_into(weights, model) != json.loads(json.dumps(told)):
-        raise CheckpointError(
-            f"{weights} was written with another {folder.CONFIG} than the one beside it; give the "
-            "folder whole."
-        )
-    check_finite(model.state_dict(), weights)
-    return Source(model=model, kind=kind, facts=_facts(told))
-
-
-def _facts(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: one for name, one in told.items() if name not in ("model", "specs", "kind")}
 
 
 @contextlib.contextmanager

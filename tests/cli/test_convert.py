@@ -10,8 +10,8 @@ import pytest
 
 from suffice import AttentionSpec, preset
 from suffice.cli.convert import convert
-from suffice.convert import convert as folders
 from suffice.convert.certificate import Certificate
+from suffice.convert.folder import save
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import LMConfig, ViTConfig, folder
@@ -162,10 +162,10 @@ def test_a_model_of_pictures(suffice, tmp_path):
 def test_a_folder_needs_a_tokenizer_and_a_disk(run, tmp_path, monkeypatch):
     one = Certificate(layers=())
     with pytest.raises(ConfigError, match="this llama model has no tokenizer beside it, and a"):
-        folders.save(tmp_path / "x", run, Source(model=run, kind="llama"), one)
+        save(tmp_path / "x", run, Source(model=run, kind="llama"), one)
     assert not (tmp_path / "x").exists()
     (tmp_path / "file").write_text("")
     config = ViTConfig(image_size=4, patch_size=2, num_classes=2, d_model=4, depth=1, mlp_width=4)
     vit = config.build(preset("standard", 4, 1))
     with pytest.raises(CheckpointError, match=r"cannot write .*file.x \(.*\); free space, or give"):
-        folders.save(tmp_path / "file" / "x", vit, Source(model=vit, kind="vit"), one)
+        save(tmp_path / "file" / "x", vit, Source(model=vit, kind="vit"), one)

@@ -16,13 +16,13 @@ import torch
 import suffice as library
 from suffice.cli.export import export
 from suffice.cli.run import run
-from suffice.convert import convert as converted
 from suffice.convert.certificate import Certificate
+from suffice.convert.folder import save
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.export.parity import Eager
 from suffice.models import folder
-from suffice.runtime import Session, Words, read, write
+from suffice.runtime import Session, Tokenizer, generate, read
 from tests.export.models import NEAR, ROTARY, TURNING, bert, language, saved
 
 PROMPT = "to be"
@@ -88,13 +88,13 @@ bare = types.ModuleType("suffice")
 bare.__path__ = [sys.argv[1]]  # the package without its __init__, which is for torch
 sys.modules["suffice"] = bare
 from pathlib import Path
-from suffice.runtime import Session, Words, check_files, read, write
+from suffice.runtime import Session, Tokenizer, check_files, generate, read
 folder = Path(sys.argv[2])
 manifest = read(folder)
 check_files(folder, manifest)
-words = Words(folder, manifest)
-ids = words.ids(sys.argv[3])
-print(words.decode(ids + write(Session(folder, manifest), manifest, ids, tokens=32)))
+tokenizer = Tokenizer(folder, manifest)
+ids = tokenizer.ids(sys.argv[3])
+print(tokenizer.decode(ids + generate(Session(folder, manifest), manifest, ids, tokens=32)))
 assert "torch" not in {name for name, one in sys.modules.items() if one is not None}
 """
 
@@ -119,17 +119,17 @@ def test_a_long_text_keeps_no_more_than_is_read(made):
         return call(feeds)
 
     session.call = watched
-    found = write(session, manifest, [1, 2, 3], tokens=30)
+    found = generate(session, manifest, [1, 2, 3], tokens=30)
     assert lengths[:3] == [0, 3, 4]
     assert max(lengths) == 4
-    unbounded = write(
+    unbounded = generate(
         Session(made / "run-onnx", manifest), manifest | {"reach": None}, [1, 2, 3], tokens=30
     )
     assert found == unbounded
     narrow = manifest | {"reach": 1}
-    write(session, narrow, [1, 2, 3], tokens=3)
+    generate(session, narrow, [1, 2, 3], tokens=3)
     assert lengths[-1] == 1
-    assert write(session, manifest, [1, 2, 3], tokens=9, stop=[found[0]]) == []
+    assert generate(session, manifest, [1, 2, 3], tokens=9, stop=[found[0]]) == []
 
 
 CHANGES = {
@@ -174,20 +174,20 @@ def test_manifests_that_cannot_be_used(made, tmp_path, monkeypatch):
         ({"version": 9}, "its version is 9, and 1 is read"),
         ({"files": [1]}, "it lists no files"),
         ({"files": {"../x": {}}}, "it names '../x', which is no file of the folder"),
-        ({"format": "gguf"}, "it is of a 'language model' in 'gguf'"),
-        ({"model": None}, "it is of a None in 'onnx'"),
+        ({"format": "gguf"}, "it describes a 'language model' in the format 'gguf'"),
+        ({"model": None}, "it describes a None in the format 'onnx'"),
         ({"length": 0}, "its length is 0"),
         ({"reach": True}, "its reach is True"),
         ({"tokenizer": {"file": "../x"}}, "its tokenizer is no file that it lists"),
-        ({"tokenizer": {"file": "tokenizer.json", "end": "x"}}, "by what is no id"),
+        ({"tokenizer": {"file": "tokenizer.json", "end": "x"}}, "end is no token id"),
         ({"tokenizer": {"file": []}}, "its tokenizer is no file that it lists"),
         ({"graph": {}}, "its graph is no file that it lists"),
-        ({"outputs": []}, "a state of it becomes no output of its own"),
-        ({"inputs": states}, "it reads no tokens and valid, or gives no logits"),
+        ({"outputs": []}, "an input of its state has no output of its own"),
+        ({"inputs": states}, "its graph lacks the inputs tokens and valid"),
         ({"graph": "/etc/hosts"}, "its graph is no file that it lists"),
-        ({"inputs": None}, "its inputs are not told"),
-        ({"outputs": [{"name": "x", "shape": 4}]}, "its outputs are not told"),
-        ({"outputs": [{"name": "x", "shape": [4], "dtype": "O"}]}, "its outputs are not told"),
+        ({"inputs": None}, "its inputs are not described"),
+        ({"outputs": [{"name": "x", "shape": 4}]}, "its outputs are not described"),
+        ({"outputs": [{"name": "x", "shape": [4], "dtype": "O"}]}, "its outputs are not described"),
         ({"files": files | {"more": {"sha256": ""}}}, "x.more is missing; copy the exported fol"),
     ):
         (path / "manifest.json").write_text(whole)
@@ -206,7 +206,7 @@ def test_manifests_that_cannot_be_used(made, tmp_path, monkeypatch):
 
     (path / "manifest.json").write_text(whole)
     monkeypatch.setattr("suffice.runtime.manifest.digest", unreadable)
-    with pytest.raises(CheckpointError, match=r"cannot be read \(Permission denied\); check its"):
+    with pytest.raises(CheckpointError, match=r"cannot be read \(Permission denied\); check its p"):
         run(path)
 
 
@@ -221,7 +221,7 @@ def with_file(path, name, content):
 def test_files_that_are_something_else(made, tmp_path):
     path = copied(made, tmp_path)
     with_file(path, "model.onnx", b"no graph")
-    with pytest.raises(CheckpointError, match="model.onnx is no graph that this ONNX Runtime tak"):
+    with pytest.raises(CheckpointError, match="model.onnx is no graph that this ONNX Runtime acc"):
         run(path, prompt=PROMPT)
     with_file(path, "tokenizer.json", b"{}")
     with pytest.raises(CheckpointError, match="tokenizer.json is no tokenizer"):
@@ -259,7 +259,7 @@ def test_more_tokens_than_there_are_positions(made):
     with pytest.raises(
         ConfigError, match="a prompt of 4 and 6 new tokens need 9 positions of a mo"
     ):
-        write(Session(made / "run-onnx", manifest), manifest, [1, 2, 3, 4], tokens=6)
+        generate(Session(made / "run-onnx", manifest), manifest, [1, 2, 3, 4], tokens=6)
 
 
 def test_tokens_around_a_text(made):
@@ -270,20 +270,20 @@ def test_tokens_around_a_text(made):
         ({"end": 5}, "", [5]),
         ({"begin": 3, "end": 5}, "e", None),
     ):
-        words = Words(made / "run-onnx", manifest | {"tokenizer": told | around})
-        found = words.ids(prompt)
+        tokenizer = Tokenizer(made / "run-onnx", manifest | {"tokenizer": told | around})
+        found = tokenizer.ids(prompt)
         assert found == ids or (found[0], len(found)) == (3, 2)
     with pytest.raises(ConfigError, match="id 15 is not in the vocabulary; the tokenizer has ids"):
-        words.decode([3, 15])
+        tokenizer.decode([3, 15])
     with pytest.raises(ConfigError, match="has no tokenizer, so no text can be read; call its gra"):
-        Words(made / "run-onnx", manifest | {"tokenizer": None})
+        Tokenizer(made / "run-onnx", manifest | {"tokenizer": None})
 
 
 def test_absent_packages_are_told(made, monkeypatch):
     manifest = read(made / "run-onnx")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ConfigError, match="reading text needs the tokenizers library; install it"):
-        Words(made / "run-onnx", manifest)
+        Tokenizer(made / "run-onnx", manifest)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConfigError, match="running an ONNX export needs onnxruntime; install it"):
         Session(made / "run-onnx", manifest)
@@ -303,14 +303,16 @@ def test_a_torch_export_is_not_opened_here(made, tmp_path, suffice):
 
 def test_classifiers_write_no_text(made, suffice, tmp_path):
     model = bert(depth=1)
-    converted.save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
+    save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
     told = suffice("export", "run", "--format", "hf")
     assert "no tokenizer lies beside the checkpoint, so none was written" in told.out
     with pytest.raises(ConfigError, match="holds a model that classifies and writes no text"):
         Eager(tmp_path / "run-hf")
     manifest = read(made / "run-onnx")
     inputs = [port for port in manifest["inputs"] if "becomes" not in port]
-    with pytest.raises(ConfigError, match="x holds a text classifier, which writes no text; call"):
+    with pytest.raises(
+        ConfigError, match="x holds a text classifier, which generates no text; call"
+    ):
         Session(Path("x"), manifest | {"inputs": inputs, "model": "text classifier"})
 
 

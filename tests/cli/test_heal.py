@@ -17,7 +17,7 @@ from suffice.cli.heal import Asked, Patient, claim, heal, unclaiming
 from suffice.cli.terminal import Stopped
 from suffice.convert import convert
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.heal import heal as folders
+from suffice.heal import save
 from suffice.models import folder
 from suffice.text import Characters
 from tests.cli.test_convert import picture
@@ -242,4 +242,4 @@ def test_a_disk_that_refuses_is_told(tmp_path, run):
         seed=0,
     )
     with pytest.raises(CheckpointError, match=r"cannot write .*absent \(.*\); free space, or give"):
-        folders.save(tmp_path / "absent", Healed(model=teacher(), report=report), LETTERS)
+        save(tmp_path / "absent", Healed(model=teacher(), report=report), LETTERS)

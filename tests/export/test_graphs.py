@@ -16,8 +16,8 @@ import torch
 
 import suffice
 from suffice import preset
-from suffice.convert import convert as converted
 from suffice.convert.certificate import Certificate
+from suffice.convert.folder import save
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export import export, formats, parity
@@ -169,7 +169,7 @@ def test_numbers_of_the_code_are_raw_in_the_archive(tmp_path):
     ids=["text", "pictures", "mixed text"],
 )
 def test_models_of_whole_inputs(model, tmp_path):
-    converted.save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
+    save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
     told = export(tmp_path / "run", "onnx", tmp_path / "out")
     assert told["checked"]["difference"] < 1e-4
     assert told["tokenizer"] is None

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from suffice import AttentionSpec, preset
-from suffice.convert import convert as converted
 from suffice.convert.certificate import Certificate
+from suffice.convert.folder import save
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export import config_of, described, export, exported
@@ -173,7 +173,7 @@ def test_it_loads_where_this_library_is_absent(tmp_path):
 def test_a_folder_of_a_classifier_is_opened(tmp_path):
     model = pictures()
     source = Source(model=model, kind="vit")
-    converted.save(tmp_path / "run", model, source, Certificate(layers=()))
+    save(tmp_path / "run", model, source, Certificate(layers=()))
     told = export(tmp_path / "run", "hf", tmp_path / "out")
     assert (told["model"], told["source"]) == ("image classifier", "image classifier")
     assert told["positions"].startswith("patches are read row by row")
@@ -193,7 +193,7 @@ def test_a_folder_of_a_classifier_is_opened(tmp_path):
 )
 def test_a_folder_of_a_classifier_that_does_not_fit(change, told, tmp_path):
     model = pictures()
-    converted.save(tmp_path, model, Source(model=model, kind="vit"), Certificate(layers=()))
+    save(tmp_path, model, Source(model=model, kind="vit"), Certificate(layers=()))
     config = json.loads((tmp_path / "config.json").read_text())
     change(config)
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -1,0 +1,117 @@
+"""Folders of converted models: the certificate, the configuration and the weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from suffice import checkpoint
+from suffice.convert.certificate import Certificate
+from suffice.convert.sources.source import Source
+from suffice.convert.sources.weights import check_finite, read_json
+from suffice.errors import CheckpointError, ConfigError
+from suffice.files import replacing
+from suffice.models import LM, folder, stack
+from suffice.models.classifier import ClassifierConfig
+from suffice.models.vit import ViTConfig
+from suffice.spec import AttentionSpec
+
+CERTIFICATE = "certificate.json"
+CLASSIFIERS: dict[str, type] = {"text classifier": ClassifierConfig, "image classifier": ViTConfig}
+"""Models that read a whole input at once, by the "kind" in their config.json."""
+
+
+def check_source(source: Source) -> None:
+    """Check that a model can be written as a folder, before any work is done.
+
+    Raises:
+        ConfigError: if a language model has no tokenizer.
+    """
+    if isinstance(source.model, LM) and source.tokenizer is None:
+        raise ConfigError(
+            f"this {source.kind} model has no tokenizer beside it, and a folder of a language "
+            "model holds one; name it by --tokenizer."
+        )
+
+
+def save(
+    out: Path, model: nn.Module, source: Source, certificate: Certificate, **facts: Any
+) -> None:
+    """Write a converted model; the certificate comes first and the weights last.
+
+    Args:
+        out: the folder.
+        model: the converted model.
+        source: what it was converted from.
+        certificate: of the conversion.
+        **facts: further entries of config.json.
+
+    Raises:
+        CheckpointError: if a file cannot be written.
+        ConfigError: if a language model has no tokenizer.
+    """
+    check_source(source)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _write_json(out / CERTIFICATE, certificate.to_json())
+        if isinstance(model, LM):
+            folder.save(out, model, source.tokenizer, **(source.facts | facts))
+            return
+        config = {
+            "model": stack.to_json(model.config),
+            "specs": [block.attention.spec.to_json() for block in model.blocks],
+            **facts,
+            "kind": next(k for k, one in CLASSIFIERS.items() if type(model.config) is one),
+        }
+        _write_json(out / folder.CONFIG, config)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {out} ({error.strerror or error}); free space, or give another --out."
+        ) from error
+    checkpoint.save_model(out / folder.WEIGHTS, model, config)
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="ascii", newline="\n")
+
+
+def classifier_kind(path: Path) -> str:
+    """Return the key in CLASSIFIERS of a folder that `save` wrote, or "" for any other path."""
+    if not (path / folder.CONFIG).is_file():
+        return ""
+    config = read_json(path / folder.CONFIG)
+    return (
+        config["kind"] if config.get("kind") in CLASSIFIERS and "model_type" not in config else ""
+    )
+
+
+def load_classifier(path: Path) -> Source:
+    """Return the classifier in a folder that `save` wrote.
+
+    Raises:
+        CheckpointError: if its files are damaged or do not fit each other.
+    """
+    config, weights, kind = read_json(path / folder.CONFIG), path / folder.WEIGHTS, ""
+    try:
+        kind = config["kind"]
+        sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in config["model"].items()}
+        specs = [AttentionSpec.from_json(spec) for spec in config["specs"]]
+        model: nn.Module = stack.from_json(CLASSIFIERS[kind], sizes).build(specs)
+    except (ConfigError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} cannot be loaded: its {folder.CONFIG} does not describe the {kind} that it "
+            f"names ({error!s:.200}); give the folder whole."
+        ) from error
+    if checkpoint.load_model_into(weights, model) != config:
+        raise CheckpointError(
+            f"{weights} was written with another {folder.CONFIG} than the one beside it; give the "
+            "folder whole."
+        )
+    check_finite(model.state_dict(), weights)
+    facts = {name: one for name, one in config.items() if name not in ("model", "specs", "kind")}
+    return Source(model=model, kind=kind, facts=facts)

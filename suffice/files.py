@@ -1,12 +1,20 @@
-"""Writing a file so that nobody ever sees half of it."""
+"""Files that are written whole or not at all, JSON records, and the folder of a run."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
+
+from suffice.errors import ConfigError, DataError
+from suffice.records import decode
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -62,3 +70,183 @@ def sync_folder(folder: Path) -> None:
             os.fsync(opened)
         finally:
             os.close(opened)
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file whole or leave it as it was; missing folders are made, text is UTF-8.
+
+    Raises:
+        DataError: if the place cannot be written or the disk is full.
+    """
+    # half a surrogate, as in a path that is not UTF-8, becomes JSON's own escape
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise DataError(
+            f"cannot write {path}: {error.strerror or error}; "
+            "make room or choose another folder with --out."
+        ) from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain data as JSON that any reader accepts, one key per line.
+
+    Raises:
+        DataError: if it cannot be written.
+    """
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, f"{text}\n")
+
+
+def read_json(path: Path, *, advice: str = "") -> Any:
+    """Read a JSON file.
+
+    Args:
+        path: of the file.
+        advice: what to do about a file that cannot be read; ends the message.
+
+    Raises:
+        DataError: if the file is absent, cannot be read, or is truncated or not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror or error}). {advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is truncated or not JSON ({error}). {advice}") from error
+
+
+def read_record(record: type[T], path: Path, *, advice: str = "") -> T:
+    """Read a dataclass from the JSON file with its fields.
+
+    Raises:
+        DataError: as `read_json`, and if a key is unknown or missing or a value has the wrong type.
+    """
+    content = read_json(path, advice=advice)
+    try:
+        return decode(record, content, where=str(path))
+    except DataError as error:
+        raise DataError(f"{error} {advice}".rstrip()) from error
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run: a file with its settings, and a lock while a program works in it.
+
+    Args:
+        path: of the folder.
+        settings_file: name of the file with the settings.
+        kind: what is run there, for messages, such as "comparison".
+    """
+
+    path: Path
+    settings_file: str
+    kind: str
+
+    @property
+    def settings_path(self) -> Path:
+        """The file with the settings, there or not."""
+        return self.path / self.settings_file
+
+    def exists(self) -> bool:
+        """Return whether a run was begun here."""
+        return os.path.exists(self.settings_path)
+
+    def read(self) -> Any:
+        """Return the settings of the run that was begun here.
+
+        Raises:
+            DataError: if there is none, or its file is damaged.
+        """
+        return read_json(self.settings_path, advice=f"Name the folder of a {self.kind} with --out.")
+
+    def claim(
+        self, settings: Any, *, resume: bool, check: Callable[[], None] | None = None
+    ) -> None:
+        """Write the settings of a run, unless the folder belongs to another one.
+
+        Args:
+            settings: plain data.
+            resume: whether the run that was begun here goes on.
+            check: called before a run goes on; raises if its earlier settings do not fit.
+
+        Raises:
+            ConfigError: if a run was begun here and `resume` is False.
+            DataError: if the earlier settings cannot be read or the new ones not be written.
+        """
+        if self.exists():
+            if not resume:
+                raise ConfigError(
+                    f"{self.path} already holds a {self.kind}; continue it with --resume, or "
+                    "choose another folder with --out."
+                )
+            if check is not None:
+                check()
+        write_json(self.settings_path, settings)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other programs out of the folder during the block; a killed one holds no lock.
+
+        Raises:
+            ConfigError: if another program works here.
+            DataError: if the folder cannot be written, or its disk has no locks.
+        """
+        from filelock import FileLock, Timeout
+
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock", timeout=0)
+            lock.acquire()
+        except Timeout as error:
+            raise ConfigError(
+                f"another program is at work in {self.path}; wait for it, or choose another "
+                "folder with --out."
+            ) from error
+        except (OSError, NotImplementedError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(
+                f"cannot lock {self.path} ({reason}); choose a folder that can be written, or "
+                "one on another disk, with --out."
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def changed_settings(before: Any, now: Any) -> list[str]:
+    """Describe every setting that differs between two nested dictionaries.
+
+    Example:
+        >>> changed_settings({"model": {"depth": 2}}, {"model": {"depth": 3}, "seed": 0})
+        ['model.depth was 2 and is 3', 'seed was absent and is 0']
+    """
+    before, now = flatten(before), flatten(now)
+
+    def value(settings: dict[str, Any], key: str) -> str:
+        return repr(settings[key]) if key in settings else "absent"
+
+    return [
+        f"{key} was {value(before, key)} and is {value(now, key)}"
+        for key in dict.fromkeys([*now, *before])
+        if value(before, key) != value(now, key)
+    ]
+
+
+def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested dictionaries as one, keys joined by dots.
+
+    Example:
+        >>> flatten({"name": "a", "model": {"depth": 2}})
+        {'name': 'a', 'model.depth': 2}
+    """
+    if not isinstance(settings, dict):
+        return {prefix: settings}
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -96,7 +96,7 @@ def advise(
     than Standard is never recommended. Ctrl-C ends the measuring and prints what is known by then.
     """
     from suffice.advise import advise as run
-    from suffice.measure.results import write_atomic
+    from suffice.files import write_atomic
     from suffice.train import show
 
     console = Console(highlight=False)

@@ -212,8 +212,8 @@ def _against(
 def _write(path: Path, told: Any, runs: dict[str, list[Run]], asked: dict[str, Any]) -> None:
     import json
 
+    from suffice.files import write_atomic
     from suffice.measure.machine import machine_facts, software_versions, source_commit
-    from suffice.measure.results import write_atomic
 
     facts = {**machine_facts(), **software_versions(), "commit": source_commit()}
     content = {"asked": asked, "found": asdict(told), "machine": facts}

@@ -105,7 +105,7 @@ def compare(
     from suffice.cli.compare_options import Asked, latest_folder, new_folder
     from suffice.measure.compare import claim
     from suffice.measure.compare import compare as run
-    from suffice.measure.plan import read_kept
+    from suffice.measure.plan import read_plan
     from suffice.measure.processes import first, losing, shared
     from suffice.measure.verdict import COSTS
     from suffice.train import processes
@@ -127,7 +127,7 @@ def compare(
         device=device,
     )
     folder = latest_folder(asked) if resume and out is None else out
-    plan = asked.plan(read_kept(folder) if resume else None)
+    plan = asked.plan(read_plan(folder) if resume else None)
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
         first(group, lambda: claim(plan, folder, resume=resume))

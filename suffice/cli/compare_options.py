@@ -10,13 +10,14 @@ from typing import Any
 
 from suffice.cli.options import BASELINE, DEVICE, MARGIN, MECHANISMS, RUNS, SEEDS, TASK
 from suffice.errors import ConfigError, DataError, unknown
-from suffice.measure.plan import FILE, Kept, Plan, flat
+from suffice.files import flatten
+from suffice.measure.plan import FILE, Plan, SavedPlan
 from suffice.recipes import SCALES, TASK_RECIPES, Recipe, recipe, recipe_of_task
 from suffice.recipes.own_data import TABLE, of_user
 
 
 def with_data(
-    chosen: Recipe, data: str | None, kept: Kept | None, columns: str | None = None
+    chosen: Recipe, data: str | None, kept: SavedPlan | None, columns: str | None = None
 ) -> Recipe:
     """Return a recipe that reads the files at a path.
 
@@ -43,7 +44,7 @@ def with_data(
     return chosen
 
 
-def _options(kept: Kept) -> dict[str, Any]:
+def _options(kept: SavedPlan) -> dict[str, Any]:
     """Return the options of the task of a comparison that was begun."""
     given = kept.recipe.get("task_options", ())
     try:
@@ -90,7 +91,7 @@ class Asked:
     data: str | None = None
     columns: str | None = None
 
-    def plan(self, kept: Kept | None = None) -> Plan:
+    def plan(self, kept: SavedPlan | None = None) -> Plan:
         """Return the plan; what is not said comes from `kept`, or is the default.
 
         Raises:
@@ -117,7 +118,7 @@ class Asked:
             device=self.device or device,
         )
 
-    def _recipe(self, kept: Kept | None) -> Recipe:
+    def _recipe(self, kept: SavedPlan | None) -> Recipe:
         scale = self.scale
         if scale is None:
             scale = "paper" if kept is None else str(kept.recipe.get("scale", "paper"))
@@ -136,7 +137,7 @@ class Asked:
         chosen = with_data(chosen, self.data, kept, self.columns)
         epochs = self.epochs
         if epochs is None and kept is not None:
-            epochs = flat(kept.recipe).get("training.epochs")
+            epochs = flatten(kept.recipe).get("training.epochs")
         if epochs is None:
             return chosen
         return replace(chosen, training=replace(chosen.training, epochs=epochs))

@@ -184,7 +184,7 @@ def _text(source: Source, named: str | None) -> Tensor | None:
 
 def _tell(found: Report | CheckpointReport, folder: Path | None, *, as_json: bool) -> None:
     """Write and print what was found, and raise the alarm if there is one."""
-    from suffice.measure.results import write_atomic
+    from suffice.files import write_atomic
 
     content = json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n"
     if folder is not None:

@@ -20,10 +20,10 @@ from suffice.data import load
 from suffice.data.files import digest
 from suffice.data.files import found as found_at
 from suffice.errors import ConfigError
+from suffice.files import write_atomic
 from suffice.measure.evaluation import evaluate_task
 from suffice.measure.machine import machine_facts
 from suffice.measure.report.tables import Sheet, lay_out
-from suffice.measure.results import write_atomic
 from suffice.models import folder as models
 from suffice.papers import edge
 from suffice.papers.conversion import MINUTES, finished, publish, run, sheet, to_csv, wanted

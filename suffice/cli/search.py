@@ -352,9 +352,9 @@ def _write(out: Path, found: Found) -> None:
     """Write the plan, all that is known of it, and the figure."""
     from suffice.convert import plan_to_json
     from suffice.convert.search.result import draw
+    from suffice.files import write_atomic
     from suffice.measure.machine import machine_facts, software_versions
     from suffice.measure.report.canvas import png
-    from suffice.measure.results import write_atomic
 
     told = found.to_json()
     facts = {key: told[key] for key in ("budget", "length", "quantities")}

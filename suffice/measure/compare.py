@@ -12,8 +12,8 @@ from rich.console import Console
 
 from suffice.data import Dataset, load
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.plan import Plan
-from suffice.measure.processes import first, locked, losing, together
+from suffice.measure.plan import Plan, run_folder
+from suffice.measure.processes import first, losing, together
 from suffice.measure.results import Cell, Results, Speed, cell_path, read_cell, write_results
 from suffice.measure.timing import interleave, peak_bytes
 from suffice.measure.training import check_scores, train_cell
@@ -61,7 +61,7 @@ def compare(
     started, clock = datetime.now(timezone.utc), time.monotonic()
     shown = None if quiet else console
     with processes(plan.device) as group, losing(group), ExitStack() as held:
-        first(group, lambda: held.enter_context(locked(folder)))
+        first(group, lambda: held.enter_context(run_folder(folder).locked()))
         first(group, lambda: plan.claim(folder, resume=resume))
         dataset = _load(plan, group, shown)
         check_scores(dataset)
@@ -96,7 +96,7 @@ def claim(plan: Plan, folder: Path, *, resume: bool) -> None:
         ConfigError: if it holds another comparison, or another program is at work there.
         DataError: if it cannot be read or written.
     """
-    with locked(folder):
+    with run_folder(folder).locked():
         plan.claim(folder, resume=resume)
 
 

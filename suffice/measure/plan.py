@@ -1,4 +1,4 @@
-"""What a comparison is going to do, checked before anything runs and kept beside its results."""
+"""The plan of a comparison: checked before anything runs, and kept beside its results."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from suffice.data.files import digest, found
-from suffice.errors import ConfigError, DataError
-from suffice.measure.results import check_margin, write_atomic
+from suffice.errors import ConfigError
+from suffice.files import RunFolder, changed_settings, flatten, read_record
+from suffice.measure.results import check_margin
 from suffice.recipes import Recipe
 from suffice.recipes.own_data import path_of
-from suffice.records import decode
 
 FILE = "plan.json"
 CELLS = "cells"
-SHOWN = 3  # differences told one by one
+LISTED_CHANGES = 3  # that a message spells out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,11 @@ class Plan:
     """One comparison: every mechanism with every number of heads from every seed.
 
     Args:
-        recipe: what all cells share.
+        recipe: shared by all cells.
         mechanisms: names, the baseline among them.
         heads: numbers of heads; mechanisms are compared at equal heads.
         seeds: how many, 0 .. seeds - 1.
-        baseline: the mechanism all others are held against.
+        baseline: the mechanism that all others are compared with.
         margin: how much test accuracy may be lost and still suffice, a fraction.
         device: "cpu" or "cuda".
 
@@ -47,10 +47,10 @@ class Plan:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for what, given in (("mechanisms", self.mechanisms), ("heads", self.heads)):
-            if not given or len(set(given)) < len(given):
-                listed = ", ".join(map(str, given)) or "none"
-                raise ConfigError(f"{what}: {listed}; name at least one, each once.")
+        for name, values in (("mechanisms", self.mechanisms), ("heads", self.heads)):
+            if not values or len(set(values)) < len(values):
+                listed = ", ".join(map(str, values)) or "none"
+                raise ConfigError(f"{name}: {listed}; name at least one, each once.")
         if self.seeds < 1:
             raise ConfigError(f"seeds={self.seeds}; give at least 1, and 5 for a verdict.")
         if self.baseline not in self.mechanisms:
@@ -64,7 +64,7 @@ class Plan:
 
     @property
     def pairs(self) -> list[tuple[str, int]]:
-        """Every (mechanism, heads), heads first, so that equals run next to each other."""
+        """Every (mechanism, heads), grouped by heads."""
         return [(mechanism, heads) for heads in self.heads for mechanism in self.mechanisms]
 
     @property
@@ -73,30 +73,23 @@ class Plan:
         return [(*pair, seed) for seed in range(self.seeds) for pair in self.pairs]
 
     def claim(self, folder: Path, *, resume: bool) -> None:
-        """Make the folder this plan's: write plan.json, or find that it fits the one there.
+        """Write plan.json, unless the folder belongs to another comparison.
 
-        A resumed comparison may ask for other mechanisms, heads and seeds; what the finished
-        cells share (the recipe and the device) must be the same.
+        A resumed comparison may name other mechanisms, heads and seeds; the recipe and the device
+        of the finished cells must be the same.
 
         Raises:
             ConfigError: if the folder holds another comparison, or one and resume is False, or
                 files of the user's have changed since.
             DataError: if the folder cannot be written, or its plan.json or the files not be read.
         """
-        path = folder / FILE
-        if os.path.exists(path):
-            if not resume:
-                raise ConfigError(
-                    f"{folder} already holds a comparison; go on with it by --resume, or choose "
-                    "another folder with --out."
-                )
-            self._refuse_another(folder)
-        elif os.path.isdir(folder / CELLS) and os.listdir(folder / CELLS):
+        run = run_folder(folder)
+        if not run.exists() and os.path.isdir(folder / CELLS) and os.listdir(folder / CELLS):
             raise ConfigError(
-                f"{folder} holds cells but no {FILE}, which says what they are of; choose another "
-                "folder with --out."
+                f"{folder} holds cells but no {FILE} that describes them; choose another folder "
+                "with --out."
             )
-        content = {
+        settings = {
             "recipe": describe(self.recipe),
             "mechanisms": list(self.mechanisms),
             "heads": list(self.heads),
@@ -104,48 +97,42 @@ class Plan:
             "baseline": self.baseline,
             "margin": self.margin,
             "device": self.device,
-            "data": data_of(self.recipe),
+            "data": data_digest(self.recipe),
         }
-        write_atomic(path, json.dumps(content, indent=1) + "\n")
+        run.claim(settings, resume=resume, check=lambda: self._check_same(folder))
 
-    def _refuse_another(self, folder: Path) -> None:
-        """Raise unless the plan on disk has this recipe and device."""
-        kept = read_kept(folder)
-        # a plan from before a setting was there was run with what is now its default
-        there = {**_defaults(self.recipe), **flat(kept.recipe), "device": kept.device}
-        here = {**flat(describe(self.recipe)), "device": self.device}
-        told = [
-            f"{key} was {_value(there, key)} and is {_value(here, key)}"
-            for key in dict.fromkeys(["scale", *here, *there])
-            if _value(there, key) != _value(here, key)
-        ]
-        if told:
-            more = f" and {len(told) - SHOWN} more differences" if len(told) > SHOWN else ""
+    def _check_same(self, folder: Path) -> None:
+        saved = read_plan(folder)
+        # a setting that is younger than plan.json had what is now its default
+        before = {**_defaults(self.recipe), **flatten(saved.recipe), "device": saved.device}
+        now = {**flatten(describe(self.recipe)), "device": self.device}
+        changes = changed_settings(before, now)
+        changes.sort(key=lambda change: not change.startswith("scale "))
+        if changes:
+            rest = len(changes) - LISTED_CHANGES
+            more = f" and {rest} more differences" if rest > 0 else ""
             raise ConfigError(
-                f"{folder} holds a comparison of another recipe: {', '.join(told[:SHOWN])}{more}; "
+                f"{folder} holds a comparison of another recipe: "
+                f"{', '.join(changes[:LISTED_CHANGES])}{more}; "
                 "give the same settings, or another folder with --out."
             )
-        if kept.data is not None and kept.data != data_of(self.recipe):
-            raise ConfigError(
-                f"the cells in {folder} were trained on other data: what lies at "
-                f"{path_of(self.recipe)} has changed since; give the files as they were, or "
-                "another folder with --out."
-            )
+        if saved.data is not None:
+            check_data(folder, saved.data, self.recipe)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What plan.json tells of a comparison that was begun.
+class SavedPlan:
+    """The content of plan.json.
 
     Args:
-        recipe: as `describe` gave it.
+        recipe: as `describe` returned it.
         mechanisms: names.
         heads: numbers of heads.
         seeds: how many.
-        baseline: name of the mechanism the others are held against.
+        baseline: name of the mechanism that the others are compared with.
         margin: a fraction.
         device: "cpu" or "cuda".
-        data: digest of the files of the user's that are read, None for the task's own.
+        data: digest of the user's own files that are read, None for the task's data.
     """
 
     recipe: dict[str, Any]
@@ -158,34 +145,48 @@ class Kept:
     data: str | None = None
 
 
-def read_kept(folder: Path) -> Kept:
+def run_folder(folder: Path) -> RunFolder:
+    """Return the folder of a comparison."""
+    return RunFolder(folder, FILE, "comparison")
+
+
+def read_plan(folder: Path) -> SavedPlan:
     """Read the plan of a comparison that was begun.
 
     Raises:
         DataError: if there is none, or it is truncated or altered.
     """
-    path = folder / FILE
-    advice = "name the folder of a comparison with --out, or start another one."
-    try:
-        given = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"cannot read {path} ({error.strerror}); {advice}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is truncated or not JSON ({error}); {advice}") from error
-    try:
-        return decode(Kept, given, where=str(path))
-    except DataError as error:
-        raise DataError(f"{str(error).rstrip('.')}; {advice}") from error
+    advice = "Name the folder of a comparison with --out, or start another one."
+    return read_record(SavedPlan, folder / FILE, advice=advice)
 
 
-def data_of(recipe: Recipe) -> str | None:
-    """Return the digest of the files of the user's that a recipe reads, None if it reads none.
+def data_digest(recipe: Recipe) -> str | None:
+    """Return the digest of the user's own files that a recipe reads, None if it reads none.
 
     Raises:
-        DataError: if they are not there or cannot be read.
+        DataError: if they are absent or cannot be read.
     """
     path = path_of(recipe)
     return None if path is None else digest(found(path))
+
+
+def check_data(folder: Path, expected: str | None, recipe: Recipe) -> None:
+    """Refuse a folder whose cells were trained on other files of the user's.
+
+    Args:
+        folder: of the cells.
+        expected: digest of the files they were trained on.
+        recipe: names the files as they are now.
+
+    Raises:
+        ConfigError: if the files have changed.
+        DataError: if they are absent or cannot be read.
+    """
+    if expected != data_digest(recipe):
+        raise ConfigError(
+            f"the cells in {folder} were trained on other data: the files at {path_of(recipe)} "
+            "have changed since; restore them, or name another folder with --out."
+        )
 
 
 def describe(recipe: Recipe) -> dict[str, Any]:
@@ -194,29 +195,12 @@ def describe(recipe: Recipe) -> dict[str, Any]:
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings of a recipe that have a default, flat, with it."""
-    found: dict[str, Any] = {}
-    for prefix, part in (("", recipe), ("model.", recipe.model), ("training.", recipe.training)):
-        for field in dataclasses.fields(part):
-            if field.default is not dataclasses.MISSING:
-                found[prefix + field.name] = field.default
-    return json.loads(json.dumps(found))
-
-
-def flat(data: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested dictionaries as one, keys joined by dots.
-
-    Example:
-        >>> flat({"name": "a", "model": {"depth": 2}})
-        {'name': 'a', 'model.depth': 2}
-    """
-    if not isinstance(data, dict):
-        return {prefix: data}
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
-
-
-def _value(settings: dict[str, Any], key: str) -> str:
-    return repr(settings[key]) if key in settings else "absent"
+    """Return the settings of a recipe that have a default, with keys as `flatten` joins them."""
+    parts = (("", recipe), ("model.", recipe.model), ("training.", recipe.training))
+    defaults = {
+        prefix + field.name: field.default
+        for prefix, part in parts
+        for field in dataclasses.fields(part)
+        if field.default is not dataclasses.MISSING
+    }
+    return json.loads(json.dumps(defaults))

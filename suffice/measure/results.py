@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from urllib.parse import quote
 
 from suffice.errors import ConfigError, DataError, unknown
-from suffice.files import replacing
+from suffice.files import read_json, write_json
 from suffice.recipes import SCALES
 from suffice.records import decode, encode
 
@@ -257,29 +257,6 @@ RETRAIN = "Delete this file; its model will be trained again."
 RERUN = "Compare again with --resume to write it anew."
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is there whole or as it was before.
-
-    Args:
-        path: where; missing folders are made.
-        content: text (written as UTF-8) or bytes.
-
-    Raises:
-        DataError: if the place cannot be written or the disk is full.
-    """
-    # half a surrogate, as in a path that is not UTF-8, becomes JSON's own escape
-    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_bytes(data)
-    except OSError as error:
-        raise DataError(
-            f"cannot write {path}: {error.strerror or error}; "
-            "make room or choose another folder with --out."
-        ) from error
-
-
 def cell_path(folder: Path, mechanism: str, num_heads: int, seed: int) -> Path:
     """Return where a cell lies below the folder of its comparison.
 
@@ -298,7 +275,7 @@ def write_cell(folder: Path, cell: Cell) -> Path:
     """
     path = cell_path(folder, *cell.key)
     content = encode(dataclasses.asdict(cell))
-    write_atomic(path, _dump({"sha256": _sha256(content), "cell": content}))
+    write_json(path, {"sha256": _sha256(content), "cell": content})
     return path
 
 
@@ -311,7 +288,7 @@ def read_cell(folder: Path, mechanism: str, num_heads: int, seed: int) -> Cell |
     path = cell_path(folder, mechanism, num_heads, seed)
     if not path.exists():
         return None
-    given = _load(path, RETRAIN)
+    given = read_json(path, advice=RETRAIN)
     if not isinstance(given, dict) or set(given) != {"sha256", "cell"}:
         raise DataError(f"{path} is not a cell file: it must hold sha256 and cell. {RETRAIN}")
     if given["sha256"] != _sha256(given["cell"]):
@@ -334,7 +311,7 @@ def write_results(path: Path, results: Results) -> None:
     Raises:
         DataError: if it cannot be written.
     """
-    write_atomic(path, _dump(results.to_json()))
+    write_json(path, results.to_json())
 
 
 def read_results(path: Path) -> Results:
@@ -343,22 +320,7 @@ def read_results(path: Path) -> Results:
     Raises:
         DataError: if the file is absent, truncated or altered.
     """
-    return Results.from_json(_load(path, RERUN), where=str(path))
-
-
-def _load(path: Path, advice: str) -> object:
-    """Read JSON, or say what is wrong with the file."""
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is truncated or not JSON ({error}). {advice}") from error
-
-
-def _dump(content: object) -> str:
-    """Write JSON that any reader accepts, one key per line."""
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return Results.from_json(read_json(path, advice=RERUN), where=str(path))
 
 
 def _sha256(content: object) -> str:

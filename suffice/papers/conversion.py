@@ -23,11 +23,11 @@ from suffice.convert.certificate import LossChange, change_of_loss, losses
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
+from suffice.files import write_atomic
 from suffice.heal import Healing, Texts, heal
 from suffice.heal.text import halves
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.report.tables import Line, Sheet
-from suffice.measure.results import write_atomic
 from suffice.models import LM
 from suffice.papers.results import path_of, write_published
 from suffice.papers.rows import machine_line

@@ -18,11 +18,11 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from suffice.errors import DataError
+from suffice.files import write_atomic
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.paper import paper_seconds
 from suffice.measure.report.canvas import INK, blank, looks, style
 from suffice.measure.report.tables import Line, Sheet
-from suffice.measure.results import write_atomic
 from suffice.measure.timing import interleave, ratio
 from suffice.models import ViTConfig
 from suffice.papers.results import path_of, write_published

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from suffice.errors import DataError
-from suffice.measure.results import write_atomic
+from suffice.files import write_atomic
 from suffice.papers import conversion, counted_claims, trained_claims
 from suffice.papers.edge import published_edge
 from suffice.papers.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding

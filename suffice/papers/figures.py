@@ -8,9 +8,10 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from suffice.files import write_atomic
 from suffice.measure.report.canvas import blank, legend, looks, panels_width, png, style
 from suffice.measure.report.plots import learning_curves
-from suffice.measure.results import Results, write_atomic
+from suffice.measure.results import Results
 from suffice.papers.rows import Shown, differs, to_csv
 from suffice.papers.tables import Table
 from suffice.recipes import SMALL

@@ -12,9 +12,9 @@ from rich import box
 from rich.table import Table
 
 from suffice.cost import PAPER_CONSTANTS, paper_flops
+from suffice.files import write_atomic
 from suffice.measure.report.canvas import GRID, PAGE, blank, legend, looks, png, style
 from suffice.measure.report.page import NOTHING
-from suffice.measure.results import write_atomic
 from suffice.measure.sentence import count_heads
 from suffice.presets import preset, takes_length
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from suffice.errors import DataError
+from suffice.files import write_atomic
 from suffice.measure.report.tables import Line, Sheet, count, loss
-from suffice.measure.results import write_atomic
 from suffice.papers.results import path_of, write_published
 from suffice.papers.rows import machine_line
 from suffice.recipes import SMALL, lm_recipe

@@ -29,8 +29,7 @@ from rich.progress import Progress as RichProgress
 
 from suffice.data import load
 from suffice.errors import ConfigError, DataError, StateError, SufficeError, unknown
-from suffice.measure.plan import Plan
-from suffice.measure.processes import locked
+from suffice.measure.plan import Plan, run_folder
 from suffice.measure.training import train_cell
 from suffice.papers.results import Key, claim
 from suffice.recipes import Recipe, recipe
@@ -531,7 +530,7 @@ def run_cells(
     deadline = None if means.minutes is None else time.monotonic() + 60 * means.minutes
     order = order_of(plan, folder, means.threads)
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    with locked(folder):
+    with run_folder(folder).locked():
         claim(folder, plan, command=command, started=started, threads=means.threads)
         # the data are there before several workers look for them
         shown = None if means.quiet else console

@@ -19,7 +19,7 @@ from suffice.data import Dataset
 from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
 from suffice.layers import watched
-from suffice.measure.plan import FILE, read_kept
+from suffice.measure.plan import FILE, read_plan
 from suffice.measure.report.canvas import FAINT, PAGE, blank, looks, style
 from suffice.measure.report.tables import Line, Sheet
 from suffice.measure.results import cell_path
@@ -104,7 +104,7 @@ def ask_maps(
         "data": data,
     }
     if scale is None and out is not None and (out / FILE).exists():
-        scale = str(read_kept(out).recipe.get("scale"))
+        scale = str(read_plan(out).recipe.get("scale"))
     scales = SCALES if scale is None and out is None else (scale or SCALES[-1],)
     found = [ask(part, scale=one, **words) for one in scales]
     return next((one for one in found if len(lacking(one)) < len(one.plan.cells)), found[-1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,13 +12,21 @@ from typing import Any
 from urllib.parse import unquote
 
 from suffice.errors import ConfigError, DataError
+from suffice.files import flatten, read_record, write_json
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.plan import CELLS, FILE, Plan, data_of, describe, flat, read_kept
-from suffice.measure.results import Cell, Results, cell_path, read_cell, read_results, write_atomic
+from suffice.measure.plan import (
+    CELLS,
+    Plan,
+    check_data,
+    data_digest,
+    describe,
+    read_plan,
+    run_folder,
+)
+from suffice.measure.results import Cell, Results, cell_path, read_cell, read_results
 from suffice.papers.tables import Table
 from suffice.recipes import Recipe
-from suffice.recipes.own_data import path_of as data_file_of
-from suffice.records import decode, encode
+from suffice.records import encode
 
 UNTOLD = ("title",)  # of a recipe; what may be worded anew without a training being another
 FOLDERS = re.compile(r"(?<![^\s='\"])/(?:[^\s/]+/)*")  # of an absolute path
@@ -62,11 +69,7 @@ def published(table: Table) -> Published | None:
 @lru_cache(maxsize=64)
 def _read(path: Path, stamp: int) -> Published:  # noqa: ARG001 - a changed file is read anew
     """Read a file of results; many questions are asked of one file."""
-    try:
-        given = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read ({error}). {ADVICE}") from error
-    return decode(Published, given, where=str(path))
+    return read_record(Published, path, advice=ADVICE)
 
 
 def publish(table: Table, content: Published) -> Path:
@@ -108,7 +111,7 @@ def write_published(store: str, content: dict[str, Any]) -> Path:
         raise DataError(
             f"{path} belongs to an installed package; publish from a checkout of the source."
         )
-    write_atomic(path, json.dumps(encode(content), indent=1, ensure_ascii=False) + "\n")
+    write_json(path, encode(content))
     return path
 
 
@@ -119,7 +122,7 @@ def same_training(kept: dict[str, Any], recipe: Recipe) -> bool:
         kept: as `describe` gave them, perhaps by an older version.
         recipe: as it is now.
     """
-    there, here = flat(kept), flat(describe(recipe))
+    there, here = flatten(kept), flatten(describe(recipe))
     shared = [key for key in there.keys() & here.keys() if key not in UNTOLD]
     return all(there[key] == here[key] for key in shared) and not (
         _deeper(there, here) or _deeper(here, there)
@@ -174,7 +177,7 @@ def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int)
         ConfigError: if it holds cells of another recipe, or trained with other threads.
         DataError: if it cannot be read or written.
     """
-    if not (folder / FILE).exists():
+    if not run_folder(folder).exists():
         plan.claim(folder, resume=False)
     refuse_another(folder, plan)
     ran = read_ran(folder)
@@ -191,9 +194,9 @@ def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int)
             "command": command,
             "started": started,
             "threads": threads,
-            "data": data_of(plan.recipe),
+            "data": data_digest(plan.recipe),
         }
-        write_atomic(folder / RAN, json.dumps(content, indent=1) + "\n")
+        write_json(folder / RAN, content)
 
 
 def refuse_another(folder: Path, plan: Plan) -> None:
@@ -204,19 +207,15 @@ def refuse_another(folder: Path, plan: Plan) -> None:
             changed since.
         DataError: if its plan cannot be read, or the files of the user's.
     """
-    kept = read_kept(folder)
+    kept = read_plan(folder)
     if kept.device != plan.device or not same_training(kept.recipe, plan.recipe):
         raise ConfigError(
             f"{folder} holds cells of other settings ({kept.recipe.get('name')}, scale "
             f"{kept.recipe.get('scale')}, {kept.device}); name another folder with --out."
         )
     ran = read_ran(folder)
-    if ran is not None and ran.data != data_of(plan.recipe):
-        raise ConfigError(
-            f"the cells in {folder} were trained on other data: what lies at "
-            f"{data_file_of(plan.recipe)} has changed since; give the files as they were, or "
-            "another folder with --out."
-        )
+    if ran is not None:
+        check_data(folder, ran.data, plan.recipe)
 
 
 def read_ran(folder: Path) -> Ran | None:
@@ -226,13 +225,7 @@ def read_ran(folder: Path) -> Ran | None:
         DataError: if the file is truncated or altered.
     """
     path = folder / RAN
-    if not path.exists():
-        return None
-    try:
-        given = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read ({error}); delete it to go on.") from error
-    return decode(Ran, given, where=str(path))
+    return read_record(Ran, path, advice="Delete it to go on.") if path.exists() else None
 
 
 def in_folder(folder: Path, plan: Plan) -> list[Cell]:
@@ -242,7 +235,7 @@ def in_folder(folder: Path, plan: Plan) -> list[Cell]:
         ConfigError: if it holds cells of another recipe.
         DataError: if a file is truncated or altered.
     """
-    if not (folder / FILE).exists():
+    if not run_folder(folder).exists():
         return []
     refuse_another(folder, plan)
     keys = [key for path in sorted((folder / CELLS).glob("*.json")) if (key := _key(path))]

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from suffice.files import write_atomic
 from suffice.measure.report.canvas import FAINT, blank, legend, looks, panels_width, png, style
-from suffice.measure.results import write_atomic
 from suffice.measure.statistics import Summary
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.plan import CELLS, FILE, Kept, read_kept
+from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
 from suffice.measure.report.canvas import looks
 from suffice.measure.report.tables import Row, Sheet, build_rows, sheets
 from suffice.measure.results import Cell, Results, cell_path, read_cell, read_results
@@ -200,7 +200,7 @@ def _packaged(name: object) -> Results:
 
 def _begun(folder: Path) -> Results:
     """Return what is finished of a comparison that has not ended, or of a reproduction."""
-    kept, ran = read_kept(folder), read_ran(folder)
+    kept, ran = read_plan(folder), read_ran(folder)
     cells = _cells(folder, kept)
     if not cells:
         raise DataError(f"no model is finished in {folder.name} yet; look again later.")
@@ -222,7 +222,7 @@ def _begun(folder: Path) -> Results:
     )
 
 
-def _cells(folder: Path, kept: Kept) -> tuple[Cell, ...]:
+def _cells(folder: Path, kept: SavedPlan) -> tuple[Cell, ...]:
     """Read the finished cells, in the order of the plan's mechanisms."""
     read_ones = []
     for path in sorted((folder / CELLS).glob("*.json")):

@@ -16,7 +16,7 @@ from suffice.cli.compare_options import (
     words,
 )
 from suffice.errors import ConfigError
-from suffice.measure.plan import Plan, read_kept
+from suffice.measure.plan import Plan, read_plan
 from suffice.recipes import digits_vit, imdb, mnist_v2
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
@@ -32,7 +32,7 @@ def begun(folder, recipe, **changes):
         "margin": 0.005,
     }
     Plan(**{**given, **changes}).claim(folder, resume=False)
-    return read_kept(folder)
+    return read_plan(folder)
 
 
 def test_nothing_said_is_the_default():
@@ -159,11 +159,11 @@ def test_a_comparison_of_an_unknown_recipe_is_refused(tmp_path):
     content["recipe"]["name"] = "digit_vit"
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="unknown recipe 'digit_vit'; did you mean 'digits_vit'"):
-        Asked().plan(read_kept(tmp_path))
+        Asked().plan(read_plan(tmp_path))
     content["recipe"] = {}
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="unknown recipe 'None'"):
-        Asked().plan(read_kept(tmp_path))
+        Asked().plan(read_plan(tmp_path))
 
 
 @pytest.mark.parametrize("training", [7, [], {"epochs": "x"}])
@@ -173,7 +173,7 @@ def test_a_comparison_with_odd_settings_is_refused(tmp_path, training):
     content["recipe"]["training"] = training
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="another recipe: .*training|epochs='x'; give an integer"):
-        Asked().plan(read_kept(tmp_path)).claim(tmp_path, resume=True)
+        Asked().plan(read_plan(tmp_path)).claim(tmp_path, resume=True)
 
 
 # folders

@@ -10,7 +10,7 @@ import torch
 
 from suffice import recipes
 from suffice.data import Split, vision
-from suffice.measure.plan import read_kept
+from suffice.measure.plan import read_plan
 from suffice.measure.results import read_results
 from suffice.recipes import SMALL, digits_vit
 
@@ -50,7 +50,7 @@ def test_it_goes_on_at_its_scale_and_at_no_other(suffice, brief):
     assert told.code != 0
     assert "scale was 'small' and is 'paper'" in " ".join(told.err.split())
     assert (Path("run") / "plan.json").read_bytes() == before
-    assert read_kept(Path("run")).recipe["scale"] == "small"
+    assert read_plan(Path("run")).recipe["scale"] == "small"
 
 
 def test_an_unknown_scale_is_told(suffice):

@@ -15,8 +15,7 @@ from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.measure import compare as module
 from suffice.measure import training as trainer
 from suffice.measure.compare import claim, compare, time_all
-from suffice.measure.plan import Plan
-from suffice.measure.processes import locked
+from suffice.measure.plan import Plan, run_folder
 from suffice.measure.results import cell_path, read_cell, read_results
 from suffice.measure.training import Place, typical
 from suffice.models import ClassifierConfig, LMConfig, ViT, ViTConfig
@@ -384,7 +383,7 @@ def test_resuming_adds_seeds_mechanisms_and_heads(whole, tmp_path, monkeypatch):
 
 
 def test_a_folder_with_a_comparison_is_refused(whole):
-    with pytest.raises(ConfigError, match="already holds a comparison; go on with it by --resume"):
+    with pytest.raises(ConfigError, match="already holds a comparison"):
         run(whole[0])
 
 
@@ -484,10 +483,10 @@ def test_data_are_loaded_with_the_options_of_the_recipe(tmp_path, monkeypatch):
 def test_two_programs_do_not_share_a_folder(tmp_path):
     claim(plan(), tmp_path, resume=False)
     before = (tmp_path / "plan.json").read_text()
-    with locked(tmp_path):
-        with pytest.raises(ConfigError, match="another program is training in"):
+    with run_folder(tmp_path).locked():
+        with pytest.raises(ConfigError, match="another program"):
             run(tmp_path, resume=True)
-        with pytest.raises(ConfigError, match="another program is training in"):
+        with pytest.raises(ConfigError, match="another program"):
             claim(plan(seeds=9), tmp_path, resume=True)
     assert (tmp_path / "plan.json").read_text() == before
     assert not (tmp_path / "cells").exists()

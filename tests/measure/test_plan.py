@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.plan import Plan, describe, flat, read_kept
+from suffice.measure.plan import Plan, describe, read_plan
 from suffice.measure.results import write_cell
 from suffice.recipes import RECIPES, digits_vit, mnist_v2
 
@@ -73,7 +73,7 @@ def test_a_plan_that_cannot_run_is_refused(changes, told):
 def test_a_claim_writes_the_plan(tmp_path):
     folder = tmp_path / "deep" / "run"
     plan(margin=0.02).claim(folder, resume=False)
-    kept = read_kept(folder)
+    kept = read_plan(folder)
     assert kept.recipe == describe(digits_vit())
     assert (kept.mechanisms, kept.heads, kept.seeds) == (("standard", "efficient"), (1, 4), 2)
     assert (kept.baseline, kept.margin, kept.device) == ("standard", 0.02, "cpu")
@@ -83,7 +83,7 @@ def test_a_claim_writes_the_plan(tmp_path):
 def test_a_second_claim_without_resume_is_refused(tmp_path):
     plan().claim(tmp_path, resume=False)
     before = (tmp_path / "plan.json").read_bytes()
-    told = rf"^{tmp_path} already holds a comparison; go on with it by --resume, or choose another"
+    told = rf"^{tmp_path} already holds a comparison"
     with pytest.raises(ConfigError, match=told):
         plan(seeds=3).claim(tmp_path, resume=False)
     assert (tmp_path / "plan.json").read_bytes() == before
@@ -93,14 +93,14 @@ def test_resuming_may_ask_for_more_and_for_less(tmp_path):
     plan().claim(tmp_path, resume=False)
     more = plan(seeds=5, heads=(4, 2), mechanisms=("mqa", "standard"), baseline="mqa", margin=0.03)
     more.claim(tmp_path, resume=True)
-    kept = read_kept(tmp_path)
+    kept = read_plan(tmp_path)
     assert (kept.mechanisms, kept.heads, kept.seeds) == (("mqa", "standard"), (4, 2), 5)
     assert (kept.baseline, kept.margin) == ("mqa", 0.03)
 
 
 def test_resuming_where_nothing_is_begins(tmp_path):
     plan().claim(tmp_path / "new", resume=True)
-    assert read_kept(tmp_path / "new").seeds == 2
+    assert read_plan(tmp_path / "new").seeds == 2
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_a_setting_that_is_not_there_was_its_default(tmp_path):
                 del place(recipe)[key]
 
         edit(tmp_path, forget)
-    assert "models" not in read_kept(tmp_path).recipe
+    assert "models" not in read_plan(tmp_path).recipe
     plan().claim(tmp_path, resume=True)
-    assert read_kept(tmp_path).recipe == describe(digits_vit())
+    assert read_plan(tmp_path).recipe == describe(digits_vit())
 
 
 def test_a_setting_that_is_not_there_differs_from_another_than_its_default(tmp_path):
@@ -179,7 +179,7 @@ def test_a_small_comparison_does_not_go_on_with_one_of_the_papers_size(tmp_path)
 @pytest.mark.parametrize("resume", [True, False])
 def test_cells_without_a_plan_are_not_taken_over(tmp_path, resume):
     write_cell(tmp_path, make_cell())
-    told = "holds cells but no plan.json, which says what they are of; choose another folder"
+    told = "holds cells but no plan.json"
     with pytest.raises(ConfigError, match=told):
         plan().claim(tmp_path, resume=resume)
     assert not (tmp_path / "plan.json").exists()
@@ -188,8 +188,7 @@ def test_cells_without_a_plan_are_not_taken_over(tmp_path, resume):
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        told = rf"cannot write {folder}/plan.json: .*; make room or choose another folder with --o"
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=f"cannot write {folder}/plan.json"):
             plan().claim(folder, resume=False)
     assert (tmp_path / "file").read_text() == "in the way"
 
@@ -197,26 +196,25 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"{", r"plan.json is truncated or not JSON \(.*\); name the folder of a comparison with"),
-        (b"\xff", r"plan.json is truncated or not JSON"),
-        (b"[" * 100_000, r"plan.json is truncated or not JSON"),
-        (b"[]", r"plan.json is \[\] of type list; it must be of type dict; name the folder"),
-        (b"{}", r"plan.json lacks recipe, mechanisms, heads, .*device; .*; name the folder"),
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", r"plan.json is \[\] of type list"),
+        (b"{}", "plan.json lacks recipe, mechanisms, heads, .*device"),
     ],
 )
 def test_a_plan_that_was_altered_is_refused(tmp_path, content, told):
     (tmp_path / "plan.json").write_bytes(content)
     with pytest.raises(DataError, match=told):
-        read_kept(tmp_path)
+        read_plan(tmp_path)
     with pytest.raises(DataError, match=told):
         plan().claim(tmp_path, resume=True)
     assert (tmp_path / "plan.json").read_bytes() == content
 
 
 def test_a_plan_that_is_not_there_is_told(tmp_path):
-    told = r"cannot read .*plan.json \(No such file or directory\); name the folder of a compar"
-    with pytest.raises(DataError, match=told):
-        read_kept(tmp_path)
+    with pytest.raises(DataError, match="plan.json"):
+        read_plan(tmp_path)
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
@@ -224,8 +222,3 @@ def test_a_recipe_is_described_by_what_json_gives_back(name):
     told = describe(RECIPES[name]())
     assert json.loads(json.dumps(told)) == told
     assert told["training"]["betas"] == list(RECIPES[name]().training.betas)
-
-
-def test_flat_names_every_leaf():
-    nested = {"a": {"b": {"c": 1}, "d": [1, {"e": 2}]}, "f": None}
-    assert flat(nested) == {"a.b.c": 1, "a.d": [1, {"e": 2}], "f": None}

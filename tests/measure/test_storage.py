@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import DataError
+from suffice.files import write_atomic
 from suffice.measure.results import (
     cell_path,
     read_cell,
     read_results,
-    write_atomic,
     write_cell,
     write_results,
 )

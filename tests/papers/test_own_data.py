@@ -184,9 +184,7 @@ def test_cells_of_other_data_are_never_mixed():
         ask(AMAZON, data="more.jsonl", out=Path("run"))
     write("all.jsonl", "changed")
     digest.cache_clear()
-    with pytest.raises(
-        ConfigError, match="trained on other data: what lies at .*all.jsonl has chan"
-    ):
+    with pytest.raises(ConfigError, match="trained on other data: .*all.jsonl"):
         ask(AMAZON, data="all.jsonl", out=Path("run"))
     with pytest.raises(ConfigError, match="trained on other data"):
         claim(Path("run"), request.plan, command="", started="", threads=1)

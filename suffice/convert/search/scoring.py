@@ -22,8 +22,8 @@ from suffice.convert.fit import CLOSED, Trial, best_of, starts
 from suffice.convert.maps import Maps, build
 from suffice.convert.search.options import Option, memory_of
 from suffice.errors import CheckpointError, ConfigError
+from suffice.files import write_atomic
 from suffice.layers import Attention
-from suffice.measure.results import write_atomic
 from suffice.measure.timing import Times, interleave, summarise_times
 from suffice.memory import Dynamic
 from suffice.models import LM

@@ -9,10 +9,11 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from suffice.files import write_atomic
 from suffice.measure.report.canvas import style, themed
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
 from suffice.measure.report.tables import Sheet, build_rows, seconds, sheets, size
-from suffice.measure.results import Results, write_atomic
+from suffice.measure.results import Results
 from suffice.measure.sentence import margin_points, notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suffice.errors import unknown
+from suffice.files import write_atomic
 from suffice.measure.report.canvas import (
     BAND,
     FAINT,
@@ -21,7 +22,7 @@ from suffice.measure.report.canvas import (
     style,
 )
 from suffice.measure.report.tables import Row, build_rows, seconds
-from suffice.measure.results import Cell, Results, write_atomic
+from suffice.measure.results import Cell, Results
 from suffice.measure.sentence import count_heads, label, margin_points
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.verdict import Comparison, Verdict

@@ -1,0 +1,91 @@
+"""The folder of a run: its settings, and one program at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import subprocess
+import sys
+
+import pytest
+
+from suffice.errors import ConfigError, DataError
+from suffice.files import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder(tmp_path, "run.json", "training")
+
+
+def test_settings_are_written_and_read_back(run):
+    assert not run.exists()
+    run.claim({"seed": 0}, resume=False)
+    assert run.read() == {"seed": 0}
+
+
+def test_a_folder_with_a_run_is_refused_unless_resumed(run):
+    run.claim({"seed": 0}, resume=False)
+    with pytest.raises(ConfigError, match="--resume"):
+        run.claim({"seed": 1}, resume=False)
+    assert run.read() == {"seed": 0}
+    run.claim({"seed": 1}, resume=True)
+    assert run.read() == {"seed": 1}
+
+
+def test_a_failed_check_leaves_the_settings_alone(run):
+    def check():
+        raise ConfigError("another seed")
+
+    run.claim({"seed": 0}, resume=True, check=check)  # nothing to check yet
+    with pytest.raises(ConfigError, match="another seed"):
+        run.claim({"seed": 1}, resume=True, check=check)
+    assert run.read() == {"seed": 0}
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"\xff"])
+def test_damaged_settings_are_refused(run, content):
+    if content is not None:
+        run.settings_path.write_bytes(content)
+    with pytest.raises(DataError, match=r"run\.json"):
+        run.read()
+
+
+def test_a_folder_has_one_program_at_a_time(run):
+    with run.locked(), pytest.raises(ConfigError, match="another program"), run.locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_a_killed_program_holds_no_lock(run):
+    code = (
+        "import fcntl, os, sys, time; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); "
+        "fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-S", "-c", code, str(run.path / ".lock")]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "locked\n"
+    with pytest.raises(ConfigError, match="another program"), run.locked():
+        pass
+    other.kill()
+    other.wait()
+    other.stdout.close()
+    with run.locked():
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    run = RunFolder(tmp_path / "file" / "run", "run.json", "training")
+    with pytest.raises(DataError, match="--out"), run.locked():
+        pass
+
+
+def test_a_disk_without_locks_is_refused(run, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(DataError, match="No locks available"), run.locked():
+        pass

@@ -171,7 +171,7 @@ MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
         (["--resume"], "there is no run under runs/ to resume; name its folder with --out"),
         (
             ["--resume", "--out", "rum"],
-            "cannot read rum/plan.json (No such file or directory); name the folder of a compar",
+            "cannot read rum/plan.json (No such file or directory). Name the folder of a compar",
         ),
         (["--device", "cuda"], "device='cuda', but torch finds no CUDA device here; give device="),
     ],

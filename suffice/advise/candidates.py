@@ -20,9 +20,9 @@ from suffice.measure.edge.shapes import seen
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
 from suffice.memory.rolling import SLACK
 from suffice.models import LMConfig, TranslatorConfig
+from suffice.models.config import check_crosses
 from suffice.models.configurations import layers
-from suffice.models.lm import Undrawn
-from suffice.models.stack import check_crosses
+from suffice.models.lm import SkipInit
 from suffice.patterns import Causal, Full, Global, Pattern, Window
 from suffice.presets import PRESETS, schedule, takes_length
 from suffice.recipes.attention import Sizes, built
@@ -448,7 +448,7 @@ def _cost(spec: AttentionSpec, base: Base) -> Cost:
 @cache
 def _plain(base: Base) -> nn.Module:
     """Return the model with standard attention, without content."""
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInit():
         return built(base.config, Composition(mechanism="standard").specs(base))
 
 

@@ -19,7 +19,7 @@ from suffice.errors import SufficeError
 from suffice.measure.edge.run import Ours
 from suffice.measure.timing import Times, summarise_times
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
-from suffice.models.lm import Undrawn
+from suffice.models.lm import SkipInit
 from suffice.quantise import quantise
 from suffice.recipes.attention import Sizes, built
 
@@ -52,7 +52,7 @@ class Models:
         return self.made[key]
 
     def _make(self, one: Candidate, config: Sizes) -> nn.Module:
-        with torch.device("meta"), Undrawn():
+        with torch.device("meta"), SkipInit():
             model: nn.Module = built(config, list(one.specs))
         weights = {name: self._tensor(name, like) for name, like in model.state_dict().items()}
         model.load_state_dict(weights, assign=True)

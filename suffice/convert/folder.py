@@ -14,7 +14,7 @@ from suffice.convert.sources.source import Source
 from suffice.convert.sources.weights import check_finite, read_json
 from suffice.errors import CheckpointError, ConfigError
 from suffice.files import replacing
-from suffice.models import LM, folder, stack
+from suffice.models import LM, folder
 from suffice.models.classifier import ClassifierConfig
 from suffice.models.vit import ViTConfig
 from suffice.spec import AttentionSpec
@@ -61,7 +61,7 @@ def save(
             folder.save(out, model, source.tokenizer, **(source.facts | facts))
             return
         config = {
-            "model": stack.to_json(model.config),
+            "model": model.config.to_json(),
             "specs": [block.attention.spec.to_json() for block in model.blocks],
             **facts,
             "kind": next(k for k, one in CLASSIFIERS.items() if type(model.config) is one),
@@ -101,7 +101,7 @@ def load_classifier(path: Path) -> Source:
         kind = config["kind"]
         sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in config["model"].items()}
         specs = [AttentionSpec.from_json(spec) for spec in config["specs"]]
-        model: nn.Module = stack.from_json(CLASSIFIERS[kind], sizes).build(specs)
+        model: nn.Module = CLASSIFIERS[kind].from_json(sizes).build(specs)
     except (ConfigError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{path} cannot be loaded: its {folder.CONFIG} does not describe the {kind} that it "

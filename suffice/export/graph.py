@@ -273,7 +273,7 @@ class Decoder(nn.Module):
     def _embedded(self, tokens: Tensor, at: Tensor) -> Tensor:
         embedding = self.lm.embedding
         x = embedding.tokens(tokens)
-        return x if embedding.adds == "none" else x + embedding._at(at, x)
+        return x if embedding.position_type == "none" else x + embedding.at(at, x)
 
     def inputs(self) -> list[Port]:
         """Return the ports of the inputs, in order."""

@@ -339,10 +339,10 @@ class SufficeModel(SufficePreTrainedModel):
             past_key_values = SufficeCache(self)
         state = None if past_key_values is None else past_key_values.state
         where = {"valid": valid, "segments": segments}
-        places = None if state is None else state.places(given, valid)
+        places = None if state is None else state.positions(given, valid)
         if places is not None and past:
             documents_of(position_ids, given, valid, places)
-        x = self._placed(input_ids, inputs_embeds, places=places, **where)
+        x = self._placed(input_ids, inputs_embeds, positions=places, **where)
         self._check_streams(state, output_attentions)
         hidden = self._asked("output_hidden_states", output_hidden_states)
         kept = {"hidden_states": [] if hidden else None}
@@ -379,7 +379,7 @@ class SufficeModel(SufficePreTrainedModel):
         """Return the features that the first block reads."""
         if embeds is None:
             return self.dropout(self.embedding(ids, **where))
-        return self.dropout(self.embedding.placed(embeds, **where))
+        return self.dropout(self.embedding.add_positions(embeds, **where))
 
     def _blocks(
         self,
@@ -417,7 +417,7 @@ class SufficeModel(SufficePreTrainedModel):
         for spec in self.specs:
             check_servable(spec)
         places = position_ids
-        x = self._placed(input_ids, inputs_embeds, places=places)
+        x = self._placed(input_ids, inputs_embeds, positions=places)
         for block in self.blocks:
             engine = {"attention_mask": None, "position_ids": places, **others}
             x = block(x, engine=engine)

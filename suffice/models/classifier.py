@@ -5,8 +5,9 @@ Letters: B batch, T tokens, M d_model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,64 +16,16 @@ from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, Dropout
 from suffice.layers.block import NORMS
 from suffice.layers.mlp import ACTIVATIONS
-from suffice.layers.place import positions
+from suffice.layers.place import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.models.stack import (
-    POSITIONS,
-    check_name,
-    check_positive,
-    check_shares,
-    check_sizes,
-    specs_of_blocks,
-)
+from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
+from suffice.models.embedding import check_rows
 from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import check, check_mask
-
-
-def head(
-    features: int, widths: tuple[int, ...], num_classes: int, activation: str, dropout: float
-) -> nn.Sequential:
-    """Return hidden layers of these widths, each with activation and dropout, and the logits map.
-
-    Weights are Glorot-uniform, biases zero.
-    """
-    layers: list[nn.Module] = []
-    for width in widths:
-        layers += [_linear(features, width), ACTIVATIONS[activation](), Dropout(dropout)]
-        features = width
-    return nn.Sequential(*layers, _linear(features, num_classes))
-
-
-def mean_of_real(x: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the mean [B, M] over real tokens of x [B, T, M]; 0 where a row has none."""
-    if valid is None:
-        return x.mean(dim=1)
-    count = valid.sum(dim=1, keepdim=True).clamp(min=1)
-    return x.masked_fill(~valid[..., None], 0.0).sum(dim=1) / count
-
-
-def _linear(features: int, outputs: int) -> Linear:
-    linear = Linear(features, outputs)
-    nn.init.xavier_uniform_(linear.weight)
-    nn.init.zeros_(linear.bias)
-    return linear
-
-
-POOLINGS = ("mean", "first")
-SIZES = (
-    "vocabulary_size",
-    "length",
-    "num_classes",
-    "d_model",
-    "depth",
-    "mlp_width",
-    "head_widths",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierConfig:
+class ClassifierConfig(ModelConfig):
     """The sizes of a text classifier.
 
     Args:
@@ -90,9 +43,8 @@ class ClassifierConfig:
         activation: of the blocks' MLPs.
         reads_padding: True to attend to and average padding like any token, as the Keras example
             and the paper do; False to leave it out.
-        positions: what is added to the tokens for where they stand: "learned" numbers,
-            "sinusoidal" ones (see `sinusoidal`), or "none", for attention that knows positions
-            itself.
+        positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
+            "none", for attention that knows positions itself.
         embedding_norm: a layer norm of the embedded tokens, as BERT has.
         pooling: how tokens become one vector: "mean" of all, or the "first" token, as BERT does.
         head_activation: of the head's hidden layers.
@@ -119,15 +71,13 @@ class ClassifierConfig:
     pooling: str = "mean"
     head_activation: str = "relu"
 
-    def __post_init__(self) -> None:
-        check_sizes(self, *SIZES)
-        check_positive(self, "eps")
-        check_shares(self, "dropout")
-        check_name(self, "norm", NORMS)
-        check_name(self, "activation", ACTIVATIONS)
-        check_name(self, "positions", POSITIONS)
-        check_name(self, "pooling", POOLINGS)
-        check_name(self, "head_activation", ACTIVATIONS)
+    choices: ClassVar[dict[str, Iterable[str]]] = {
+        "norm": NORMS,
+        "activation": ACTIVATIONS,
+        "positions": POSITIONS,
+        "pooling": ("mean", "first"),
+        "head_activation": ACTIVATIONS,
+    }
 
     def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> Classifier:
         """Return a model of these sizes with the given attention."""
@@ -135,7 +85,7 @@ class ClassifierConfig:
 
 
 class Classifier(nn.Module):
-    """Token and position embeddings, blocks of any attention, the mean over tokens and a head.
+    """Token and position embeddings, blocks of any attention, pooling over tokens and a head.
 
     Args:
         config: the sizes.
@@ -158,21 +108,11 @@ class Classifier(nn.Module):
         self.embedding_norm = nn.LayerNorm(d_model, config.eps) if config.embedding_norm else None
         for table in filter(None, (self.tokens, self.positions)):
             nn.init.uniform_(table.weight, -0.05, 0.05)
+        mlp = {"activation": config.activation, "dropout": config.dropout, "inner_dropout": False}
+        options = {"norm": config.norm, "eps": config.eps, "dropout": config.dropout}
         self.blocks = nn.ModuleList(
-            Block(
-                one,
-                MLP(
-                    d_model,
-                    config.mlp_width,
-                    activation=config.activation,
-                    dropout=config.dropout,
-                    inner_dropout=False,
-                ),
-                norm=config.norm,
-                eps=config.eps,
-                dropout=config.dropout,
-            )
-            for one in specs
+            Block(block_spec, MLP(d_model, config.mlp_width, **mlp), **options)
+            for block_spec in specs
         )
         self.dropout = Dropout(config.dropout)
         self.head = head(
@@ -185,7 +125,7 @@ class Classifier(nn.Module):
         Args:
             tokens: ids.
             valid: bool [B, T], True = a real token. Positions count real tokens, so a padded text
-                gives what it gives alone. Ignored where config.reads_padding says so.
+                gives what it gives alone. Ignored if config.reads_padding.
 
         Raises:
             ShapeError: if the texts are longer than the model's learned positions or attention
@@ -193,22 +133,17 @@ class Classifier(nn.Module):
             MaskError: if valid is not boolean.
         """
         config = self.config
-        check("tokens", tokens, (None, None))
+        check_rows("tokens", tokens, valid, None)
         if self.positions is not None and tokens.shape[1] > config.length:
             raise ShapeError(
                 f"texts of {tokens.shape[1]} tokens in a model of length={config.length}; "
                 "cut the texts or build a longer model."
             )
-        if valid is not None:
-            check_mask("valid", valid)
-            check("valid", valid, tuple(tokens.shape), hint="One entry for each token.")
         if config.reads_padding:
             valid = None
-        at = torch.arange(tokens.shape[1], device=tokens.device)
         if valid is not None:
-            at = positions(valid, None)
             tokens = tokens.masked_fill(~valid, 0)
-        x = self._placed(self.tokens(tokens), at)
+        x = self._add_positions(self.tokens(tokens), valid)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         for block in self.blocks:
@@ -216,10 +151,42 @@ class Classifier(nn.Module):
         pooled = x[:, 0] if config.pooling == "first" else mean_of_real(x, valid)
         return self.head(self.dropout(pooled))
 
-    def _placed(self, x: Tensor, at: Tensor) -> Tensor:
-        """Return tokens [B, T, M] at positions [T] or [B, T] with these added."""
-        if self.positions is not None:
-            return x + self.positions(at)
+    def _add_positions(self, x: Tensor, valid: Tensor | None) -> Tensor:
         if self.config.positions == "none":
             return x
-        return x + sinusoidal(x.shape[1], x.shape[2], device=x.device, dtype=x.dtype)[at]
+        positions = torch.arange(x.shape[1], device=x.device)
+        if valid is not None:
+            positions = count_real(valid, None)
+        if self.positions is not None:
+            return x + self.positions(positions)
+        return x + sinusoidal(x.shape[1], x.shape[2], device=x.device, dtype=x.dtype)[positions]
+
+
+def head(
+    features: int, widths: tuple[int, ...], num_classes: int, activation: str, dropout: float
+) -> nn.Sequential:
+    """Return a classification head: hidden layers of these widths, then the map to logits.
+
+    Each hidden layer is followed by activation and dropout. Weights are Glorot-uniform, biases 0.
+    """
+    layers: list[nn.Module] = []
+    for width in widths:
+        layers += [glorot(features, width), ACTIVATIONS[activation](), Dropout(dropout)]
+        features = width
+    return nn.Sequential(*layers, glorot(features, num_classes))
+
+
+def glorot(inputs: int, outputs: int, **factory: Any) -> Linear:
+    """Return a linear map with Glorot-uniform weights and a bias of 0."""
+    linear = Linear(inputs, outputs, **factory)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def mean_of_real(x: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the mean [B, M] over real tokens of x [B, T, M]; 0 for rows without any."""
+    if valid is None:
+        return x.mean(dim=1)
+    count = valid.sum(dim=1, keepdim=True).clamp(min=1)
+    return x.masked_fill(~valid[..., None], 0.0).sum(dim=1) / count

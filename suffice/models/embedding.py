@@ -1,4 +1,4 @@
-"""What turns token ids into features: a row for each token, and what its position adds.
+"""Token embeddings with learned, sinusoidal or no positions.
 
 Letters: B batch, T tokens, M d_model.
 """
@@ -18,10 +18,10 @@ from suffice.torch_compat import check, check_mask
 
 
 def check_rows(name: str, tokens: Tensor, valid: Tensor | None, segments: Tensor | None) -> None:
-    """Refuse what is no batch of token ids with one mark for each.
+    """Raise unless tokens are a batch, and valid and segments have its shape.
 
     Args:
-        name: how the caller named the tokens.
+        name: what the caller calls the tokens.
         tokens: [B, T].
         valid: bool [B, T] or None.
         segments: [B, T] or None.
@@ -33,13 +33,13 @@ def check_rows(name: str, tokens: Tensor, valid: Tensor | None, segments: Tensor
     check(name, tokens, (None, None))
     if valid is not None:
         check_mask("valid", valid)
-    for what, marks in (("valid", valid), ("segments", segments)):
+    for label, marks in (("valid", valid), ("segments", segments)):
         if marks is not None:
-            check(what, marks, tuple(tokens.shape), hint=f"One entry for each of {name}.")
+            check(label, marks, tuple(tokens.shape), hint=f"One entry for each of {name}.")
 
 
 class Embedding(nn.Module):
-    """A row of features for each token, and positions added to it.
+    """A vector for each token id, plus one for its position.
 
     Args:
         vocabulary_size: ids are below this.
@@ -68,7 +68,7 @@ class Embedding(nn.Module):
         self.positions = None
         if positions == "learned":
             self.positions = nn.Embedding(length, d_model, device=device, dtype=dtype)
-        self.adds = positions
+        self.position_type = positions
 
     def forward(
         self,
@@ -76,61 +76,55 @@ class Embedding(nn.Module):
         *,
         valid: Tensor | None = None,
         segments: Tensor | None = None,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
-        """Return features of tokens; positions count as those of an attention layer.
+        """Return the features [B, T, M] of tokens; positions count as in an attention layer.
 
         Args:
-            tokens: ids; whatever stands where valid is False.
+            tokens: ids; where valid is False they may be anything.
             valid: bool [B, T], True = a real token.
             segments: int [B, T], runs of equal numbers are documents.
-            places: int [B or 1, T], where the tokens stand in a text that was begun before; None =
-                this is its beginning.
+            positions: int [B or 1, T], of tokens that continue a text; None = counted from 0.
 
         Raises:
-            ConfigError: if the ids are no whole numbers.
+            ConfigError: if the ids are not integers.
             ShapeError: if the rows are longer than the learned positions.
         """
         if tokens.dtype not in (torch.int64, torch.int32):
             raise ConfigError(f"token ids are {tokens.dtype}; give int64 or int32.")
         if valid is not None:
             tokens = tokens.masked_fill(~valid, 0)
-        return self.placed(self.tokens(tokens), valid=valid, segments=segments, places=places)
+        x = self.tokens(tokens)
+        return self.add_positions(x, valid=valid, segments=segments, positions=positions)
 
-    def placed(
+    def add_positions(
         self,
         x: Tensor,
         *,
         valid: Tensor | None = None,
         segments: Tensor | None = None,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
-        """Return features [B, T, M] of tokens with what their positions add; else as forward.
+        """Return token features [B, T, M] with their positions added; arguments as of forward.
 
         Raises:
             ShapeError: if the rows are longer than the learned positions.
         """
-        if places is not None and torch.compiler.is_compiling():
-            return x if self.adds == "none" else x + self._at(places, x)
-        length = x.shape[1]
-        if places is not None and places.numel():
-            length = int(places.max()) + 1 if self.adds != "none" else 0
-        self.check_reach(length)
-        if self.adds == "none":
+        if self.position_type == "none":
             return x
+        if positions is not None and torch.compiler.is_compiling():
+            return x + self.at(positions, x)
+        length = x.shape[1]
+        if positions is not None and positions.numel():
+            length = int(positions.max()) + 1
+        self.check_length(length)
         table = self.table(length, x)
-        if places is not None:
-            return x + F.embedding(places, table)
-        if valid is None and segments is None:
-            return x + table
-        return x + F.embedding(count_real(valid, segments), table)
+        if positions is None and (valid is not None or segments is not None):
+            positions = count_real(valid, segments)
+        return x + (table if positions is None else F.embedding(positions, table))
 
-    def check_reach(self, length: int) -> None:
-        """Refuse rows beyond the learned positions.
-
-        Raises:
-            ShapeError: saying how many there are.
-        """
+    def check_length(self, length: int) -> None:
+        """Raise ShapeError if rows are longer than the learned positions."""
         if self.positions is not None and length > self.positions.num_embeddings:
             raise ShapeError(
                 f"rows of {length} tokens in a model that learned positions for "
@@ -139,19 +133,19 @@ class Embedding(nn.Module):
             )
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return how well features [..., M] fit the row of each token: [..., V]."""
+        """Return the products [..., V] of features [..., M] with every token's vector."""
         if isinstance(self.tokens, Packed):
             return self.tokens.product(features)
         return linear(features, self.tokens.weight, None)
 
-    def _at(self, places: Tensor, x: Tensor) -> Tensor:
-        """Return what places that cannot be looked at add; too high ones fail in the table."""
+    def at(self, positions: Tensor, x: Tensor) -> Tensor:
+        """Return what is added at positions; reads no values, so that graphs can record it."""
         if self.positions is not None:
-            return self.positions(places)
-        return sinusoidal_at(places, x.shape[-1], dtype=x.dtype)
+            return self.positions(positions)
+        return sinusoidal_at(positions, x.shape[-1], dtype=x.dtype)
 
     def table(self, length: int, x: Tensor) -> Tensor:
-        """Return what positions 0..length - 1 add: [length, M]."""
+        """Return what is added at positions 0..length - 1: [length, M], as x's dtype and device."""
         if self.positions is not None:
             return self.positions.weight[:length]
         return sinusoidal(length, x.shape[-1], device=x.device, dtype=x.dtype)

@@ -6,9 +6,9 @@ Letters: B batch, T tokens, M d_model, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,59 +18,17 @@ from suffice.layers import MLP, Block, Dropout, SwiGLU
 from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.normalisation import NORMALISATIONS, normalisation
 from suffice.memory import Dynamic, Memory
-from suffice.models import stack
+from suffice.models.config import POSITIONS, ModelConfig, check_causal, specs_of_blocks
 from suffice.models.embedding import Embedding, check_rows
-from suffice.models.stack import (
-    POSITIONS,
-    check_causal,
-    check_name,
-    check_positive,
-    check_shares,
-    check_sizes,
-    specs_of_blocks,
-)
-from suffice.models.state import ModelState, check_state
+from suffice.models.state import ModelState, check_state, layer_states
 from suffice.ops.linear import Linear
-from suffice.records import check_fields
 from suffice.spec import AttentionSpec
 
-DRAWS = (Tensor.normal_, Tensor.uniform_)
-
-
-class Undrawn(TorchFunctionMode):
-    """Leave out the first numbers of tensors on "meta" while it is entered.
-
-    Torch would load its compiler for the first of them, which takes seconds.
-
-    Example:
-        >>> import torch
-        >>> with Undrawn():
-        ...     torch.nn.Linear(2, 3, device="meta").weight.shape
-        torch.Size([3, 2])
-    """
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],  # noqa: ARG002 - torch's signature
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Return what is drawn into as it is; call everything else."""
-        kwargs = kwargs or {}
-        if func in DRAWS or getattr(func, "__module__", "") == "torch.nn.init":
-            tensor = args[0] if args else kwargs["tensor"]
-            if tensor.device.type == "meta":
-                return tensor
-        return func(*args, **kwargs)
-
-
-SIZES = ("vocabulary_size", "length", "d_model", "depth", "mlp_width")
 EVERYTHING = Dynamic()
 
 
 @dataclass(frozen=True, kw_only=True)
-class LMConfig:
+class LMConfig(ModelConfig):
     """The sizes of a language model.
 
     Args:
@@ -83,17 +41,16 @@ class LMConfig:
         activation: of the MLPs: one of `MLP`, or "swiglu" (see `SwiGLU`), which has a third map.
         norm: "layer" or "rms" (see `RMSNorm`), before the attention, the MLP and the head.
         eps: of the norms.
-        positions: what is added to the tokens for where they stand: "learned" numbers,
-            "sinusoidal" ones (see `sinusoidal`), or "none", for attention that knows positions
-            itself.
+        positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
+            "none", for attention that knows positions itself.
         bias: biases on the maps of the MLPs and on layer norms; those of the attention are its
             spec's, and the head has none.
         tied: whether the head's weights are the tokens' rows.
         dropout: on the embedded tokens, after the attention and after the MLP; on the weights of
             the attention it is its spec's.
         start: standard deviation of the weights of maps and embeddings before training. The usual
-            0.02 suits a width of many hundreds; at a width of 64 it leaves every score near 0,
-            and a model stays for thousands of steps at guessing among what a row holds.
+            0.02 suits a width of many hundreds; at a width of 64 it leaves every score near 0, and
+            training makes no progress for thousands of steps.
 
     Raises:
         ConfigError: if a size is below 1, eps or start is not above 0, dropout is outside [0, 1),
@@ -114,15 +71,11 @@ class LMConfig:
     dropout: float = 0.0
     start: float = 0.02
 
-    def __post_init__(self) -> None:
-        check_sizes(self, *SIZES)
-        check_fields(self)
-        check_positive(self, "eps")
-        check_positive(self, "start", such_as="0.02")
-        check_shares(self, "dropout")
-        check_name(self, "activation", (*ACTIVATIONS, "swiglu"))
-        check_name(self, "norm", NORMALISATIONS)
-        check_name(self, "positions", POSITIONS)
+    choices: ClassVar[dict[str, Iterable[str]]] = {
+        "activation": (*ACTIVATIONS, "swiglu"),
+        "norm": NORMALISATIONS,
+        "positions": POSITIONS,
+    }
 
     def build(
         self,
@@ -131,22 +84,9 @@ class LMConfig:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> LM:
-        """Return a model of these sizes with the given attention; on "meta" without memory."""
-        with Undrawn():
+        """Return a model of these sizes with the given attention; "meta" takes no memory."""
+        with SkipInit():
             return LM(self, spec, device=device, dtype=dtype)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the sizes as plain data."""
-        return stack.to_json(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> LMConfig:
-        """Rebuild the sizes from `to_json`'s data.
-
-        Raises:
-            ConfigError: for unknown or missing fields, or values that are not legal.
-        """
-        return stack.from_json(cls, data)
 
 
 class LM(nn.Module):
@@ -193,28 +133,28 @@ class LM(nn.Module):
         specs = specs_of_blocks(spec, depth=config.depth, d_model=d_model, length=config.length)
         check_causal(specs)
         self.specs = specs
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.embedding = Embedding(
-            config.vocabulary_size, config.length, d_model, positions=config.positions, **made
+            config.vocabulary_size, config.length, d_model, positions=config.positions, **factory
         )
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                one,
-                _mlp(config, **made),
+                block_spec,
+                _mlp(config, **factory),
                 eps=config.eps,
                 dropout=config.dropout,
                 normalisation=config.norm,
                 bias=config.bias,
-                **made,
+                **factory,
             )
-            for one in specs
+            for block_spec in specs
         )
-        self.norm = normalisation(config.norm, d_model, eps=config.eps, bias=config.bias, **made)
+        self.norm = normalisation(config.norm, d_model, eps=config.eps, bias=config.bias, **factory)
         self.head = None
         if not config.tied:
-            self.head = Linear(d_model, config.vocabulary_size, bias=False, **made)
-        self._start()
+            self.head = Linear(d_model, config.vocabulary_size, bias=False, **factory)
+        self._initialise()
 
     def forward(
         self,
@@ -224,7 +164,7 @@ class LM(nn.Module):
         segments: Tensor | None = None,
         state: ModelState | None = None,
     ) -> Tensor:
-        """Return logits [B, T, V]: at each token, of the one that follows it.
+        """Return logits [B, T, V]: at each token, those of the next one.
 
         Args:
             tokens: ids.
@@ -232,8 +172,8 @@ class LM(nn.Module):
                 Logits at padding mean nothing.
             segments: int [B, T]; each run of equal numbers is a document, which gives what it
                 gives alone.
-            state: what `self.state` made: the tokens go on where the last call with it ended, and
-                the state is moved on.
+            state: from `self.state`: the tokens continue where the last call with it ended, and
+                are added to it.
 
         Raises:
             ShapeError: if the rows are longer than the model's learned positions or attention
@@ -250,56 +190,83 @@ class LM(nn.Module):
         segments: Tensor | None = None,
         state: ModelState | None = None,
     ) -> Tensor:
-        """Return what the head reads, [B, T, M]; arguments and errors as of the whole model."""
+        """Return the input of the head, [B, T, M]; arguments and errors as of forward."""
         check_rows("tokens", tokens, valid, segments)
         if state is not None:
             check_state(state, len(self.blocks))
-        where = {"valid": valid, "segments": segments}
-        places = None if state is None else state.places(tokens, valid)
+        restrictions = {"valid": valid, "segments": segments}
+        positions = None if state is None else state.positions(tokens, valid)
         states = [None] * len(self.blocks) if state is None else state.layers
-        x = self.dropout(self.embedding(tokens, places=places, **where))
-        for block, of_block in zip(self.blocks, states, strict=True):
-            x = block(x, state=of_block, **where)
+        x = self.dropout(self.embedding(tokens, positions=positions, **restrictions))
+        for block, layer_state in zip(self.blocks, states, strict=True):
+            x = block(x, state=layer_state, **restrictions)
         return self.norm(x)
 
     def state(self, memory: Memory = EVERYTHING) -> ModelState:
         """Return an empty state to stream with.
 
         Args:
-            memory: what each layer keeps of the past; layers of features keep their sums.
+            memory: the KV cache of each layer; layers of features keep their sums instead.
 
         Raises:
             ConfigError: if a layer cannot stream, or not with this memory.
         """
-        keeps = [memory if one.kernel.weighs_pairs else EVERYTHING for one in self.specs]
-        pairs = zip(self.blocks, keeps, strict=True)
-        return ModelState([block.attention.state(kept) for block, kept in pairs])
+        return ModelState(layer_states([block.attention for block in self.blocks], memory))
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return the head's logits [..., V] of features [..., M], of some positions or of all."""
+        """Return the head's logits [..., V] of features [..., M]."""
         return self.embedding.logits(features) if self.head is None else self.head(features)
 
     def step(self, tokens: Tensor, state: ModelState) -> Tensor:
-        """Return the logits [B, V] behind one more token [B] of each row."""
+        """Return the logits [B, V] after one more token [B] of each row."""
         return self.logits(self.features(tokens[:, None], state=state)[:, -1])
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies."""
+        """Where the weights are."""
         return self.norm.weight.device
 
     @torch.no_grad()
-    def _start(self) -> None:
-        ends = {end for block in self.blocks for end in (block.attention.o_proj, block.mlp.down)}
+    def _initialise(self) -> None:
+        last = {end for block in self.blocks for end in (block.attention.o_proj, block.mlp.down)}
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
-                share = math.sqrt(2 * self.config.depth) if module in ends else 1.0
-                nn.init.normal_(module.weight, std=self.config.start / share)
+                divisor = math.sqrt(2 * self.config.depth) if module in last else 1.0
+                nn.init.normal_(module.weight, std=self.config.start / divisor)
 
 
-def _mlp(config: LMConfig, **made: Any) -> nn.Module:
+def _mlp(config: LMConfig, **factory: Any) -> nn.Module:
     sizes = (config.d_model, config.mlp_width)
-    options = {"dropout": config.dropout, "bias": config.bias, **made}
+    options = {"dropout": config.dropout, "bias": config.bias, **factory}
     if config.activation == "swiglu":
         return SwiGLU(*sizes, **options)
     return MLP(*sizes, activation=config.activation, inner_dropout=False, **options)
+
+
+class SkipInit(TorchFunctionMode):
+    """Skips random initialisation of tensors on "meta" while it is entered.
+
+    Torch would load its compiler for the first of them, which takes seconds.
+
+    Example:
+        >>> import torch
+        >>> with SkipInit():
+        ...     torch.nn.Linear(2, 3, device="meta").weight.shape
+        torch.Size([3, 2])
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],  # noqa: ARG002 - torch's signature
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return a tensor on "meta" that is to be initialised; call everything else."""
+        kwargs = kwargs or {}
+        draws = func in (Tensor.normal_, Tensor.uniform_)
+        if draws or getattr(func, "__module__", "") == "torch.nn.init":
+            tensor = args[0] if args else kwargs["tensor"]
+            if tensor.device.type == "meta":
+                return tensor
+        return func(*args, **kwargs)

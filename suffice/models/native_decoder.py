@@ -354,7 +354,7 @@ class Fused:
         """Make tables of turns and of what positions add long enough."""
         if positions <= self.reached:
             return
-        self.lm.embedding.check_reach(positions)
+        self.lm.embedding.check_length(positions)
         self.reached = max(1 << (positions - 1).bit_length(), SPAN)
         at = torch.arange(self.reached)
         for spec, layer in zip(self.specs, self.layers, strict=True):

@@ -1,21 +1,22 @@
-"""What a model keeps of a text while it is read or written in pieces."""
+"""The state of a model that reads or writes a text in pieces: a KV cache or sums per layer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError, StateError
+from suffice.layers.attention import Attention
 from suffice.layers.next import Next
 from suffice.layers.state import LayerState
-from suffice.memory import Memory
+from suffice.memory import Dynamic, Memory
 from suffice.spec import AttentionSpec
 
 
 class ModelState:
-    """The states of all layers, moved together.
+    """The states of all layers of a model, changed together.
 
     Made by a model's `state`; `model(tokens, state=state)` reads it and adds to it.
 
@@ -38,76 +39,75 @@ class ModelState:
 
     @property
     def exact(self) -> bool:
-        """True if any pieces give what one call without a state gives, within rounding."""
+        """True if pieces of any lengths give, within rounding, what one call gives."""
         return all(layer.exact for layer in self.layers)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything that is kept, spare room included."""
-        places = [layer.places for layer in self.layers if layer.places is not None]
-        shared = {id(held): held.nbytes for held in places}  # layers hold the same tensor
-        twice = sum(held.nbytes for held in places) - sum(shared.values())
-        return sum(layer.nbytes for layer in self.layers) - twice
+        """Bytes of everything the state holds, spare capacity included."""
+        tensors = [layer.places for layer in self.layers if layer.places is not None]
+        shared = {id(tensor): tensor.nbytes for tensor in tensors}  # layers hold the same one
+        counted_twice = sum(tensor.nbytes for tensor in tensors) - sum(shared.values())
+        return sum(layer.nbytes for layer in self.layers) - counted_twice
 
-    def places(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
-        """Return where the next tokens [B, T] stand: int [B or 1, T]."""
+    def positions(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
+        """Return the positions of the next tokens [B, T]: int [B or 1, T]."""
         return self.next(tokens, valid).rows.positions
 
     def next(self, tokens: Tensor, valid: Tensor | None = None) -> Next:
-        """Return where the next tokens [B, T] stand, and what layers share of it.
+        """Return the step of the next tokens [B, T], which all layers share.
 
-        What any layer refuses of them is refused here, before a layer has read something.
+        Every kind of layer checks it here, before any of them has read a token.
         """
-        given = tokens.shape[0], tokens.shape[1], valid, tokens.device
-        new = self.layers[0].begin(*given)
-        asked = {self.layers[0].kind}
+        call = tokens.shape[0], tokens.shape[1], valid, tokens.device
+        step = self.layers[0].begin(*call)
+        checked = {self.layers[0].kind}
         for layer in self.layers[1:]:
-            layer.offered = new
-            if layer.kind not in asked and not torch.compiler.is_compiling():
-                layer.begin(*given)
-                asked.add(layer.kind)
-        return new
+            layer.offered = step
+            if layer.kind not in checked and not torch.compiler.is_compiling():
+                layer.begin(*call)
+                checked.add(layer.kind)
+        return step
 
     def can_drop(self, tokens: int) -> bool:
-        """Return whether the last tokens can be taken back, exactly."""
+        """Return whether so many last tokens can be dropped, exactly."""
         return all(layer.can_drop(tokens) for layer in self.layers)
 
     def drop_last(self, tokens: int) -> None:
-        """Take the last tokens back, as if they had never been read.
+        """Drop the last tokens, as if they had never been read.
 
         Raises:
             ConfigError: if a layer cannot; nothing has changed then.
         """
-        # those that cannot come first
-        first = sorted(self.layers, key=lambda layer: layer.can_drop(tokens))
-        self._each(lambda layer: layer.drop_last(tokens), first)
+        # layers that cannot come first and raise before another has changed
+        layers = sorted(self.layers, key=lambda layer: layer.can_drop(tokens))
+        self._change(layers, lambda layer: layer.drop_last(tokens))
 
-    def _each(self, move: Callable[[LayerState], None], layers: list[LayerState]) -> None:
-        """Move layers, so that those which held the same places still hold the same."""
+    def _change(self, layers: list[LayerState], change: Callable[[LayerState], None]) -> None:
+        """Change layers one by one; those that shared a tensor of positions share it still."""
         before = {id(layer): layer.places for layer in layers}
-        moved: dict[int, Tensor | None] = {}
+        changed: dict[int, Tensor | None] = {}
         for layer in layers:
-            move(layer)
-            layer.places = moved.setdefault(id(before[id(layer)]), layer.places)
+            change(layer)
+            layer.places = changed.setdefault(id(before[id(layer)]), layer.places)
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch in this order; a row may come several times.
+        """Keep these rows of the batch in this order; rows may repeat.
 
         Raises:
             StateError: if nothing was read yet.
-            ShapeError: if rows are not numbers of rows there are.
+            ShapeError: if an index is not that of a row.
         """
         batch = self._batch()
-        _check_numbers(rows)
+        _check_indices(rows)
         if rows.dim() != 1 or bool(((rows < 0) | (rows >= batch)).any()):
             raise ShapeError(
-                f"rows {rows.tolist()} of a state of {batch}; give a list of numbers of 0 to "
+                f"rows {rows.tolist()} of a state of {batch}; give a list of indices from 0 to "
                 f"{batch - 1}."
             )
-        self._each(lambda layer: layer.select(rows), self.layers)
+        self._change(self.layers, lambda layer: layer.select(rows))
 
     def _batch(self) -> int:
-        """Return how many rows were read."""
         batch = self.layers[0].batch
         if batch is None:
             raise StateError(
@@ -117,13 +117,13 @@ class ModelState:
         return batch
 
     def reorder(self, rows: Tensor) -> None:
-        """Put a row of the batch in the place of each, as beams do.
+        """Replace every row of the batch by another one, as a beam search does.
 
         Raises:
             StateError: if nothing was read yet.
-            ShapeError: for another number of rows than there are, or numbers of none.
+            ShapeError: if the number of rows changes, or an index is not that of a row.
         """
-        _check_numbers(rows)
+        _check_indices(rows)
         if rows.numel() != self._batch():
             raise ShapeError(
                 f"{rows.numel()} rows to reorder {self._batch()}; give as many, or select."
@@ -131,7 +131,7 @@ class ModelState:
         self.select(rows)
 
     def repeat(self, times: int) -> None:
-        """Put copies of each row behind it: `times` of each, itself included.
+        """Repeat each row `times` times, itself included; copies follow their row.
 
         Raises:
             StateError: if nothing was read yet.
@@ -152,10 +152,10 @@ class ModelState:
 
 
 def check_state(state: object, layers: int) -> None:
-    """Refuse what is no state of a model with so many attention layers.
+    """Raise unless this is the state of a model with so many attention layers.
 
     Raises:
-        ConfigError: naming what it is.
+        ConfigError: naming its class or number of layers.
     """
     if not isinstance(state, ModelState):
         raise ConfigError(f"state is a {type(state).__name__}; give what model.state() makes.")
@@ -166,8 +166,18 @@ def check_state(state: object, layers: int) -> None:
         )
 
 
-def _check_numbers(rows: object) -> None:
-    """Refuse what are no numbers of rows."""
+def _check_indices(rows: object) -> None:
     if not isinstance(rows, Tensor) or rows.dtype not in (torch.int32, torch.int64):
-        told = f"a {rows.dtype} tensor" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
-        raise ShapeError(f"rows are {told}; give their numbers as a tensor, int64 or int32.")
+        what = f"a {rows.dtype} tensor" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
+        raise ShapeError(f"rows are {what}; give their indices as a tensor, int64 or int32.")
+
+
+def layer_states(layers: Iterable[Attention], memory: Memory) -> list[LayerState]:
+    """Return an empty state for each layer; layers that keep sums take no memory.
+
+    Raises:
+        ConfigError: if a layer cannot stream, or not with this memory.
+    """
+    return [
+        layer.state(memory if layer.spec.kernel.weighs_pairs else Dynamic()) for layer in layers
+    ]

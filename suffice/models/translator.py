@@ -5,9 +5,9 @@ Letters: B batch, S tokens of the source, T tokens of the target, M d_model, V t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,116 +19,25 @@ from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.source import Source, Sources
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
-from suffice.models import stack
-from suffice.models.embedding import Embedding, check_rows
-from suffice.models.stack import (
+from suffice.models.classifier import glorot
+from suffice.models.config import (
     POSITIONS,
+    ModelConfig,
     check_causal,
     check_crosses,
-    check_name,
-    check_positive,
-    check_shares,
-    check_sizes,
     specs_of_blocks,
 )
-from suffice.models.state import ModelState
-from suffice.ops.linear import Linear
-from suffice.records import check_fields
+from suffice.models.embedding import Embedding, check_rows
+from suffice.models.state import ModelState, layer_states
 from suffice.spec import AttentionSpec
 from suffice.torch_compat import check
 
 EVERYTHING = Dynamic()
-
-
-class TranslatorState(ModelState):
-    """The states of all self-attention layers, and what cross-attention reads of the source.
-
-    Made by `Translator.state`. Keys and values of the source are worked out once; layers that learn
-    none share what was encoded. Rows are moved in both; tokens that are dropped, and `reset`, are
-    of the target, and the source stays.
-
-    Args:
-        layers: of the self-attention, in order.
-        sources: what the cross-attention reads.
-    """
-
-    def __init__(self, layers: list[LayerState], sources: Sources) -> None:
-        super().__init__(layers)
-        self.sources = sources
-
-    @classmethod
-    def begun(
-        cls,
-        blocks: Sequence[CrossBlock],
-        encoded: Tensor,
-        valid: Tensor | None,
-        memory: Memory,
-    ) -> TranslatorState:
-        """Return the state of a decoder before its first token.
-
-        Args:
-            blocks: of the decoder.
-            encoded: features of the source, [B, S, M].
-            valid: bool [B, S], True = a real token of the source; None = all are.
-            memory: what each self-attention keeps.
-
-        Raises:
-            ShapeError: if the shape of valid does not fit.
-            MaskError: if it is not boolean.
-            ConfigError: if a layer cannot stream, or not with this memory.
-        """
-        if valid is not None:
-            check_rows("encoded", encoded[..., 0], valid, None)
-            encoded = encoded.masked_fill(~valid[..., None], 0.0)
-        attentions = [block.attention for block in blocks]
-        layers = [
-            one.state(memory if one.spec.kernel.weighs_pairs else EVERYTHING) for one in attentions
-        ]
-        return cls(layers, Sources([Source.of(block.cross, encoded, valid) for block in blocks]))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of everything that is kept; what layers read together is counted once."""
-        return super().nbytes + self.sources.nbytes
-
-    def places(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
-        """Return where the next tokens [B, T] stand: int [B or 1, T].
-
-        Raises:
-            ShapeError: for another number of rows than the source has.
-        """
-        if len(tokens) != self.sources.batch:
-            raise ShapeError(
-                f"{len(tokens)} rows of a target for a source of {self.sources.batch}; give as "
-                "many, or select rows of the state."
-            )
-        return super().places(tokens, valid)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch in this order; a row may come several times.
-
-        Raises:
-            StateError: if no target was read yet.
-            ShapeError: if rows are not numbers of rows there are.
-        """
-        super().select(rows)
-        self.sources.select(rows)
-
-
-SIZES = (
-    "source_vocabulary_size",
-    "target_vocabulary_size",
-    "length",
-    "d_model",
-    "mlp_width",
-    "encoder_depth",
-    "decoder_depth",
-)
 Specs = AttentionSpec | Sequence[AttentionSpec]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslatorConfig:
+class TranslatorConfig(ModelConfig):
     """The sizes of an encoder-decoder.
 
     Args:
@@ -143,8 +52,8 @@ class TranslatorConfig:
         activation: of the MLPs, "relu" or "gelu".
         norm: "pre" or "post", see `Block`.
         eps: of the layer norms.
-        positions: what is added to the tokens for where they stand: "learned" numbers,
-            "sinusoidal" ones (see `sinusoidal`), or "none".
+        positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
+            "none".
         dropout: after each attention and each MLP.
         head_dropout: before the head.
 
@@ -167,14 +76,11 @@ class TranslatorConfig:
     dropout: float = 0.0
     head_dropout: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_sizes(self, *SIZES)
-        check_fields(self)
-        check_positive(self, "eps")
-        check_shares(self, "dropout", "head_dropout")
-        check_name(self, "activation", ACTIVATIONS)
-        check_name(self, "norm", NORMS)
-        check_name(self, "positions", POSITIONS)
+    choices: ClassVar[dict[str, Iterable[str]]] = {
+        "activation": ACTIVATIONS,
+        "norm": NORMS,
+        "positions": POSITIONS,
+    }
 
     def build(
         self,
@@ -185,21 +91,8 @@ class TranslatorConfig:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> Translator:
-        """Return a model of these sizes with the given attention; on "meta" without memory."""
+        """Return a model of these sizes with the given attention; "meta" takes no memory."""
         return Translator(self, encoder_spec, decoder_spec, cross_spec, device=device, dtype=dtype)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the sizes as plain data."""
-        return stack.to_json(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TranslatorConfig:
-        """Rebuild the sizes from `to_json`'s data.
-
-        Raises:
-            ConfigError: for unknown or missing fields, or values that are not legal.
-        """
-        return stack.from_json(cls, data)
 
 
 class Translator(nn.Module):
@@ -247,8 +140,7 @@ class Translator(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        placed: dict[str, Any] = {"positions": config.positions, **made}
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         sizes = {"d_model": config.d_model, "length": config.length}
         self.encoder_specs = specs_of_blocks(encoder_spec, depth=config.encoder_depth, **sizes)
         self.decoder_specs = specs_of_blocks(decoder_spec, depth=config.decoder_depth, **sizes)
@@ -256,21 +148,23 @@ class Translator(nn.Module):
         check_causal(self.decoder_specs)
         check_crosses(self.cross_specs)
         self.source, self.target = (
-            Embedding(size, config.length, config.d_model, **placed)
+            Embedding(size, config.length, config.d_model, positions=config.positions, **factory)
             for size in (config.source_vocabulary_size, config.target_vocabulary_size)
         )
-        options = {"norm": config.norm, "eps": config.eps, "dropout": config.dropout, **made}
+        options = {"norm": config.norm, "eps": config.eps, "dropout": config.dropout, **factory}
         self.encoder = nn.ModuleList(
-            Block(one, _mlp(config, **made), **options) for one in self.encoder_specs
+            Block(spec, _mlp(config, **factory), **options) for spec in self.encoder_specs
         )
         self.decoder = nn.ModuleList(
-            CrossBlock(one, cross, _mlp(config, **made), **options)
-            for one, cross in zip(self.decoder_specs, self.cross_specs, strict=True)
+            CrossBlock(spec, cross_spec, _mlp(config, **factory), **options)
+            for spec, cross_spec in zip(self.decoder_specs, self.cross_specs, strict=True)
         )
-        self.encoder_norm, self.decoder_norm = (_last_norm(config, **made) for _ in range(2))
+        self.encoder_norm, self.decoder_norm = (_final_norm(config, **factory) for _ in range(2))
         self.head_dropout = Dropout(config.head_dropout)
-        self.head = Linear(config.d_model, config.target_vocabulary_size, **made)
-        self._start()
+        self.head = glorot(config.d_model, config.target_vocabulary_size, **factory)
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.uniform_(module.weight, -0.05, 0.05)
 
     def forward(
         self,
@@ -279,7 +173,7 @@ class Translator(nn.Module):
         source_valid: Tensor | None = None,
         target_valid: Tensor | None = None,
     ) -> Tensor:
-        """Return logits [B, T, V]: at each token of the target, of the one that follows it.
+        """Return logits [B, T, V]: at each token of the target, those of the next one.
 
         Args:
             source: ids [B, S] of the text to translate.
@@ -306,15 +200,15 @@ class Translator(nn.Module):
     def decode(
         self,
         target: Tensor,
-        memory: Tensor,
+        source: Tensor,
         source_valid: Tensor | None = None,
         target_valid: Tensor | None = None,
     ) -> Tensor:
-        """Return logits [B, T, V] of a target and its source's features [B, S, M].
+        """Return logits [B, T, V] of a target and its encoded source [B, S, M].
 
         Args:
             target: ids [B, T].
-            memory: what `encode` returned, for as many rows.
+            source: what `encode` returned, for as many rows.
             source_valid: bool [B, S], as given to `encode`.
             target_valid: bool [B, T], True = a real token.
 
@@ -323,67 +217,109 @@ class Translator(nn.Module):
             MaskError: if a mask is not boolean.
         """
         check_rows("target", target, target_valid, None)
-        check("memory", memory, (len(target), None, self.config.d_model))
+        check("source", source, (len(target), None, self.config.d_model))
         x = self.target(target, valid=target_valid)
         for block in self.decoder:
-            x = block(x, memory, memory_valid=source_valid, valid=target_valid)
+            x = block(x, source, memory_valid=source_valid, valid=target_valid)
         return self.logits(self.decoder_norm(x))
 
     def state(
-        self, encoded: Tensor, source_valid: Tensor | None = None, *, memory: Memory = EVERYTHING
+        self, source: Tensor, source_valid: Tensor | None = None, *, memory: Memory = EVERYTHING
     ) -> TranslatorState:
         """Return a state to write a translation with; see `TranslatorState`.
 
         Args:
-            encoded: what `encode` returned, [B, S, M].
+            source: what `encode` returned, [B, S, M].
             source_valid: bool [B, S], as given to `encode`.
-            memory: what each self-attention keeps; layers of features keep their sums.
+            memory: the KV cache of each self-attention; layers of features keep their sums.
 
         Raises:
             ShapeError: if a shape does not fit.
             MaskError: if the mask is not boolean.
             ConfigError: if a layer cannot stream, or not with this memory.
         """
-        check("encoded", encoded, (None, None, self.config.d_model))
-        return TranslatorState.begun(list(self.decoder), encoded, source_valid, memory)
+        check("source", source, (None, None, self.config.d_model))
+        if source_valid is not None:
+            check_rows("source", source[..., 0], source_valid, None)
+            source = source.masked_fill(~source_valid[..., None], 0.0)
+        sources = [Source.of(block.cross, source, source_valid) for block in self.decoder]
+        layers = layer_states([block.attention for block in self.decoder], memory)
+        return TranslatorState(layers, Sources(sources))
 
     def features(
         self, target: Tensor, *, valid: Tensor | None = None, state: TranslatorState
     ) -> Tensor:
-        """Return what the head reads, [B, T, M], of further ids [B, T]; else as `LM.features`."""
+        """Return the input of the head, [B, T, M], of further ids [B, T]; else as `LM.features`."""
         check_rows("target", target, valid, None)
-        x = self.target(target, valid=valid, places=state.places(target, valid))
-        kept = (state.layers, state.sources.layers)
-        for block, keeps, source in zip(self.decoder, *kept, strict=True):
-            x = block(x, source, valid=valid, state=keeps)
+        x = self.target(target, valid=valid, positions=state.positions(target, valid))
+        blocks = zip(self.decoder, state.layers, state.sources.layers, strict=True)
+        for block, layer_state, source in blocks:
+            x = block(x, source, valid=valid, state=layer_state)
         return self.decoder_norm(x)
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return the head's logits [..., V] of features [..., M], of some positions or of all."""
+        """Return the head's logits [..., V] of features [..., M]."""
         return self.head(self.head_dropout(features))
 
-    def _start(self) -> None:
-        """Start the head and the embeddings as Keras does; the rest is so already."""
-        nn.init.xavier_uniform_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-        for module in self.modules():
-            if isinstance(module, nn.Embedding):
-                nn.init.uniform_(module.weight, -0.05, 0.05)
 
-
-def _mlp(config: TranslatorConfig, **made: Any) -> MLP:
+def _mlp(config: TranslatorConfig, **factory: Any) -> MLP:
     return MLP(
         config.d_model,
         config.mlp_width,
         activation=config.activation,
         dropout=config.dropout,
         inner_dropout=False,
-        **made,
+        **factory,
     )
 
 
-def _last_norm(config: TranslatorConfig, **made: Any) -> nn.Module:
-    """Return the norm that pre-norm blocks leave to be made at their end."""
+def _final_norm(config: TranslatorConfig, **factory: Any) -> nn.Module:
+    """Return the norm behind the last block, which post-norm blocks do without."""
     if config.norm == "post":
         return nn.Identity()
-    return nn.LayerNorm(config.d_model, eps=config.eps, **made)
+    return nn.LayerNorm(config.d_model, eps=config.eps, **factory)
+
+
+class TranslatorState(ModelState):
+    """The states of all self-attention layers, and the source's keys and values.
+
+    Made by `Translator.state`. Keys and values of the source are computed once; cross-attention
+    layers without learned keys and values share the encoded source. `select` and `reorder` move
+    rows of both; `drop_last` and `reset` concern the target alone, and the source stays.
+
+    Args:
+        layers: of the self-attention, in order.
+        sources: read by the cross-attention.
+    """
+
+    def __init__(self, layers: list[LayerState], sources: Sources) -> None:
+        super().__init__(layers)
+        self.sources = sources
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything the state holds; what layers share is counted once."""
+        return super().nbytes + self.sources.nbytes
+
+    def positions(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
+        """Return the positions of the next tokens [B, T]: int [B or 1, T].
+
+        Raises:
+            ShapeError: if the number of rows is not that of the source.
+        """
+        if len(tokens) != self.sources.batch:
+            raise ShapeError(
+                f"{len(tokens)} rows of a target for a source of {self.sources.batch}; give as "
+                "many, or select rows of the state."
+            )
+        return super().positions(tokens, valid)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch in this order; rows may repeat.
+
+        Raises:
+            StateError: if no target was read yet.
+            ShapeError: if an index is not that of a row.
+        """
+        super().select(rows)
+        self.sources.select(rows)

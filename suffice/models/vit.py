@@ -5,8 +5,9 @@ Letters: B batch, C channels, S image side in pixels, T tokens, M d_model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,34 +17,14 @@ from suffice.errors import ConfigError
 from suffice.layers import MLP, Block, Dropout
 from suffice.layers.block import NORMS
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.models.classifier import head, mean_of_real
-from suffice.models.stack import (
-    POSITIONS,
-    check_name,
-    check_positive,
-    check_shares,
-    check_sizes,
-    specs_of_blocks,
-)
-from suffice.ops.linear import Linear
+from suffice.models.classifier import glorot, head, mean_of_real
+from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
 from suffice.spec import AttentionSpec
 from suffice.torch_compat import check, check_mask
 
-POOLINGS = ("mean", "flatten", "class_token")
-SIZES = (
-    "image_size",
-    "patch_size",
-    "num_classes",
-    "d_model",
-    "depth",
-    "mlp_width",
-    "channels",
-    "head_widths",
-)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ViTConfig:
+class ViTConfig(ModelConfig):
     """The sizes of a vision Transformer.
 
     Args:
@@ -60,9 +41,8 @@ class ViTConfig:
         head_dropout: before and inside the head.
         norm: "pre" or "post", see `Block`.
         eps: of the layer norms.
-        positions: what is added to the patches for where they stand: "learned" numbers,
-            "sinusoidal" ones by number of the token (see `sinusoidal`), or "none", for attention
-            that knows positions itself.
+        positions: added to the embedded patches: "learned", "sinusoidal" by number of the token
+            (see `sinusoidal`) or "none", for attention that knows positions itself.
 
     Raises:
         ConfigError: if a size is below 1, the patch does not divide the image, a probability is
@@ -84,13 +64,14 @@ class ViTConfig:
     eps: float = 1e-6
     positions: str = "learned"
 
+    choices: ClassVar[dict[str, Iterable[str]]] = {
+        "pooling": ("mean", "flatten", "class_token"),
+        "norm": NORMS,
+        "positions": POSITIONS,
+    }
+
     def __post_init__(self) -> None:
-        check_sizes(self, *SIZES)
-        check_positive(self, "eps")
-        check_shares(self, "dropout", "head_dropout")
-        check_name(self, "pooling", POOLINGS)
-        check_name(self, "norm", NORMS)
-        check_name(self, "positions", POSITIONS)
+        super().__post_init__()
         if self.image_size % self.patch_size:
             raise ConfigError(
                 f"patch_size={self.patch_size} does not divide image_size={self.image_size}; "
@@ -139,9 +120,7 @@ class ViT(nn.Module):
         self.config = config
         d_model = config.d_model
         specs = specs_of_blocks(spec, depth=config.depth, d_model=d_model, length=config.length)
-        self.patches = Linear(config.channels * config.patch_size**2, d_model)
-        nn.init.xavier_uniform_(self.patches.weight)
-        nn.init.zeros_(self.patches.bias)
+        self.patches = glorot(config.channels * config.patch_size**2, d_model)
         self.positions = None
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.empty(config.length, d_model))
@@ -150,13 +129,13 @@ class ViT(nn.Module):
             self.class_token = nn.Parameter(torch.zeros(d_model))
         self.blocks = nn.ModuleList(
             Block(
-                one,
+                block_spec,
                 MLP(d_model, config.mlp_width, dropout=config.dropout),
                 norm=config.norm,
                 eps=config.eps,
                 dropout=config.dropout,
             )
-            for one in specs
+            for block_spec in specs
         )
         self.norm = nn.LayerNorm(d_model, eps=config.eps)
         features = d_model * (config.length if config.pooling == "flatten" else 1)
@@ -183,21 +162,20 @@ class ViT(nn.Module):
         side = config.image_size
         check("images", images, (None, config.channels, side, side))
         if valid is not None:
-            self._check(valid, len(images))
-        x = self.patches(self._cut(images))
+            self._check_valid(valid, len(images))
+        x = self.patches(self._patches_of(images))
         if config.pooling == "class_token":
             x = torch.cat([self.class_token.expand(x.shape[0], 1, -1), x], dim=1)
             if valid is not None:
                 valid = pad(valid, (1, 0), value=True)
-        x = self._placed(x)
+        x = self._add_positions(x)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
         for block in self.blocks:
             x = block(x, valid=valid)
         return self.head(self.head_dropout(self._pool(self.norm(x), valid)))
 
-    def _check(self, valid: Tensor, images: int) -> None:
-        """Refuse a `valid` that this model cannot honour."""
+    def _check_valid(self, valid: Tensor, images: int) -> None:
         check_mask("valid", valid)
         check("valid", valid, (images, self.config.num_patches), hint="One entry for each patch.")
         if self.config.pooling == "flatten":
@@ -206,14 +184,13 @@ class ViT(nn.Module):
                 "use pooling='mean' or 'class_token' with valid=."
             )
 
-    def _cut(self, images: Tensor) -> Tensor:
-        """Return the patches [B, patches, C * patch^2], rows of the image first."""
+    def _patches_of(self, images: Tensor) -> Tensor:
+        """Cut images into patches [B, patches, C * patch^2], rows of the image first."""
         patch = self.config.patch_size
         rows = images.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # B C h p w p
         return rows.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
-    def _placed(self, x: Tensor) -> Tensor:
-        """Return tokens [B, T, M] with their positions added."""
+    def _add_positions(self, x: Tensor) -> Tensor:
         if self.positions is not None:
             return x + self.positions
         if self.config.positions == "none":

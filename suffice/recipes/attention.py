@@ -6,7 +6,7 @@ from typing import Any
 
 from suffice.errors import ConfigError
 from suffice.models import ClassifierConfig, LMConfig, TranslatorConfig, ViTConfig
-from suffice.models.stack import check_crosses
+from suffice.models.config import check_crosses
 from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 

@@ -26,7 +26,7 @@ from suffice.convert.sources.source import open_source
 from suffice.data.images import decode
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.layers import Attention, AttentionMap, watched
-from suffice.models import LM, Classifier, ClassifierConfig, LMConfig, ViT, ViTConfig, stack
+from suffice.models import LM, Classifier, ClassifierConfig, LMConfig, ViT, ViTConfig
 from suffice.models.folder import CONFIG, WEIGHTS
 from suffice.models.folder import LONGEST as LONGEST_CONFIG
 from suffice.spec import AttentionSpec
@@ -154,7 +154,7 @@ def _built(path: Path, kind: Any, sizes: Any, specs: Any) -> nn.Module:
     try:
         known = {field.name for field in dataclasses.fields(kind)}
         given = {name: _plain(value) for name, value in sizes.items() if name in known}
-        return stack.from_json(kind, given).build([AttentionSpec.from_json(s) for s in specs])
+        return kind.from_json(given).build([AttentionSpec.from_json(s) for s in specs])
     except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
         raise CheckpointError(
             f"{path.name} does not say what model it holds ({error!s:.200})."

@@ -230,13 +230,13 @@ def test_what_a_state_refuses():
         lambda: state.reorder(torch.tensor([0])),
         lambda: state.repeat(2),
     ):
-        with pytest.raises(StateError, match="has read nothing, so there are no rows"):
+        with pytest.raises(StateError, match="read nothing"):
             move()
     lm(tokens[:, :16], state=state)
     with pytest.raises(ShapeError, match="3 rows to reorder 2; give as many"):
         state.reorder(torch.tensor([0, 1, 1]))
     for rows in (torch.tensor([0, 2]), torch.tensor([-1, 0]), torch.tensor([[0, 1]])):
-        with pytest.raises(ShapeError, match="of a state of 2; give a list of numbers of 0 to 1"):
+        with pytest.raises(ShapeError, match="state of 2"):
             state.select(rows)
     with pytest.raises(ConfigError, match=r"repeat\(0\)"):
         state.repeat(0)
@@ -316,9 +316,9 @@ def test_states_of_something_else_are_refused():
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ([1, 0], "rows are a list; give their numbers as a tensor"),
-        (torch.tensor([1.0, 0.0]), "rows are a torch.float32 tensor"),
-        (torch.tensor([True, False]), "rows are a torch.bool tensor"),
+        ([1, 0], "a list"),
+        (torch.tensor([1.0, 0.0]), "torch.float32"),
+        (torch.tensor([True, False]), "torch.bool"),
     ],
     ids=["list", "float", "bool"],
 )
@@ -331,7 +331,7 @@ def test_rows_are_numbers(rows, told):
         with pytest.raises(ShapeError, match=told):
             move(rows)
     for times in (0, 1.5, True):
-        with pytest.raises(ConfigError, match="give a whole number of at least 1, each row itself"):
+        with pytest.raises(ConfigError, match="repeat"):
             state.repeat(times)
     assert state.layers[0].batch == 2
 

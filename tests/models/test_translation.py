@@ -144,12 +144,12 @@ def test_refusals():
     state = model.state(encoded)
     with pytest.raises(StateError, match="the state has read nothing"):
         state.repeat(2)
-    with pytest.raises(ShapeError, match="2 rows of a target for a source of 3; give as many"):
+    with pytest.raises(ShapeError, match="2 rows of a target for a source of 3"):
         model.features(target[:2], state=state)
     assert state.length == 0
-    with pytest.raises(ShapeError, match=r"encoded has shape \[3, 7\]; legal: \[\*, \*, 16\]"):
+    with pytest.raises(ShapeError, match=r"source has shape \[3, 7\]"):
         model.state(encoded[..., 0])
-    with pytest.raises(ShapeError, match=r"valid has shape .* One entry for each of encoded"):
+    with pytest.raises(ShapeError, match="valid has shape"):
         model.state(encoded, torch.ones(3, T, dtype=torch.bool))
     with pytest.raises(MaskError, match="valid has dtype"):
         model.state(encoded, torch.ones(3, S))

@@ -49,11 +49,11 @@ def texts(batch=3):
 # the whole model, by hand
 
 
-def attention(x, memory, layer, causal):
-    """Standard attention of x [T, M] to a memory [S, M], position by position."""
+def attention(x, source, layer, causal):
+    """Standard attention of x [T, M] to a source [S, M], position by position."""
     width = D // HEADS
     q = formulas.linear(x, layer.q_proj)
-    k, v = formulas.linear(memory, layer.k_proj), formulas.linear(memory, layer.v_proj)
+    k, v = formulas.linear(source, layer.k_proj), formulas.linear(source, layer.v_proj)
     rows = []
     for t in range(len(x)):
         seen = slice(0, t + 1) if causal else slice(None)
@@ -120,10 +120,10 @@ def test_forward_is_the_formula(norm, positions):
 def test_the_source_is_read_once():
     model = build()
     source, target = texts()
-    memory = model.encode(source)
-    assert memory.shape == (3, S, D)
-    assert_close(model.decode(target, memory), model(source, target))
-    assert_close(model.decode(target[:, :2], memory), model(source, target)[:, :2])
+    encoded = model.encode(source)
+    assert encoded.shape == (3, S, D)
+    assert_close(model.decode(target, encoded), model(source, target))
+    assert_close(model.decode(target[:, :2], encoded), model(source, target)[:, :2])
 
 
 def test_each_block_may_have_its_own_attention():
@@ -316,7 +316,7 @@ def test_texts_that_do_not_fit_are_refused():
         model(source[0], target)
     with pytest.raises(ShapeError, match=r"target has shape \[6\]; legal"):
         model(source, target[0])
-    with pytest.raises(ShapeError, match=r"memory has shape \[2, 7, 8\]; legal: \[3, \*, 8\]"):
+    with pytest.raises(ShapeError, match=r"source has shape \[2, 7, 8\]"):
         model(source[:2], target)
     with pytest.raises(ShapeError, match=r"valid has shape .* One entry for each of source"):
         model(source, target, torch.ones(3, T, dtype=torch.bool))

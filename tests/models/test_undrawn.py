@@ -11,7 +11,7 @@ from torch import nn
 
 from suffice import preset
 from suffice.models import LMConfig
-from suffice.models.lm import Undrawn
+from suffice.models.lm import SkipInit
 
 SIZES = {"vocabulary_size": 9, "length": 8, "d_model": 8, "depth": 1, "mlp_width": 8}
 
@@ -51,7 +51,7 @@ def test_a_model_on_meta_is_the_same_but_for_its_numbers(name):
 
 
 def test_what_lies_elsewhere_is_drawn():
-    with Undrawn():
+    with SkipInit():
         for fill in (nn.init.normal_, nn.init.ones_, torch.Tensor.uniform_):
             assert fill(torch.zeros(20)).abs().sum() > 0
         assert nn.init.normal_(tensor=torch.empty(3, device="meta")).is_meta

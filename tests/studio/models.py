@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from suffice import checkpoint, preset
-from suffice.models import ClassifierConfig, LMConfig, ViTConfig, folder, stack
+from suffice.models import ClassifierConfig, LMConfig, ViTConfig, folder
 from suffice.models.folder import CONFIG, WEIGHTS
 from suffice.recipes import recipe
 from suffice.text import Characters
@@ -57,7 +57,7 @@ def _described(path: Path, config, specs, kind: str) -> Path:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     facts = {
-        "model": stack.to_json(config),
+        "model": config.to_json(),
         "specs": [spec.to_json() for spec in specs],
         "kind": kind,
     }

@@ -1,0 +1,162 @@
+"""What the configs of all models share: checked sizes, JSON, and one attention spec per block."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+from suffice.errors import ConfigError, unknown
+from suffice.records import check_fields
+from suffice.spec import AttentionSpec
+
+POSITIONS = ("learned", "sinusoidal", "none")
+"""What a model can add to its tokens for their positions."""
+
+C = TypeVar("C", bound="ModelConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Base of the sizes of a model.
+
+    Integers, and tuples of them, are sizes of at least 1; `eps` and `start` are above 0; `dropout`
+    and `head_dropout` are in [0, 1); fields named in `choices` hold one of those words.
+
+    Raises:
+        ConfigError: naming the fields that are not legal.
+    """
+
+    choices: ClassVar[dict[str, Iterable[str]]] = {}
+
+    def __post_init__(self) -> None:
+        self._check(_sizes_of(type(self)), _is_size, "give whole numbers of at least 1")
+        check_fields(self)
+        self._check(("eps",), lambda x: x > 0.0, "give a number above 0, such as 1e-5")
+        self._check(("start",), lambda x: x > 0.0, "give a number above 0, such as 0.02")
+        dropouts = ("dropout", "head_dropout")
+        self._check(dropouts, lambda x: 0.0 <= x < 1.0, "give at least 0 and below 1")
+        for name, legal in self.choices.items():
+            if getattr(self, name) not in legal:
+                raise unknown(name, getattr(self, name), legal)
+
+    def _check(self, names: Iterable[str], legal: Callable[[Any], bool], advice: str) -> None:
+        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        wrong = [f"{name}={value!r}" for name, value in values.items() if not legal(value)]
+        if wrong:
+            raise ConfigError(f"{', '.join(wrong)}: {advice}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls: type[C], data: Any) -> C:
+        """Rebuild a config from `to_json`'s data.
+
+        Raises:
+            ConfigError: for data that is no dictionary, unknown fields, missing ones, or values
+                that the class refuses.
+        """
+        if not isinstance(data, dict):
+            raise ConfigError(
+                f"{cls.__name__} is stored as a dictionary of its fields, got {data!r}."
+            )
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for key in data:
+            if key not in fields:
+                raise unknown(f"field of {cls.__name__}", key, fields)
+        required = {key for key, f in fields.items() if f.default is dataclasses.MISSING}
+        if missing := sorted(required - data.keys()):
+            raise ConfigError(f"a stored {cls.__name__} needs {' and '.join(missing)}.")
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+
+
+@cache
+def _sizes_of(config: type[ModelConfig]) -> tuple[str, ...]:
+    hints = typing.get_type_hints(config)
+    return tuple(name for name, hint in hints.items() if hint in (int, tuple[int, ...]))
+
+
+def _is_size(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_size, value))
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def specs_of_blocks(
+    spec: AttentionSpec | Sequence[AttentionSpec], *, depth: int, d_model: int, length: int
+) -> list[AttentionSpec]:
+    """Return one spec for each block of a model: a single spec repeated, or a checked sequence.
+
+    Args:
+        spec: one spec for all blocks, or one for each.
+        depth: number of blocks.
+        d_model: features of the model.
+        length: the longest input of the model, tokens.
+
+    Raises:
+        ConfigError: if they are no specs, or their number, width or length does not fit the model.
+    """
+    specs = [spec] * depth if isinstance(spec, AttentionSpec) else spec
+    if not isinstance(specs, Sequence) or not all(isinstance(s, AttentionSpec) for s in specs):
+        raise ConfigError(
+            f"spec={spec!r:.60} is neither an AttentionSpec nor a list of them; give such as "
+            f'preset("standard", d_model={d_model}, num_heads=4, causal=True).'
+        )
+    if len(specs) != depth:
+        raise ConfigError(f"{len(specs)} specs for {depth} blocks; give one, or one for each.")
+    for number, block in enumerate(specs):
+        if block.d_model != d_model:
+            raise ConfigError(
+                f"block {number} has a spec of d_model={block.d_model} in a model of "
+                f"d_model={d_model}; they must be equal."
+            )
+        if block.widths.d_memory != d_model:
+            raise ConfigError(
+                f"block {number} has a spec that reads a source {block.widths.d_memory} wide in a "
+                f"model of d_model={d_model}; leave d_memory out."
+            )
+        if block.max_length is not None and block.max_length < length:
+            raise ConfigError(
+                f"block {number} has a spec for at most {block.max_length} tokens in a model of "
+                f"{length}; build it with length={length}."
+            )
+    return list(specs)
+
+
+def check_causal(specs: Sequence[AttentionSpec]) -> None:
+    """Raise if a block that predicts the next token can see later ones.
+
+    Raises:
+        ConfigError: naming the first such block.
+    """
+    for number, spec in enumerate(specs):
+        if not spec.mixing.keeps_keys:
+            raise ConfigError(
+                f"block {number} has mixing={spec.mixing!r}, which sums the keys of a whole text, "
+                "later ones too, and cannot predict the next token; choose another mechanism."
+            )
+        if not spec.pattern.causal:
+            raise ConfigError(
+                f"block {number} has pattern={spec.pattern!r}, which sees later tokens, in a model "
+                "that predicts them; give causal specs, as preset(..., causal=True) returns."
+            )
+
+
+def check_crosses(specs: Sequence[AttentionSpec]) -> None:
+    """Raise if the cross-attention of a block relates positions of a single text.
+
+    Raises:
+        ConfigError: naming the first such block.
+    """
+    for number, spec in enumerate(specs):
+        if not spec.pattern.crosses or spec.position.absolute:
+            raise ConfigError(
+                f"block {number} has cross-attention with pattern={spec.pattern!r} and "
+                f"position={spec.position!r}, which relate positions of one text; cross-attention "
+                "has two: use Full() and NoPosition()."
+            )

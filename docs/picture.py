@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from suffice import AttentionSpec, memory
+from suffice.encoders import Optimised
 from suffice.memory import Memory
 from suffice.patterns import Causal, Global, Window
 from suffice.positions import Rope
-from suffice.projections import Optimised
 from suffice.spec import AXES
 from suffice.view import expression
 
@@ -18,14 +18,14 @@ SPEC = AttentionSpec(
     d_model=512,
     num_heads=8,
     num_kv_heads=2,
-    projections=Optimised(),
+    encoder=Optimised(),
     position=Rope(),
     pattern=(Window(256) | Global(1)) & Causal(),
 )
 CHOSEN = {"Window", "Global", "Causal", "GQA", "Rolling", "Quantised"}
 ASKED = {  # what each axis decides
     "pattern": "who sees whom",
-    "projections": "learned maps",
+    "encoder": "learned maps",
     "mixing": "along the sequence",
     "kernel": "pairs to weights",
     "norm": "sizes of q and k",
@@ -97,7 +97,7 @@ def _column(left: int, axis: str, names: Sequence[str]) -> list[str]:
 def _sentence(height: int, width: int) -> list[str]:
     """Return what the highlighted values make, as code and in counts."""
     said = (
-        f"pattern={expression(SPEC.pattern)}, projections={expression(SPEC.projections)}, "
+        f"pattern={expression(SPEC.pattern)}, encoder={expression(SPEC.encoder)}, "
         f"position={expression(SPEC.position)}, num_heads=8, num_kv_heads=2"
     )
     cost = SPEC.cost(length=4096)

@@ -52,9 +52,9 @@ class Cost:
 
 def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     """Count a layer of this spec on `queries` positions that read `keys` positions."""
-    widths, projections, mixing = spec.widths, spec.projections, spec.mixing
+    widths, encoder, mixing = spec.widths, spec.encoder, spec.mixing
     rows = {"q_proj": queries, "o_proj": queries, "k_proj": keys, "v_proj": keys}
-    shapes = projections.shapes(widths)
+    shapes = encoder.shapes(widths)
     linear = sum(2 * rows[name] * i * o for name, (i, o) in shapes.items())
     read = mixing.reads(keys)
     causal = spec.pattern.causal
@@ -62,7 +62,7 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     fixed += spec.past.flops(queries, spec.num_heads, spec.kv_heads, spec.head_width)
     computed, visible = _summed(spec, queries, read) or _weighed(spec, queries, read)
     return Cost(
-        parameters=projections.parameters(widths, spec.bias)
+        parameters=encoder.parameters(widths, spec.bias)
         + mixing.parameters(spec.kv_heads, causal=causal)
         + spec.norm.parameters(spec.head_width)
         + spec.past.parameters(spec.num_heads),
@@ -107,9 +107,9 @@ def _kept(spec: AttentionSpec) -> set[str]:
     """
     if not spec.mixing.keeps_keys:
         return set()
-    keys = "keys" if spec.projections.learns_keys else "x"
-    values = "values" if spec.projections.learns_values else "x"
-    values = keys if spec.projections.shares else values
+    keys = "keys" if spec.encoder.learns_keys else "x"
+    values = "values" if spec.encoder.learns_values else "x"
+    values = keys if spec.encoder.shares else values
     if keys == values and not spec.one_tensor:
         keys = "keys apart"
     if not spec.kernel.weighs_pairs:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from suffice.cost import Cost, count
+from suffice.encoders import Encoder, NoNorm, Norm, Standard, Widths
 from suffice.errors import ConfigError, unknown
 from suffice.kernels import Kernel, Softmax
 from suffice.mixing import Mixing, NoMixing
-from suffice.norms import NoNorm, Norm
 from suffice.past import NoPast, Past
 from suffice.patterns import Block, Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
-from suffice.projections import Projections, Standard, Widths
 from suffice.records import Axis, misfits
 
 Rule = Callable[["AttentionSpec"], "str | None"]
@@ -23,7 +22,7 @@ Rule = Callable[["AttentionSpec"], "str | None"]
 
 AXES: dict[str, type[Axis]] = {
     "pattern": Pattern,
-    "projections": Projections,
+    "encoder": Encoder,
     "mixing": Mixing,
     "kernel": Kernel,
     "norm": Norm,
@@ -31,6 +30,8 @@ AXES: dict[str, type[Axis]] = {
     "past": Past,
 }
 """The fields of a spec that hold an axis value, and its family."""
+
+RENAMED = {"projections": "encoder"}  # fields of stored specs, by their names of today
 
 SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_memory")
 
@@ -90,7 +91,7 @@ def kv_heads_divide_heads(spec: AttentionSpec) -> str | None:
 
 def slices_fit_input(spec: AttentionSpec) -> str | None:
     """Keys and values that are columns of x need as many columns as x has."""
-    of = spec.projections
+    of = spec.encoder
     if of.learns_keys and (of.learns_values or of.shares):
         return None
     columns = spec.kv_heads * spec.head_width
@@ -98,13 +99,13 @@ def slices_fit_input(spec: AttentionSpec) -> str | None:
     exact = spec.kv_heads == spec.num_heads
     if columns == source or (columns < source and not exact):
         return None
-    name = type(spec.projections).__name__
+    name = type(spec.encoder).__name__
     rule = "exactly" if exact else "at most"
     return (
-        f"{name} takes {'keys and values' if not spec.projections.learns_keys else 'values'} as "
+        f"{name} takes {'keys and values' if not spec.encoder.learns_keys else 'values'} as "
         f"column slices of its input, {rule} {source} columns, but num_kv_heads * head_dim = "
         f"{spec.kv_heads} * {spec.head_width} = {columns}; "
-        "change head_dim or d_memory, or use Standard projections."
+        "change head_dim or d_memory, or use the Standard encoder."
     )
 
 
@@ -239,7 +240,7 @@ class AttentionSpec:
         head_dim: width of a head; None = d_model / num_heads.
         d_memory: width of `memory` in cross-attention; None = d_model.
         pattern: which keys a query may see.
-        projections: how x becomes queries, keys and values.
+        encoder: how x becomes queries, keys and values.
         mixing: what happens to the values along the sequence before the kernel.
         kernel: how products become weights.
         norm: what queries and keys are divided by, before positions turn them.
@@ -266,7 +267,7 @@ class AttentionSpec:
     head_dim: int | None = None
     d_memory: int | None = None
     pattern: Pattern = Full()
-    projections: Projections = Standard()
+    encoder: Encoder = Standard()
     mixing: Mixing = NoMixing()
     kernel: Kernel = Softmax()
     norm: Norm = NoNorm()
@@ -305,7 +306,7 @@ class AttentionSpec:
     def one_tensor(self) -> bool:
         """True if keys and values, before any mixing, are one tensor."""
         apart = self.position.rotates or self.norm.norms
-        return self.projections.shares and not apart
+        return self.encoder.shares and not apart
 
     @property
     def score_scale(self) -> float:
@@ -345,6 +346,7 @@ class AttentionSpec:
         """
         if not isinstance(data, dict):
             raise ConfigError(f"a spec is stored as a dictionary of its fields, got {data!r}.")
+        data = {RENAMED.get(key, key): value for key, value in data.items()}
         fields = {f.name for f in dataclasses.fields(cls)}
         for key in data:
             if key not in fields:

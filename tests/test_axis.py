@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from suffice.encoders import Efficient, Encoder
 from suffice.errors import ConfigError
 from suffice.kernels import Kernel
 from suffice.mixing import Alignment, Mixing, NoMixing
 from suffice.patterns import And, Causal, Full, Or, Pattern
 from suffice.positions import NoPosition, Position, Rope
-from suffice.projections import Efficient, Projections
 from suffice.records import Axis
 
 
@@ -41,7 +41,7 @@ def test_defining_a_value_registers_it(family):
 def test_families_have_tables_of_their_own(family):
     assert family.table == {}
     assert set(Pattern.table) >= {"And", "Causal", "Full", "Or"}
-    assert set(Projections.table) == {"Efficient", "Latent", "Optimised", "Standard"}
+    assert set(Encoder.table) == {"Efficient", "Latent", "Optimised", "Standard"}
     assert set(Mixing.table) >= {"Alignment", "NoMixing"}
     assert set(Position.table) >= {"NoPosition", "Rope"}
     assert set(Kernel.table) >= {"Softmax"}

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from suffice import Attention, AttentionSpec, preset
 from suffice.cost import BLOCK, Cost, computed_pairs, paper_flops
+from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Favor, Rfa
 from suffice.mixing import Alignment, LowRank
@@ -26,7 +27,6 @@ from suffice.patterns import (
 )
 from suffice.positions import Rope
 from suffice.presets import PRESETS, needs_length
-from suffice.projections import Efficient, Latent, Optimised, Standard
 from tests.acceptance.mechanisms import PRESET_KINDS, ops_of
 
 D_MODEL, NUM_HEADS = 32, 4
@@ -175,8 +175,8 @@ def test_flops_of_sums_of_features_by_hand():
     "spec",
     [
         AttentionSpec(d_model=32, num_heads=4, head_dim=6, num_kv_heads=2, d_memory=20),
-        AttentionSpec(d_model=32, num_heads=4, head_dim=5, d_memory=20, projections=Optimised()),
-        AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, projections=Efficient()),
+        AttentionSpec(d_model=32, num_heads=4, head_dim=5, d_memory=20, encoder=Optimised()),
+        AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, encoder=Efficient()),
         AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, mixing=Alignment(9)),
         AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, mixing=Alignment(9, per_head=True)),
         AttentionSpec(d_model=32, num_heads=4, bias=False),
@@ -296,26 +296,26 @@ STATES = {
     "standard": (AttentionSpec(d_model=32, num_heads=4), 64),
     "gqa": (AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2), 32),
     "mqa": (AttentionSpec(d_model=32, num_heads=4, num_kv_heads=1), 16),
-    "optimised": (AttentionSpec(d_model=32, num_heads=4, projections=Optimised()), 64),
-    "efficient": (AttentionSpec(d_model=32, num_heads=4, projections=Efficient()), 32),
+    "optimised": (AttentionSpec(d_model=32, num_heads=4, encoder=Optimised()), 64),
+    "efficient": (AttentionSpec(d_model=32, num_heads=4, encoder=Efficient()), 32),
     "efficient-rope": (
-        AttentionSpec(d_model=32, num_heads=4, projections=Efficient(), position=Rope()),
+        AttentionSpec(d_model=32, num_heads=4, encoder=Efficient(), position=Rope()),
         64,
     ),
     "latent": (
-        AttentionSpec(d_model=32, num_heads=4, num_kv_heads=1, head_dim=13, projections=Latent()),
+        AttentionSpec(d_model=32, num_heads=4, num_kv_heads=1, head_dim=13, encoder=Latent()),
         13,
     ),
     "super": (
-        AttentionSpec(d_model=32, num_heads=4, projections=Efficient(), mixing=Alignment(9)),
+        AttentionSpec(d_model=32, num_heads=4, encoder=Efficient(), mixing=Alignment(9)),
         64,
     ),
     "super-on-optimised": (
-        AttentionSpec(d_model=32, num_heads=4, projections=Optimised(), mixing=Alignment(9)),
+        AttentionSpec(d_model=32, num_heads=4, encoder=Optimised(), mixing=Alignment(9)),
         96,
     ),
     "super-on-standard": (
-        AttentionSpec(d_model=32, num_heads=4, projections=Standard(), mixing=Alignment(9)),
+        AttentionSpec(d_model=32, num_heads=4, encoder=Standard(), mixing=Alignment(9)),
         96,
     ),
 }

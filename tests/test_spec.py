@@ -8,12 +8,12 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from suffice import AttentionSpec
+from suffice.encoders import Efficient, Optimised, Standard
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Full, PerHead, Random
 from suffice.positions import NoPosition, Rope
-from suffice.projections import Efficient, Optimised, Standard
 from suffice.spec import RULES, SIZES, conflicts
 
 
@@ -23,7 +23,7 @@ def spec_of(**changes) -> AttentionSpec:
 
 def test_defaults():
     spec = spec_of()
-    assert (spec.pattern, spec.projections, spec.mixing) == (Full(), Standard(), NoMixing())
+    assert (spec.pattern, spec.encoder, spec.mixing) == (Full(), Standard(), NoMixing())
     assert (spec.kernel, spec.position) == (Softmax(), NoPosition())
     assert (spec.kv_heads, spec.head_width, spec.max_length) == (4, 3, None)
     assert spec.score_scale == 3**-0.5
@@ -60,8 +60,8 @@ def test_a_spec_is_a_value():
         spec_of(),
         spec_of(num_kv_heads=2, head_dim=6, d_memory=7, bias=False, scale=0.5, dropout=0.1),
         spec_of(pattern=Full() & Causal(), mixing=Alignment(9, init="identity")),
-        spec_of(position=Rope(500.0), head_dim=4, projections=Standard()),
-        spec_of(projections=Efficient()),
+        spec_of(position=Rope(500.0), head_dim=4, encoder=Standard()),
+        spec_of(encoder=Efficient()),
     ],
     ids=range(5),
 )
@@ -100,7 +100,7 @@ def test_json_that_is_no_dictionary(data):
         ({"pattern": "causal"}, "pattern='causal' is a str, not a pattern; legal: .*Causal"),
         ({"pattern": Causal}, "pattern=.* is a .*, not a pattern; legal: .*as instances"),
         ({"pattern": Rope()}, "is a position, not a pattern"),
-        ({"projections": None}, "projections=None is a NoneType, not a projections"),
+        ({"encoder": None}, "encoder=None is a NoneType, not a encoder"),
         ({"mixing": Full()}, "is a pattern, not a mixing"),
         ({"kernel": "softmax"}, "kernel='softmax' is a str, not a kernel"),
         ({"position": 3}, "position=3 is a int, not a position"),
@@ -117,18 +117,18 @@ def test_json_that_is_no_dictionary(data):
         ({"num_kv_heads": 3}, "num_kv_heads=3 does not divide num_heads=4; use 1, 2 or 4"),
         ({"num_kv_heads": 8}, "num_kv_heads=8 does not divide num_heads=4"),
         (
-            {"projections": Efficient(), "head_dim": 5},
+            {"encoder": Efficient(), "head_dim": 5},
             r"Efficient takes keys and values as column slices .* exactly 12 .* 4 \* 5 = 20",
         ),
         (
-            {"projections": Optimised(), "head_dim": 2},
+            {"encoder": Optimised(), "head_dim": 2},
             r"Optimised takes values as column slices of its input, exactly 12 .* 4 \* 2 = 8",
         ),
         (
-            {"projections": Efficient(), "num_kv_heads": 2, "head_dim": 7},
+            {"encoder": Efficient(), "num_kv_heads": 2, "head_dim": 7},
             r"at most 12 columns, but num_kv_heads \* head_dim = 2 \* 7 = 14",
         ),
-        ({"projections": Efficient(), "d_memory": 8}, "exactly 8 columns"),
+        ({"encoder": Efficient(), "d_memory": 8}, "exactly 8 columns"),
         (
             {"pattern": PerHead((Full(), Causal())) & Causal()},
             "made for 2 heads, but num_heads=4; give PerHead one pattern for each head, or change",
@@ -163,7 +163,7 @@ def test_settings_of_a_wrong_type_are_refused(changes, told):
 
 def test_every_broken_rule_is_told_at_once():
     with pytest.raises(ConfigError) as refusal:
-        spec_of(num_kv_heads=3, head_dim=5, projections=Efficient(), position=Rope())
+        spec_of(num_kv_heads=3, head_dim=5, encoder=Efficient(), position=Rope())
     for told in ("num_kv_heads=3 does not divide", "column slices", "head_dim=5 is odd"):
         assert told in str(refusal.value)
 
@@ -179,9 +179,9 @@ def test_legal_edges():
     assert spec_of(dropout=0.0).dropout == 0.0
     assert spec_of(num_heads=12, num_kv_heads=1).head_width == 1
     assert spec_of(num_heads=5, head_dim=2).widths.q == 10
-    assert spec_of(projections=Efficient(), num_kv_heads=1, head_dim=12).widths.kv == 12
-    assert spec_of(projections=Efficient(), head_dim=2, d_memory=8).widths.kv == 8
-    assert spec_of(projections=Optimised(), num_kv_heads=2).widths.kv == 6
+    assert spec_of(encoder=Efficient(), num_kv_heads=1, head_dim=12).widths.kv == 12
+    assert spec_of(encoder=Efficient(), head_dim=2, d_memory=8).widths.kv == 8
+    assert spec_of(encoder=Optimised(), num_kv_heads=2).widths.kv == 6
     assert spec_of(pattern=PerHead((Full(), Causal()) * 2)).pattern.heads == 4
     assert spec_of(scale=-1.0).score_scale == -1.0
     assert spec_of(scale=0.0).score_scale == 0.0

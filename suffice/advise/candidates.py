@@ -515,8 +515,8 @@ def _between(one: Candidate, base: Base) -> int:
         return 0
     first = base.config.encoder_depth + base.config.decoder_depth
     costs = [(spec, _cost(spec, base)) for spec in one.specs[first:]]
-    own = sum(c.state_numbers for s, c in costs if s.projections.learns_keys)
-    shared = any(not s.projections.learns_keys for s, _ in costs) * base.config.d_model
+    own = sum(c.state_numbers for s, c in costs if s.encoder.learns_keys)
+    shared = any(not s.encoder.learns_keys for s, _ in costs) * base.config.d_model
     return NUMBER * base.length * (own + shared)
 
 

@@ -68,8 +68,8 @@ def axes(spec: AttentionSpec) -> str:
         'Efficient, Causal'
     """
     parts = []
-    if type(spec.projections).__name__ != "Standard":
-        parts.append(type(spec.projections).__name__)
+    if type(spec.encoder).__name__ != "Standard":
+        parts.append(type(spec.encoder).__name__)
     if type(spec.pattern).__name__ != "Full":
         parts.append(brief(spec.pattern))
     if spec.kv_heads != spec.num_heads:

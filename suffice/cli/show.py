@@ -194,7 +194,7 @@ def _fields(spec: AttentionSpec) -> dict[str, str]:
     """Return every field of a spec as it was decided, defaults filled in."""
     values = {
         "pattern": expression(spec.pattern),
-        "projections": spec.projections,
+        "encoder": spec.encoder,
         "mixing": spec.mixing,
         "past": spec.past,
         "kernel": spec.kernel,

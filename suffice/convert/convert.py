@@ -126,7 +126,7 @@ def convert(
         >>> sizes = dict(vocabulary_size=9, length=16, d_model=16, depth=2, mlp_width=32)
         >>> lm = LMConfig(**sizes).build(preset("efficient", 16, 4, causal=True))
         >>> found = convert(lm, "standard")
-        >>> found.certificate.kind, found.model.specs[0].projections
+        >>> found.certificate.kind, found.model.specs[0].encoder
         ('exact', Standard())
     """
     source = copy.deepcopy(model).eval()

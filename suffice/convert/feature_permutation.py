@@ -19,9 +19,9 @@ from suffice.convert.calibration import Moments, attentions, ridged
 from suffice.convert.closed_form import energy, turning
 from suffice.convert.exact import Change
 from suffice.convert.maps import Maps, read
+from suffice.encoders import Columns
 from suffice.layers import Attention
 from suffice.models import LM
-from suffice.projections import Columns
 
 SLICED = {"optimised": False, "efficient": True, "super": True}
 """Changes that take columns, and whether keys are columns, too."""

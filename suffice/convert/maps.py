@@ -1,4 +1,4 @@
-"""An attention layer as numbers: its four maps in float64, whatever its projections are.
+"""An attention layer as numbers: its four maps in float64, whatever its encoder are.
 
 Letters: H query heads, G key/value heads, D head width, M d_model, S d_memory. Rows are inputs; the
 last row of a map that has one more than inputs is its bias.
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from suffice.encoders import Columns
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.layers import Attention
 from suffice.layers.packed import Packed
-from suffice.projections import Columns
 from suffice.spec import AttentionSpec
 
 
@@ -71,7 +71,7 @@ def read(layer: Attention) -> Maps:
     q = _heads(_rows(layer.q_proj, spec.d_model), spec.num_heads)
     k = _heads(_rows(layer.k_proj, spec.widths.d_memory), spec.kv_heads)
     v = k
-    if not spec.projections.shares:
+    if not spec.encoder.shares:
         v = _heads(_rows(layer.v_proj, spec.widths.d_memory), spec.kv_heads)
     o = layer.o_proj.weight.detach().double().cpu().T.unflatten(0, (spec.num_heads, -1))
     bias = layer.o_proj.bias
@@ -86,7 +86,7 @@ def build(
     """Return the layer of these maps.
 
     Args:
-        maps: what it computes; maps that the projections do not learn are taken for what they are.
+        maps: what it computes; maps that the encoder do not learn are taken for what they are.
         spec: the composition.
         dtype: of the parameters; None = that of `like`.
         like: the layer it comes from: its device, mode, norms of queries and keys, and mixing
@@ -95,9 +95,9 @@ def build(
     weight = like.q_proj.weight
     layer = Attention(spec, device=weight.device, dtype=dtype or weight.dtype)
     _set(layer.q_proj, maps.q.transpose(0, 1).flatten(1))
-    if spec.projections.learns_keys:
+    if spec.encoder.learns_keys:
         _set(layer.k_proj, maps.k.transpose(0, 1).flatten(1))
-    if spec.projections.learns_values:
+    if spec.encoder.learns_values:
         _set(layer.v_proj, maps.v.transpose(0, 1).flatten(1))
     _set(layer.o_proj, torch.cat([maps.o.flatten(0, 1), maps.offset[None]]))
     layer.q_norm.load_state_dict(like.q_norm.state_dict())

@@ -13,10 +13,10 @@ from typing import Any
 from torch import nn
 
 from suffice.convert.calibration import attentions
+from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Global, Pattern, Window
-from suffice.projections import Efficient, Latent, Optimised, Standard
 from suffice.spec import AttentionSpec
 from suffice.text.documents import read_text
 
@@ -112,19 +112,19 @@ def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> Attention
 
 
 def _shared(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    return replace(spec, projections=Standard(), num_kv_heads=number)
+    return replace(spec, encoder=Standard(), num_kv_heads=number)
 
 
 def _standard(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    return replace(spec, projections=Standard())
+    return replace(spec, encoder=Standard())
 
 
 def _optimised(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    return replace(spec, projections=Optimised(), num_kv_heads=number or spec.num_kv_heads)
+    return replace(spec, encoder=Optimised(), num_kv_heads=number or spec.num_kv_heads)
 
 
 def _efficient(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    return replace(spec, projections=Efficient(), num_kv_heads=number or spec.num_kv_heads)
+    return replace(spec, encoder=Efficient(), num_kv_heads=number or spec.num_kv_heads)
 
 
 def _super(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
@@ -154,11 +154,9 @@ def _input(spec: AttentionSpec, number: int | None, length: int | None) -> Atten
     return _one_head(spec, spec.widths.d_memory, Efficient())
 
 
-def _one_head(
-    spec: AttentionSpec, width: int | None, projections: Latent | Efficient
-) -> AttentionSpec:
+def _one_head(spec: AttentionSpec, width: int | None, encoder: Latent | Efficient) -> AttentionSpec:
     one = {"num_kv_heads": 1, "head_dim": width, "scale": spec.score_scale}
-    return replace(spec, projections=projections, **one)
+    return replace(spec, encoder=encoder, **one)
 
 
 def _refuse_between(spec: AttentionSpec, word: str) -> None:

@@ -17,6 +17,7 @@ from suffice.convert.calibration import attentions
 from suffice.convert.maps import Maps, build, read
 from suffice.convert.sources import FAMILIES
 from suffice.convert.sources.family import Given
+from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
@@ -24,7 +25,6 @@ from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.native_decoder import window_of
 from suffice.models.vit import ViT
-from suffice.norms import HeadRMS
 from suffice.patterns import Full
 from suffice.positions import (
     LinearScaling,

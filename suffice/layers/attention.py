@@ -61,7 +61,7 @@ class Attention(nn.Module):
         super().__init__()
         self.spec = check_spec(spec)
         self.impl = impl
-        maps = spec.projections.build(
+        maps = spec.encoder.build(
             spec.widths, bias=spec.bias, linear=Linear, device=device, dtype=dtype
         )
         self.q_proj, self.k_proj = maps["q_proj"], maps["k_proj"]
@@ -234,7 +234,7 @@ class Attention(nn.Module):
     def extra_repr(self) -> str:
         """Show the composition in the printed module."""
         s = self.spec
-        axes = (s.pattern, s.projections, s.mixing, s.kernel, s.norm, s.position, s.past)
+        axes = (s.pattern, s.encoder, s.mixing, s.kernel, s.norm, s.position, s.past)
         sizes = f"d_model={s.d_model}, num_heads={s.num_heads}, num_kv_heads={s.kv_heads}"
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
@@ -297,7 +297,7 @@ class Attention(nn.Module):
 
     def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Return k [B, G, S, D] and v [B, G, S, E] of [B, S, d_memory], before turn and mixing."""
-        read = self.spec.projections.read(self.k_proj, self.v_proj, source)
+        read = self.spec.encoder.read(self.k_proj, self.v_proj, source)
         k, v = (self._heads(part, self.num_kv_heads) for part in read)
         return self.k_norm(k).transpose(1, 2), v.transpose(1, 2)
 

@@ -59,7 +59,7 @@ class LayerState:
         weighs, mixes = spec.kernel.weighs_pairs, spec.mixing.mixes
         self.tied = spec.one_tensor and not mixes
         # learned keys hold their bias at padding, where a mixing reads zeros
-        learned = spec.projections.learns_keys
+        learned = spec.encoder.learns_keys
         self.keys_are_values = weighs and spec.one_tensor and not learned
         self.store = kept(spec, memory).build() if weighs else None
         self.recalled = Recalled()

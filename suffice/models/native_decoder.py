@@ -13,6 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+from suffice.encoders import HeadRMS, NoNorm
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.layers import Dropout
@@ -22,7 +23,6 @@ from suffice.memory import Memory
 from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
 from suffice.models.state import ModelState
-from suffice.norms import HeadRMS, NoNorm
 from suffice.ops.linear import Linear
 from suffice.ops.native import cache, library, matrix
 from suffice.ops.native import library as of
@@ -73,8 +73,8 @@ def _why_not_layer(spec: AttentionSpec, memory: Memory) -> str:
         return f"{type(spec.mixing).__name__} sums keys"
     if spec.mixing.mixes and memory.rounds:
         return f"{type(spec.mixing).__name__} reads values that {type(memory).__name__} rounds"
-    if spec.projections.shares and spec.projections.learns_keys:
-        return f"{type(spec.projections).__name__} reads values from the map of the keys"
+    if spec.encoder.shares and spec.encoder.learns_keys:
+        return f"{type(spec.encoder).__name__} reads values from the map of the keys"
     if spec.past.reads:
         return f"{type(spec.past).__name__} compresses the past"
     for value, known, does in _of_ones_own(spec):

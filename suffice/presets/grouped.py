@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
-from suffice.norms import HeadRMS
 from suffice.presets.paper import standard
 from suffice.spec import AttentionSpec
 

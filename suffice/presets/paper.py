@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from suffice.encoders import Efficient, Optimised
 from suffice.mixing import Alignment, ToeplitzAlignment
 from suffice.patterns import Causal, Full
-from suffice.projections import Efficient, Optimised
 from suffice.spec import AttentionSpec
 
 
@@ -56,7 +56,7 @@ def optimised(
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 2.
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
-    return replace(base, projections=Optimised())
+    return replace(base, encoder=Optimised())
 
 
 def efficient(
@@ -80,7 +80,7 @@ def efficient(
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 3.
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
-    return replace(base, projections=Efficient())
+    return replace(base, encoder=Efficient())
 
 
 def super_attention(

@@ -91,8 +91,8 @@ def kind(spec: AttentionSpec) -> str:
         'Causal(), Efficient()'
     """
     told = [expression(spec.pattern)]
-    if brief(spec.projections) != "Standard":
-        told.append(expression(spec.projections))
+    if brief(spec.encoder) != "Standard":
+        told.append(expression(spec.encoder))
     if spec.mixing.mixes:
         told.append(expression(spec.mixing))
     if brief(spec.kernel) != "Softmax":

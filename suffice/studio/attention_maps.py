@@ -416,7 +416,7 @@ def _layers(model: Opened) -> dict[str, Attention]:
 
 def _told(layer: Attention) -> str:
     spec = layer.spec
-    parts = [brief(spec.projections), brief(spec.pattern), brief(spec.kernel)]
+    parts = [brief(spec.encoder), brief(spec.pattern), brief(spec.kernel)]
     parts += [brief(spec.mixing)] if spec.mixing.mixes else []
     return f"{', '.join(parts)}; {spec.num_heads} heads, {spec.kv_heads} for keys and values"
 

@@ -257,7 +257,7 @@ def weights_are_told(case: Case) -> None:
     _are_shares(weights, allowed, signed=not spec.kernel.weighs_pairs)
     if spec.past.reads:  # the weights are those within a segment, the output is more
         return
-    read = spec.projections.read(layer.k_proj, layer.v_proj, case.x)
+    read = spec.encoder.read(layer.k_proj, layer.v_proj, case.x)
     k, v = (part.unflatten(-1, (spec.kv_heads, -1)).transpose(1, 2) for part in read)
     v = layer.mixing(k, v, Rows())[1].repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
     assert_close(layer.o_proj((weights @ v).transpose(1, 2).flatten(2)), layer(case.x))

@@ -58,7 +58,7 @@ def test_a_mechanism_is_shown(suffice, monkeypatch, name, causal, width):
         f"FLOPs {cost.flops:,} ({cost.flops / base.flops:.2f}x standard)",
         f"of visible pairs {cost.visible_flops:,}",
         f"pattern {expression(spec.pattern)}",
-        f"projections {spec.projections!r}",
+        f"encoder {spec.encoder!r}",
         f"mixing {spec.mixing!r}",
         f"kernel {spec.kernel!r}",
         f"position {spec.position!r}",

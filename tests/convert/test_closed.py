@@ -21,13 +21,12 @@ from suffice.convert.closed_form import (
 from suffice.convert.feature_permutation import permuted
 from suffice.convert.fit import errors
 from suffice.convert.maps import build, read
+from suffice.encoders import HeadRMS, Optimised
 from suffice.errors import ConfigError, DataError
 from suffice.mixing import Alignment
 from suffice.models import LMConfig
-from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Full
 from suffice.positions import Rope
-from suffice.projections import Optimised
 from suffice.testing import assert_close, drawn
 
 from .layers import inputs, layer_of, moments_of
@@ -290,7 +289,7 @@ def test_features_stay_where_they_cannot_move():
     batches = [torch.randint(19, (6, 12), generator=draws)]
     spec = layer_of().spec
     sines = LMConfig(**SIZES, positions="sinusoidal").build(spec)
-    columns = LMConfig(**SIZES).build([replace(spec, projections=Optimised()), spec])
+    columns = LMConfig(**SIZES).build([replace(spec, encoder=Optimised()), spec])
     for lm in (sines, columns):
         drawn(lm, seed=1).eval()
         found = convert(lm, ["keep", "optimised"], calibration=batches).model

@@ -11,14 +11,13 @@ from suffice import Attention, preset
 from suffice.convert import convert
 from suffice.convert.exact import difference
 from suffice.convert.maps import build, read
+from suffice.encoders import Efficient, HeadRMS, Optimised
 from suffice.errors import ConfigError
 from suffice.kernels import Elu
 from suffice.layers.packed import PackedLinear
 from suffice.mixing import Alignment
 from suffice.models import TranslatorConfig
-from suffice.norms import HeadRMS
 from suffice.positions import Alibi, Rope
-from suffice.projections import Efficient, Optimised
 from suffice.quantise import quantise
 from suffice.testing import assert_close, drawn
 
@@ -27,18 +26,18 @@ from .layers import inputs, layer_of
 ROPE = {"position": Rope(features=2), "bias": False}
 NORMED = {"norm": HeadRMS(1e-2)}
 CASES = {
-    "efficient-standard": ({"projections": Efficient()}, "standard"),
-    "efficient-optimised": ({"projections": Efficient()}, "optimised"),
-    "efficient-rope-standard": ({"projections": Efficient(), "position": Rope()}, "standard"),
-    "optimised-standard": ({"projections": Optimised()}, "standard"),
+    "efficient-standard": ({"encoder": Efficient()}, "standard"),
+    "efficient-optimised": ({"encoder": Efficient()}, "optimised"),
+    "efficient-rope-standard": ({"encoder": Efficient(), "position": Rope()}, "standard"),
+    "optimised-standard": ({"encoder": Optimised()}, "standard"),
     "one-head-efficient": ({"num_heads": 1}, "efficient"),
     "one-head-optimised-rope": ({"num_heads": 1, "position": Rope()}, "optimised"),
     "one-head-alibi": ({"num_heads": 1, "position": Alibi()}, "efficient"),
     "one-head-no-bias": ({"num_heads": 1, "bias": False}, "efficient"),
     "more-heads": ({"num_kv_heads": 2, **ROPE}, "gqa:4"),
-    "normalised-standard": ({"projections": Efficient(), **NORMED}, "standard"),
+    "normalised-standard": ({"encoder": Efficient(), **NORMED}, "standard"),
     "normalised-more-heads": ({"num_kv_heads": 2, "position": Rope(), **NORMED}, "gqa:4"),
-    "super": ({"projections": Efficient(), "mixing": Alignment(12)}, "standard"),
+    "super": ({"encoder": Efficient(), "mixing": Alignment(12)}, "standard"),
     "latent-of-all": ({}, "latent:16"),
     "latent-wider": ({"bias": False}, "latent:19"),
     "latent-side-by-side": ({"num_kv_heads": 1}, "latent:9"),
@@ -63,13 +62,13 @@ def test_exact_conversions(case):
 
 
 def test_a_round_trip_ends_where_it_began():
-    layer = layer_of(projections=Efficient(), bias=False)
+    layer = layer_of(encoder=Efficient(), bias=False)
     wide = convert(layer, "standard").model
     back = convert(wide, "efficient")
     assert back.certificate.exact
     assert_close(back.model.q_proj.weight, layer.q_proj.weight)
     assert_close(back.model.o_proj.weight, layer.o_proj.weight)
-    turning = convert(layer_of(projections=Efficient(), position=Rope()), "standard").model
+    turning = convert(layer_of(encoder=Efficient(), position=Rope()), "standard").model
     assert convert(turning, "efficient").certificate.exact
 
 
@@ -82,7 +81,7 @@ def test_equal_heads_of_a_normalised_layer_are_one():
 
 
 def test_columns_of_a_normalised_layer_stay_columns_and_one_head_does_not_become_some():
-    layer = layer_of(projections=Efficient(), bias=False, **NORMED)
+    layer = layer_of(encoder=Efficient(), bias=False, **NORMED)
     back = convert(convert(layer, "standard").model, "efficient")
     assert back.certificate.exact
     assert_close(back.model.q_proj.weight, layer.q_proj.weight)
@@ -114,7 +113,7 @@ def test_equal_heads_are_one():
         ({}, "optimised"),
         ({}, "latent:15"),
         ({"num_heads": 1, "position": Rope()}, "efficient"),
-        ({"projections": Efficient(), "num_kv_heads": 2}, "efficient:1"),
+        ({"encoder": Efficient(), "num_kv_heads": 2}, "efficient:1"),
         ({"num_kv_heads": 2, "num_heads": 6, "head_dim": 2}, "gqa:3"),
         ({"num_heads": 1, "head_dim": 20}, "keep,latent:12"),
         ({"num_heads": 1, "mixing": Alignment(12)}, "efficient"),
@@ -141,7 +140,7 @@ def test_all_decoder_layers_read_one_cache_of_the_source():
     source, target = torch.randint(11, (2, 9)), torch.randint(13, (2, 5))
     with torch.no_grad():
         assert_close(found.model(source, target), model(source, target))
-    assert {spec.projections for spec in found.model.cross_specs} == {Efficient()}
+    assert {spec.encoder for spec in found.model.cross_specs} == {Efficient()}
     held = [made.state(made.encode(source)) for made in (model, found.model)]
     assert held[1].sources.nbytes * 4 == held[0].sources.nbytes
     batches = [(source, target)]
@@ -168,7 +167,7 @@ def test_widths_of_a_memory_are_kept():
 
 
 def test_a_layer_keeps_what_is_not_converted():
-    layer = layer_of(projections=Efficient(), mixing=Alignment(12))
+    layer = layer_of(encoder=Efficient(), mixing=Alignment(12))
     again = build(read(layer), layer.spec, like=layer)
     for name, tensor in layer.state_dict().items():
         assert_close(again.state_dict()[name], tensor, "exact")

@@ -6,12 +6,11 @@ import pytest
 
 from suffice import AttentionSpec, preset
 from suffice.convert import Step, spec_after, steps_of
+from suffice.encoders import Efficient, HeadRMS, Latent, Optimised, Standard
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment
-from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Full, Global, Window
 from suffice.positions import Rope
-from suffice.projections import Efficient, Latent, Optimised, Standard
 
 SPEC = AttentionSpec(d_model=16, num_heads=4, num_kv_heads=2, pattern=Causal())
 
@@ -51,16 +50,16 @@ def test_other_words_are_refused(word, told):
 def test_compositions():
     assert after("keep") is SPEC
     assert after("gqa:4").kv_heads == 4
-    assert after("standard", preset("efficient", 16, 4)).projections == Standard()
-    assert (after("optimised").projections, after("optimised").kv_heads) == (Optimised(), 2)
-    assert (after("efficient:4").projections, after("efficient:4").kv_heads) == (Efficient(), 4)
+    assert after("standard", preset("efficient", 16, 4)).encoder == Standard()
+    assert (after("optimised").encoder, after("optimised").kv_heads) == (Optimised(), 2)
+    assert (after("efficient:4").encoder, after("efficient:4").kv_heads) == (Efficient(), 4)
     aligned = after("super")
     assert aligned.mixing == Alignment(8, bias=True, init="identity")
     latent = after("latent:6")
-    assert (latent.projections, latent.kv_heads, latent.head_dim) == (Latent(), 1, 6)
+    assert (latent.encoder, latent.kv_heads, latent.head_dim) == (Latent(), 1, 6)
     assert latent.score_scale == SPEC.score_scale == 0.5
     whole = after("input")
-    assert (whole.projections, whole.kv_heads, whole.head_dim) == (Efficient(), 1, 16)
+    assert (whole.encoder, whole.kv_heads, whole.head_dim) == (Efficient(), 1, 16)
 
 
 def test_windows():

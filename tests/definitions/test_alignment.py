@@ -11,9 +11,9 @@ import math
 import pytest
 
 from suffice import AttentionSpec
+from suffice.encoders import Efficient, Optimised, Standard
 from suffice.mixing import Alignment
 from suffice.patterns import Causal, Full
-from suffice.projections import Efficient, Optimised, Standard
 from suffice.testing import assert_close, normal
 
 from .loops import attention, built, everything, linear, tensor, up_to_self
@@ -57,7 +57,7 @@ def definition(layer, x, memory, *, num_heads, num_kv_heads=None, causal=False):
 
 def super_spec(length, *, num_heads=2, per_head=False, bias=True, init="glorot", **rest):
     mixing = Alignment(length, per_head=per_head, bias=bias, init=init)
-    rest = {"projections": Efficient(), **rest}
+    rest = {"encoder": Efficient(), **rest}
     return AttentionSpec(d_model=6, num_heads=num_heads, mixing=mixing, **rest)
 
 
@@ -104,11 +104,11 @@ def test_without_bias_of_the_map():
     assert_close(layer(x), tensor([definition(layer, r, r, num_heads=2) for r in x.tolist()]))
 
 
-@pytest.mark.parametrize("projections", [Standard(), Optimised()], ids=["standard", "optimised"])
+@pytest.mark.parametrize("encoder", [Standard(), Optimised()], ids=["standard", "optimised"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_alignment_on_other_projections(projections, causal):
+def test_alignment_on_other_projections(encoder, causal):
     pattern = Causal() if causal else Full()
-    layer = built(super_spec(8, projections=projections, pattern=pattern))
+    layer = built(super_spec(8, encoder=encoder, pattern=pattern))
     x = normal(2, 7, 6, seed=4)
     rows = [definition(layer, r, r, num_heads=2, causal=causal) for r in x.tolist()]
     assert_close(layer(x), tensor(rows))

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from suffice import AttentionSpec
+from suffice.encoders import Efficient, Optimised
 from suffice.mixing import Alignment, BandedAlignment
 from suffice.patterns import Causal, Full, Window
-from suffice.projections import Efficient, Optimised
 from suffice.testing import assert_close, documents, normal, padded
 
 from .loops import built, gradients_agree
@@ -69,10 +69,10 @@ def test_one_map_per_head(pattern, bias):
     assert_close(layer(x), outputs(layer, x, form))
 
 
-@pytest.mark.parametrize("projections", [Efficient(), Optimised()], ids=["efficient", "optimised"])
+@pytest.mark.parametrize("encoder", [Efficient(), Optimised()], ids=["efficient", "optimised"])
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_other_projections(projections, pattern):
-    layer = built(spec_of(3, PATTERNS[pattern], projections=projections))
+def test_other_projections(encoder, pattern):
+    layer = built(spec_of(3, PATTERNS[pattern], encoder=encoder))
     x = normal(2, 9, 8, seed=3)
     assert_close(layer(x), outputs(layer, x, form))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suffice import AttentionSpec
-from suffice.projections import Efficient
+from suffice.encoders import Efficient
 from suffice.testing import assert_close, normal
 
 from .loops import attention, built, linear, tensor
@@ -20,7 +20,7 @@ def definition(layer, x, memory, num_heads):
 @pytest.mark.parametrize("length", range(1, 10))
 @pytest.mark.parametrize(("num_heads", "bias"), [(1, True), (2, True), (3, False)])
 def test_self_attention(length, num_heads, bias):
-    spec = AttentionSpec(d_model=6, num_heads=num_heads, projections=Efficient(), bias=bias)
+    spec = AttentionSpec(d_model=6, num_heads=num_heads, encoder=Efficient(), bias=bias)
     layer = built(spec)
     x = normal(2, length, 6, seed=length)
     assert_close(layer(x), tensor([definition(layer, r, r, num_heads) for r in x.tolist()]))
@@ -28,13 +28,13 @@ def test_self_attention(length, num_heads, bias):
 
 @pytest.mark.parametrize(("length", "memory_length"), [(1, 9), (4, 7), (7, 4), (9, 1)])
 def test_cross_attention(length, memory_length):
-    layer = built(AttentionSpec(d_model=6, num_heads=2, projections=Efficient()))
+    layer = built(AttentionSpec(d_model=6, num_heads=2, encoder=Efficient()))
     x, memory = normal(2, length, 6, seed=1), normal(2, memory_length, 6, seed=2)
     pairs = zip(x.tolist(), memory.tolist(), strict=True)
     assert_close(layer(x, memory), tensor([definition(layer, r, m, 2) for r, m in pairs]))
 
 
 def test_keys_and_values_have_no_parameters():
-    layer = built(AttentionSpec(d_model=6, num_heads=2, projections=Efficient()))
+    layer = built(AttentionSpec(d_model=6, num_heads=2, encoder=Efficient()))
     names = {name.split(".")[0] for name, _ in layer.named_parameters()}
     assert names == {"q_proj", "o_proj"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from suffice import AttentionSpec, preset
+from suffice.encoders import Efficient, Optimised, Standard
 from suffice.patterns import Causal
-from suffice.projections import Efficient, Optimised, Standard
 from suffice.testing import assert_close, normal
 
 from .loops import attention, built, everything, linear, tensor, up_to_self
@@ -46,9 +46,9 @@ def test_standard(length, num_heads, num_kv_heads, causal):
     assert_close(layer(x), tensor(rows))
 
 
-@pytest.mark.parametrize("projections", [Optimised(), Efficient()], ids=["optimised", "efficient"])
-def test_slices_of_x_are_the_first_columns(projections):
-    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, projections=projections)
+@pytest.mark.parametrize("encoder", [Optimised(), Efficient()], ids=["optimised", "efficient"])
+def test_slices_of_x_are_the_first_columns(encoder):
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, encoder=encoder)
     layer = built(spec)
     x = normal(2, 6, 8, seed=3)
     assert_close(layer(x), tensor([definition(layer, r, 4, 2) for r in x.tolist()]))
@@ -57,7 +57,7 @@ def test_slices_of_x_are_the_first_columns(projections):
 @pytest.mark.parametrize(("name", "kv_heads"), [("mqa", 1), ("gqa", 2)])
 def test_presets(name, kv_heads):
     spec = preset(name, 8, 4)
-    assert (spec.num_kv_heads, spec.projections) == (kv_heads, Standard())
+    assert (spec.num_kv_heads, spec.encoder) == (kv_heads, Standard())
     layer = built(spec)
     x = normal(2, 6, 8, seed=3)
     assert_close(layer(x), tensor([definition(layer, r, 4, kv_heads) for r in x.tolist()]))

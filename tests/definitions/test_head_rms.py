@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec, preset
+from suffice.encoders import Efficient, HeadRMS, Latent, NoNorm
 from suffice.errors import ConfigError
-from suffice.norms import HeadRMS, NoNorm
 from suffice.patterns import Causal
 from suffice.positions import Rope
-from suffice.projections import Efficient, Latent
 from suffice.testing import assert_close, normal
 
 from .loops import attention, built, columns, everything, joined, linear, tensor, up_to_self
@@ -37,7 +36,7 @@ def divided(rows, heads, gains, eps):
 def definition(layer, x, memory=None, *, see=everything):
     spec, memory = layer.spec, x if memory is None else memory
     q, k, v = linear(x, layer.q_proj), memory, memory
-    if spec.projections.learns_keys:
+    if spec.encoder.learns_keys:
         k, v = linear(memory, layer.k_proj), linear(memory, layer.v_proj)
     eps = spec.norm.eps
     q = divided(q, spec.num_heads, layer.q_norm.weight.tolist(), eps)
@@ -67,7 +66,7 @@ def test_cross_attention():
 
 
 def test_keys_that_are_columns_are_divided_and_values_are_not():
-    layer = built(replace(SPEC, head_dim=2, projections=Efficient()))
+    layer = built(replace(SPEC, head_dim=2, encoder=Efficient()))
     x = normal(2, 5, 8, seed=3)
     assert_close(layer(x), tensor([definition(layer, row) for row in x.tolist()]))
 
@@ -93,10 +92,10 @@ def test_without_a_norm_nothing_is_there():
 
 
 @pytest.mark.parametrize(
-    "projections", [{"projections": Efficient(), "head_dim": None}, {"projections": Latent()}]
+    "encoder", [{"encoder": Efficient(), "head_dim": None}, {"encoder": Latent()}]
 )
-def test_keys_are_kept_beside_the_values_that_they_were(projections):
-    fields = {"pattern": Causal(), "num_kv_heads": 1} | projections
+def test_keys_are_kept_beside_the_values_that_they_were(encoder):
+    fields = {"pattern": Causal(), "num_kv_heads": 1} | encoder
     if "head_dim" in fields:
         fields["num_kv_heads"] = 4
     with_norm, without = replace(SPEC, **fields), replace(SPEC, **fields, norm=NoNorm())

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from suffice import AttentionSpec, preset
+from suffice.encoders import Latent
 from suffice.memory import Dynamic, Rolling
 from suffice.models import LMConfig, native_decoder
 from suffice.ops.native import library
 from suffice.patterns import Causal
-from suffice.projections import Latent
 from suffice.testing import assert_close, drawn, normal
 
 from .loops import attention, built, linear, tensor
 
-SPEC = AttentionSpec(d_model=6, num_heads=3, num_kv_heads=1, head_dim=5, projections=Latent())
+SPEC = AttentionSpec(d_model=6, num_heads=3, num_kv_heads=1, head_dim=5, encoder=Latent())
 
 
 def definition(layer, x, memory):

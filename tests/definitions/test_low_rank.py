@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from suffice import AttentionSpec
+from suffice.encoders import Efficient
 from suffice.mixing import LowRank
-from suffice.projections import Efficient
 from suffice.testing import assert_close, normal, padded
 
 from .loops import attention, built, gradients_agree, linear, tensor
@@ -86,7 +86,7 @@ def test_heads(heads, shared, per_head):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_keys_and_values_that_are_columns_of_x(shared):
-    layer = built(spec_of(3, shared=shared, projections=Efficient()))
+    layer = built(spec_of(3, shared=shared, encoder=Efficient()))
     x = normal(2, 8, 8, seed=3)
     assert_close(layer(x), outputs(layer, x))
 

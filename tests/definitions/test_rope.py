@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from suffice import AttentionSpec
+from suffice.encoders import Efficient, Optimised, Standard
 from suffice.patterns import Causal, Full
 from suffice.positions import (
     LinearScaling,
@@ -20,7 +21,6 @@ from suffice.positions import (
     Rope,
     YarnScaling,
 )
-from suffice.projections import Efficient, Optimised, Standard
 from suffice.testing import assert_close, documents, normal, padded
 
 from .loops import attention, built, everything, gradients_agree, linear, tensor, up_to_self
@@ -74,15 +74,13 @@ def test_standard(length, causal):
 
 
 @pytest.mark.parametrize(
-    "projections",
+    "encoder",
     [Standard(), Optimised(), Efficient()],
     ids=["standard", "optimised", "efficient"],
 )
-def test_keys_turn_and_values_do_not(projections):
+def test_keys_turn_and_values_do_not(encoder):
     """Where K = V = X this tells whether V was rotated along with K."""
-    layer = built(
-        AttentionSpec(d_model=8, num_heads=2, projections=projections, position=Rope(100.0))
-    )
+    layer = built(AttentionSpec(d_model=8, num_heads=2, encoder=encoder, position=Rope(100.0)))
     x = normal(2, 7, 8, seed=1)
     rows = [definition(layer, r, num_heads=2, theta=100.0) for r in x.tolist()]
     assert_close(layer(x), tensor(rows))

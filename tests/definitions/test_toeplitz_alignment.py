@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from suffice import AttentionSpec
+from suffice.encoders import Efficient, Optimised
 from suffice.mixing import ToeplitzAlignment
 from suffice.patterns import Causal, Full
-from suffice.projections import Efficient, Optimised
 from suffice.testing import assert_close, documents, normal, padded
 
 from .loops import built, gradients_agree
@@ -66,10 +66,10 @@ def test_one_filter_per_head(pattern, bias):
     assert_close(layer(x), outputs(layer, x, form))
 
 
-@pytest.mark.parametrize("projections", [Efficient(), Optimised()], ids=["efficient", "optimised"])
+@pytest.mark.parametrize("encoder", [Efficient(), Optimised()], ids=["efficient", "optimised"])
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_other_projections(projections, pattern):
-    layer = built(spec_of(3, PATTERNS[pattern], projections=projections))
+def test_other_projections(encoder, pattern):
+    layer = built(spec_of(3, PATTERNS[pattern], encoder=encoder))
     x = normal(2, 9, 8, seed=3)
     assert_close(layer(x), outputs(layer, x, form))
 
@@ -85,7 +85,7 @@ def test_over_several_sides(length, width, pattern):
 
 def test_a_causal_filter_is_a_convolution():
     """V' by torch's own convolution, each feature a signal of its own."""
-    layer = built(spec_of(3, Causal(), bias=False, projections=Efficient()))
+    layer = built(spec_of(3, Causal(), bias=False, encoder=Efficient()))
     x = normal(1, 20, 8, seed=1)
     signals = torch.nn.functional.pad(x.mT.transpose(0, 1), (2, 0))
     values = torch.nn.functional.conv1d(signals, layer.mixing.weight[:, None])

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from suffice import AttentionSpec, attend, preset
+from suffice.encoders import Efficient
 from suffice.mixing import Alignment
 from suffice.patterns import Causal
-from suffice.projections import Efficient
 from suffice.testing import assert_close, bits, documents, normal, padded
 
 from .loops import built, head, tensor
@@ -21,7 +21,7 @@ SPECS = {
     "super": preset("super_attention", 6, 2, length=9),
     "causal-super": preset("super_attention", 6, 2, length=9, causal=True),
     "super-per-head": AttentionSpec(
-        d_model=6, num_heads=2, projections=Efficient(), mixing=Alignment(9, per_head=True)
+        d_model=6, num_heads=2, encoder=Efficient(), mixing=Alignment(9, per_head=True)
     ),
     "mqa": preset("mqa", 6, 3, causal=True),
 }

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from suffice import AttentionSpec, preset
+from suffice.encoders import Efficient, HeadRMS
 from suffice.models import LMConfig, folder
 from suffice.models.classifier import ClassifierConfig
 from suffice.models.vit import ViTConfig
-from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Global, Window
 from suffice.positions import Alibi, Rope
-from suffice.projections import Efficient
 from suffice.testing import drawn
 from suffice.text import Characters
 
 TEXT = "to be or not to be, that is the question. "
 SIZES = {"vocabulary_size": 19, "length": 80, "d_model": 32, "depth": 2, "mlp_width": 48}
 ROTARY = {"activation": "swiglu", "norm": "rms", "positions": "none", "bias": False}
-SPEC = AttentionSpec(d_model=32, num_heads=4, pattern=Causal(), projections=Efficient())
+SPEC = AttentionSpec(d_model=32, num_heads=4, pattern=Causal(), encoder=Efficient())
 TURNING = replace(SPEC, position=Rope(layout="interleaved"), bias=False)
 NEAR = Window(5) & Causal()
 
@@ -28,7 +27,7 @@ def language(spec=SPEC, *, seed=1, **sizes):
 
 
 def classifier(spec=None, **sizes):
-    spec = spec or AttentionSpec(d_model=32, num_heads=4, projections=Efficient())
+    spec = spec or AttentionSpec(d_model=32, num_heads=4, encoder=Efficient())
     config = ClassifierConfig(**{**SIZES, "num_classes": 3, **sizes})
     return drawn(config.build(spec), seed=2).eval().requires_grad_(False)
 
@@ -39,7 +38,7 @@ def bert(spec=None, **sizes):
 
 
 def pictures(spec=None, **sizes):
-    spec = spec or AttentionSpec(d_model=32, num_heads=4, projections=Efficient())
+    spec = spec or AttentionSpec(d_model=32, num_heads=4, encoder=Efficient())
     small = {"image_size": 8, "patch_size": 4, "num_classes": 5, "d_model": 32, "depth": 1}
     config = ViTConfig(
         **{**small, "mlp_width": 48, "channels": 3, "pooling": "class_token"} | sizes
@@ -70,7 +69,7 @@ STREAMING = {
     "standard alignment": (
         replace(
             preset("super_attention", 32, 4, length=80, causal=True),
-            projections=preset("standard", 32, 4).projections,
+            encoder=preset("standard", 32, 4).encoder,
         ),
         {},
     ),

@@ -16,15 +16,14 @@ from suffice import AttentionSpec, preset
 from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
+from suffice.encoders import HeadRMS, Latent, NoNorm, Optimised, Standard
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export import config_of, described, export, exported
 from suffice.export.architecture import rope_parameters
 from suffice.models import folder
-from suffice.norms import HeadRMS, NoNorm
 from suffice.patterns import Block, Causal, Window
 from suffice.positions import Alibi, LinearScaling, Llama3Scaling, NTKScaling, Rope, YarnScaling
 from suffice.positions.rope import Scaling
-from suffice.projections import Latent, Optimised, Standard
 
 from .models import NEAR, ROTARY, SPEC, TEXT, TURNING, bert, classifier, language, pictures, saved
 
@@ -54,12 +53,12 @@ MODELS = {
     ),
     "latent, no positions": (
         "gpt2",
-        language(replace(SPEC, projections=Latent()), positions="none", activation="gelu_tanh"),
+        language(replace(SPEC, encoder=Latent()), positions="none", activation="gelu_tanh"),
     ),
     "layers that differ": (
         "llama",
         language(
-            [replace(GROUPED, bias=True), replace(TURNING, projections=Standard())],
+            [replace(GROUPED, bias=True), replace(TURNING, encoder=Standard())],
             **ROTARY | {"bias": True, "tied": False},
         ),
     ),
@@ -73,7 +72,7 @@ MODELS = {
         "smollm3",
         language(
             [
-                replace(GROUPED, pattern=NEAR, bias=True, head_dim=12, projections=Standard()),
+                replace(GROUPED, pattern=NEAR, bias=True, head_dim=12, encoder=Standard()),
                 AttentionSpec(d_model=32, num_heads=4, head_dim=12, pattern=Causal()),
             ],
             **ROTARY | {"bias": True},
@@ -87,7 +86,7 @@ MODELS = {
         language(
             [
                 replace(NORMED, pattern=NEAR, bias=True, scale=0.4),
-                replace(NORMED, num_kv_heads=1, projections=Optimised()),
+                replace(NORMED, num_kv_heads=1, encoder=Optimised()),
             ],
             **ROTARY,
         ),
@@ -217,7 +216,7 @@ NO_CLASS = {
         r"layer 0 sees by And\(parts=",
     ),
     "widths": (
-        language(replace(SPEC, head_dim=12, projections=Standard())),
+        language(replace(SPEC, head_dim=12, encoder=Standard())),
         "layer 0 has 4 heads of 12 features in a model of 32, and this class divides",
     ),
     "heads": (

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec, extend, preset
+from suffice.encoders import Efficient
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment, BandedAlignment, LowRank, Rows, ToeplitzAlignment
 from suffice.patterns import Causal
-from suffice.projections import Efficient
 from suffice.testing import assert_close, drawn, normal, padded, spec_around
 
 D = 6
@@ -21,7 +21,7 @@ def layer_of(*, causal=False, per_head=False, bias=True) -> Attention:
         d_model=D,
         num_heads=2,
         pattern=base.pattern,
-        projections=Efficient(),
+        encoder=Efficient(),
         mixing=Alignment(5, per_head=per_head, bias=bias),
     )
     return drawn(Attention(spec, dtype=torch.float64), seed=3)

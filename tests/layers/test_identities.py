@@ -123,18 +123,18 @@ def test_super_is_the_same_fed_with_aligned_values(num_heads, causal, bias):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
-@pytest.mark.parametrize("projections", ["standard", "optimised", "efficient"])
+@pytest.mark.parametrize("encoder", ["standard", "optimised", "efficient"])
 @pytest.mark.parametrize("per_head", [False, True])
-def test_alignment_that_starts_as_identity_starts_as_no_mixing(pattern, projections, per_head):
-    plain = preset(projections, D, 2)
+def test_alignment_that_starts_as_identity_starts_as_no_mixing(pattern, encoder, per_head):
+    plain = preset(encoder, D, 2)
     still = spec_around(
         pattern,
-        plain.projections,
+        plain.encoder,
         Alignment(9, per_head=per_head, init="identity"),
         d_model=D,
     )
     layer = Attention(still, dtype=torch.float64)
-    twin = Attention(spec_around(pattern, plain.projections, d_model=D), dtype=torch.float64)
+    twin = Attention(spec_around(pattern, plain.encoder, d_model=D), dtype=torch.float64)
     assert twin.load_state_dict(layer.state_dict(), strict=False).missing_keys == []
     for length in (1, 6, 9):
         x = normal(2, length, D, seed=1)
@@ -146,7 +146,7 @@ def test_alignment_that_starts_as_identity_starts_as_no_mixing(pattern, projecti
 def test_alignments_that_start_otherwise_do_not():
     for init in ("glorot", "orthogonal"):
         layer = Attention(
-            spec_around(preset("efficient", D, 2).projections, Alignment(9, init=init), d_model=D)
+            spec_around(preset("efficient", D, 2).encoder, Alignment(9, init=init), d_model=D)
         )
         assert not torch.equal(layer.mixing.weight[0], torch.eye(9))
 
@@ -159,7 +159,7 @@ def test_one_shared_map_commutes_with_slicing():
             AttentionSpec(
                 d_model=D,
                 num_heads=3,
-                projections=shared.spec.projections,
+                encoder=shared.spec.encoder,
                 mixing=Alignment(7, per_head=True),
             ),
             dtype=torch.float64,

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec, extend, interpolate, preset
+from suffice.encoders import Efficient
 from suffice.errors import ConfigError
 from suffice.layers.resize import _grid, _line
 from suffice.mixing import Alignment, BandedAlignment, LowRank, NoMixing, Rows
 from suffice.patterns import Causal
-from suffice.projections import Efficient
 from suffice.testing import assert_close, drawn, normal, spec_around
 
 MODES = pytest.mark.parametrize("mode", ["linear", "cubic"])

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec
+from suffice.encoders import Efficient
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import ToeplitzAlignment
 from suffice.ops.native import decode
 from suffice.patterns import Causal, Strided, Window
 from suffice.positions import Alibi, Rope
-from suffice.projections import Efficient
 from suffice.testing import assert_close
 from tests.ops.native.codings import isa, needs_kernels, some_isa
 
@@ -32,8 +32,8 @@ SPECS = {
     "window": {"pattern": Window(6) & Causal(), "position": Rope()},
     "strided": {"pattern": (Window(3) | Strided(4)) & Causal()},
     "alibi": {"position": Alibi(), "num_kv_heads": 2},
-    "efficient": {"projections": Efficient(), "num_kv_heads": 2},
-    "mixed": {"projections": Efficient(), "mixing": ToeplitzAlignment(64)},
+    "efficient": {"encoder": Efficient(), "num_kv_heads": 2},
+    "mixed": {"encoder": Efficient(), "mixing": ToeplitzAlignment(64)},
 }
 ONES, PIECES = (9, *[1] * 14), (5, 3, 1, 1, 2, 8, 1, 2)
 
@@ -80,12 +80,12 @@ def test_streams(monkeypatch, some_isa, name, memory, padding):
         assert (calls > 0) == readable
 
 
-@pytest.mark.parametrize("projections", [{}, {"projections": Efficient()}], ids=["own", "tied"])
+@pytest.mark.parametrize("encoder", [{}, {"encoder": Efficient()}], ids=["own", "tied"])
 @pytest.mark.parametrize("memory", WIDE, ids=repr)
-def test_heads_that_share_codes_in_whole_numbers(monkeypatch, isa, memory, projections):
+def test_heads_that_share_codes_in_whole_numbers(monkeypatch, isa, memory, encoder):
     for heads, width in ((4, 64), (9, 96), (3, 32)):
         spec = AttentionSpec(
-            d_model=heads * width, num_heads=heads, num_kv_heads=1, pattern=Causal(), **projections
+            d_model=heads * width, num_heads=heads, num_kv_heads=1, pattern=Causal(), **encoder
         )
         assert streamed(monkeypatch, spec, memory, (70, 1, 1, 3, 1), None)
 

@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec, preset
+from suffice.encoders import Efficient, HeadRMS, Latent, Optimised, Standard
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Elu, Favor
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
-from suffice.norms import HeadRMS
 from suffice.patterns import Block, Causal, Dilated, Full, Global, Random, Window
 from suffice.positions import Alibi, Rope
-from suffice.projections import Efficient, Latent, Optimised, Standard
 from suffice.testing import assert_close, drawn, normal, padded
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
 
@@ -35,11 +34,11 @@ SPECS = {
         if causal
     },
     **{
-        f"{type(mixing).__name__}-{type(projections).__name__}": replace(
-            BASE, projections=projections, mixing=mixing
+        f"{type(mixing).__name__}-{type(encoder).__name__}": replace(
+            BASE, encoder=encoder, mixing=mixing
         )
         for mixing in MIXINGS
-        for projections in (Standard(), Optimised(), Efficient(), Latent())
+        for encoder in (Standard(), Optimised(), Efficient(), Latent())
     },
     **{
         repr(pattern): replace(BASE, pattern=pattern)
@@ -52,22 +51,22 @@ SPECS = {
         )
     },
     **{
-        f"window-toeplitz-{type(projections).__name__}": replace(
+        f"window-toeplitz-{type(encoder).__name__}": replace(
             BASE,
             pattern=Window(5) & Causal(),
-            projections=projections,
+            encoder=encoder,
             mixing=ToeplitzAlignment(7, init="glorot"),
         )
-        for projections in (Standard(), Efficient())
+        for encoder in (Standard(), Efficient())
     },
     "rope-gqa": replace(BASE, position=Rope(), num_kv_heads=2),
     **{
         f"normalised-{type(one).__name__}": replace(
-            BASE, norm=HeadRMS(), position=Rope(), num_kv_heads=2, projections=one
+            BASE, norm=HeadRMS(), position=Rope(), num_kv_heads=2, encoder=one
         )
         for one in (Standard(), Efficient())
     },
-    "rope-efficient": replace(BASE, position=Rope(), projections=Efficient()),
+    "rope-efficient": replace(BASE, position=Rope(), encoder=Efficient()),
     "alibi": replace(BASE, position=Alibi()),
     "infini-rope": replace(
         preset("infini", D_MODEL, 4, segment=5, delta=False), num_kv_heads=2, position=Rope()
@@ -220,10 +219,10 @@ def test_bytes_of_each_mechanism():
     per_token = {
         "standard": (wide, 128),
         "gqa": (replace(wide, num_kv_heads=1), 32),
-        "efficient": (replace(wide, projections=Efficient()), 64),
-        "efficient-rope": (replace(wide, projections=Efficient(), position=Rope()), 128),
-        "super": (replace(wide, projections=Efficient(), mixing=Alignment(200)), 128),
-        "optimised": (replace(wide, projections=Optimised()), 128),
+        "efficient": (replace(wide, encoder=Efficient()), 64),
+        "efficient-rope": (replace(wide, encoder=Efficient(), position=Rope()), 128),
+        "super": (replace(wide, encoder=Efficient(), mixing=Alignment(200)), 128),
+        "optimised": (replace(wide, encoder=Optimised()), 128),
         "super-on-standard": (replace(wide, mixing=Alignment(200)), 192),
     }
     x = torch.zeros(1, 200, 64)
@@ -313,7 +312,7 @@ def test_a_full_static_memory_leaves_everything_as_it_was():
 
 @torch.no_grad()
 def test_a_coded_window_holds_what_a_mixing_reads():
-    spec = replace(BASE, projections=Efficient(), pattern=Window(4) & Causal())
+    spec = replace(BASE, encoder=Efficient(), pattern=Window(4) & Causal())
     layer = layer_of(replace(spec, mixing=ToeplitzAlignment(9, init="glorot")))
     want = layer(X)
     for pieces in PIECES:

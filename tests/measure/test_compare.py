@@ -169,7 +169,7 @@ def test_mechanisms_see_the_same_batches_from_the_same_start(monkeypatch, tmp_pa
 
     def spy(model, images, valid=None):
         if model.training:
-            key = (type(model.blocks[0].attention.spec.projections).__name__, keys[-1])
+            key = (type(model.blocks[0].attention.spec.encoder).__name__, keys[-1])
             seen.setdefault(key, []).append(images.clone())
             starts.setdefault(key, model.patches.weight.detach().clone())
         return forward(model, images, valid)

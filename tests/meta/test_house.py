@@ -11,20 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from suffice.encoders import Encoder, Norm
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
-from suffice.norms import Norm
 from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
-from suffice.projections import Projections
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "suffice").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 FAMILIES = {
     "patterns": Pattern,
-    "projections": Projections,
+    "encoder": Encoder,
     "mixing": Mixing,
     "kernels": Kernel,
     "positions": Position,

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec
+from suffice.encoders import Efficient
 from suffice.errors import ConfigError, ShapeError
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, Rows, ToeplitzAlignment
 from suffice.mixing.value_map import cut, reach
 from suffice.patterns import Causal, Window
-from suffice.projections import Efficient
 from suffice.testing import assert_close, drawn, normal
 
 from .dense import built, values
@@ -122,7 +122,7 @@ def test_reach_of_a_window_over_a_band(w_a):
         d_model=6,
         num_heads=2,
         pattern=Window(4) & Causal(),
-        projections=Efficient(),
+        encoder=Efficient(),
         mixing=ToeplitzAlignment(w_a),
     )
     layer = drawn(Attention(spec, dtype=torch.float64), seed=1)

@@ -9,10 +9,10 @@ from dataclasses import replace
 import torch
 
 from suffice import preset
+from suffice.encoders import HeadRMS, NoNorm
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig
 from suffice.models.native_decoder import Fused
-from suffice.norms import HeadRMS, NoNorm
 from suffice.positions import Alibi, NoPosition, Rope
 from suffice.testing import drawn
 

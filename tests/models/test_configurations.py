@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from suffice import preset
+from suffice.encoders import Efficient
 from suffice.errors import ConfigError
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
 from suffice.models.configurations import (
@@ -24,7 +25,6 @@ from suffice.models.configurations import (
 )
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
-from suffice.projections import Efficient
 
 TINY = LMConfig(vocabulary_size=9, length=32, d_model=8, depth=6, mlp_width=8, bias=False)
 
@@ -131,7 +131,7 @@ def test_sizes():
     assert sizes(llama_110m()) == (12, 768, 2048, 1024, 32_000, (12, 12))
     assert sizes(tinyllama_1b()) == (22, 2048, 5632, 2048, 32_000, (32, 4))
     assert sizes(efficient_1b()) == (10, 3072, 8192, 2048, 32_000, (1, 1))
-    assert efficient_1b()[1][0].projections == Efficient()
+    assert efficient_1b()[1][0].encoder == Efficient()
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)

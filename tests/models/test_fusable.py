@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from suffice import AttentionSpec, preset
+from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
 from suffice.layers.packed import PackedLinear, Scheme
@@ -18,7 +19,6 @@ from suffice.mixing import LowRank
 from suffice.models import native_decoder
 from suffice.models.native_decoder import seen_of, why_not, window_of
 from suffice.models.packed import unpack
-from suffice.norms import HeadRMS
 from suffice.ops.native import library
 from suffice.patterns import Causal, Dilated, Full, Global, Strided, Window
 from suffice.positions import Rope

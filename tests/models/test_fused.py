@@ -56,10 +56,10 @@ def test_the_draws_meet_every_value():
     assert {one["positions"] for one in sizes} == {"learned", "sinusoidal", "none"}
     for name, count in (("norm", 2), ("activation", 3), ("tied", 2), ("bias", 2), ("mlp_width", 3)):
         assert len({one[name] for one in sizes}) == count
-    assert len({(type(s.projections), s.kv_heads == s.num_heads) for s in specs}) >= 4
+    assert len({(type(s.encoder), s.kv_heads == s.num_heads) for s in specs}) >= 4
     assert len({type(spec.pattern) for spec in specs}) >= 2
     assert {spec.bias for spec in specs} == {True, False}
-    assert len({(spec.norm, spec.projections.shares) for spec in specs}) == 4
+    assert len({(spec.norm, spec.encoder.shares) for spec in specs}) == 4
 
 
 @pytest.mark.parametrize("seed", range(DRAWS))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from suffice import Attention, preset
+from suffice.encoders import Standard
 from suffice.errors import ConfigError
 from suffice.mixing import LowRank
 from suffice.patterns import Full
-from suffice.projections import Standard
 
 
 @pytest.mark.parametrize(("length", "rank"), [(512, 128), (9, 2), (3, 1), (1, 1)])
 def test_a_quarter_of_the_length(length, rank):
     spec = preset("linformer", 16, 4, length=length)
     assert spec.mixing == LowRank(length, rank)
-    assert (spec.pattern, spec.projections, spec.max_length) == (Full(), Standard(), length)
+    assert (spec.pattern, spec.encoder, spec.max_length) == (Full(), Standard(), length)
 
 
 def test_options():

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from suffice import AttentionSpec, preset
+from suffice.encoders import Efficient, Optimised, Standard
 from suffice.errors import ConfigError
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Full
 from suffice.presets import PRESETS, needs_length, takes_length
-from suffice.projections import Efficient, Optimised, Standard
 
 PROJECTIONS = {
     "standard": Standard(),
@@ -57,7 +57,7 @@ def test_each_is_a_spec_with_what_was_asked(name, causal):
 def test_those_that_see_every_key(name, causal, bias):
     spec = preset(name, 16, 4, causal=causal, bias=bias, dropout=0.25, **options(name))
     assert spec.pattern == (Causal() if causal else Full())
-    assert spec.projections == PROJECTIONS[name]
+    assert spec.encoder == PROJECTIONS[name]
     assert spec.mixing == (Alignment(9, bias=bias) if name == "super_attention" else NoMixing())
     assert spec.kv_heads == {"gqa": 2, "mqa": 1}.get(name, 4)
     assert (spec.bias, spec.dropout, spec.d_model, spec.num_heads) == (bias, 0.25, 16, 4)

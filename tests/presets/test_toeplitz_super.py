@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from suffice import preset
+from suffice.encoders import Efficient
 from suffice.errors import ConfigError
 from suffice.mixing import ToeplitzAlignment
 from suffice.patterns import Causal, Full
 from suffice.presets import needs_length
-from suffice.projections import Efficient
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_is_efficient_attention_over_a_filter(causal):
     spec = preset("toeplitz_super", 16, 4, width=3, causal=causal, init="glorot", bias=False)
     assert spec.mixing == ToeplitzAlignment(3, bias=False, init="glorot")
-    assert spec.projections == Efficient()
+    assert spec.encoder == Efficient()
     assert spec.pattern == (Causal() if causal else Full())
     assert spec.max_length is None
     assert not needs_length("toeplitz_super")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from suffice import preset
+from suffice.encoders import HeadRMS
 from suffice.mixing import Alignment
 from suffice.models import LMConfig
-from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Global, Window
 from suffice.probe import branches, without
 from suffice.probe.checkpoint import kind

@@ -11,15 +11,14 @@ from typing import NamedTuple
 import torch
 
 from suffice import AttentionSpec
+from suffice.encoders import Encoder, Norm
 from suffice.errors import ConfigError
 from suffice.kernels import Kernel
 from suffice.mixing import Mixing
-from suffice.norms import Norm
 from suffice.ops import OPS, AttentionCall
 from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
-from suffice.projections import Projections
 from suffice.records import Axis
 
 LENGTH = 9
@@ -33,7 +32,7 @@ def samples(family: type[Axis]) -> tuple[Axis, ...]:
     return tuple(sample for value in own for sample in value.samples())
 
 
-PATTERNS, PROJECTIONS, MIXINGS = samples(Pattern), samples(Projections), samples(Mixing)
+PATTERNS, PROJECTIONS, MIXINGS = samples(Pattern), samples(Encoder), samples(Mixing)
 KERNELS, POSITIONS, PASTS = samples(Kernel), samples(Position), samples(Past)
 NORMS = samples(Norm)
 KV_HEADS = (1, 2, 4)
@@ -45,7 +44,7 @@ class Composition(NamedTuple):
     """One value of each axis, and how many key/value heads."""
 
     pattern: Pattern
-    projections: Projections
+    encoder: Encoder
     mixing: Mixing
     kernel: Kernel
     position: Position

@@ -126,16 +126,16 @@ def test_legal_compositions_survive_json():
 
 def test_odd_head_widths_and_slices():
     """Legal without a position that turns pairs; column slices must fit their input."""
-    for projections, position, kv_heads in product(PROJECTIONS, POSITIONS, KV_HEADS):
+    for encoder, position, kv_heads in product(PROJECTIONS, POSITIONS, KV_HEADS):
         sizes = {"d_model": 12, "num_heads": 4, "num_kv_heads": kv_heads, "head_dim": 5}
-        learned = projections.learns_keys and (projections.learns_values or projections.shares)
+        learned = encoder.learns_keys and (encoder.learns_values or encoder.shares)
         fits = learned or kv_heads * 5 < 12 and kv_heads < 4
         turns = bool(position.conflicts(5))
         if fits and not turns:
-            assert AttentionSpec(**sizes, projections=projections, position=position).head_width
+            assert AttentionSpec(**sizes, encoder=encoder, position=position).head_width
             continue
         with pytest.raises(ConfigError) as refusal:
-            AttentionSpec(**sizes, projections=projections, position=position)
+            AttentionSpec(**sizes, encoder=encoder, position=position)
         assert ("head_dim=5" in str(refusal.value)) is turns
         assert ("column slices" in str(refusal.value)) is not fits
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from suffice import AttentionSpec
+from suffice.encoders import Efficient, HeadRMS, Latent, Optimised
 from suffice.kernels import Elu
 from suffice.mixing import LowRank, ToeplitzAlignment
-from suffice.norms import HeadRMS
 from suffice.past import Infini
 from suffice.patterns import Causal
 from suffice.positions import Rope
-from suffice.projections import Efficient, Latent, Optimised
 from suffice.testing import conform, spec_around
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
 

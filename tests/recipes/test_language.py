@@ -97,7 +97,7 @@ def test_a_small_twin_has_15m_parameters_and_trains_for_minutes(name):
     assert one.title.endswith("; small scale: not the paper's size")
     assert (one.configuration, one.corpus) == (large.configuration, large.corpus)
     original = large.configured(vocabulary)[1][0]
-    assert type(specs[0].projections) is type(original.projections)
+    assert type(specs[0].encoder) is type(original.encoder)
 
 
 def test_scales_that_a_language_model_lacks_are_refused():

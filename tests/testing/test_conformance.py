@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from suffice import Attention, AttentionSpec
+from suffice.encoders import Encoder, Standard
 from suffice.errors import ConfigError, SufficeError
 from suffice.mixing import Alignment, Mixing
 from suffice.ops import OPS
 from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import Position
-from suffice.projections import Projections, Standard
 from suffice.records import Axis
 from suffice.testing import CHECKS, Case, ConformanceError, conform, conformance, spec_around
 
@@ -25,7 +25,7 @@ SPEC = AttentionSpec(d_model=8, num_heads=2)
 def tables():
     """Take this file's values out of the library's tables again."""
     yield
-    for family in (Pattern, Mixing, Position, Projections):
+    for family in (Pattern, Mixing, Position, Encoder):
         for name, value in list(family.table.items()):
             if value.__module__ == __name__:
                 del family.table[name]
@@ -465,4 +465,4 @@ def test_case_names_the_ops_that_accept():
 
 
 def test_axis_values_are_found_by_family():
-    assert all(issubclass(family, Axis) for family in (Pattern, Mixing, Position, Projections))
+    assert all(issubclass(family, Axis) for family in (Pattern, Mixing, Position, Encoder))

@@ -95,7 +95,7 @@ def test_spec_around():
 
 
 def test_spec_around_refusals():
-    with pytest.raises(ConfigError, match="3 is no axis value; legal axes: pattern, projections"):
+    with pytest.raises(ConfigError, match="3 is no axis value; legal axes: pattern, encoder"):
         spec_around(3)
     with pytest.raises(ConfigError, match=r"Full\(\) and Causal\(\) are both a pattern; give one"):
         spec_around(Full(), Causal())

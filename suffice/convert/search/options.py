@@ -16,11 +16,11 @@ from suffice.convert.closed_form import KEYLESS
 from suffice.convert.convert import state_of
 from suffice.convert.exact import Change, changes
 from suffice.convert.target import SINKS, steps_of
+from suffice.encoders import Efficient, Optimised, Standard
 from suffice.errors import ConfigError
 from suffice.memory import Dynamic, Memory, Rolling
 from suffice.patterns import Causal, Global, Pattern, Window
 from suffice.patterns.combined import And, Or
-from suffice.projections import Efficient, Optimised, Standard
 from suffice.spec import AttentionSpec
 
 SHARES = (2, 4, 8, 16)  # of what a layer keeps: latents are so many times less
@@ -85,13 +85,13 @@ def contains(one: AttentionSpec, other: AttentionSpec) -> bool:
 
     Example:
         >>> one = AttentionSpec(d_model=8, num_heads=2)
-        >>> contains(one, replace(one, projections=Efficient()))
+        >>> contains(one, replace(one, encoder=Efficient()))
         True
     """
-    kinds = [type(spec.projections) for spec in (one, other)]
+    kinds = [type(spec.encoder) for spec in (one, other)]
     if not set(kinds) <= set(KINDS) or KINDS.index(kinds[0]) >= KINDS.index(kinds[1]):
         return False
-    same = {"projections": other.projections, "num_kv_heads": one.kv_heads}
+    same = {"encoder": other.encoder, "num_kv_heads": one.kv_heads}
     return replace(one, **same) == replace(other, num_kv_heads=other.kv_heads)
 
 

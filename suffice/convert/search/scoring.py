@@ -285,7 +285,7 @@ def _most(options: Sequence[Option]) -> Change | None:
         for one in options
         if one.change.maps is None and any(step.name in SLICED for step in one.change.steps)
     ]
-    return max(found, key=lambda one: one.spec.projections.shares, default=None)
+    return max(found, key=lambda one: one.spec.encoder.shares, default=None)
 
 
 class Fits:

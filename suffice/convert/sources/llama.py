@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from suffice.convert.sources.family import Family, Given, Part, linear, norm
+from suffice.encoders import HeadRMS, NoNorm
 from suffice.errors import ConfigError
 from suffice.models import LM, LMConfig
-from suffice.norms import HeadRMS, NoNorm
 from suffice.patterns import Causal, Window
 from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Rope, YarnScaling
 from suffice.positions.rope import Scaling

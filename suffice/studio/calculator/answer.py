@@ -8,13 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 from suffice.cost import Cost
+from suffice.encoders import Efficient, Encoder, Latent, Optimised, Standard
 from suffice.errors import ConfigError, SufficeError, unknown
 from suffice.kernels import Elu, Kernel, Softmax
 from suffice.memory import Quantised
 from suffice.mixing import Alignment, Mixing, NoMixing, ToeplitzAlignment
 from suffice.patterns import Causal, Pattern, Window
 from suffice.positions import NoPosition, Rope
-from suffice.projections import Efficient, Latent, Optimised, Projections, Standard
 from suffice.records import check_fields
 from suffice.spec import AttentionSpec
 
@@ -69,7 +69,7 @@ def block_bytes(spec: AttentionSpec, bits: int) -> int:
     return numbers * CODED.block * bits // 8 + ranges
 
 
-PROJECTIONS: dict[str, Projections] = {
+PROJECTIONS: dict[str, Encoder] = {
     type(value).__name__: value for value in (Standard(), Optimised(), Efficient(), Latent())
 }
 KERNELS: dict[str, Kernel] = {type(value).__name__: value for value in (Softmax(), Elu())}
@@ -239,7 +239,7 @@ def _spec(model: Composition, full: bool) -> AttentionSpec:
         num_kv_heads=model.num_kv_heads or None,
         head_dim=model.head_dim or None,
         pattern=pattern,
-        projections=PROJECTIONS[model.projections],
+        encoder=PROJECTIONS[model.projections],
         mixing=MIXINGS[model.mixing](model.mixing_size) if mixed else NoMixing(),
         kernel=Softmax() if full else KERNELS[model.kernel],
         position=Rope() if model.rotary else NoPosition(),
@@ -450,7 +450,7 @@ def activations(model: Composition, length: int) -> int:
     product. Scores are not kept.
     """
     spec = model.spec()
-    shapes = spec.projections.shapes(spec.widths)
+    shapes = spec.encoder.shapes(spec.widths)
     heads = spec.widths.q + sum(shapes[n][1] for n in ("q_proj", "k_proj", "v_proj") if n in shapes)
     hidden = (3 if model.gated else 2) * model.mlp_width
     features = 2 * model.d_model + max(heads, hidden)

@@ -9,13 +9,12 @@ import pytest
 from suffice.convert.search import library
 from suffice.convert.search.options import contains, memory_of, parameters, state_bytes
 from suffice.convert.search.scoring import forgetting, read
+from suffice.encoders import Efficient, HeadRMS, Latent, Optimised, Standard
 from suffice.errors import ConfigError
 from suffice.memory import Dynamic, Rolling
 from suffice.mixing import Alignment
-from suffice.norms import HeadRMS
 from suffice.patterns import Causal, Global, Strided, Window
 from suffice.positions import Rope
-from suffice.projections import Efficient, Latent, Optimised, Standard
 
 from .models import LENGTH, model
 
@@ -50,7 +49,7 @@ def test_a_normalised_layer_keeps_its_keys():
 
 
 def test_a_layer_that_mixes_keeps_its_maps():
-    found = words(model(mixing=Alignment(LENGTH), projections=Efficient()), LENGTH)
+    found = words(model(mixing=Alignment(LENGTH), encoder=Efficient()), LENGTH)
     assert all(word == "keep" or word.startswith("window") for word in found)
     assert len(found) > 1
 
@@ -67,12 +66,12 @@ def test_words_may_be_given():
 
 def test_more_can_be_what_less_is():
     spec = model().specs[0]
-    kinds = [replace(spec, projections=kind) for kind in (Standard(), Optimised(), Efficient())]
+    kinds = [replace(spec, encoder=kind) for kind in (Standard(), Optimised(), Efficient())]
     for a, one in enumerate(kinds):
         for b, other in enumerate(kinds):
             assert contains(one, other) == (a < b)
     assert not contains(spec, replace(kinds[2], num_kv_heads=2))
-    assert not contains(spec, replace(spec, projections=Latent(), num_kv_heads=1, head_dim=4))
+    assert not contains(spec, replace(spec, encoder=Latent(), num_kv_heads=1, head_dim=4))
 
 
 def spec_of(pattern):

@@ -45,8 +45,8 @@ class Widths:
     kv: int
 
 
-class Projections(Axis, family="projections"):
-    """Base of the projections: Q and the output map O are always learned."""
+class Encoder(Axis, family="encoder"):
+    """Base of the encoder: Q and the output map O are always learned."""
 
     learns_keys: ClassVar[bool] = True
     """True if keys are W_K x, False if they are columns of x."""
@@ -94,7 +94,7 @@ class Projections(Axis, family="projections"):
 
 
 @dataclass(frozen=True)
-class Standard(Projections):
+class Standard(Encoder):
     """Q = x W_Q, K = x W_K, V = x W_V and an output map W_O.
 
     The multi-head attention of every Transformer; the yardstick of all others here.
@@ -105,7 +105,7 @@ class Standard(Projections):
 
 
 @dataclass(frozen=True)
-class Optimised(Projections):
+class Optimised(Encoder):
     """Q = x W_Q, K = x W_K, V = x: W_O alone transforms the values.
 
     Two linear maps in a row (W_V, then W_O) are one; head i takes the i-th column slice of x.
@@ -121,7 +121,7 @@ class Optimised(Projections):
 
 
 @dataclass(frozen=True)
-class Efficient(Projections):
+class Efficient(Encoder):
     """Q = x W_Q, K = V = x, and an output map W_O.
 
     Keys and values are the same tensor, so a streaming state is x alone: half of Standard's. With
@@ -139,7 +139,7 @@ class Efficient(Projections):
 
 
 @dataclass(frozen=True)
-class Latent(Projections):
+class Latent(Encoder):
     """Q = x W_Q, K = V = c = x W_C, and an output map W_O.
 
     A streaming state is c alone, num_kv_heads * head_dim numbers a token. With num_kv_heads=1 every
@@ -174,4 +174,4 @@ class Latent(Projections):
         return latent, latent
 
 
-__all__ = ["Columns", "Efficient", "Latent", "Optimised", "Projections", "Standard", "Widths"]
+__all__ = ["Columns", "Efficient", "Encoder", "Latent", "Optimised", "Standard", "Widths"]

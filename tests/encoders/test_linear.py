@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from suffice import Attention, preset
-from suffice.projections import Columns, Efficient, Latent, Optimised, Projections, Standard, Widths
+from suffice.encoders import Columns, Efficient, Encoder, Latent, Optimised, Standard, Widths
 from suffice.testing import normal
 
 WIDTHS = Widths(d_model=12, d_memory=10, q=8, kv=4)
@@ -20,21 +20,21 @@ LEARNED = {
 SHAPES = {"q_proj": (12, 8), "k_proj": (10, 4), "v_proj": (10, 4), "o_proj": (8, 12)}
 
 
-@pytest.mark.parametrize("projections", LEARNED, ids=repr)
+@pytest.mark.parametrize("encoder", LEARNED, ids=repr)
 @pytest.mark.parametrize("bias", [True, False])
-def test_maps(projections: Projections, bias):
-    assert projections.shapes(WIDTHS) == {n: SHAPES[n] for n in SHAPES if n in LEARNED[projections]}
-    maps = projections.build(WIDTHS, bias=bias, linear=nn.Linear, device=None, dtype=None)
+def test_maps(encoder: Encoder, bias):
+    assert encoder.shapes(WIDTHS) == {n: SHAPES[n] for n in SHAPES if n in LEARNED[encoder]}
+    maps = encoder.build(WIDTHS, bias=bias, linear=nn.Linear, device=None, dtype=None)
     assert set(maps) == set(SHAPES)
     for name, made in maps.items():
-        if name in LEARNED[projections]:
+        if name in LEARNED[encoder]:
             assert (made.in_features, made.out_features) == SHAPES[name]
             assert (made.bias is not None) is bias
-        elif projections != Latent():
+        elif encoder != Latent():
             assert isinstance(made, Columns)
             assert made.width == 4
     built = sum(p.numel() for made in maps.values() for p in made.parameters())
-    assert projections.parameters(WIDTHS, bias) == built
+    assert encoder.parameters(WIDTHS, bias) == built
 
 
 def test_columns_are_a_view():

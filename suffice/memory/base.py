@@ -10,6 +10,7 @@ Letters: B batch, G heads, n positions, W width.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -89,6 +90,31 @@ class Memory(Axis, ABC, family="memory"):
     def widened(self, window: int) -> Memory:  # noqa: ARG002 - without a window everything is kept
         """Return the memory with a window of at least so many positions."""
         return self
+
+    def entries(self, tokens: int, unit: int = 1) -> int:
+        """Return how many entries a store holds after so many tokens.
+
+        Args:
+            tokens: appended so far.
+            unit: positions that one entry of the store stands for; a last part of one is left out.
+        """
+        return tokens // unit
+
+    def nbytes_of(self, widths: Sequence[tuple[int, int]], tokens: int, itemsize: int) -> int:
+        """Return the bytes that a store holds for one row of the batch, without room to grow.
+
+        Args:
+            widths: heads and width of each tensor that is kept.
+            tokens: appended so far.
+            itemsize: bytes of a number as it is appended.
+
+        Example:
+            >>> from suffice.memory import Rolling
+            >>> Rolling(64, sinks=4).nbytes_of([(8, 32), (8, 32)], tokens=2048, itemsize=2)
+            69632
+        """
+        numbers = sum(heads * width for heads, width in widths)
+        return self.entries(tokens) * numbers * itemsize
 
     @abstractmethod
     def build(self, unit: int = 1) -> Store:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import ClassVar
 
 import torch
@@ -14,6 +16,7 @@ from suffice.memory.dynamic import Dynamic, GrowingStore
 from suffice.records import Axis
 
 BITS = (4, 8)
+RANGE_BYTES = 4  # of a least number, and of a step: float32
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,20 @@ class Quantised(Memory):
     def widened(self, window: int) -> Quantised:
         """Return it with the inner memory widened."""
         return replace(self, inner=self.inner.widened(window))
+
+    def nbytes_of(self, widths: Sequence[tuple[int, int]], tokens: int, itemsize: int) -> int:
+        """Return the bytes of codes, of their ranges and of the tail that is not coded."""
+        coded = max(tokens - self.recent, 0) // self.block * self.block
+        blocks = self.inner.entries(coded, self.block)
+        total = 0
+        for i, (heads, width) in enumerate(widths):
+            group = min(self.group, width)
+            groups = ceil(width / group)
+            numbers = self.block * (width if i == 0 else groups * group)
+            ranges = width if i == 0 else self.block * groups
+            a_block = numbers * self.bits // 8 + 2 * RANGE_BYTES * ranges
+            total += heads * (blocks * a_block + (tokens - coded) * width * itemsize)
+        return total
 
     def build(self, unit: int = 1) -> Store:  # noqa: ARG002 - it is never inside another
         """Return an empty store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 import torch
 from torch import Tensor
@@ -62,12 +63,20 @@ class Rolling(Memory):
         """Return it with the larger window."""
         return replace(self, window=max(self.window, window))
 
+    def entries(self, tokens: int, unit: int = 1) -> int:
+        """Return the latest entries and the sinks, which are held apart."""
+        window, sinks, spare = self._in_units(unit)
+        return min(tokens // unit, window + spare) + min(tokens // unit, sinks)
+
     def build(self, unit: int = 1) -> Store:
         """Return an empty store."""
-        past = -(-(self.window - 1 + self.spare) // unit)
+        return RollingStore(*self._in_units(unit))
+
+    def _in_units(self, unit: int) -> tuple[int, int, int]:
+        """Return window, sinks and spare; entries of several positions are never dropped."""
         if unit == 1:
-            return RollingStore(self.window, self.sinks, self.spare)
-        return RollingStore(past + 1, -(-self.sinks // unit), 0)
+            return self.window, self.sinks, self.spare
+        return ceil((self.window - 1 + self.spare) / unit) + 1, ceil(self.sinks / unit), 0
 
     @classmethod
     def samples(cls) -> tuple[Memory, ...]:

@@ -1,12 +1,13 @@
 """Which keys a query may see: one file per pattern, combined with `&` and `|`."""
 
-from suffice.patterns.base import Layout, Pattern
+from suffice.patterns.base import Band, Layout, Pattern
 from suffice.patterns.combined import And, Block, Or, PerHead
 from suffice.patterns.local import Causal, Dilated, Full, Window
 from suffice.patterns.sparse import Fixed, Global, Random, Strided
 
 __all__ = [
     "And",
+    "Band",
     "Block",
     "Causal",
     "Dilated",

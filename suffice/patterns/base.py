@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from math import inf
 from operator import or_
 from typing import NamedTuple
 
@@ -241,6 +242,44 @@ def residues(pattern: Pattern, queries: int, keys: int) -> Counter[tuple[Pattern
     return found
 
 
+class Band(NamedTuple):
+    """A query at position i may see the keys j with i - before <= j <= i + after, and sinks.
+
+    Args:
+        before: keys before the query's own; None = all of them.
+        after: keys after it; None = all of them.
+        sinks: the first keys of the text, j < sinks, are seen from everywhere that `after` allows.
+    """
+
+    before: int | None
+    after: int | None
+    sinks: int = 0
+
+    def __and__(self, other: Band) -> Band | None:
+        """Return the pairs that both allow; None if they are no band."""
+        narrow, wide = sorted((self, other), key=lambda band: _infinite(band.before))
+        after = _smaller(self.after, other.after)
+        if wide.before is None or narrow.sinks <= wide.sinks:
+            return Band(narrow.before, after, narrow.sinks)
+        return Band(narrow.before, after, wide.sinks) if narrow.before == wide.before else None
+
+    def __or__(self, other: Band) -> Band:
+        """Return the pairs that one of them allows."""
+        ends = [(self.before, other.before), (self.after, other.after)]
+        before, after = (None if None in pair else max(pair) for pair in ends)  # type: ignore[type-var]
+        return Band(before, after, 0 if before is None else max(self.sinks, other.sinks))
+
+
+def _infinite(distance: int | None) -> float:
+    return inf if distance is None else distance
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    return min((n for n in (a, b) if n is not None), default=None)
+
+
+ALL, PAST = Band(None, None), Band(None, 0)
+
 KEPT_BLOCKS = 1 << 20  # layouts up to 1 MiB are kept between calls
 
 
@@ -323,6 +362,21 @@ class Pattern(Axis, ABC, family="pattern"):
                 f"{self!r} is made for {self.heads} heads, not for {num_heads}; give as many."
             )
         return tuple(_HeadOf(self, head) for head in range(num_heads))
+
+    def band(self) -> Band | None:
+        """Return the pattern as a band of distances with sinks; None if it is none.
+
+        Example:
+            >>> from suffice.patterns import Causal, Global, Window
+            >>> ((Window(8) | Global(2)) & Causal()).band()
+            Band(before=7, after=0, sinks=2)
+        """
+        return None
+
+    def band_of_past(self) -> Band | None:
+        """Return `(self & Causal()).band()`, or a band of sinks alone, whose `before` is -1."""
+        band = self.band()
+        return None if band is None else band & PAST
 
     def terms(self) -> tuple[Pattern, ...]:
         """Return patterns whose union this is, with every `|` taken out of the `&`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.patterns.base import Pattern, judged
+from suffice.patterns.base import Band, Pattern, judged
 from suffice.patterns.local import Causal, Full, Window
 
 
@@ -25,6 +26,29 @@ def farthest(parts: tuple[Pattern, ...]) -> int | None:
 @dataclass(frozen=True)
 class _Combined(Pattern):
     parts: tuple[Pattern, ...]
+
+    @staticmethod
+    @abstractmethod
+    def _combine_bands(a: Band, b: Band) -> Band | None: ...
+
+    def band(self) -> Band | None:
+        """Return the combination of the parts' bands; of what is causal, those of their past."""
+        if not self.causal:
+            return self._bands([part.band() for part in self.parts])
+        band = self.band_of_past()
+        return None if band is None or band.before == -1 else band
+
+    def band_of_past(self) -> Band | None:
+        """Return the combination of the parts' bands."""
+        return self._bands([part.band_of_past() for part in self.parts])
+
+    def _bands(self, bands: list[Band | None]) -> Band | None:
+        band = bands[0]
+        for other in bands[1:]:
+            if band is None or other is None:
+                return None
+            band = self._combine_bands(band, other)
+        return band
 
     def __post_init__(self) -> None:
         several = isinstance(self.parts, tuple) and len(self.parts) > 1
@@ -82,6 +106,8 @@ class And(_Combined):
         [[True, False], [True, True]]
     """
 
+    _combine_bands = staticmethod(Band.__and__)
+
     @property
     def causal(self) -> bool:  # type: ignore[override]
         """True if one part is causal: it removes every later key."""
@@ -130,6 +156,8 @@ class Or(_Combined):
         >>> (Full() | Causal()).mask(2, 2).tolist()
         [[True, True], [True, True]]
     """
+
+    _combine_bands = staticmethod(Band.__or__)
 
     @property
     def causal(self) -> bool:  # type: ignore[override]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.patterns.base import Pattern, judged
+from suffice.patterns.base import ALL, PAST, Band, Pattern, judged
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class Full(Pattern):
     def every(self, step: int, first: int) -> Pattern:  # noqa: ARG002 - no position matters
         """Return Full."""
         return self
+
+    def band(self) -> Band:
+        """Return the band without ends."""
+        return ALL
 
     def pairs(self, queries: int, keys: int) -> int:
         """Count T * S pairs."""
@@ -80,6 +84,10 @@ class Causal(Pattern):
     def every(self, step: int, first: int) -> Pattern:  # noqa: ARG002 - the order stays
         """Return Causal: thinning keeps the order."""
         return self
+
+    def band(self) -> Band:
+        """Return the band that ends at the query."""
+        return PAST
 
     def pairs(self, queries: int, keys: int) -> int:
         """Count the pairs: query i of T sees S - T + i + 1 keys, none if that is negative."""
@@ -143,6 +151,10 @@ class Window(Pattern):
     def every(self, step: int, first: int) -> Pattern:  # noqa: ARG002 - distances alone matter
         """Return the window that counts steps."""
         return Window((self.size - 1) // step + 1)
+
+    def band(self) -> Band:
+        """Return size - 1 keys on either side."""
+        return Band(self.size - 1, self.size - 1)
 
     @classmethod
     def samples(cls) -> tuple[Pattern, ...]:

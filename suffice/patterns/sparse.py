@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.patterns.base import Pattern, judged
+from suffice.patterns.base import Band, Pattern, judged
 
 
 @dataclass(frozen=True)
@@ -173,6 +173,10 @@ class Global(Pattern):
             none=(q_first >= self.tokens) & (k_first >= self.tokens),
             every=(q_last < self.tokens) | (k_last < self.tokens),
         )
+
+    def band_of_past(self) -> Band:
+        """Return sinks alone: a hub that is a query sees none but hubs before it."""
+        return Band(-1, 0, self.tokens)
 
     @classmethod
     def samples(cls) -> tuple[Pattern, ...]:

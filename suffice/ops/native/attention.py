@@ -28,7 +28,7 @@ from suffice.ops.fused import dense_rows
 from suffice.ops.native import library as of
 from suffice.ops.native.library import library, why_not
 from suffice.ops.op import Op, Parts, is_transformed, text_of, value_of, weighs_no_pairs
-from suffice.patterns import And, Causal, Full, Pattern, Window
+from suffice.patterns import Pattern
 from suffice.torch_compat import finite
 
 BLOCK = 32  # queries that share a list of keys
@@ -163,31 +163,10 @@ EVERY = 2  # pairs of a block, as a layout says it
 def near(pattern: Pattern) -> tuple[int | None, int | None] | None:
     """Return how many keys before and after its own a query sees; None = all of them.
 
-    None in place of the pair if the pattern is no band.
+    None in place of the pair if the pattern is no band, or one with sinks.
     """
-    kind = type(pattern)
-    if kind is Full:
-        return None, None
-    if kind is Causal:
-        return None, 0
-    if kind is Window:
-        return pattern.size - 1, pattern.size - 1
-    if kind is not And:
-        return None
-    before: int | None = None
-    after: int | None = None
-    for part in pattern.parts:
-        band = near(part)
-        if band is None:
-            return None
-        before, after = _less(before, band[0]), _less(after, band[1])
-    return before, after
-
-
-def _less(a: int | None, b: int | None) -> int | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return min(a, b)
+    band = pattern.band()
+    return None if band is None or band.sinks else (band.before, band.after)
 
 
 def sight(pattern: Pattern, queries: int, keys: int, heads: int) -> Sight:

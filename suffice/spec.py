@@ -31,9 +31,12 @@ AXES: dict[str, type[Axis]] = {
 }
 """The fields of a spec that hold an axis value, and its family."""
 
-RENAMED = {"projections": "encoder"}  # fields of stored specs, by their names of today
+RENAMED = {
+    "projections": "encoder",
+    "d_memory": "d_source",
+}  # fields of stored specs, by their names of today
 
-SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_memory")
+SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_source")
 
 
 def axis_types(spec: AttentionSpec) -> str | None:
@@ -95,7 +98,7 @@ def slices_fit_input(spec: AttentionSpec) -> str | None:
     if of.learns_keys and (of.learns_values or of.shares):
         return None
     columns = spec.kv_heads * spec.head_width
-    source = spec.d_memory or spec.d_model
+    source = spec.d_source or spec.d_model
     exact = spec.kv_heads == spec.num_heads
     if columns == source or (columns < source and not exact):
         return None
@@ -105,7 +108,7 @@ def slices_fit_input(spec: AttentionSpec) -> str | None:
         f"{name} takes {'keys and values' if not spec.encoder.learns_keys else 'values'} as "
         f"column slices of its input, {rule} {source} columns, but num_kv_heads * head_dim = "
         f"{spec.kv_heads} * {spec.head_width} = {columns}; "
-        "change head_dim or d_memory, or use the Standard encoder."
+        "change head_dim or d_source, or use the Standard encoder."
     )
 
 
@@ -238,7 +241,7 @@ class AttentionSpec:
         num_kv_heads: key/value heads; None = num_heads (MHA), 1 = MQA, between = GQA. Query head
             h reads key/value head h // (num_heads / num_kv_heads).
         head_dim: width of a head; None = d_model / num_heads.
-        d_memory: width of `memory` in cross-attention; None = d_model.
+        d_source: width of `memory` in cross-attention; None = d_model.
         pattern: which keys a query may see.
         encoder: how x becomes queries, keys and values.
         mixing: what happens to the values along the sequence before the kernel.
@@ -265,7 +268,7 @@ class AttentionSpec:
     num_heads: int
     num_kv_heads: int | None = None
     head_dim: int | None = None
-    d_memory: int | None = None
+    d_source: int | None = None
     pattern: Pattern = Full()
     encoder: Encoder = Standard()
     mixing: Mixing = NoMixing()
@@ -297,7 +300,7 @@ class AttentionSpec:
         """The widths of the four maps."""
         return Widths(
             d_model=self.d_model,
-            d_memory=self.d_memory or self.d_model,
+            d_source=self.d_source or self.d_model,
             q=self.num_heads * self.head_width,
             kv=self.kv_heads * self.head_width,
         )
@@ -319,14 +322,14 @@ class AttentionSpec:
         longest = (self.mixing.max_length, self.pattern.max_length)
         return min((n for n in longest if n is not None), default=None)
 
-    def cost(self, length: int, memory_length: int | None = None) -> Cost:
+    def cost(self, length: int, source_length: int | None = None) -> Cost:
         """Return what one sample costs in one forward.
 
         Args:
             length: positions of x, tokens.
-            memory_length: positions of `memory` in cross-attention; None = self-attention.
+            source_length: positions of `memory` in cross-attention; None = self-attention.
         """
-        return count(self, length, length if memory_length is None else memory_length)
+        return count(self, length, length if source_length is None else source_length)
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as plain data."""

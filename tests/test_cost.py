@@ -174,8 +174,8 @@ def test_flops_of_sums_of_features_by_hand():
 @pytest.mark.parametrize(
     "spec",
     [
-        AttentionSpec(d_model=32, num_heads=4, head_dim=6, num_kv_heads=2, d_memory=20),
-        AttentionSpec(d_model=32, num_heads=4, head_dim=5, d_memory=20, encoder=Optimised()),
+        AttentionSpec(d_model=32, num_heads=4, head_dim=6, num_kv_heads=2, d_source=20),
+        AttentionSpec(d_model=32, num_heads=4, head_dim=5, d_source=20, encoder=Optimised()),
         AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, encoder=Efficient()),
         AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, mixing=Alignment(9)),
         AttentionSpec(d_model=32, num_heads=4, num_kv_heads=2, mixing=Alignment(9, per_head=True)),
@@ -184,7 +184,7 @@ def test_flops_of_sums_of_features_by_hand():
     ids=["widths", "optimised-widths", "efficient-gqa", "alignment-gqa", "per-head", "no-bias"],
 )
 def test_other_compositions(spec):
-    x, memory = torch.randn(3, 7, 32), torch.randn(3, 9, spec.widths.d_memory)
+    x, memory = torch.randn(3, 7, 32), torch.randn(3, 9, spec.widths.d_source)
     layer = Attention(spec, impl="matmul")
     cost = spec.cost(7, 9)
     assert counted(lambda: layer(x, memory)) == 3 * cost.flops

@@ -28,13 +28,13 @@ def test_defaults():
     assert (spec.kv_heads, spec.head_width, spec.max_length) == (4, 3, None)
     assert spec.score_scale == 3**-0.5
     widths = spec.widths
-    assert (widths.d_model, widths.d_memory, widths.q, widths.kv) == (12, 12, 12, 12)
+    assert (widths.d_model, widths.d_source, widths.q, widths.kv) == (12, 12, 12, 12)
 
 
 def test_derived_sizes():
-    spec = spec_of(num_kv_heads=2, head_dim=5, d_memory=7, scale=2.0, mixing=Alignment(9))
+    spec = spec_of(num_kv_heads=2, head_dim=5, d_source=7, scale=2.0, mixing=Alignment(9))
     assert (spec.kv_heads, spec.head_width, spec.score_scale, spec.max_length) == (2, 5, 2.0, 9)
-    assert (spec.widths.d_memory, spec.widths.q, spec.widths.kv) == (7, 20, 10)
+    assert (spec.widths.d_source, spec.widths.q, spec.widths.kv) == (7, 20, 10)
 
 
 def test_the_longest_input_is_the_shortest_of_what_is_served():
@@ -58,7 +58,7 @@ def test_a_spec_is_a_value():
     "spec",
     [
         spec_of(),
-        spec_of(num_kv_heads=2, head_dim=6, d_memory=7, bias=False, scale=0.5, dropout=0.1),
+        spec_of(num_kv_heads=2, head_dim=6, d_source=7, bias=False, scale=0.5, dropout=0.1),
         spec_of(pattern=Full() & Causal(), mixing=Alignment(9, init="identity")),
         spec_of(position=Rope(500.0), head_dim=4, encoder=Standard()),
         spec_of(encoder=Efficient()),
@@ -109,7 +109,7 @@ def test_json_that_is_no_dictionary(data):
         ({"num_heads": True}, "num_heads=True: sizes"),
         ({"num_heads": -4, "head_dim": 0}, "num_heads=-4, head_dim=0: sizes"),
         ({"num_kv_heads": 0}, "num_kv_heads=0: sizes"),
-        ({"d_memory": "7"}, "d_memory='7': sizes"),
+        ({"d_source": "7"}, "d_source='7': sizes"),
         ({"dropout": 1.0}, "dropout=1.0 is not a probability below 1"),
         ({"dropout": -0.1}, "dropout=-0.1 is not a probability"),
         ({"dropout": float("nan")}, "dropout=nan is not a probability"),
@@ -128,7 +128,7 @@ def test_json_that_is_no_dictionary(data):
             {"encoder": Efficient(), "num_kv_heads": 2, "head_dim": 7},
             r"at most 12 columns, but num_kv_heads \* head_dim = 2 \* 7 = 14",
         ),
-        ({"encoder": Efficient(), "d_memory": 8}, "exactly 8 columns"),
+        ({"encoder": Efficient(), "d_source": 8}, "exactly 8 columns"),
         (
             {"pattern": PerHead((Full(), Causal())) & Causal()},
             "made for 2 heads, but num_heads=4; give PerHead one pattern for each head, or change",
@@ -180,7 +180,7 @@ def test_legal_edges():
     assert spec_of(num_heads=12, num_kv_heads=1).head_width == 1
     assert spec_of(num_heads=5, head_dim=2).widths.q == 10
     assert spec_of(encoder=Efficient(), num_kv_heads=1, head_dim=12).widths.kv == 12
-    assert spec_of(encoder=Efficient(), head_dim=2, d_memory=8).widths.kv == 8
+    assert spec_of(encoder=Efficient(), head_dim=2, d_source=8).widths.kv == 8
     assert spec_of(encoder=Optimised(), num_kv_heads=2).widths.kv == 6
     assert spec_of(pattern=PerHead((Full(), Causal()) * 2)).pattern.heads == 4
     assert spec_of(scale=-1.0).score_scale == -1.0

@@ -1,6 +1,6 @@
 """Conversions that change nothing but the maps: recognised by what the maps hold, never by trying.
 
-Letters: H query heads, G key/value heads, D head width, M d_model, S d_memory.
+Letters: H query heads, G key/value heads, D head width, M d_model, S d_source.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ def difference(
     draws = torch.Generator().manual_seed(seed)
     x = torch.randn(ROWS, length, spec.d_model, generator=draws, dtype=torch.float64)
     read = [x]
-    if spec.widths.d_memory != spec.d_model:
-        wide = (ROWS, length, spec.widths.d_memory)
+    if spec.widths.d_source != spec.d_model:
+        wide = (ROWS, length, spec.widths.d_source)
         read.append(torch.randn(wide, generator=draws, dtype=torch.float64))
     was = Attention(layer.spec, dtype=torch.float64).eval()
     was.load_state_dict({n: t.double() for n, t in layer.state_dict().items()})

@@ -1,6 +1,6 @@
 """An attention layer as numbers: its four maps in float64, whatever its encoder are.
 
-Letters: H query heads, G key/value heads, D head width, M d_model, S d_memory. Rows are inputs; the
+Letters: H query heads, G key/value heads, D head width, M d_model, S d_source. Rows are inputs; the
 last row of a map that has one more than inputs is its bias.
 """
 
@@ -69,10 +69,10 @@ def read(layer: Attention) -> Maps:
     if not all(bool(one.isfinite().all()) for one in layer.parameters()):
         raise ConfigError("weights hold NaN or infinity; give a model whose weights are numbers.")
     q = _heads(_rows(layer.q_proj, spec.d_model), spec.num_heads)
-    k = _heads(_rows(layer.k_proj, spec.widths.d_memory), spec.kv_heads)
+    k = _heads(_rows(layer.k_proj, spec.widths.d_source), spec.kv_heads)
     v = k
     if not spec.encoder.shares:
-        v = _heads(_rows(layer.v_proj, spec.widths.d_memory), spec.kv_heads)
+        v = _heads(_rows(layer.v_proj, spec.widths.d_source), spec.kv_heads)
     o = layer.o_proj.weight.detach().double().cpu().T.unflatten(0, (spec.num_heads, -1))
     bias = layer.o_proj.bias
     offset = o.new_zeros(spec.d_model) if bias is None else bias.detach().double().cpu()

@@ -141,7 +141,7 @@ def _super(spec: AttentionSpec, number: int | None, length: int | None) -> Atten
 
 def _latent(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
     _refuse_between(spec, f"latent:{number}")
-    most = max(2 * spec.widths.kv, spec.widths.d_memory)
+    most = max(2 * spec.widths.kv, spec.widths.d_source)
     if number is not None and number > most:
         raise ConfigError(
             f"latent:{number} is wider than all that keys and values read; give at most {most}."
@@ -151,7 +151,7 @@ def _latent(spec: AttentionSpec, number: int | None, length: int | None) -> Atte
 
 def _input(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
     _refuse_between(spec, "input")
-    return _one_head(spec, spec.widths.d_memory, Efficient())
+    return _one_head(spec, spec.widths.d_source, Efficient())
 
 
 def _one_head(spec: AttentionSpec, width: int | None, encoder: Latent | Efficient) -> AttentionSpec:

@@ -40,7 +40,7 @@ class Widths:
     """The widths a layer's four maps connect, in features."""
 
     d_model: int
-    d_memory: int
+    d_source: int
     q: int
     kv: int
 
@@ -61,9 +61,9 @@ class Encoder(Axis, family="encoder"):
         """Return (inputs, outputs) of each learned map by the name of its module."""
         maps = {"q_proj": (widths.d_model, widths.q)}
         if self.learns_keys:
-            maps["k_proj"] = (widths.d_memory, widths.kv)
+            maps["k_proj"] = (widths.d_source, widths.kv)
         if self.learns_values:
-            maps["v_proj"] = (widths.d_memory, widths.kv)
+            maps["v_proj"] = (widths.d_source, widths.kv)
         return maps | {"o_proj": (widths.q, widths.d_model)}
 
     def parameters(self, widths: Widths, bias: bool) -> int:

@@ -17,7 +17,7 @@ def check_inputs(spec: AttentionSpec, x: Tensor, memory: Tensor | None) -> None:
     Args:
         spec: of the layer.
         x: [B, T, d_model].
-        memory: [B, S, d_memory] or None.
+        memory: [B, S, d_source] or None.
 
     Raises:
         ShapeError: if shapes do not fit.
@@ -25,12 +25,12 @@ def check_inputs(spec: AttentionSpec, x: Tensor, memory: Tensor | None) -> None:
     """
     check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
     if memory is None:
-        if spec.widths.d_memory != spec.d_model:
+        if spec.widths.d_source != spec.d_model:
             raise ShapeError(
-                f"this layer reads a memory {spec.widths.d_memory} wide; call layer(x, memory)."
+                f"this layer reads a memory {spec.widths.d_source} wide; call layer(x, memory)."
             )
         return
-    check("memory", memory, (x.shape[0], None, spec.widths.d_memory))
+    check("memory", memory, (x.shape[0], None, spec.widths.d_source))
     if not spec.pattern.crosses:
         raise ConfigError(
             f"pattern={spec.pattern!r} relates queries and keys of one sequence; "
@@ -47,7 +47,7 @@ def check_restrictions(
     spec: AttentionSpec,
     memory: Tensor | None,
     segments: Tensor | None,
-    memory_segments: Tensor | None,
+    source_segments: Tensor | None,
     mask: Tensor | None,
 ) -> None:
     """Refuse what restricts pairs in a way the spec cannot keep.
@@ -55,9 +55,9 @@ def check_restrictions(
     Raises:
         ConfigError: naming the argument and what takes its place.
     """
-    if (memory_segments is None) != (segments is None or memory is None):
+    if (source_segments is None) != (segments is None or memory is None):
         raise ConfigError(
-            "segments and memory_segments go together with memory: give both, one for the "
+            "segments and source_segments go together with memory: give both, one for the "
             "queries and one for the memory; without memory give segments alone."
         )
     if mask is not None and spec.mixing.mixes:

@@ -91,7 +91,7 @@ class Attention(nn.Module):
         *,
         valid: Tensor | None = None,
         segments: Tensor | None = None,
-        memory_segments: Tensor | None = None,
+        source_segments: Tensor | None = None,
         mask: Tensor | None = None,
         state: LayerState | None = None,
     ) -> Tensor:
@@ -99,12 +99,12 @@ class Attention(nn.Module):
 
         Args:
             x: [B, T, d_model], where the queries come from.
-            memory: [B, S, d_memory], where keys and values come from; None = x itself.
+            memory: [B, S, d_source], where keys and values come from; None = x itself.
             valid: bool [B, S], True = a real key, False = padding, anywhere in the row. What a
                 padded position contains is never read.
             segments: int [B, T]; each run of equal numbers is a document, which neither sees nor
                 counts positions from the others. With memory, documents of the queries.
-            memory_segments: int [B, S], documents of the memory; a query sees its own number.
+            source_segments: int [B, S], documents of the memory; a query sees its own number.
             mask: bool [B or 1, H or 1, T, S], True = may attend; no mixing can honour one.
             state: what `self.state` made: x goes on where the last call with it ended, and the
                 state is moved on. valid [B, T] speaks of x.
@@ -116,7 +116,7 @@ class Attention(nn.Module):
         """
         if state is not None:
             return self._go_on(x, state, memory, valid, segments, mask)
-        x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
+        x, source, where, rows = given(self.spec, x, memory, valid, segments, source_segments, mask)
         q, k, v, raw = self._read(x, source, rows)
         dropping = self.training and self.spec.dropout > 0.0
         problem, op = self._plan(x.shape[1], k.shape[2], where, dropping, q.device.type, q.dtype)
@@ -190,7 +190,7 @@ class Attention(nn.Module):
         *,
         valid: Tensor | None = None,
         segments: Tensor | None = None,
-        memory_segments: Tensor | None = None,
+        source_segments: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
         """Return the weights [B, H, T, S] of the kernel, computed in float64; arguments as forward.
@@ -198,7 +198,7 @@ class Attention(nn.Module):
         Rows sum to 1, or to exactly 0 for a query that may see no key. With a mixing the kernel
         reads mixed values: the effective map is these weights times W_A.
         """
-        x, source, where, rows = given(self.spec, x, memory, valid, segments, memory_segments, mask)
+        x, source, where, rows = given(self.spec, x, memory, valid, segments, source_segments, mask)
         q, k, _, _ = self._read(x, source, rows)
         problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type, q.dtype)
         weights = reference.weights_of_rows(q, k, where, problem, self.parts())
@@ -207,7 +207,7 @@ class Attention(nn.Module):
     def explain(
         self,
         length: int,
-        memory_length: int | None = None,
+        source_length: int | None = None,
         *,
         batch: int = 1,
         plain: bool = True,
@@ -217,13 +217,13 @@ class Attention(nn.Module):
 
         Args:
             length: positions of x.
-            memory_length: positions of memory; None = self-attention.
+            source_length: positions of memory; None = self-attention.
             batch: samples.
             plain: False if valid, segments or mask will be given.
             device: "cpu", "cuda" or one of torch's devices.
         """
         device = device_type(device)
-        keys = length if memory_length is None else memory_length
+        keys = length if source_length is None else source_length
         dropping = self.training and self.spec.dropout > 0.0
         dtype = self.q_proj.weight.dtype
         given = {"plain": plain, "dropping": dropping, "device": device, "dtype": dtype}
@@ -296,7 +296,7 @@ class Attention(nn.Module):
         return self.q_norm(self._heads(self.q_proj(x), self.num_heads)).transpose(1, 2)
 
     def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return k [B, G, S, D] and v [B, G, S, E] of [B, S, d_memory], before turn and mixing."""
+        """Return k [B, G, S, D] and v [B, G, S, E] of [B, S, d_source], before turn and mixing."""
         read = self.spec.encoder.read(self.k_proj, self.v_proj, source)
         k, v = (self._heads(part, self.num_kv_heads) for part in read)
         return self.k_norm(k).transpose(1, 2), v.transpose(1, 2)

@@ -94,7 +94,7 @@ class CrossBlock(nn.Module):
         dtype: of the parameters.
 
     Shapes:
-        x: [B, T, d_model]; memory: [B, S, d_memory] -> [B, T, d_model]
+        x: [B, T, d_model]; memory: [B, S, d_source] -> [B, T, d_model]
 
     Raises:
         ConfigError: for an unknown norm or normalisation.
@@ -134,7 +134,7 @@ class CrossBlock(nn.Module):
         x: Tensor,
         memory: Tensor | Source,
         *,
-        memory_valid: Tensor | None = None,
+        source_valid: Tensor | None = None,
         **where: Any,
     ) -> Tensor:
         """Return the block's output.
@@ -142,16 +142,16 @@ class CrossBlock(nn.Module):
         Args:
             x: features of the decoder.
             memory: features of the encoder, or what `Source.of` made of them for this block.
-            memory_valid: bool [B, S], True = a real position of the memory; others are not read. A
+            source_valid: bool [B, S], True = a real position of the memory; others are not read. A
                 `Source` knows it.
             **where: of the self-attention's call, such as `valid` [B, T]; see `Attention`.
         """
         if self.norm == "pre":
             x = x + self.dropout(self.attention(self.attention_norm(x), **where))
-            x = x + self.dropout(self._crossed(self.cross_norm(x), memory, memory_valid))
+            x = x + self.dropout(self._crossed(self.cross_norm(x), memory, source_valid))
             return x + self.mlp(self.mlp_norm(x))
         x = self.attention_norm(x + self.dropout(self.attention(x, **where)))
-        x = self.cross_norm(x + self.dropout(self._crossed(x, memory, memory_valid)))
+        x = self.cross_norm(x + self.dropout(self._crossed(x, memory, source_valid)))
         return self.mlp_norm(x + self.mlp(x))
 
     def _crossed(self, x: Tensor, memory: Tensor | Source, valid: Tensor | None) -> Tensor:

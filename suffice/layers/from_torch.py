@@ -46,7 +46,7 @@ def from_torch(mha: nn.MultiheadAttention, *, pattern: Pattern = Full()) -> Atte
     spec = AttentionSpec(
         d_model=mha.embed_dim,
         num_heads=mha.num_heads,
-        d_memory=None if mha.kdim == mha.embed_dim else mha.kdim,
+        d_source=None if mha.kdim == mha.embed_dim else mha.kdim,
         pattern=pattern,
         bias=mha.in_proj_bias is not None,
         dropout=mha.dropout,

@@ -25,7 +25,7 @@ def given(
     memory: Tensor | None,
     valid: Tensor | None,
     segments: Tensor | None,
-    memory_segments: Tensor | None,
+    source_segments: Tensor | None,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, MaskInputs, Rows]:
     """Check the arguments; return x, where keys and values come from, what restricts them.
@@ -33,10 +33,10 @@ def given(
     Args:
         spec: of the layer.
         x: [B, T, d_model].
-        memory: [B, S, d_memory] or None.
+        memory: [B, S, d_source] or None.
         valid: bool [B, S] or None.
         segments: int [B, T] or None.
-        memory_segments: int [B, S] or None.
+        source_segments: int [B, S] or None.
         mask: bool [B or 1, H or 1, T, S] or None.
 
     Raises:
@@ -45,12 +45,12 @@ def given(
         ConfigError: if the spec cannot honour an argument.
     """
     check_inputs(spec, x, memory)
-    check_restrictions(spec, memory, segments, memory_segments, mask)
+    check_restrictions(spec, memory, segments, source_segments, mask)
     source = x if memory is None else memory
     if valid is None and segments is None and mask is None:
         return x, source, PLAIN, ALL_REAL
     own = memory is None
-    documents = None if segments is None else (segments, segments if own else memory_segments)
+    documents = None if segments is None else (segments, segments if own else source_segments)
     where = restriction(
         x.shape[0],
         spec.num_heads,

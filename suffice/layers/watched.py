@@ -115,11 +115,11 @@ def _along(
     *,
     valid: Tensor | None = None,
     segments: Tensor | None = None,
-    memory_segments: Tensor | None = None,
+    source_segments: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
     """Return what the mixing makes of values: [B, G, R, S], float64, without its b."""
-    _, source, _, rows = given(layer.spec, x, memory, valid, segments, memory_segments, mask)
+    _, source, _, rows = given(layer.spec, x, memory, valid, segments, source_segments, mask)
     batch, keys = source.shape[:2]
     one = torch.eye(keys, dtype=torch.float64, device=source.device)
     ones = one.expand(batch, layer.num_kv_heads, keys, keys)

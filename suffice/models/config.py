@@ -115,10 +115,10 @@ def specs_of_blocks(
                 f"block {number} has a spec of d_model={block.d_model} in a model of "
                 f"d_model={d_model}; they must be equal."
             )
-        if block.widths.d_memory != d_model:
+        if block.widths.d_source != d_model:
             raise ConfigError(
-                f"block {number} has a spec that reads a source {block.widths.d_memory} wide in a "
-                f"model of d_model={d_model}; leave d_memory out."
+                f"block {number} has a spec that reads a source {block.widths.d_source} wide in a "
+                f"model of d_model={d_model}; leave d_source out."
             )
         if block.max_length is not None and block.max_length < length:
             raise ConfigError(

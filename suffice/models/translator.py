@@ -220,7 +220,7 @@ class Translator(nn.Module):
         check("source", source, (len(target), None, self.config.d_model))
         x = self.target(target, valid=target_valid)
         for block in self.decoder:
-            x = block(x, source, memory_valid=source_valid, valid=target_valid)
+            x = block(x, source, source_valid=source_valid, valid=target_valid)
         return self.logits(self.decoder_norm(x))
 
     def state(

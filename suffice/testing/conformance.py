@@ -377,10 +377,10 @@ def conform(spec: AttentionSpec, *, length: int = 5, checks: Iterable[str] = CHE
         raise ConfigError(f"checks={checks!r}: give a list of names, such as [{checks!r}].")
     if length < 2:  # noqa: PLR2004
         raise ConfigError(f"length={length}: one position attends to itself alone; give 2 or more.")
-    if spec.widths.d_memory != spec.d_model:
+    if spec.widths.d_source != spec.d_model:
         raise ConfigError(
-            f"d_memory={spec.d_memory} beside d_model={spec.d_model}: conform tries "
-            "self-attention; give a spec without d_memory."
+            f"d_source={spec.d_source} beside d_model={spec.d_model}: conform tries "
+            "self-attention; give a spec without d_source."
         )
     case = Case(spec=spec, length=min(length, spec.max_length or length))
     for name in checks:

@@ -72,7 +72,7 @@ def test_packed_memory(name):
     x, memory = normal(1, 5, D_MODEL, seed=1), normal(1, LENGTH, D_MODEL, seed=2)
     segments = torch.tensor([[0, 0, 1, 1, 1]])
     of_memory = torch.tensor([[0] * 6 + [1] * 3])
-    got = layer(x, memory, segments=segments, memory_segments=of_memory)
+    got = layer(x, memory, segments=segments, source_segments=of_memory)
     assert_close(got[:, :2], layer(x[:, :2], memory[:, :6]))
     assert_close(got[:, 2:], layer(x[:, 2:], memory[:, 6:]))
 
@@ -82,7 +82,7 @@ def test_a_document_without_memory_gets_the_output_bias(name):
     layer = layer_of(name)
     x, memory = normal(1, 3, D_MODEL, seed=1), normal(1, 4, D_MODEL, seed=2)
     got = layer(
-        x, memory, segments=torch.tensor([[0, 5, 0]]), memory_segments=torch.zeros(1, 4).long()
+        x, memory, segments=torch.tensor([[0, 5, 0]]), source_segments=torch.zeros(1, 4).long()
     )
     assert torch.equal(got[0, 1], layer.o_proj.bias)
     assert_close(got[:, [0, 2]], layer(x[:, [0, 2]], memory))

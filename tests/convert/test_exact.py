@@ -158,9 +158,9 @@ class Pairs(torch.nn.Module):
 
 
 def test_widths_of_a_memory_are_kept():
-    layer = layer_of(num_heads=1, d_memory=16)
+    layer = layer_of(num_heads=1, d_source=16)
     assert difference(layer, read(layer), layer.spec) < 1e-12
-    narrow = Attention(replace(preset("standard", 16, 4), d_memory=6)).eval()
+    narrow = Attention(replace(preset("standard", 16, 4), d_source=6)).eval()
     found = convert(narrow, "input")
     assert found.certificate.exact
     assert found.model.spec.head_dim == 6

@@ -126,10 +126,10 @@ def test_alignment_of_shared_heads(per_head):
     assert_close(layer(x), tensor(rows))
 
 
-@pytest.mark.parametrize(("length", "memory_length"), [(1, 9), (4, 7), (9, 4), (3, 1)])
-def test_cross_attention_aligns_the_memory(length, memory_length):
+@pytest.mark.parametrize(("length", "source_length"), [(1, 9), (4, 7), (9, 4), (3, 1)])
+def test_cross_attention_aligns_the_memory(length, source_length):
     layer = built(super_spec(9))
-    x, memory = normal(2, length, 6, seed=1), normal(2, memory_length, 6, seed=2)
+    x, memory = normal(2, length, 6, seed=1), normal(2, source_length, 6, seed=2)
     pairs = zip(x.tolist(), memory.tolist(), strict=True)
     rows = [definition(layer, r, m, num_heads=2) for r, m in pairs]
     assert_close(layer(x, memory), tensor(rows))

@@ -52,10 +52,10 @@ def test_layer_over_several_chunks(length):
     assert_close(layer(x), outputs(layer, x, up_to_self, weigh=weigh))
 
 
-@pytest.mark.parametrize(("length", "memory_length"), [(1, 9), (4, 7), (9, 4), (3, 1)])
-def test_cross_attention(length, memory_length):
+@pytest.mark.parametrize(("length", "source_length"), [(1, 9), (4, 7), (9, 4), (3, 1)])
+def test_cross_attention(length, source_length):
     layer = built(AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, kernel=Elu()))
-    x, memory = normal(2, length, 8, seed=1), normal(2, memory_length, 8, seed=2)
+    x, memory = normal(2, length, 8, seed=1), normal(2, source_length, 8, seed=2)
     rows = []
     for r, m in zip(x.tolist(), memory.tolist(), strict=True):
         q, k, v = linear(r, layer.q_proj), linear(m, layer.k_proj), linear(m, layer.v_proj)

@@ -91,10 +91,10 @@ def test_keys_and_values_that_are_columns_of_x(shared):
     assert_close(layer(x), outputs(layer, x))
 
 
-@pytest.mark.parametrize(("length", "memory_length"), [(1, 9), (4, 7), (19, 4), (3, 1)])
-def test_cross_attention_shortens_the_memory(length, memory_length):
+@pytest.mark.parametrize(("length", "source_length"), [(1, 9), (4, 7), (19, 4), (3, 1)])
+def test_cross_attention_shortens_the_memory(length, source_length):
     layer = built(spec_of(3, shared=False))
-    x, memory = normal(2, length, 8, seed=1), normal(2, memory_length, 8, seed=2)
+    x, memory = normal(2, length, 8, seed=1), normal(2, source_length, 8, seed=2)
     assert_close(layer(x, memory), outputs(layer, x, memory))
 
 

@@ -26,10 +26,10 @@ def test_self_attention(length, num_heads, bias):
     assert_close(layer(x), tensor([definition(layer, r, r, num_heads) for r in x.tolist()]))
 
 
-@pytest.mark.parametrize(("length", "memory_length"), [(1, 9), (4, 7), (7, 4), (9, 1)])
-def test_cross_attention(length, memory_length):
+@pytest.mark.parametrize(("length", "source_length"), [(1, 9), (4, 7), (7, 4), (9, 1)])
+def test_cross_attention(length, source_length):
     layer = built(AttentionSpec(d_model=6, num_heads=2, encoder=Optimised()))
-    x, memory = normal(2, length, 6, seed=1), normal(2, memory_length, 6, seed=2)
+    x, memory = normal(2, length, 6, seed=1), normal(2, source_length, 6, seed=2)
     pairs = zip(x.tolist(), memory.tolist(), strict=True)
     assert_close(layer(x, memory), tensor([definition(layer, r, m, 2) for r, m in pairs]))
 

@@ -62,7 +62,7 @@ def test_cross_attention_reads_the_memory_of_its_own_number(name):
     x, memory = normal(1, 5, 6, seed=1), normal(1, 7, 6, seed=2)
     segments = torch.tensor([[4, 4, 9, 9, 9]])
     of_memory = torch.tensor([[9, 9, 9, 4, 4, 4, 4]])
-    got = layer(x, memory, segments=segments, memory_segments=of_memory)
+    got = layer(x, memory, segments=segments, source_segments=of_memory)
     assert_close(got[:, :2], layer(x[:, :2], memory[:, 3:]))
     assert_close(got[:, 2:], layer(x[:, 2:], memory[:, :3]))
 

@@ -55,10 +55,10 @@ def test_scale_replaces_one_over_root_of_head_dim(scale):
     assert_close(layer(x), tensor(rows))
 
 
-@pytest.mark.parametrize(("length", "memory_length"), [(1, 9), (4, 7), (7, 4), (9, 1), (5, 5)])
-def test_cross_attention(length, memory_length):
-    layer = built(AttentionSpec(d_model=6, num_heads=2, d_memory=5))
-    x, memory = normal(2, length, 6, seed=1), normal(2, memory_length, 5, seed=2)
+@pytest.mark.parametrize(("length", "source_length"), [(1, 9), (4, 7), (7, 4), (9, 1), (5, 5)])
+def test_cross_attention(length, source_length):
+    layer = built(AttentionSpec(d_model=6, num_heads=2, d_source=5))
+    x, memory = normal(2, length, 6, seed=1), normal(2, source_length, 5, seed=2)
     pairs = zip(x.tolist(), memory.tolist(), strict=True)
     rows = [definition(layer, r, m, num_heads=2, head_dim=3) for r, m in pairs]
     assert_close(layer(x, memory), tensor(rows))

@@ -94,10 +94,10 @@ def test_a_causal_filter_is_a_convolution():
     assert_close(layer(x), layer.o_proj(want.transpose(1, 2).flatten(2)))
 
 
-@pytest.mark.parametrize(("length", "memory_length"), [(1, 9), (4, 7), (9, 4)])
-def test_cross_attention_aligns_the_memory(length, memory_length):
+@pytest.mark.parametrize(("length", "source_length"), [(1, 9), (4, 7), (9, 4)])
+def test_cross_attention_aligns_the_memory(length, source_length):
     layer = built(spec_of(3, Full()))
-    x, memory = normal(2, length, 8, seed=1), normal(2, memory_length, 8, seed=2)
+    x, memory = normal(2, length, 8, seed=1), normal(2, source_length, 8, seed=2)
     assert_close(layer(x, memory), outputs(layer, x, form, memory))
 
 

@@ -10,7 +10,7 @@ from suffice import Attention, preset
 from suffice.encoders import Columns, Efficient, Encoder, Latent, Optimised, Standard, Widths
 from suffice.testing import normal
 
-WIDTHS = Widths(d_model=12, d_memory=10, q=8, kv=4)
+WIDTHS = Widths(d_model=12, d_source=10, q=8, kv=4)
 LEARNED = {
     Standard(): {"q_proj", "k_proj", "v_proj", "o_proj"},
     Optimised(): {"q_proj", "k_proj", "o_proj"},

@@ -40,7 +40,7 @@ NUMBERS, OF_MEMORY = documents(2, 5), documents(2, 7)
         (
             X,
             MEMORY,
-            {"segments": NUMBERS, "memory_segments": NUMBERS},
+            {"segments": NUMBERS, "source_segments": NUMBERS},
             r"segments of the keys has shape \[2, 5\]; legal: \[2, 7\]",
         ),
         (
@@ -71,7 +71,7 @@ def test_a_layer_is_of_a_spec(spec):
 
 
 def test_a_layer_with_a_memory_width_of_its_own_needs_a_memory():
-    layer = layer_of(d_memory=6)
+    layer = layer_of(d_source=6)
     with pytest.raises(ShapeError, match=r"reads a memory 6 wide; call layer\(x, memory\)"):
         layer(X)
     assert layer(X, MEMORY[..., :6]).shape == X.shape
@@ -80,14 +80,14 @@ def test_a_layer_with_a_memory_width_of_its_own_needs_a_memory():
 @pytest.mark.parametrize(
     ("memory", "data"),
     [
-        (None, {"memory_segments": NUMBERS}),
-        (None, {"segments": NUMBERS, "memory_segments": NUMBERS}),
+        (None, {"source_segments": NUMBERS}),
+        (None, {"segments": NUMBERS, "source_segments": NUMBERS}),
         (MEMORY, {"segments": NUMBERS}),
-        (MEMORY, {"memory_segments": OF_MEMORY}),
+        (MEMORY, {"source_segments": OF_MEMORY}),
     ],
 )
 def test_segments_and_memory_segments_go_together(memory, data):
-    with pytest.raises(ConfigError, match="segments and memory_segments go together with memory"):
+    with pytest.raises(ConfigError, match="segments and source_segments go together with memory"):
         layer_of()(X, memory, **data)
 
 
@@ -210,4 +210,4 @@ def test_x_may_be_memory():
     layer = layer_of()
     assert_close(layer(X, X), layer(X))
     numbers = documents(2, 5)
-    assert_close(layer(X, X, segments=numbers, memory_segments=numbers), layer(X, segments=numbers))
+    assert_close(layer(X, X, segments=numbers, source_segments=numbers), layer(X, segments=numbers))

@@ -32,12 +32,12 @@ def test_cross_block(padding):
     half = x + pre.attention(norm(pre, "attention_norm", x), valid=valid)
     half = half + pre.cross(norm(pre, "cross_norm", half), memory, valid=real)
     want = half + pre.mlp(norm(pre, "mlp_norm", half))
-    assert_close(pre(x, memory, memory_valid=real, valid=valid), want)
+    assert_close(pre(x, memory, source_valid=real, valid=valid), want)
     post = block_of("post")
     half = norm(post, "attention_norm", x + post.attention(x, valid=valid))
     half = norm(post, "cross_norm", half + post.cross(half, memory, valid=real))
     want = norm(post, "mlp_norm", half + post.mlp(half))
-    assert_close(post(x, memory, memory_valid=real, valid=valid), want)
+    assert_close(post(x, memory, source_valid=real, valid=valid), want)
 
 
 def test_cross_block_drops_after_each_attention():

@@ -39,7 +39,7 @@ def test_self_attention(bias, batch_first, training):
 def test_cross_attention_of_another_width(width, bias):
     mha = mha_of(kdim=width, vdim=width, bias=bias)
     layer = from_torch(mha)
-    assert layer.spec.widths.d_memory == width
+    assert layer.spec.widths.d_source == width
     x, memory = normal(2, 4, D, seed=1), normal(2, 9, width, seed=2)
     assert_close(layer(x, memory), mha(x, memory, memory)[0])
 

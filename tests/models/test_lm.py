@@ -401,7 +401,7 @@ def test_a_config_that_is_none_is_refused(changes, told):
             preset("super_attention", D, 2, length=5, causal=True),
             "block 0 has a spec for at most 5 tokens in a model of 12",
         ),
-        (replace(CAUSAL, d_memory=6), "block 0"),
+        (replace(CAUSAL, d_source=6), "block 0"),
     ],
 )
 def test_attention_that_cannot_predict_is_refused(spec, told):

@@ -191,7 +191,7 @@ def test_explain_of_a_layer():
     assert "not fused: dropping weights" in layer.explain(5)
     assert layer.eval().explain(5).startswith("fused: ")
     assert layer.explain(5).splitlines()[-1] == "linear maps: F.linear"
-    assert layer.explain(5, memory_length=9, batch=2, plain=False).startswith("fused: ")
+    assert layer.explain(5, source_length=9, batch=2, plain=False).startswith("fused: ")
     wide = Attention(preset("mqa", 512, 2))
     assert wide.eval().explain(1).startswith("folded: ")
     assert wide.explain(64).startswith("matmul: ")

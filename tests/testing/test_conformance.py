@@ -453,8 +453,8 @@ def test_refusals():
         conform(SPEC, checks=["rows"])
     with pytest.raises(ConfigError, match="length=1: one position attends to itself alone"):
         conform(SPEC, length=1)
-    with pytest.raises(ConfigError, match="d_memory=6 beside d_model=8: conform tries self"):
-        conform(replace(SPEC, d_memory=6))
+    with pytest.raises(ConfigError, match="d_source=6 beside d_model=8: conform tries self"):
+        conform(replace(SPEC, d_source=6))
 
 
 def test_case_names_the_ops_that_accept():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -141,7 +140,7 @@ def _of_language(name: str, mechanism: str | None, num_heads: int | None) -> Wor
 
 def _own(named: str) -> str:
     """Return the mechanism of a configuration that says no other."""
-    return inspect.signature(CONFIGURATIONS[named]).parameters["mechanism"].default
+    return CONFIGURATIONS[named].mechanism
 
 
 def _language_loss(settings: LMTraining, model: nn.Module, rows: int) -> Tensor:

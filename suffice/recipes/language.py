@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -113,7 +112,7 @@ class LMRecipe:
         """
         if self.configuration not in CONFIGURATIONS:
             raise unknown("configuration", self.configuration, CONFIGURATIONS)
-        takes = inspect.signature(CONFIGURATIONS[self.configuration]).parameters
+        defaults = CONFIGURATIONS[self.configuration]
         options = {n: v for n, v in self.options if n not in NOT_SET}
         sizes = {name: options.pop(name) for name in SIZES if name in options}
         given = {
@@ -124,8 +123,8 @@ class LMRecipe:
         config, specs = configuration(self.configuration, self.mechanism, **given)
         if not sizes:
             return config, specs
-        heads = options.pop("num_heads", takes["num_heads"].default)
-        mechanism = self.mechanism or takes["mechanism"].default
+        heads = options.pop("num_heads", defaults.num_heads)
+        mechanism = self.mechanism or defaults.mechanism
         options = {n: v for n, v in options.items() if n not in ("bias", "dropout")}
         config = _resized(config, sizes)
         position = specs[0].position

@@ -13,16 +13,7 @@ from suffice import preset
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
-from suffice.models.configurations import (
-    efficient_1b,
-    gpt2_124m,
-    layers,
-    llama_15m,
-    llama_110m,
-    nanogpt_char,
-    nanogpt_char_cpu,
-    tinyllama_1b,
-)
+from suffice.models.configurations import layers
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
 
@@ -70,18 +61,22 @@ def test_every_configuration_is_counted():
 
 
 @pytest.mark.parametrize(
-    ("configured", "told"),
-    [(gpt2_124m(), 123.59), (nanogpt_char(), 10.65), (nanogpt_char_cpu(), 0.8)],
+    ("configured", "millions"),
+    [
+        (configuration("gpt2_124m"), 123.59),
+        (configuration("nanogpt_char"), 10.65),
+        (configuration("nanogpt_char_cpu"), 0.8),
+    ],
 )
-def test_nanogpt_prints_its_counts_without_positions(configured, told):
-    assert round(numbers(configured, but="embedding.positions") / 1e6, 2) == told
+def test_nanogpt_prints_its_counts_without_positions(configured, millions):
+    assert round(numbers(configured, but="embedding.positions") / 1e6, 2) == millions
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "told"), [("standard", 124.37), ("optimised", 117.30), ("efficient", 110.22)]
+    ("mechanism", "millions"), [("standard", 124.37), ("optimised", 117.30), ("efficient", 110.22)]
 )
-def test_gpt2_of_the_papers_mechanisms(mechanism, told):
-    assert round(numbers(gpt2_124m(mechanism)) / 1e6, 2) == told
+def test_gpt2_of_the_papers_mechanisms(mechanism, millions):
+    assert round(numbers(configuration("gpt2_124m", mechanism)) / 1e6, 2) == millions
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -124,14 +119,14 @@ def test_sizes():
         heads = (spec.num_heads, spec.kv_heads)
         return c.depth, c.d_model, c.mlp_width, c.length, c.vocabulary_size, heads
 
-    assert sizes(nanogpt_char()) == (6, 384, 1536, 256, 65, (6, 6))
-    assert sizes(nanogpt_char_cpu()) == (4, 128, 512, 64, 65, (4, 4))
-    assert sizes(gpt2_124m()) == (12, 768, 3072, 1024, 50_304, (12, 12))
-    assert sizes(llama_15m()) == (6, 288, 768, 256, 32_000, (6, 6))
-    assert sizes(llama_110m()) == (12, 768, 2048, 1024, 32_000, (12, 12))
-    assert sizes(tinyllama_1b()) == (22, 2048, 5632, 2048, 32_000, (32, 4))
-    assert sizes(efficient_1b()) == (10, 3072, 8192, 2048, 32_000, (1, 1))
-    assert efficient_1b()[1][0].encoder == Efficient()
+    assert sizes(configuration("nanogpt_char")) == (6, 384, 1536, 256, 65, (6, 6))
+    assert sizes(configuration("nanogpt_char_cpu")) == (4, 128, 512, 64, 65, (4, 4))
+    assert sizes(configuration("gpt2_124m")) == (12, 768, 3072, 1024, 50_304, (12, 12))
+    assert sizes(configuration("llama_15m")) == (6, 288, 768, 256, 32_000, (6, 6))
+    assert sizes(configuration("llama_110m")) == (12, 768, 2048, 1024, 32_000, (12, 12))
+    assert sizes(configuration("tinyllama_1b")) == (22, 2048, 5632, 2048, 32_000, (32, 4))
+    assert sizes(configuration("efficient_1b")) == (10, 3072, 8192, 2048, 32_000, (1, 1))
+    assert configuration("efficient_1b")[1][0].encoder == Efficient()
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -145,23 +140,21 @@ def test_other_sizes_and_mechanisms(name):
 
 
 def test_gpts_with_biases():
-    config, specs = gpt2_124m(vocabulary_size=50_257, bias=True)
+    config, specs = configuration("gpt2_124m", vocabulary_size=50_257, bias=True)
     assert config.bias
     assert specs[0].bias
     assert numbers((config, specs)) == 124_439_808  # OpenAI's
 
 
-def test_a_configurations_own_mechanism():
-    assert configuration("llama_15m") == llama_15m()
-    assert configuration("tinyllama_1b", "efficient", num_heads=16) == tinyllama_1b(
-        "efficient", num_heads=16
-    )
+def test_the_default_mechanism_and_heads():
+    assert configuration("llama_15m") == configuration("llama_15m", "standard", num_heads=6)
+    assert configuration("tinyllama_1b", num_heads=16)[1][0].num_heads == 16
 
 
 def test_key_value_heads_of_tinyllama():
-    assert tinyllama_1b("mistral", window=64)[1][0].num_kv_heads == 4
-    assert tinyllama_1b(num_kv_heads=8)[1][0].num_kv_heads == 8
-    assert tinyllama_1b("efficient")[1][0].num_kv_heads is None
+    assert configuration("tinyllama_1b", "mistral", window=64)[1][0].num_kv_heads == 4
+    assert configuration("tinyllama_1b", num_kv_heads=8)[1][0].num_kv_heads == 8
+    assert configuration("tinyllama_1b", "efficient")[1][0].num_kv_heads is None
 
 
 # schedules

@@ -1,0 +1,208 @@
+"""Language models by name: their sizes and the attention of each block."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+from typing import Any
+
+from suffice.errors import ConfigError, unknown
+from suffice.models.lm import LMConfig
+from suffice.patterns import Causal, Window
+from suffice.positions import NoPosition, Position, Rope
+from suffice.presets import PRESETS, schedule
+from suffice.presets.sparse import checked
+from suffice.spec import AttentionSpec
+
+Configured = tuple[LMConfig, list[AttentionSpec]]
+"""The sizes of a model and the attention of each of its blocks: `config.build(specs)`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """A row of `CONFIGURATIONS`.
+
+    Args:
+        config: the sizes.
+        num_heads: query heads.
+        mechanism: of the attention.
+        position: of mechanisms that have none of their own.
+        num_kv_heads: of mechanisms that share key/value heads.
+        options: fields of the config that a caller may change.
+    """
+
+    config: LMConfig
+    num_heads: int
+    mechanism: str = "standard"
+    position: Position | None = None
+    num_kv_heads: int | None = None
+    options: tuple[str, ...] = ("vocabulary_size", "length", "dropout")
+
+
+def _gpt(d_model: int, depth: int, num_heads: int, **sizes: Any) -> Configuration:
+    """GPT-2's architecture: learned positions, layer norms, GELU, a tied head."""
+    config = LMConfig(d_model=d_model, depth=depth, mlp_width=4 * d_model, bias=False, **sizes)
+    options = ("vocabulary_size", "length", "dropout", "bias")
+    return Configuration(config=config, num_heads=num_heads, options=options)
+
+
+def _llama(
+    d_model: int, depth: int, num_heads: int, mlp_width: int, length: int, **others: Any
+) -> Configuration:
+    """Llama's architecture: rotary positions, RMS norms, SwiGLU, no biases, Llama 2's tokens."""
+    row = {name: others.pop(name) for name in ("mechanism", "num_kv_heads") if name in others}
+    config = LMConfig(
+        vocabulary_size=32_000,
+        length=length,
+        d_model=d_model,
+        depth=depth,
+        mlp_width=mlp_width,
+        activation="swiglu",
+        norm="rms",
+        positions="none",
+        bias=False,
+        **others,
+    )
+    return Configuration(config=config, num_heads=num_heads, position=Rope(), **row)
+
+
+CONFIGURATIONS: dict[str, Configuration] = {
+    # nanoGPT, config/train_shakespeare_char.py; 65 are the characters of Tiny Shakespeare
+    "nanogpt_char": _gpt(384, 6, 6, vocabulary_size=65, length=256, dropout=0.2),
+    # nanoGPT, README, "I only have a macbook"
+    "nanogpt_char_cpu": _gpt(128, 4, 4, vocabulary_size=65, length=64),
+    # nanoGPT, train.py: 124,373,760 parameters, of which 786,432 are positions; GPT-2's 50,257
+    # tokens are rounded up to a multiple of 64
+    "gpt2_124m": _gpt(768, 12, 12, vocabulary_size=50_304, length=1024),
+    # llama2.c, README, "models": stories15M and stories110M
+    "llama_15m": _llama(288, 6, 6, mlp_width=768, length=256),
+    "llama_110m": _llama(768, 12, 12, mlp_width=2048, length=1024),
+    # TinyLlama; Zhang et al. 2024, arXiv:2401.02385, table 2
+    "tinyllama_1b": _llama(
+        2048, 22, 32, mlp_width=5632, length=2048, tied=False, mechanism="gqa", num_kv_heads=4
+    ),
+    # One wide head; published by the authors of Hosseini et al. 2024, arXiv:2403.01643
+    "efficient_1b": _llama(
+        3072, 10, 1, mlp_width=8192, length=2048, tied=False, eps=1e-6, mechanism="efficient"
+    ),
+}
+
+
+def configuration(
+    name: str, mechanism: str | None = None, *, num_heads: int | None = None, **options: Any
+) -> Configured:
+    """Return a named language model's sizes and the attention of each of its blocks.
+
+    Args:
+        name: of the model, see `CONFIGURATIONS`.
+        mechanism: of its attention; None = the model's own.
+        num_heads: query heads; None = the model's own.
+        **options: `vocabulary_size`, `length`, `dropout`, `bias` for GPTs, options of the
+            mechanism, and those of `layers`, such as `window` and `full_every`.
+
+    Raises:
+        ConfigError: for an unknown name, mechanism or option, or sizes that do not fit.
+
+    Example:
+        >>> config, specs = configuration("gpt2_124m", "efficient", window=256, full_every=6)
+        >>> sum(p.numel() for p in config.build(specs, device="meta").parameters())
+        110217984
+    """
+    if name not in CONFIGURATIONS:
+        raise unknown("configuration", name, CONFIGURATIONS)
+    row = CONFIGURATIONS[name]
+    sizes = {option: options.pop(option) for option in row.options if option in options}
+    config = replace(row.config, **sizes)
+    mechanism = row.mechanism if mechanism is None else mechanism
+    if row.num_kv_heads is not None and "num_kv_heads" in _options_of(mechanism):
+        options = {"num_kv_heads": row.num_kv_heads, **options}
+    heads = row.num_heads if num_heads is None else num_heads
+    return config, layers(mechanism, config, heads, position=row.position, **options)
+
+
+def layers(
+    mechanism: str,
+    config: LMConfig,
+    num_heads: int,
+    *,
+    position: Position | None = None,
+    window: int | None = None,
+    full_every: int | None = None,
+    num_kv_heads: int | None = None,
+    softmax_every: int | None = None,
+    **options: Any,
+) -> list[AttentionSpec]:
+    """Return causal specs of a published mechanism for each block of a model.
+
+    Biases, dropout and the longest input are the config's, where the mechanism has them.
+
+    Args:
+        mechanism: its name, see `suffice.presets.PRESETS`.
+        config: the sizes.
+        num_heads: query heads.
+        position: of each layer whose mechanism has none of its own.
+        window: keys at a distance below it are visible, the query's own included. A mechanism
+            with a window takes it as its own, any other one is restricted to it as well.
+        full_every: layers n - 1, 2 n - 1, ... see every earlier position instead; 6 gives five
+            windows to one full layer.
+        num_kv_heads: of each layer, whether or not the mechanism shares heads by itself.
+        softmax_every: layers n - 1, 2 n - 1, ... are standard attention instead; 4 gives three
+            layers of the mechanism to one of standard attention.
+        **options: others of the mechanism's function; unknown ones are refused.
+
+    Raises:
+        ConfigError: for an unknown mechanism or option, sizes that do not fit, or a full_every
+            that changes nothing.
+
+    Example:
+        >>> sizes = dict(vocabulary_size=9, length=32, d_model=8, depth=3, mlp_width=8)
+        >>> specs = layers("efficient", LMConfig(**sizes), 2, window=4, full_every=3)
+        >>> [str(s.pattern) for s in specs][1:]
+        ['And(parts=(Window(size=4), Causal()))', 'Causal()']
+    """
+    if mechanism not in PRESETS:
+        raise unknown("mechanism", mechanism, PRESETS)
+    legal = _options_of(mechanism)
+    defaults = {"bias": config.bias, "dropout": config.dropout, "length": config.length}
+    optional = {"window": window, "full_every": full_every, "num_kv_heads": num_kv_heads}
+    options = {
+        **{name: value for name, value in defaults.items() if name in legal},
+        **options,
+        **{name: v for name, v in optional.items() if name in legal and v is not None},
+    }
+    specs = schedule(
+        mechanism, config.d_model, num_heads, depth=config.depth, causal=True, **options
+    )
+    if window is not None and "window" not in legal:
+        specs = [replace(spec, pattern=Window(window) & spec.pattern) for spec in specs]
+    if full_every is not None and "full_every" not in legal:
+        checked("full_every", full_every)
+        if all(spec.pattern == Causal() for spec in specs):
+            raise ConfigError(
+                f"full_every={full_every}: every layer sees all earlier positions already; give a "
+                "window= for the others."
+            )
+        full = [replace(spec, pattern=Causal()) for spec in specs]
+        specs = _interleaved(specs, full, full_every)
+    if num_kv_heads is not None and "num_kv_heads" not in legal:
+        specs = [replace(spec, num_kv_heads=num_kv_heads) for spec in specs]
+    if softmax_every is not None:
+        checked("softmax_every", softmax_every)
+        standard = layers("standard", config, num_heads, num_kv_heads=num_kv_heads)
+        specs = _interleaved(specs, standard, softmax_every)
+    if position is None:
+        return specs
+    return [replace(s, position=position) if s.position == NoPosition() else s for s in specs]
+
+
+def _options_of(mechanism: str) -> frozenset[str]:
+    preset = PRESETS.get(mechanism)
+    return frozenset() if preset is None else frozenset(inspect.signature(preset).parameters)
+
+
+def _interleaved(
+    specs: list[AttentionSpec], others: list[AttentionSpec], every: int
+) -> list[AttentionSpec]:
+    """Return the specs with each `every`-th one taken from others."""
+    pairs = enumerate(zip(specs, others, strict=True), start=1)
+    return [spec if number % every else other for number, (spec, other) in pairs]

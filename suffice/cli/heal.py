@@ -21,7 +21,7 @@ from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
 from suffice.files import replacing
 from suffice.heal import Healed, Healing, Texts, save
 from suffice.heal import heal as heal_model
-from suffice.heal.text import parted
+from suffice.heal.text import split_corpus
 from suffice.models import LM
 from suffice.text import corpus
 from suffice.train import Progress
@@ -335,7 +335,7 @@ class Patient:
 
     def texts(self, out: Path, console: Console | None) -> Texts:
         """Write the tokens of the three texts, unless they are there, and open them."""
-        documents = parted(corpus(self.text, console=console))
+        documents = split_corpus(corpus(self.text, console=console))
         return Texts.write(out / TOKENS, documents, self.student.tokenizer, console)
 
     def heal(self, out: Path, texts: Texts, *, resume: bool, progress: Progress) -> Healed:

@@ -1,8 +1,7 @@
-"""What a conversion is known to have changed, and how that is known."""
+"""The certificate of a conversion: what it changed, proven or measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,28 +12,29 @@ from torch import Tensor
 from suffice.measure.statistics import summarise
 from suffice.models import LM
 
+ROWS_AT_ONCE = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCertificate:
-    """What became of one layer.
+    """The change of one layer.
 
     Args:
         name: of its module.
-        target: the changes in words.
-        exact: whether it computes what it did: the change was recognised, and `difference` is
-            rounding.
-        difference: largest change of an output over the largest output, in float64 on drawn
-            inputs; None where the layer is not exact.
-        predicted: root mean square of the change of its output over that of its output, on the
-            calibration text, as the regression tells; None where the layer is exact.
-        measured: the same of the finished layer on held-out text; None where there is none.
-        chosen: "closed form", or "average" and the like where the usual start, refitted, lost less
-            on the calibration text; "" where the layer is exact.
+        target: the change in words.
+        exact: whether the layer computes the same as before, up to rounding.
+        difference: largest change of an output relative to the largest output, in float64 on
+            random inputs; None where the layer is not exact.
+        predicted: root mean square of the change of its output relative to that of its output, on
+            the calibration text, by the regression; None where the layer is exact.
+        measured: the same of the converted layer on held-out text; None without such text.
+        chosen: "closed form", or the name of the usual start ("average", ...) where that lost less
+            on the calibration text after its refit; "" where the layer is exact.
         exact_up_to: tokens up to which a window changes nothing; None = no such limit.
-        state_before: numbers its state keeps of each token.
-        state_after: the same now.
-        parameters_before: learned numbers.
-        parameters_after: the same now.
+        state_before: numbers that its state holds per token.
+        state_after: the same after the conversion.
+        parameters_before: of the layer.
+        parameters_after: the same after the conversion.
     """
 
     name: str
@@ -53,7 +53,7 @@ class LayerCertificate:
 
 @dataclass(frozen=True, kw_only=True)
 class LossChange:
-    """How the loss on held-out text changed: paired by row.
+    """A change of the loss on held-out text, paired by row.
 
     Args:
         before: nats per token.
@@ -62,7 +62,7 @@ class LossChange:
         low: lower end of its 95% interval; None for one row.
         high: upper end.
         rows: of text.
-        tokens: predicted ones.
+        tokens: that were predicted.
     """
 
     before: float
@@ -76,13 +76,13 @@ class LossChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What a conversion changed.
+    """The changes of all attention layers of a model.
 
     Args:
-        layers: of each attention layer.
-        naive: whether the usual starts were asked for, without any fit.
-        calibration_tokens: that were read to fit; 0 where nothing was.
-        loss: on held-out text; None where there is none.
+        layers: one entry each.
+        naive: whether the usual starts were taken without any fit.
+        calibration_tokens: that the fits read; 0 where nothing was fitted.
+        loss: change on held-out text; None without such text.
     """
 
     layers: tuple[LayerCertificate, ...]
@@ -93,7 +93,7 @@ class Certificate:
     @property
     def exact(self) -> bool:
         """Whether every layer is."""
-        return all(one.exact for one in self.layers)
+        return all(layer.exact for layer in self.layers)
 
     @property
     def kind(self) -> str:
@@ -105,43 +105,36 @@ class Certificate:
         return {"kind": self.kind, **asdict(self)}
 
 
-TOGETHER = 8  # rows computed at once
-
-
 @torch.inference_mode()
-def losses(
-    lm: LM, rows: Tensor, step: Callable[[int, int], None] = lambda _done, _total: None
-) -> list[float]:
+def row_losses(lm: LM, rows: Tensor) -> list[float]:
     """Return the mean loss of each row, nats per token.
 
     Args:
         lm: in evaluation.
         rows: int [B, T]; every token but a row's first is predicted.
-        step: told how many rows of how many are done.
     """
-    found: list[float] = []
-    for batch in rows.to(lm.device).split(TOGETHER):
+    losses: list[float] = []
+    for batch in rows.to(lm.device).split(ROWS_AT_ONCE):
         logits = lm(batch[:, :-1]).double().transpose(1, 2)
-        found += F.cross_entropy(logits, batch[:, 1:], reduction="none").mean(dim=1).tolist()
-        step(len(found), len(rows))
-    return found
+        losses += F.cross_entropy(logits, batch[:, 1:], reduction="none").mean(dim=1).tolist()
+    return losses
 
 
 def change_of_loss(before: list[float], after: list[float], tokens: int) -> LossChange:
-    """Return the paired change of some rows' losses.
+    """Return the change of the losses of rows, paired by row.
 
     Args:
         before: of each row.
         after: of the same rows.
-        tokens: predicted in all.
+        tokens: number of predicted tokens.
     """
-    found = summarise([b - a for a, b in zip(before, after, strict=True)])
+    differences = summarise([b - a for a, b in zip(before, after, strict=True)])
     return LossChange(
         before=sum(before) / len(before),
         after=sum(after) / len(after),
-        change=found.mean,
-        low=found.low,
-        high=found.high,
+        change=differences.mean,
+        low=differences.low,
+        high=differences.high,
         rows=len(before),
         tokens=tokens,
     )

@@ -19,7 +19,7 @@ from suffice.convert.certificate import (
     LayerCertificate,
     LossChange,
     change_of_loss,
-    losses,
+    row_losses,
 )
 from suffice.convert.exact import Change, changes
 from suffice.convert.feature_permutation import arranged
@@ -242,8 +242,8 @@ def _loss(
     mode, before, after = made.training, [], []
     made.eval()
     for done, rows in enumerate(judged, start=1):
-        before += losses(source, rows)
-        after += losses(made, rows)
+        before += row_losses(source, rows)
+        after += row_losses(made, rows)
         step("judging", done, len(judged))
     made.train(mode)
     return change_of_loss(before, after, sum(rows[:, 1:].numel() for rows in judged))

@@ -44,7 +44,7 @@ def arranged(
         or the model is none whose features can be moved.
     """
     sliced = {name: one for name, one in asked.items() if _keys_too(one) is not None}
-    if not sliced or not movable(model):
+    if not sliced or not can_permute(model):
         return model, moments
     own = attentions(model)
     heads = max(one.spec.kv_heads for one in sliced.values())
@@ -90,7 +90,7 @@ def _keys_too(change: Change) -> bool | None:
     return any(found) if found else None
 
 
-def movable(model: nn.Module) -> bool:
+def can_permute(model: nn.Module) -> bool:
     """Return whether the features of a model can change their order."""
     if type(model) is not LM or model.config.positions == "sinusoidal":
         return False

@@ -1,50 +1,69 @@
-"""`heal`: train a converted language model back towards what it was, beside a control."""
+"""`heal`: train a converted language model back towards its teacher, beside a control."""
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from suffice.convert.calibration import attentions
-from suffice.convert.certificate import change_of_loss, losses
+from suffice.convert.certificate import LossChange, change_of_loss, row_losses
 from suffice.errors import CheckpointError, ConfigError
 from suffice.files import replacing
-from suffice.heal.pairing import Pair, check_unlike, paired
-from suffice.heal.report import HealingReport
+from suffice.heal.pairing import check_unlike, paired
 from suffice.heal.settings import Healing
-from suffice.heal.stages import (
-    Control,
-    Distillation,
-    Regression,
-    Stages,
-    adapted,
-    check_installed,
-    facts_of,
-    merged,
-)
+from suffice.heal.stages import Stage, Stages, check_peft
 from suffice.heal.text import Texts
 from suffice.models import LM, folder
 from suffice.text import Tokenizer
 from suffice.train import Progress, Silent, current, resolve_device
 
-SHARE = "squared error of the converted layers' outputs"
-PLAIN = "cross-entropy"
+REPORT = "healing.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealingReport:
+    """Losses on held-out text that was used neither to train nor to choose; paired by row.
+
+    Args:
+        converted: from the teacher to the converted model.
+        regressed: from the teacher to the student after the regression; None where there was none.
+        healed: from the teacher to the healed model.
+        control: from the teacher to the teacher trained on the same rows, by cross-entropy, in as
+            many steps.
+        gained: from the converted to the healed model.
+        against_control: from the control to the healed model.
+        stages: the trainings, the control last.
+        layers: names of the layers that the regression trained.
+        settings: of the healing.
+        seed: of rows and dropout.
+    """
+
+    converted: LossChange
+    regressed: LossChange | None
+    healed: LossChange
+    control: LossChange
+    gained: LossChange
+    against_control: LossChange
+    stages: tuple[Stage, ...]
+    layers: tuple[str, ...]
+    settings: dict[str, Any]
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Healed:
-    """What `heal` made.
+    """The result of `heal`.
 
     Args:
         model: the student with the weights that were best on the validation text.
-        report: what that changed.
+        report: its losses beside those of the teacher and the control.
     """
 
     model: LM
@@ -63,32 +82,32 @@ def heal(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Healed:
-    """Train a converted language model towards the one it was, and say what that was worth.
+    """Train a converted language model towards its teacher, and measure what that gained.
 
-    First the layers that differ learn the outputs of the teacher's layers on what those read; then
-    the whole model, or adapters in it, learns the teacher's answers and the text. The control is
-    the teacher itself after as many steps on the same rows, by the same optimiser and, where there
-    are adapters, with adapters too, but by cross-entropy alone. Each stage keeps the weights that
-    are best on the validation text, those it began with among them. Losses are reported of the
-    held-out text, paired by row.
+    First the layers that differ are trained to give the outputs of the teacher's layers; then the
+    whole model, or adapters in it, is trained on the teacher's predictions and on the text. The
+    control is the teacher itself after as many steps on the same rows, by the same optimiser and,
+    where there are adapters, with adapters too, but by cross-entropy alone. Each stage ends with
+    the weights that were best on the validation text, those it began with among them. Losses are
+    reported on the held-out text, paired by row.
 
-    Ctrl-C lets the step in progress finish, writes a checkpoint and raises Interrupted; a resumed
-    healing ends with the very weights of one that was never interrupted, unless minutes end it.
+    Ctrl-C lets the current step finish, writes a checkpoint and raises Interrupted; a resumed
+    healing ends with exactly the weights of one that was not interrupted, unless time ends it.
 
     Args:
-        student: what `suffice.convert.convert` made, any mechanism; it is not changed.
-        teacher: what it was made of; it is not changed.
-        texts: what is learned, chosen by and reported on.
+        student: what `suffice.convert.convert` returned, any mechanism; it is not changed.
+        teacher: the model it was converted from; it is not changed.
+        texts: to train on, to choose weights by, and to report losses on.
         healing: the settings; None = ten minutes.
         seed: of rows, dropout and adapters.
         device: "cpu" or "cuda".
         folder: for checkpoints and logs; None writes none.
-        resume: go on from what lies in the folder.
-        progress: told of every step.
+        resume: continue from the checkpoints in the folder.
+        progress: called with every step.
 
     Raises:
-        ConfigError: if the two do not belong together, there is nothing to heal, adapters are asked
-            for without PEFT, or several processes were started.
+        ConfigError: if the student is no conversion of the teacher, there is nothing to heal,
+            adapters are asked for without PEFT, or several processes were started.
         ShapeError: if their vocabularies differ.
         DataError: if a text is shorter than one batch.
         CheckpointError: if a checkpoint cannot be written or read, or is of another healing.
@@ -98,137 +117,60 @@ def heal(
     healing = healing or Healing()
     if current().world_size > 1:
         raise ConfigError(
-            f"{current().world_size} processes were started, and a healing is done by one; start "
-            "it without torchrun."
+            f"{current().world_size} processes were started, and a healing runs in one; start it "
+            "without torchrun."
         )
     if healing.lora:
-        check_installed()
+        check_peft()
     pair = paired(student, teacher)
-    limits = (healing.length, pair.student.config.length, pair.teacher.config.length)
-    healing = replace(healing, length=min(limits))
+    lengths = (healing.length, pair.student.config.length, pair.teacher.config.length)
+    healing = replace(healing, length=min(lengths))
     texts.check(batch_size=healing.batch_size, length=healing.length)
-    rows, place = texts.rows(healing.length), resolve_device(device)
-    pair.student.to(place)
-    pair.teacher.to(place)
+    rows = texts.rows(healing.length)
+    for model in (pair.student, pair.teacher):
+        model.to(resolve_device(device))
     check_unlike(pair, rows[:1, :-1])
-    work = _Work(
-        pair=pair,
-        rows=rows,
-        stages=Stages(
-            train=texts.train,
-            validation=texts.validation,
-            healing=healing,
-            seed=seed,
-            device=device,
-            folder=folder,
-            resume=resume,
-            progress=progress or Silent(),
-        ),
+    stages = Stages(
+        texts=texts,
+        healing=healing,
+        seed=seed,
+        device=device,
+        folder=folder,
+        resume=resume,
+        progress=progress or Silent(),
     )
-    report = work.report(teacher)
+    teacher_losses, converted = _losses(pair.teacher, rows), _losses(pair.student, rows)
+    regressed = None
+    if pair.layers and healing.regression_steps:
+        stages.regress(pair)
+        regressed = _losses(pair.student, rows)
+    stages.distil(pair)
+    healed = _losses(pair.student, rows)
+    control = _losses(stages.control(teacher), rows)
+
+    def change(before: list[float], after: list[float]) -> LossChange:
+        return change_of_loss(before, after, rows[:, 1:].numel())
+
+    report = HealingReport(
+        converted=change(teacher_losses, converted),
+        regressed=None if regressed is None else change(teacher_losses, regressed),
+        healed=change(teacher_losses, healed),
+        control=change(teacher_losses, control),
+        gained=change(converted, healed),
+        against_control=change(control, healed),
+        stages=tuple(stages.done),
+        layers=pair.layers,
+        settings=asdict(healing),
+        seed=seed,
+    )
     return Healed(model=pair.student.train(student.training), report=report)
 
 
-@dataclass(kw_only=True)
-class _Work:
-    """The stages on two models, and the losses of rows [B, T + 1] between them."""
-
-    pair: Pair
-    rows: Tensor
-    stages: Stages
-
-    def report(self, original: LM) -> HealingReport:
-        """Heal the student of the pair and train the control; say what became of the losses."""
-        stages, student = self.stages, self.pair.student
-        theirs, given = self._losses(self.pair.teacher), self._losses(student)
-        regressed = self._losses(student) if self._regress() else None
-        self._distil()
-        healed = self._losses(student)
-        control = self._losses(self._control(original))
-        compared = {
-            "converted": (theirs, given),
-            "healed": (theirs, healed),
-            "control": (theirs, control),
-            "gained": (given, healed),
-            "against_control": (control, healed),
-        }
-        tokens = self.rows[:, 1:].numel()
-        return HealingReport(
-            **{name: change_of_loss(*both, tokens) for name, both in compared.items()},
-            regressed=None if regressed is None else change_of_loss(theirs, regressed, tokens),
-            stages=tuple(stages.done),
-            layers=self.pair.layers,
-            settings=asdict(stages.healing),
-            seed=stages.seed,
-        )
-
-    def _regress(self) -> bool:
-        """Train the layers that differ; return whether there was anything to do."""
-        student, healing = self.pair.student, self.stages.healing
-        if not self.pair.layers or not healing.regression_steps:
-            return False
-        facts = facts_of(teacher=self.pair.teacher, start=student)
-        own = attentions(student)
-        student.requires_grad_(False)
-        for name in self.pair.layers:
-            own[name].requires_grad_(True)
-        objective = Regression(self.pair.teacher, self.pair.layers, facts)
-        self.stages.run("regression", student, healing.first(), objective, first=0, loss=SHARE)
-        student.requires_grad_(True)
-        return True
-
-    def _distil(self) -> None:
-        """Train the whole student, or adapters."""
-        healing, student = self.stages.healing, self.pair.student
-        facts = facts_of(teacher=self.pair.teacher, start=student)
-        objective = Distillation(self.pair.teacher, healing.kl, facts)
-        words = f"{healing.kl:g} of divergence, {1 - healing.kl:g} of {PLAIN}"
-        self._train(
-            student,
-            lambda model: self.stages.run(
-                "distillation", model, healing.second(), objective, first=self._steps, loss=words
-            ),
-        )
-
-    def _control(self, original: LM) -> LM:
-        """Return the teacher after as many steps on the same rows."""
-        model = copy.deepcopy(original).to(self.pair.teacher.device).requires_grad_(True)
-        objective, training = (
-            Control(facts_of(start=model)),
-            self.stages.healing.control(self._steps),
-        )
-        self._train(
-            model,
-            lambda one: self.stages.run("control", one, training, objective, first=0, loss=PLAIN),
-        )
-        return model
-
-    @property
-    def _steps(self) -> int:
-        """Steps that were made so far."""
-        return sum(stage.steps for stage in self.stages.done)
-
-    def _train(self, lm: LM, run: Callable[[nn.Module], object]) -> None:
-        """Call `run` with what learns: a model, or one around it with adapters, merged then."""
-        healing = self.stages.healing
-        if not healing.lora:
-            run(lm)
-            return
-        model = adapted(lm, rank=healing.rank, alpha=healing.alpha, seed=self.stages.seed)
-        run(model)
-        merged(model)
-
-    def _losses(self, lm: LM) -> list[float]:
-        """Return the loss of each row."""
-        mode = lm.training
-        lm.eval()
-        with torch.inference_mode():
-            found = losses(lm, self.rows)
-        lm.train(mode)
-        return found
-
-
-REPORT = "healing.json"
+def _losses(lm: LM, rows: Tensor) -> list[float]:
+    training = lm.training
+    losses = row_losses(lm.eval(), rows)
+    lm.train(training)
+    return losses
 
 
 def save(out: Path, made: Healed, tokenizer: Tokenizer, **facts: Any) -> None:
@@ -237,11 +179,11 @@ def save(out: Path, made: Healed, tokenizer: Tokenizer, **facts: Any) -> None:
     Args:
         out: the folder, which exists.
         made: the model and its report.
-        tokenizer: of its tokens.
-        **facts: what else is known.
+        tokenizer: of the model.
+        **facts: further entries of config.json.
 
     Raises:
-        CheckpointError: if something cannot be written.
+        CheckpointError: if a file cannot be written.
     """
     text = json.dumps(made.report.to_json(), indent=1, allow_nan=False) + "\n"
     try:

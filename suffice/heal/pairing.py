@@ -1,7 +1,4 @@
-"""What a converted model and its teacher have in common, and in which layers they differ.
-
-Letters: M d_model, V vocabulary.
-"""
+"""Matches a converted model with its teacher: feature order, and the layers that differ."""
 
 from __future__ import annotations
 
@@ -12,23 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from suffice.convert.calibration import attentions
-from suffice.convert.feature_permutation import movable, permuted
+from suffice.convert.feature_permutation import can_permute, permuted
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers.packed import Packed
 from suffice.models import LM
 
-UNLIKE = 0.5  # of the embedding's energy: above it a model comes from another one
-SAME = 1e-4  # of the largest logit: what rounding explains
+MAX_DRIFT = 0.5  # of the embedding's energy; beyond it the models are unrelated
+ROUNDING = 1e-4  # of the largest logit
 GIVE = "give the model that it was converted from"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A student and its teacher, copies of what was given.
+    """Copies of a student and its teacher.
 
     Args:
-        student: what is healed.
-        teacher: what it was, in evaluation, with the features in the student's order.
+        student: to heal.
+        teacher: in evaluation, with its features in the student's order.
         layers: names of the attention layers that differ.
     """
 
@@ -38,75 +35,77 @@ class Pair:
 
 
 def paired(student: nn.Module, teacher: nn.Module) -> Pair:
-    """Return copies of two models that belong together.
+    """Return copies of a student and its teacher, with equal feature order.
 
     Raises:
         ConfigError: if one of them is no language model, is packed or holds NaN, or the student is
             no conversion of the teacher.
         ShapeError: if their vocabularies differ.
     """
-    for called, one in (("student", student), ("teacher", teacher)):
-        _check(called, one)
-    ours, theirs = student.config, teacher.config
-    if ours.vocabulary_size != theirs.vocabulary_size:
+    _check("student", student)
+    _check("teacher", teacher)
+    sizes, wanted = student.config, teacher.config
+    if sizes.vocabulary_size != wanted.vocabulary_size:
         raise ShapeError(
-            f"the student has {ours.vocabulary_size:,} tokens and the teacher "
-            f"{theirs.vocabulary_size:,}; {GIVE}."
+            f"the student has {sizes.vocabulary_size:,} tokens and the teacher "
+            f"{wanted.vocabulary_size:,}; {GIVE}."
         )
     free = {"dropout": 0.0, "length": 1}
-    if replace(ours, **free) != replace(theirs, **free):
-        told = [
-            f"{name} is {value!r} there and {vars(ours)[name]!r} here"
-            for name, value in vars(theirs).items()
-            if name not in free and vars(ours)[name] != value
-        ]
-        raise ConfigError(f"the student is no conversion of the teacher: {told[0]}; {GIVE}.")
-    order = order_of(student, teacher)
-    moved = copy.deepcopy(teacher) if order is None else permuted(teacher, order)
+    if replace(sizes, **free) != replace(wanted, **free):
+        name, value = next(
+            (name, value)
+            for name, value in vars(wanted).items()
+            if name not in free and vars(sizes)[name] != value
+        )
+        raise ConfigError(
+            f"the student is no conversion of the teacher: {name} is {value!r} there and "
+            f"{vars(sizes)[name]!r} here; {GIVE}."
+        )
+    order = feature_order(student, teacher)
+    teacher = copy.deepcopy(teacher) if order is None else permuted(teacher, order)
     return Pair(
         student=copy.deepcopy(student).requires_grad_(True),
-        teacher=moved.eval().requires_grad_(False),
-        layers=_different(student, moved),
+        teacher=teacher.eval().requires_grad_(False),
+        layers=_different_layers(student, teacher),
     )
 
 
-def order_of(student: LM, teacher: LM) -> Tensor | None:
-    """Return the feature of the teacher that each of the student's is, [M]; None = the same.
+def feature_order(student: LM, teacher: LM) -> Tensor | None:
+    """Return the teacher's feature that matches each of the student's, [M]; None = the same order.
 
-    A conversion may reorder the features of the residual stream. They are told by the embeddings,
-    also where a training has changed these a little.
+    A conversion may permute the features of the residual stream. The permutation is recovered from
+    the embeddings, even if training has since changed them a little.
 
     Raises:
-        ConfigError: if the embeddings are too unlike for that, or such a teacher has no other
-            order.
+        ConfigError: if the embeddings are unrelated, or the teacher's features cannot be permuted.
     """
     from scipy.optimize import linear_sum_assignment
 
-    ours, theirs = (
+    student_table, teacher_table = (
         one.embedding.tokens.weight.detach().double().cpu() for one in (student, teacher)
     )
-    if torch.equal(ours, theirs):
+    if torch.equal(student_table, teacher_table):
         return None
-    far = torch.cdist(ours.T, theirs.T).square()
-    mine, of_theirs = linear_sum_assignment(far.numpy())
-    least = far[torch.from_numpy(mine), torch.from_numpy(of_theirs)].sum()
-    if least > UNLIKE * theirs.square().sum():
+    distances = torch.cdist(student_table.T, teacher_table.T).square()
+    rows, columns = map(torch.from_numpy, linear_sum_assignment(distances.numpy()))
+    least = distances[rows, columns].sum()
+    if least > MAX_DRIFT * teacher_table.square().sum():
         raise ConfigError(
-            f"the student is no conversion of the teacher: their embeddings are unlike; {GIVE}."
+            f"the student is no conversion of the teacher: their embeddings are unrelated; {GIVE}."
         )
-    if far.diagonal().sum() <= least * (1 + 1e-9):
+    if distances.diagonal().sum() <= least * (1 + 1e-9):
         return None
-    if not movable(teacher):
+    if not can_permute(teacher):
         raise ConfigError(
-            "the student's features stand in another order than the teacher's, which can have no "
-            f"other; {GIVE}."
+            "the student's features are in another order than the teacher's, whose features cannot "
+            f"be permuted; {GIVE}."
         )
-    return torch.from_numpy(of_theirs)
+    return columns
 
 
 @torch.no_grad()
 def check_unlike(pair: Pair, rows: Tensor) -> None:
-    """Refuse two models that answer alike.
+    """Check that the two models give different predictions.
 
     Args:
         pair: the models, on one device.
@@ -116,43 +115,36 @@ def check_unlike(pair: Pair, rows: Tensor) -> None:
         ConfigError: if there is nothing to heal.
     """
     rows = rows.to(pair.teacher.device)
-    student = pair.student.eval()
-    wanted = pair.teacher(rows)
-    if (student(rows) - wanted).abs().max() <= SAME * wanted.abs().max():
+    logits, wanted = pair.student.eval()(rows), pair.teacher(rows)
+    if (logits - wanted).abs().max() <= ROUNDING * wanted.abs().max():
         raise ConfigError(
-            f"the student answers as the teacher does on rows of {rows.shape[1]} tokens, so there "
-            "is nothing to heal."
+            f"the student predicts the same as the teacher on rows of {rows.shape[1]} tokens, so "
+            "there is nothing to heal."
         )
 
 
-def _check(called: str, model: nn.Module) -> None:
+def _check(role: str, model: nn.Module) -> None:
     if type(model) is not LM:
         raise ConfigError(
-            f"the {called} is a {type(model).__name__}, and only language models (LM) are healed."
+            f"the {role} is a {type(model).__name__}, and only language models (LM) are healed."
         )
-    if any(isinstance(one, Packed) for one in model.modules()):
+    if any(isinstance(module, Packed) for module in model.modules()):
         raise ConfigError(
-            f"the {called} has packed weights, which do not learn; heal first, pack what comes out."
+            f"the {role} has packed weights, which cannot be trained; heal first, then quantise."
         )
     for name, tensor in model.state_dict().items():
         if not bool(tensor.isfinite().all()):
-            raise ConfigError(
-                f"the {called} holds NaN or infinity in {name!r:.80}; give weights that are "
-                "numbers."
-            )
+            raise ConfigError(f"the {role} holds NaN or infinity in {name!r:.80}; repair it first.")
 
 
-def _different(student: LM, teacher: LM) -> tuple[str, ...]:
-    """Return the layers whose composition or weights differ."""
-    ours, theirs = attentions(student), attentions(teacher)
-    return tuple(
-        name
-        for name, layer in ours.items()
-        if layer.spec != theirs[name].spec
-        or any(
-            not torch.equal(one, other)
-            for one, other in zip(
-                layer.state_dict().values(), theirs[name].state_dict().values(), strict=True
-            )
+def _different_layers(student: LM, teacher: LM) -> tuple[str, ...]:
+    """Return the names of the attention layers whose composition or weights differ."""
+
+    def same(name: str) -> bool:
+        ours, theirs = students[name], teachers[name]
+        return ours.spec == theirs.spec and all(
+            map(torch.equal, ours.state_dict().values(), theirs.state_dict().values())
         )
-    )
+
+    students, teachers = attentions(student), attentions(teacher)
+    return tuple(name for name in students if not same(name))

@@ -1,4 +1,4 @@
-"""How a converted model is healed: the settings of its stages."""
+"""The settings of a healing and of its stages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from suffice.errors import ConfigError
 from suffice.records import check_fields
 from suffice.train.language import LMTraining
 
-MOST = 1_000_000  # steps of a stage that ends by its time
+MAX_STEPS = 1_000_000  # of a stage that a time limit ends
 COUNTS = ("steps", "batch_size", "length", "evaluate_every", "evaluation_batches", "rank")
 POSITIVE = ("minutes", "regression_rate", "learning_rate", "alpha")
 
@@ -18,27 +18,27 @@ class Healing:
     """The budget of a healing, and how it is spent.
 
     Args:
-        minutes: of training in both stages together, looks at the loss and the control not
-            counted; None = no limit. What it ends depends on the machine's speed.
-        steps: of both stages together; None = as many as the minutes allow.
-        regression: share of the budget in which the converted layers learn the teacher's outputs,
-            from 0 to below 1; in the rest the whole model learns the teacher's answers.
-        regression_rate: AdamW's rate of the first stage.
-        learning_rate: of the second, and of the control.
-        kl: share of the divergence from the teacher in the second stage's loss, from 0 to 1; the
-            rest is cross-entropy.
+        minutes: of training in both stages together, without evaluations and the control; None =
+            no limit. Where a time limit ends a stage depends on the speed of the machine.
+        steps: of both stages together; None = as many as the time allows.
+        regression: share of the budget, from 0 to below 1, in which the converted layers alone are
+            trained on the teacher's outputs; in the rest the whole model is distilled.
+        regression_rate: AdamW's learning rate in the first stage.
+        learning_rate: in the second, and of the control.
+        kl: weight of the divergence from the teacher in the second stage's loss, from 0 to 1;
+            the rest is cross-entropy.
         batch_size: rows of a step.
-        length: tokens of a row, at most what the models read.
-        warmup: steps during which the rates rise.
-        evaluate_every: steps between two looks at the validation loss.
-        evaluation_batches: of a look, spread over the validation text; None looks at all of it.
-        lora: whether the second stage, and the control, learn low-rank adapters of the attention's
-            maps alone; they are merged at its end.
+        length: tokens of a row, at most the context length of the models.
+        warmup: steps during which the learning rates rise.
+        evaluate_every: steps between evaluations on the validation text.
+        evaluation_batches: of an evaluation, spread over the validation text; None = all of it.
+        lora: whether the second stage, and the control, train low-rank adapters of the attention
+            projections alone; they are merged at the end.
         rank: of the adapters.
         alpha: their scale is alpha over rank.
 
     Raises:
-        ConfigError: if a value is not legal; all of them are told at once.
+        ConfigError: naming every value that is not legal.
 
     Example:
         >>> Healing(minutes=0.0)
@@ -63,15 +63,15 @@ class Healing:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if wrong := _wrong(self):
-            raise ConfigError(" ".join(wrong))
+        if problems := _problems(self):
+            raise ConfigError(" ".join(problems))
 
     @property
     def regression_steps(self) -> int:
-        """Steps of the first stage at most; 0 = there is none."""
+        """The most steps of the first stage; 0 = there is none."""
         if not self.regression:
             return 0
-        return MOST if self.steps is None else round(self.regression * self.steps)
+        return MAX_STEPS if self.steps is None else round(self.regression * self.steps)
 
     def first(self) -> LMTraining:
         """Return the settings of the regression."""
@@ -79,12 +79,12 @@ class Healing:
 
     def second(self) -> LMTraining:
         """Return the settings of the distillation."""
-        steps = MOST if self.steps is None else self.steps - self.regression_steps
+        steps = MAX_STEPS if self.steps is None else self.steps - self.regression_steps
         share = 1.0 - self.regression if self.regression_steps else 1.0
         return self._training(steps, self.learning_rate, share)
 
     def control(self, steps: int) -> LMTraining:
-        """Return the settings of the control, which makes as many steps as both stages made."""
+        """Return the settings of the control, given the steps of both stages."""
         return self._training(steps, self.learning_rate, None)
 
     def _training(self, steps: int, rate: float, share: float | None) -> LMTraining:
@@ -101,18 +101,18 @@ class Healing:
         )
 
 
-def _wrong(healing: Healing) -> list[str]:
-    """Return a sentence for each value that is not legal though of its kind."""
-    given = {name: getattr(healing, name) for name in (*COUNTS, *POSITIVE)}
-    given = {name: value for name, value in given.items() if value is not None}
-    wrong = [f"{k}={given[k]}; give a number above 0." for k in POSITIVE if given.get(k, 1) <= 0]
-    wrong += [f"{k}={given[k]}; give an integer >= 1." for k in COUNTS if given.get(k, 1) < 1]
+def _problems(healing: Healing) -> list[str]:
+    fields = {name: value for name, value in vars(healing).items() if value is not None}
+    problems = [
+        f"{k}={fields[k]}; give a number above 0." for k in POSITIVE if fields.get(k, 1) <= 0
+    ]
+    problems += [f"{k}={fields[k]}; give an integer >= 1." for k in COUNTS if fields.get(k, 1) < 1]
     if healing.minutes is None and healing.steps is None:
-        wrong.append("minutes=None and steps=None; give at least one of them.")
+        problems.append("minutes=None and steps=None; give at least one of them.")
     if not 0 <= healing.regression < 1:
-        wrong.append(f"regression={healing.regression}; give a share from 0 to below 1.")
+        problems.append(f"regression={healing.regression}; give a share from 0 to below 1.")
     if not 0 <= healing.kl <= 1:
-        wrong.append(f"kl={healing.kl}; give a share from 0 to 1.")
+        problems.append(f"kl={healing.kl}; give a weight from 0 to 1.")
     if healing.warmup < 0:
-        wrong.append(f"warmup={healing.warmup}; give an integer >= 0.")
-    return wrong
+        problems.append(f"warmup={healing.warmup}; give an integer >= 0.")
+    return problems

@@ -1,10 +1,11 @@
-"""The trainings of a healing, one after the other on one stream of rows."""
+"""The trainings of a healing: regression, distillation and the control, on one stream of rows."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,58 +17,91 @@ from torch import Tensor, nn
 from suffice.convert.calibration import attentions, watched
 from suffice.data.dataset import NOT_ASKED
 from suffice.errors import ConfigError
-from suffice.heal.report import Stage
+from suffice.heal.pairing import Pair
 from suffice.heal.settings import Healing
+from suffice.heal.text import Texts
 from suffice.layers.lora import lora_targets
 from suffice.models import LM
-from suffice.progress import Progress
-from suffice.text import TokenFile
+from suffice.train import Progress
 from suffice.train.evaluate import losses
-from suffice.train.language import Batch, LMTraining, Objective, Windows, evaluate_lm, fit_lm
+from suffice.train.language import (
+    Batch,
+    CrossEntropy,
+    LMTraining,
+    Objective,
+    Windows,
+    evaluate_lm,
+    fit_lm,
+)
 from suffice.train.language.loss import autocast, logits
 from suffice.train.settings import derive
 
 
-@dataclass(frozen=True)
-class Later:
-    """The rows of a source from a step on.
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One training of a healing.
 
     Args:
-        source: random windows of a text.
-        first: the step whose rows come first.
+        name: "regression", "distillation" or "control".
+        loss: the objective in words.
+        steps: number of steps.
+        tokens: number of tokens trained on.
+        minutes: of training, without evaluations.
+        best_step: after which the validation loss was lowest; 0 = before the first, so that the
+            stage changed nothing.
+        validation_before: validation loss of the weights it began with.
+        validation_after: of the weights it ended with.
+        out_of_time: whether the time limit ended it.
     """
 
-    source: Windows
+    name: str
+    loss: str
+    steps: int
+    tokens: int
+    minutes: float
+    best_step: int
+    validation_before: float
+    validation_after: float
+    out_of_time: bool
+
+
+@dataclass(frozen=True)
+class LaterWindows:
+    """The windows of a text that follow those of earlier stages.
+
+    Args:
+        windows: random windows of the text.
+        first: the number of steps whose rows are skipped.
+    """
+
+    windows: Windows
     first: int
 
     @property
     def facts(self) -> dict[str, object]:
-        """What the source is, and where this begins."""
-        return {**self.source.facts, "first": self.first}
+        """Identifies these rows in a checkpoint."""
+        return {**self.windows.facts, "first": self.first}
 
     def rows(self, step: int, start: int, stop: int) -> Batch:
         """Return rows of a step's batch."""
-        return self.source.rows(self.first + step, start, stop)
+        return self.windows.rows(self.first + step, start, stop)
 
 
 @dataclass(kw_only=True)
 class Stages:
-    """What the trainings share.
+    """Runs the stages, and records them in `done`.
 
     Args:
-        train: what is learned from.
-        validation: what weights are chosen by.
+        texts: to train on, and to choose weights by.
         healing: the settings.
-        seed: of rows and dropout.
+        seed: of rows, dropout and adapters.
         device: "cpu" or "cuda".
-        folder: of checkpoints and logs; None writes none.
-        resume: go on from checkpoints that are there.
-        progress: told of every step.
-        done: the stages so far.
+        folder: for checkpoints and logs; None writes none.
+        resume: continue from the checkpoints in the folder.
+        progress: called with every step.
     """
 
-    train: TokenFile
-    validation: TokenFile
+    texts: Texts
     healing: Healing
     seed: int
     device: str
@@ -76,39 +110,79 @@ class Stages:
     progress: Progress
     done: list[Stage] = field(default_factory=list)
 
+    def regress(self, pair: Pair) -> None:
+        """Train the layers that differ to give the outputs of the teacher's layers."""
+        student, layers = pair.student, attentions(pair.student)
+        objective = Regression(
+            pair.teacher, pair.layers, digests(teacher=pair.teacher, start=student)
+        )
+        student.requires_grad_(False)
+        for name in pair.layers:
+            layers[name].requires_grad_(True)
+        loss = "squared error of the converted layers' outputs"
+        self.run("regression", student, self.healing.first(), objective, loss=loss)
+        student.requires_grad_(True)
+
+    def distil(self, pair: Pair) -> None:
+        """Train the student, or adapters in it, on the teacher's predictions and the text."""
+        kl, student = self.healing.kl, pair.student
+        facts = digests(teacher=pair.teacher, start=student)
+        objective = Distillation(pair.teacher, kl, facts)
+        settings, first = self.healing.second(), self._steps
+        loss = f"{kl:g} of divergence, {1 - kl:g} of cross-entropy"
+        self._train(
+            student,
+            lambda model: self.run(
+                "distillation", model, settings, objective, first=first, loss=loss
+            ),
+        )
+
+    def control(self, teacher: LM) -> LM:
+        """Return the teacher after as many steps of cross-entropy on the same rows."""
+        model = copy.deepcopy(teacher).to(self.device).requires_grad_(True)
+        objective, settings = Control(digests(start=model)), self.healing.control(self._steps)
+        self._train(
+            model,
+            lambda one: self.run("control", one, settings, objective, loss="cross-entropy"),
+        )
+        return model
+
     def run(
         self,
         name: str,
         model: nn.Module,
-        training: LMTraining,
+        settings: LMTraining,
         objective: Objective,
         *,
-        first: int,
         loss: str,
-    ) -> Stage:
-        """Train a model in place; it keeps what it began with if no look finds it better.
+        first: int = 0,
+    ) -> None:
+        """Train a model in place; the weights it began with stay if none are better.
 
         Args:
             name: of the stage.
-            model: what learns; parameters that ask for no gradient stay.
-            training: the settings.
-            objective: what is lowered.
-            first: steps of the stages before, on whose rows these follow.
+            model: whose parameters that require gradients are trained.
+            settings: of the training.
+            objective: to lower.
             loss: the objective in words.
+            first: steps of earlier stages, whose rows are skipped.
         """
         start = {n: tensor.clone() for n, tensor in model.state_dict().items()}
-        before = self._look(model, training)
+        before = self._validation_loss(model, settings)
         self.progress.cell(name)
-        place = None if self.folder is None else self.folder / f"{name}.safetensors"
+        checkpoint = None if self.folder is None else self.folder / f"{name}.safetensors"
+        windows = Windows(
+            self.texts.train, settings.batch_size, settings.length, derive("windows", self.seed)
+        )
         run = fit_lm(
             model,
-            Later(self._source(training), first),
-            self.validation,
-            training,
+            LaterWindows(windows, first),
+            self.texts.validation,
+            settings,
             seed=derive(name, self.seed),
             device=self.device,
-            checkpoint=place,
-            resume=self.resume and place is not None and place.exists(),
+            checkpoint=checkpoint,
+            resume=self.resume and checkpoint is not None and checkpoint.exists(),
             progress=self.progress,
             log=None if self.folder is None else self.folder / f"{name}.jsonl",
             objective=objective,
@@ -117,56 +191,57 @@ class Stages:
         better = best.validation_loss < before
         if not better:
             model.load_state_dict(start)
-        stage = Stage(
-            name=name,
-            loss=loss,
-            steps=last.step,
-            tokens=last.tokens,
-            minutes=last.seconds / 60,
-            best_step=best.step if better else 0,
-            validation_before=before,
-            validation_after=min(best.validation_loss, before),
-            out_of_time=run.out_of_time,
+        self.done.append(
+            Stage(
+                name=name,
+                loss=loss,
+                steps=last.step,
+                tokens=last.tokens,
+                minutes=last.seconds / 60,
+                best_step=best.step if better else 0,
+                validation_before=before,
+                validation_after=min(best.validation_loss, before),
+                out_of_time=run.out_of_time,
+            )
         )
-        self.done.append(stage)
-        return stage
 
-    def _source(self, training: LMTraining) -> Windows:
-        seed = derive("windows", self.seed)
-        return Windows(self.train, training.batch_size, training.length, seed)
+    @property
+    def _steps(self) -> int:
+        return sum(stage.steps for stage in self.done)
 
-    def _look(self, model: nn.Module, training: LMTraining) -> float:
-        """Return the validation loss as the training looks at it."""
+    def _train(self, lm: LM, run: Callable[[nn.Module], None]) -> None:
+        """Run a stage on a model, or on adapters in it that are merged afterwards."""
+        if not self.healing.lora:
+            run(lm)
+            return
+        import peft
+
+        torch.manual_seed(derive("adapters", self.seed))
+        config = peft.LoraConfig(
+            r=self.healing.rank, lora_alpha=self.healing.alpha, target_modules=lora_targets(lm)
+        )
+        model = peft.LoraModel(lm, config, "default")
+        run(model)
+        model.merge_and_unload().requires_grad_(True)
+
+    def _validation_loss(self, model: nn.Module, settings: LMTraining) -> float:
+        """Return the loss that the training itself measures."""
         return evaluate_lm(
             model,
-            self.validation,
-            length=training.length,
-            batch_size=2 * math.ceil(training.batch_size / training.accumulate),
-            batches=training.evaluation_batches,
-            dtype=training.dtype,
+            self.texts.validation,
+            length=settings.length,
+            batch_size=2 * math.ceil(settings.batch_size / settings.accumulate),
+            batches=settings.evaluation_batches,
+            dtype=settings.dtype,
             device=self.device,
         )
 
 
-def digest(model: nn.Module) -> str:
-    """Return what tells a model's weights from others, for checkpoints."""
-    found = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        found.update(f"{name}{tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
-
-
-def facts_of(**models: nn.Module) -> Mapping[str, object]:
-    """Return the digests of some models, by what they are."""
-    return {name: digest(model) for name, model in models.items()}
-
-
-def check_installed() -> None:
-    """Refuse to go on without PEFT.
+def check_peft() -> None:
+    """Check that adapters can be trained.
 
     Raises:
-        ConfigError: if it cannot be imported.
+        ConfigError: if PEFT is not installed.
     """
     try:
         import peft  # noqa: F401
@@ -177,36 +252,69 @@ def check_installed() -> None:
         ) from error
 
 
-def adapted(lm: LM, *, rank: int, alpha: float, seed: int) -> nn.Module:
-    """Return a model around `lm` in which adapters of its attention's maps learn, and nothing else.
+def digests(**models: nn.Module) -> dict[str, str]:
+    """Return the sha256 of each model's weights, which a checkpoint identifies it by."""
+    return {role: _digest(model) for role, model in models.items()}
 
-    Its answers are those of `lm` as long as nothing has been learned.
+
+def _digest(model: nn.Module) -> str:
+    sha256 = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        sha256.update(f"{name}{tuple(tensor.shape)}".encode())
+        sha256.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return sha256.hexdigest()
+
+
+class Regression:
+    """Relative squared error of layers' outputs against the teacher's, averaged over layers.
+
+    Dividing by the energy of the teacher's output makes layers of large and small outputs count
+    alike.
 
     Args:
-        lm: changed in place, until `merged` gives it back.
-        rank: of the adapters.
-        alpha: their scale is alpha over rank.
-        seed: of their first weights.
+        teacher: in evaluation, its features in the student's order.
+        layers: names of the layers that are trained.
+        facts: of both models, for the checkpoint.
     """
-    import peft
 
-    torch.manual_seed(derive("adapters", seed))
-    wanted = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=lora_targets(lm))
-    return peft.LoraModel(lm, wanted, "default")
+    def __init__(
+        self, teacher: LM, layers: Sequence[str], facts: Mapping[str, object] | None = None
+    ) -> None:
+        self.teacher, self.layers = teacher, tuple(layers)
+        self.facts = {"name": "regression", "layers": list(layers), **(facts or {})}
+
+    def summed(self, model: LM, batch: Batch, *, dtype: str) -> Tensor:
+        """Return the mean error of the layers, times the number of the batch's targets."""
+        student, teacher = attentions(model), attentions(self.teacher)
+        errors: list[Tensor] = []
+
+        def compare(name: str, x: Tensor, call: dict[str, Any], wanted: Tensor) -> None:
+            with torch.enable_grad():
+                errors.append(_relative_error(student[name](x, **call), wanted, call.get("valid")))
+
+        masks = {"valid": batch.valid, "segments": batch.segments}
+        with (
+            torch.no_grad(),
+            autocast(batch.tokens.device, dtype),
+            watched({name: teacher[name] for name in self.layers}, compare),
+        ):
+            self.teacher(batch.tokens, **{n: mask for n, mask in masks.items() if mask is not None})
+        return torch.stack(errors).mean() * batch.asked
 
 
-def merged(model: nn.Module) -> LM:
-    """Return the language model that `adapted` was given, with its adapters added to its maps."""
-    lm = model.merge_and_unload()
-    return lm.requires_grad_(True)
+def _relative_error(output: Tensor, wanted: Tensor, valid: Tensor | None) -> Tensor:
+    output, wanted = output.float(), wanted.float()
+    if valid is not None:
+        output, wanted = output[valid], wanted[valid]
+    return (output - wanted).square().sum() / wanted.square().sum().clamp(min=1e-12)
 
 
 class Distillation:
-    """Divergence from the teacher's distribution of the next token, mixed with cross-entropy.
+    """KL divergence from the teacher's next-token distribution, mixed with cross-entropy.
 
     Args:
         teacher: in evaluation.
-        kl: share of the divergence, 0 to 1.
+        kl: weight of the divergence, 0 to 1; the rest is cross-entropy.
         facts: of both models, for the checkpoint.
     """
 
@@ -216,19 +324,21 @@ class Distillation:
 
     def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
         """Return the sum over the batch's targets."""
-        found, targets = logits(model, batch, dtype=dtype)
-        loss = losses(found, targets, reduction="sum") * (1.0 - self.kl)
+        student_logits, targets = logits(model, batch, dtype=dtype)
+        loss = losses(student_logits, targets, reduction="sum") * (1.0 - self.kl)
         if not self.kl:
             return loss
         with torch.no_grad():
-            wanted, _ = logits(self.teacher, batch, dtype=dtype)
-        asked = targets != NOT_ASKED
-        own, theirs = (F.log_softmax(one[asked], dim=-1) for one in (found, wanted))
-        return loss + self.kl * F.kl_div(own, theirs, reduction="sum", log_target=True)
+            teacher_logits, _ = logits(self.teacher, batch, dtype=dtype)
+        predicted = targets != NOT_ASKED
+        student, teacher = (
+            F.log_softmax(one[predicted], dim=-1) for one in (student_logits, teacher_logits)
+        )
+        return loss + self.kl * F.kl_div(student, teacher, reduction="sum", log_target=True)
 
 
-class Control:
-    """Cross-entropy alone, on the model as it was before its conversion.
+class Control(CrossEntropy):
+    """Cross-entropy, under a name of its own in the checkpoint.
 
     Args:
         facts: of the model, for the checkpoint.
@@ -236,54 +346,3 @@ class Control:
 
     def __init__(self, facts: Mapping[str, object] | None = None) -> None:
         self.facts = {"name": "control", **(facts or {})}
-
-    def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
-        """Return the sum over the batch's targets."""
-        return losses(*logits(model, batch, dtype=dtype), reduction="sum")
-
-
-class Regression:
-    """Squared error of layers over the squares of the teacher's outputs, the mean of all layers.
-
-    Shares are what makes layers of loud and of quiet outputs count alike.
-
-    Args:
-        teacher: in evaluation, its features in the student's order.
-        layers: names of the layers that learn.
-        facts: of both models, for the checkpoint.
-    """
-
-    def __init__(
-        self, teacher: LM, layers: Sequence[str], facts: Mapping[str, object] | None = None
-    ) -> None:
-        self.teacher = teacher
-        self.layers = tuple(layers)
-        self.facts = {"name": "regression", "layers": list(layers), **(facts or {})}
-
-    def summed(self, model: LM, batch: Batch, *, dtype: str) -> Tensor:
-        """Return the mean share of the layers, times the batch's targets."""
-        own, theirs = attentions(model), attentions(self.teacher)
-        shares: list[Tensor] = []
-
-        def seen(name: str, x: Tensor, where: dict[str, Any], y: Tensor) -> None:
-            with torch.enable_grad():
-                found = own[name](x, **where)
-                shares.append(_share(found, y, where.get("valid")))
-
-        marks = {"valid": batch.valid, "segments": batch.segments}
-        given = {name: mark for name, mark in marks.items() if mark is not None}
-        with (
-            torch.no_grad(),
-            autocast(batch.tokens.device, dtype),
-            watched({name: theirs[name] for name in self.layers}, seen),
-        ):
-            self.teacher(batch.tokens, **given)
-        return torch.stack(shares).mean() * batch.asked
-
-
-def _share(found: Tensor, wanted: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the squared error over the squares of what is wanted; [B, T, M] each."""
-    found, wanted = found.float(), wanted.float()
-    if valid is not None:
-        found, wanted = found[valid], wanted[valid]
-    return (found - wanted).square().sum() / wanted.square().sum().clamp(min=1e-12)

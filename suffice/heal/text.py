@@ -1,7 +1,4 @@
-"""The three texts of a healing: what is learned, what chooses the weights, what is reported.
-
-Letters: B rows, T tokens.
-"""
+"""The three texts of a healing: for training, for choosing weights, and for the report."""
 
 from __future__ import annotations
 
@@ -22,18 +19,18 @@ from suffice.text.token_file import header_at
 if TYPE_CHECKING:
     from rich.console import Console
 
-TOKENS = 1 << 14  # of the held-out text that are looked at
+HELD_OUT_TOKENS = 1 << 14  # that losses are reported on
 PARTS = ("train", "validation", "held_out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Three texts of which no two share a document.
+    """Three texts that share no document.
 
     Args:
-        train: what is learned from.
-        validation: what weights are chosen by.
-        held_out: what losses are reported of.
+        train: to train on.
+        validation: to choose weights by.
+        held_out: to report losses on.
 
     Example:
         >>> import tempfile
@@ -57,59 +54,59 @@ class Texts:
         tokenizer: Tokenizer,
         console: Console | None = None,
     ) -> Texts:
-        """Write the tokens of three texts below a folder, unless they are there.
+        """Write the tokens of three texts into a folder, or open those that it holds already.
 
         Args:
-            folder: where; made where it is absent.
-            texts: the documents of each, in the order of the fields; see `parted`.
+            folder: created if absent.
+            texts: the documents of each, in the order of the fields; see `split_corpus`.
             tokenizer: of the models.
-            console: where to show progress.
+            console: to show progress on.
 
         Raises:
-            DataError: if a text cannot be read or holds nothing, or the disk refuses.
+            DataError: if a text cannot be read or is empty, or the files cannot be written.
         """
-        made = {}
+        files = {}
         for name, documents in zip(PARTS, texts, strict=True):
             path = folder / f"{name}.bin"
             if header_at(path).exists():
-                made[name] = TokenFile(path, tokenizer=tokenizer)
+                files[name] = TokenFile(path, tokenizer=tokenizer)
             else:
-                made[name] = TokenFile.write(path, documents, tokenizer, console)
-        return cls(**made)
+                files[name] = TokenFile.write(path, documents, tokenizer, console)
+        return cls(**files)
 
     def check(self, *, batch_size: int, length: int) -> None:
-        """Refuse a text that is shorter than one batch.
+        """Check that each text has at least one batch.
 
         Raises:
             DataError: naming it.
         """
-        least = batch_size * length + 1
+        minimum = batch_size * length + 1
         for name in PARTS:
-            if len(getattr(self, name)) < least:
+            if len(getattr(self, name)) < minimum:
                 raise DataError(
                     f"the {name.replace('_', '-')} text has {len(getattr(self, name)):,} tokens, "
                     f"less than one batch of {batch_size} rows of {length}; give more text."
                 )
 
     def rows(self, length: int) -> Tensor:
-        """Return rows spread over the held-out text, none of which share a predicted token.
+        """Return rows spread evenly over the held-out text, which share no predicted token.
 
         Args:
-            length: tokens predicted in each, T.
+            length: predicted tokens per row, T.
 
         Shapes:
             int64 [B, T + 1]
         """
-        whole = (len(self.held_out) - 1) // length
-        wanted = min(whole, -(-TOKENS // length))
-        return self.held_out.take(torch.arange(wanted) * whole // wanted * length, length)
+        available = (len(self.held_out) - 1) // length
+        count = min(available, -(-HELD_OUT_TOKENS // length))
+        return self.held_out.take(torch.arange(count) * available // count * length, length)
 
 
-def parted(corpus: Corpus) -> tuple[Documents, Documents, Documents]:
-    """Return what of a corpus is learned, chooses, and is reported.
+def split_corpus(corpus: Corpus) -> tuple[Documents, Documents, Documents]:
+    """Return the training, validation and held-out documents of a corpus.
 
-    A corpus with a test part is reported on that; else its validation part is halved, between
-    documents where there are several.
+    A corpus without a test part has its validation part halved, between documents where there are
+    several.
     """
     if corpus.test is not None:
         return corpus.train, corpus.validation, corpus.test
@@ -117,7 +114,7 @@ def parted(corpus: Corpus) -> tuple[Documents, Documents, Documents]:
 
 
 def halves(documents: Documents) -> tuple[Documents, Documents]:
-    """Return two halves of some documents, as equal as whole documents are; one is cut in two.
+    """Return two halves of documents, as equal as whole documents allow; a single one is cut.
 
     Example:
         >>> halved = halves(Documents(name="d", read=lambda: ["abcd", "ef", "g"]))
@@ -127,16 +124,16 @@ def halves(documents: Documents) -> tuple[Documents, Documents]:
     sizes = list(map(len, documents))
     names = [f"{documents.name}, {half} half" for half in ("first", "second")]
     if len(sizes) == 1:
-        reads = [partial(_half, documents, second) for second in (False, True)]
+        reads = [partial(_half_of_each, documents, second) for second in (False, True)]
     else:
-        before = list(accumulate(sizes))
-        at = min(range(1, len(sizes)), key=lambda at: abs(2 * before[at - 1] - before[-1]))
-        reads = [partial(islice, documents, at), partial(islice, documents, at, None)]
+        ends = list(accumulate(sizes))
+        cut = min(range(1, len(sizes)), key=lambda cut: abs(2 * ends[cut - 1] - ends[-1]))
+        reads = [partial(islice, documents, cut), partial(islice, documents, cut, None)]
     first, second = (Documents(name=n, read=read) for n, read in zip(names, reads, strict=True))
     return first, second
 
 
-def _half(documents: Documents, second: bool) -> Iterator[str]:
+def _half_of_each(documents: Documents, second: bool) -> Iterator[str]:
     for text in documents:
         middle = len(text) // 2
         yield text[middle:] if second else text[:middle]

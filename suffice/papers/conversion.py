@@ -19,7 +19,7 @@ from torch import Tensor
 
 from suffice.convert import Certificate, Converted, convert
 from suffice.convert.calibration import LENGTH, TOGETHER
-from suffice.convert.certificate import LossChange, change_of_loss, losses
+from suffice.convert.certificate import LossChange, change_of_loss, row_losses
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
@@ -391,7 +391,7 @@ class _Texts:
 
     def _losses(self, lm: LM) -> list[float]:
         with torch.inference_mode():
-            return losses(lm.eval(), self.rows)
+            return row_losses(lm.eval(), self.rows)
 
 
 def _sizes(

@@ -82,9 +82,8 @@ def _problems(manifest: Any) -> Iterator[str]:
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         yield "it lists no files"
-    for name in files:
-        if not PurePosixPath(name).name == PureWindowsPath(name).name == name:
-            yield f"it names {name!r:.60}, which is no file of the folder"
+    elif strange := [name for name in files if not _is_plain(name)]:
+        yield f"it names {strange[0]!r:.60}, which is no file of the folder"
     form, model = manifest.get("format"), manifest.get("model")
     if form not in FORMATS or not isinstance(model, str):
         yield f"it describes a {model!r:.40} in the format {form!r:.40}"
@@ -118,6 +117,10 @@ def _graph_problems(manifest: dict[str, Any]) -> Iterator[str]:
         yield "an input of its state has no output of its own"
     if states and not (inputs >= {"tokens", "valid"} and "logits" in outputs):
         yield "its graph lacks the inputs tokens and valid, or the output logits"
+
+
+def _is_plain(name: str) -> bool:
+    return PurePosixPath(name).name == PureWindowsPath(name).name == name
 
 
 def _is_listed(name: object, files: dict[str, Any]) -> bool:

@@ -280,7 +280,7 @@ def test_chosen_features_lose_less(position, words, monkeypatch):
         return sum(one.predicted**2 for one in layers)
 
     chosen = lost()
-    monkeypatch.setattr("suffice.convert.feature_permutation.movable", lambda _model: False)
+    monkeypatch.setattr("suffice.convert.feature_permutation.can_permute", lambda _model: False)
     assert chosen < lost()
 
 

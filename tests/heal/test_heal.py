@@ -13,7 +13,7 @@ import torch
 from suffice import preset
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
 from suffice.heal import heal
-from suffice.heal.stages import Later, Regression, Stages
+from suffice.heal.stages import LaterWindows, Regression, Stages
 from suffice.models import LMConfig
 from suffice.train import Interrupted, Processes, Silent
 from suffice.train.language import Batch
@@ -22,7 +22,7 @@ from .small import SIZES, healing, student, teacher, texts
 
 
 @pytest.fixture
-def read(tmp_path):
+def tokens(tmp_path):
     return texts(tmp_path / "tokens")
 
 
@@ -48,14 +48,14 @@ class Press(Silent):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-TARGETS = ("mqa", "gqa:2", "optimised", "efficient", "latent:2", "window:1", "super")
+TARGETS = ("mqa", "latent:2", "window:1", "super")
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_both_stages_gain_with_every_mechanism(target, read):
+def test_both_stages_gain_with_each_mechanism(target, tokens):
     given = student(target, naive=True)
     before = {n: t.clone() for n, t in given.state_dict().items()}
-    report = heal(given, teacher(), read, healing=healing(steps=24)).report
+    report = heal(given, teacher(), tokens, healing=healing(steps=24)).report
     assert all(torch.equal(t, before[n]) for n, t in given.state_dict().items())
     assert report.layers == ("blocks.0.attention", "blocks.1.attention")
     first, second, control = report.stages
@@ -69,7 +69,7 @@ def test_both_stages_gain_with_every_mechanism(target, read):
     assert report.regressed.before == report.converted.before == report.control.before
 
 
-def test_the_first_stage_trains_the_layers_that_differ_and_nothing_else(read):
+def test_the_first_stage_trains_the_layers_that_differ_and_nothing_else(tokens):
     mixed = student_of_one_layer()
     before = {n: t.clone() for n, t in mixed.state_dict().items()}
     seen = {}
@@ -78,7 +78,7 @@ def test_the_first_stage_trains_the_layers_that_differ_and_nothing_else(read):
         def cell(self, description):
             seen.setdefault("cells", []).append(description)
 
-    made = heal(mixed, teacher(), read, healing=healing(kl=1.0), progress=Watch())
+    made = heal(mixed, teacher(), tokens, healing=healing(kl=1.0), progress=Watch())
     assert seen["cells"] == ["regression", "distillation", "control"]
     assert made.report.layers == ("blocks.1.attention",)
     assert made.report.stages[0].loss.startswith("squared error of the converted layers")
@@ -93,7 +93,7 @@ def student_of_one_layer():
     return convert(teacher(), ["keep", "mqa"], naive=True).model
 
 
-def test_regression_alone_moves_only_converted_layers(read, monkeypatch):
+def test_regression_alone_moves_only_converted_layers(tokens, monkeypatch):
     kept = {}
     run = Stages.run
 
@@ -104,70 +104,68 @@ def test_regression_alone_moves_only_converted_layers(read, monkeypatch):
 
     monkeypatch.setattr(Stages, "run", watched)
     mixed = student_of_one_layer()
-    heal(mixed, teacher(), read, healing=healing(steps=32))
+    heal(mixed, teacher(), tokens, healing=healing(steps=32))
     moved = {n for n, t in mixed.state_dict().items() if not torch.equal(t, kept["regression"][n])}
     assert moved
     assert all(name.startswith("blocks.1.attention.") for name in moved)
     objective = Regression(teacher(), ("blocks.1.attention",))
-    tokens = read.train.take(torch.arange(8) * 16, 16)
+    rows = tokens.train.take(torch.arange(8) * 16, 16)
     missed = []
     for weights in (mixed.state_dict(), kept["regression"]):
         one = student_of_one_layer()
         one.load_state_dict(weights)
-        batch = Batch(tokens[:, :-1], tokens[:, 1:])
+        batch = Batch(rows[:, :-1], rows[:, 1:])
         missed.append(objective.summed(one, batch, dtype="float32").item())
     assert missed[1] < 0.8 * missed[0]
 
 
-def test_the_regression_may_be_left_out(read):
+def test_without_regression_the_budget_goes_to_distillation(tokens):
     report = heal(
-        student("mqa", naive=True), teacher(), read, healing=healing(regression=0.0)
+        student("mqa", naive=True), teacher(), tokens, healing=healing(regression=0.0)
     ).report
     assert report.regressed is None
     assert [stage.name for stage in report.stages] == ["distillation", "control"]
     assert [stage.steps for stage in report.stages] == [12, 12]
 
 
-@pytest.mark.parametrize(
-    ("stage", "at"), [("regression", 2), ("distillation", 4), ("control", 5), ("control", 12)]
-)
-def test_an_interrupted_healing_goes_on_to_the_same_end(stage, at, read, tmp_path):
+@pytest.mark.parametrize(("stage", "at"), [("regression", 2), ("distillation", 4), ("control", 12)])
+def test_a_resumed_healing_ends_like_an_uninterrupted_one(stage, at, tokens, tmp_path):
     models = (student("mqa", naive=True, dropout=0.2), teacher(0.2))
-    whole = heal(*models, read, healing=healing(), seed=3)
+    whole = heal(*models, tokens, healing=healing(), seed=3)
     given = {"healing": healing(), "seed": 3, "folder": tmp_path}
     with pytest.raises(Interrupted, match=f"interrupted after step {at}; resume from"):
-        heal(*models, read, **given, progress=Press(stage, at))
+        heal(*models, tokens, **given, progress=Press(stage, at))
     torch.rand(5)
-    made = heal(*models, read, **given, resume=True)
+    made = heal(*models, tokens, **given, resume=True)
     assert timeless(made.report) == timeless(whole.report)
     assert replace(made.report, stages=()) == replace(whole.report, stages=())
     assert same(whole.model, made.model)
-    other = heal(*models, read, healing=healing(), seed=4)
+    other = heal(*models, tokens, healing=healing(), seed=4)
     assert not same(whole.model, other.model)
 
 
-def test_a_checkpoint_of_other_weights_is_refused(read, tmp_path):
+def test_a_checkpoint_of_other_weights_is_refused(tokens, tmp_path):
     given = {"healing": healing(), "folder": tmp_path}
-    heal(student("mqa", naive=True), teacher(), read, **given)
+    heal(student("mqa", naive=True), teacher(), tokens, **given)
     with pytest.raises(CheckpointError, match="is of another run: data.objective.*start is"):
-        heal(student("mqa"), teacher(), read, **given, resume=True)
+        heal(student("mqa"), teacher(), tokens, **given, resume=True)
 
 
-def test_the_time_ends_it_and_the_control_makes_as_many_steps(read, monkeypatch):
+def test_the_time_ends_it_and_the_control_makes_as_many_steps(tokens, monkeypatch):
     from suffice.train.language import fit
 
     clock = iter(range(100_000))
     monkeypatch.setattr(fit.time, "perf_counter", lambda: 10.0 * next(clock))
     settings = healing(minutes=2.0, steps=None)
-    report = heal(student("mqa", naive=True), teacher(), read, healing=settings).report
+    report = heal(student("mqa", naive=True), teacher(), tokens, healing=settings).report
     assert [stage.out_of_time for stage in report.stages] == [True, True, False]
     assert [stage.steps for stage in report.stages] == [3, 9, 12]
     assert report.settings["minutes"] == 2.0
 
 
-def test_what_is_no_better_on_the_validation_text_is_left_out(read):
+def test_weights_that_are_no_better_on_the_validation_text_are_discarded(tokens):
     worse = healing(regression_rate=3.0, learning_rate=3.0, warmup=0)
-    made = heal(student("gqa:2"), teacher(), read, healing=worse)
+    made = heal(student("gqa:2"), teacher(), tokens, healing=worse)
     assert [stage.best_step for stage in made.report.stages] == [0, 0, 0]
     assert same(student("gqa:2"), made.model)
     assert made.report.gained.change == made.report.control.change == 0.0
@@ -175,11 +173,11 @@ def test_what_is_no_better_on_the_validation_text_is_left_out(read):
         assert stage.validation_after == stage.validation_before
 
 
-def test_adapters_are_merged(read, tmp_path):
+def test_adapters_are_merged_into_the_student(tokens, tmp_path):
     pytest.importorskip("peft", reason="peft is not installed")
     models = (student("optimised", naive=True), teacher())
     given = {"healing": healing(lora=True, rank=2, steps=24), "seed": 1}
-    made = heal(*models, read, **given)
+    made = heal(*models, tokens, **given)
     first, second, control = made.report.stages
     assert second.best_step
     assert made.report.healed.after < made.report.regressed.after
@@ -188,49 +186,49 @@ def test_adapters_are_merged(read, tmp_path):
     for name in ("embedding.tokens.weight", "blocks.0.mlp.up.weight"):
         assert torch.equal(made.model.state_dict()[name], models[0].state_dict()[name])
     with pytest.raises(Interrupted, match="after step 7"):
-        heal(*models, read, **given, folder=tmp_path, progress=Press("distillation", 7))
-    again = heal(*models, read, **given, folder=tmp_path, resume=True)
+        heal(*models, tokens, **given, folder=tmp_path, progress=Press("distillation", 7))
+    again = heal(*models, tokens, **given, folder=tmp_path, resume=True)
     assert same(made.model, again.model)
 
 
-def test_adapters_need_peft(read, monkeypatch):
+def test_adapters_need_peft(tokens, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ConfigError, match="low-rank adapters need peft, which is not installed"):
-        heal(student("mqa"), teacher(), read, healing=healing(lora=True))
+    with pytest.raises(ConfigError, match="peft"):
+        heal(student("mqa"), teacher(), tokens, healing=healing(lora=True))
 
 
-def test_a_healed_model_can_be_healed_again(read):
-    made = heal(student("efficient"), teacher(), read, healing=healing(steps=8))
-    report = heal(made.model, teacher(), read, healing=healing(steps=8)).report
+def test_a_healed_model_can_be_healed_again(tokens):
+    made = heal(student("efficient"), teacher(), tokens, healing=healing(steps=8))
+    report = heal(made.model, teacher(), tokens, healing=healing(steps=8)).report
     assert report.converted.after == pytest.approx(made.report.healed.after, abs=1e-6)
     assert report.layers == ("blocks.0.attention", "blocks.1.attention")
 
 
-def test_what_cannot_be_healed_is_refused(read, monkeypatch):
-    with pytest.raises(ConfigError, match="the student answers as the teacher does on rows of 16"):
-        heal(teacher(), teacher(), read, healing=healing())
-    with pytest.raises(ConfigError, match="answers as the teacher does"):
-        heal(student("window:16"), teacher(), read, healing=healing())
-    with pytest.raises(DataError, match=r"the validation text has .* tokens, less than one batch"):
-        heal(student("mqa"), teacher(), read, healing=healing(batch_size=50))
+def test_pairs_that_cannot_be_healed_are_refused(tokens, monkeypatch):
+    with pytest.raises(ConfigError, match="rows of 16"):
+        heal(teacher(), teacher(), tokens, healing=healing())
+    with pytest.raises(ConfigError, match="nothing to heal"):
+        heal(student("window:16"), teacher(), tokens, healing=healing())
+    with pytest.raises(DataError, match="validation"):
+        heal(student("mqa"), teacher(), tokens, healing=healing(batch_size=50))
     other = LMConfig(**SIZES | {"vocabulary_size": 10}).build(preset("mqa", 16, 4, causal=True))
     with pytest.raises(ShapeError, match="the student has 10 tokens and the teacher 9; give the"):
-        heal(other, teacher(), read, healing=healing())
+        heal(other, teacher(), tokens, healing=healing())
     monkeypatch.setattr(sys.modules["suffice.heal.heal"], "current", lambda: Processes(0, 2))
-    with pytest.raises(ConfigError, match="2 processes were started, and a healing is done by one"):
-        heal(student("mqa"), teacher(), read, healing=healing())
+    with pytest.raises(ConfigError, match="2 processes"):
+        heal(student("mqa"), teacher(), tokens, healing=healing())
 
 
-def test_the_control_reads_the_rows_that_both_stages_read(read, monkeypatch):
-    seen, rows = [], Later.rows
+def test_the_control_reads_the_rows_that_both_stages_read(tokens, monkeypatch):
+    seen, rows = [], LaterWindows.rows
 
     def watched(self, step, start, stop):
         found = rows(self, step, start, stop)
         seen.append(found.tokens)
         return found
 
-    monkeypatch.setattr(Later, "rows", watched)
-    heal(student("mqa", naive=True), teacher(), read, healing=healing())
+    monkeypatch.setattr(LaterWindows, "rows", watched)
+    heal(student("mqa", naive=True), teacher(), tokens, healing=healing())
     assert len(seen) == 24
     assert all(torch.equal(seen[step], seen[step + 12]) for step in range(12))
     assert not torch.equal(seen[0], seen[3])

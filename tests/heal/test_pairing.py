@@ -10,7 +10,7 @@ import torch
 from suffice import preset
 from suffice.convert.feature_permutation import permuted
 from suffice.errors import ConfigError
-from suffice.heal.pairing import check_unlike, order_of, paired
+from suffice.heal.pairing import check_unlike, feature_order, paired
 from suffice.models import LMConfig, ViTConfig
 from suffice.quantise import quantise
 from suffice.testing import assert_close, drawn
@@ -20,25 +20,25 @@ from .small import SIZES, student, teacher
 ROWS = torch.randint(9, (3, 12), generator=torch.Generator().manual_seed(0))
 
 
-def test_another_order_of_the_features_is_found_also_after_a_training():
+def test_a_permutation_of_the_features_is_found_even_after_training():
     order = torch.randperm(16, generator=torch.Generator().manual_seed(1))
     moved = permuted(teacher(), order)
-    assert order_of(moved, teacher()).tolist() == order.tolist()
+    assert feature_order(moved, teacher()).tolist() == order.tolist()
     with torch.no_grad():
         draws = torch.Generator().manual_seed(2)
         noise = torch.randn(moved.embedding.tokens.weight.shape, generator=draws)
         moved.embedding.tokens.weight += 0.1 * moved.embedding.tokens.weight.std() * noise
-    assert order_of(moved, teacher()).tolist() == order.tolist()
-    assert order_of(copy.deepcopy(teacher()), teacher()) is None
+    assert feature_order(moved, teacher()).tolist() == order.tolist()
+    assert feature_order(copy.deepcopy(teacher()), teacher()) is None
     nearly = copy.deepcopy(teacher())
     with torch.no_grad():
         nearly.embedding.tokens.weight *= 1.01
-    assert order_of(nearly, teacher()) is None
+    assert feature_order(nearly, teacher()) is None
 
 
-def test_the_teacher_takes_the_students_order_and_answers_the_same():
+def test_the_teacher_is_permuted_to_the_students_order_and_predicts_the_same():
     one = student("efficient")
-    assert order_of(one, teacher()) is not None
+    assert feature_order(one, teacher()) is not None
     found = paired(one, teacher())
     assert_close(found.teacher(ROWS), teacher()(ROWS), n=16)
     assert torch.equal(found.teacher.embedding.tokens.weight, found.student.embedding.tokens.weight)
@@ -47,7 +47,7 @@ def test_the_teacher_takes_the_students_order_and_answers_the_same():
     check_unlike(found, ROWS)
 
 
-def test_only_layers_that_differ_are_named():
+def test_layers_that_differ_are_named():
     other = copy.deepcopy(teacher())
     assert paired(other, teacher()).layers == ()
     with torch.no_grad():
@@ -55,33 +55,33 @@ def test_only_layers_that_differ_are_named():
     assert paired(other, teacher()).layers == ("blocks.1.attention",)
 
 
-def test_what_does_not_belong_together_is_refused():
+def test_unrelated_models_are_refused():
     lm = teacher()
     wide = LMConfig(**SIZES | {"depth": 1}).build(preset("mqa", 16, 4, causal=True))
-    with pytest.raises(ConfigError, match="no conversion of the teacher: depth is 2 there and 1 h"):
+    with pytest.raises(ConfigError, match="depth"):
         paired(wide, lm)
     strange = drawn(copy.deepcopy(lm), seed=5)
-    with pytest.raises(ConfigError, match="their embeddings are unlike; give the model that it"):
+    with pytest.raises(ConfigError, match="embeddings"):
         paired(strange, lm)
     sparse = LMConfig(**SIZES).build(preset("efficient", 16, 4, causal=True))
     other = copy.deepcopy(sparse)
     with torch.no_grad():
         other.embedding.tokens.weight.copy_(sparse.embedding.tokens.weight.flip(1))
-    with pytest.raises(ConfigError, match="stand in another order than the teacher's, which can"):
+    with pytest.raises(ConfigError, match="order"):
         paired(other, sparse)
 
 
-def test_models_that_do_not_learn_text_are_refused():
+def test_models_that_cannot_be_trained_on_text_are_refused():
     lm = teacher()
     packed = copy.deepcopy(lm)
     quantise(packed, bits=8)
     config = ViTConfig(image_size=4, patch_size=2, num_classes=2, d_model=4, depth=1, mlp_width=4)
     with pytest.raises(ConfigError, match="the teacher is a ViT, and only language models"):
         paired(lm, config.build(preset("standard", 4, 1)))
-    with pytest.raises(ConfigError, match="the student has packed weights, which do not learn"):
+    with pytest.raises(ConfigError, match="student.*packed"):
         paired(packed, lm)
     broken = copy.deepcopy(lm)
     with torch.no_grad():
         broken.norm.weight[0] = float("nan")
-    with pytest.raises(ConfigError, match="the student holds NaN or infinity in 'norm.weight'"):
+    with pytest.raises(ConfigError, match="norm.weight"):
         paired(broken, lm)

@@ -7,7 +7,7 @@ import torch
 
 from suffice.errors import DataError
 from suffice.heal import Texts
-from suffice.heal.text import halves, parted
+from suffice.heal.text import halves, split_corpus
 from suffice.text import Characters, Corpus, Documents
 
 LETTERS = Characters("abc")
@@ -37,9 +37,9 @@ def test_halves_are_whole_documents(texts, wanted):
 def test_a_test_part_is_reported_on():
     parts = {name: documents(name) for name in ("train", "validation", "test")}
     whole = Corpus(name="c", source="", **parts)
-    assert parted(whole) == tuple(parts.values())
+    assert split_corpus(whole) == tuple(parts.values())
     two = Corpus(name="c", source="", train=parts["train"], validation=documents("abcd"))
-    assert [list(part) for part in parted(two)] == [["train"], ["ab"], ["cd"]]
+    assert [list(part) for part in split_corpus(two)] == [["train"], ["ab"], ["cd"]]
 
 
 def test_tokens_are_written_once_and_rows_are_spread(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_tokens_are_written_once_and_rows_are_spread(tmp_path, monkeypatch):
     assert torch.equal(again.rows(10), found.rows(10))
     assert found.rows(10).shape == (5, 11)
     assert torch.equal(found.rows(10)[1:, 0], found.rows(10)[:-1, -1])
-    monkeypatch.setattr("suffice.heal.text.TOKENS", 20)
+    monkeypatch.setattr("suffice.heal.text.HELD_OUT_TOKENS", 20)
     assert torch.equal(found.rows(10), found.held_out.take(torch.tensor([0, 20]), 10))
     found.check(batch_size=2, length=14)
     with pytest.raises(DataError, match="the validation text has 30 tokens, less than one batch"):

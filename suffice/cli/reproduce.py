@@ -119,7 +119,7 @@ def reproduce(
     from suffice.cli.compare_options import number_of_heads, words
     from suffice.cli.reproduce_more import Asked
     from suffice.cli.terminal import given
-    from suffice.papers.jobs import Means
+    from suffice.papers.jobs import Execution
 
     asked = Asked(
         table=table,
@@ -137,7 +137,7 @@ def reproduce(
         command=given(),
         threads=threads,
         heal_minutes=heal_minutes,
-        means=Means(
+        means=Execution(
             jobs=jobs,
             threads=1 if threads is None else threads,
             minutes=max_minutes,

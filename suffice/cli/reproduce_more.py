@@ -43,7 +43,7 @@ from suffice.papers.hellaswag import (
     scores_sheet,
     write_scored,
 )
-from suffice.papers.jobs import Means, run_cells
+from suffice.papers.jobs import Execution, run_cells
 from suffice.papers.maps import (
     Maps,
     ask_maps,
@@ -358,7 +358,7 @@ class Asked:
     command: str
     threads: int | None
     heal_minutes: float | None
-    means: Means
+    means: Execution
 
     def __post_init__(self) -> None:
         if self.as_json and self.as_csv:

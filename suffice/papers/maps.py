@@ -24,9 +24,8 @@ from suffice.measure.report.canvas import FAINT, PAGE, blank, looks, style
 from suffice.measure.report.tables import Line, Sheet
 from suffice.measure.results import cell_path
 from suffice.measure.training import Place
-from suffice.papers.jobs import told
 from suffice.papers.request import Request, ask
-from suffice.papers.results import Key, same_training
+from suffice.papers.results import Key, cell_name, same_training
 from suffice.papers.rows import title_of
 from suffice.papers.tables import Table
 from suffice.recipes import SCALES
@@ -205,7 +204,8 @@ def maps_figure(one: Maps) -> Figure:
         if picture:
             _picture(axes, one.row)
         figure.suptitle(
-            f"{title_of(one.request)}\n{told(one.key)}: label {one.label}, answer {one.answer}",
+            f"{title_of(one.request)}\n{cell_name(one.key)}: "
+            f"label {one.label}, answer {one.answer}",
             fontsize=9,
         )
     return figure

@@ -13,8 +13,8 @@ from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import Plan
 from suffice.measure.report.tables import Line, Sheet
 from suffice.measure.results import Cell, cell_path, read_cell
-from suffice.papers.jobs import Means, run_cells, told
-from suffice.papers.results import Key, Published, cells_of, in_folder, joined, published
+from suffice.papers.jobs import Execution, run_cells
+from suffice.papers.results import Key, Published, cell_name, cells_of, in_folder, joined, published
 from suffice.papers.tables import BASELINE, Table
 from suffice.recipes import SCALES, Recipe, recipe
 from suffice.recipes.own_data import of_user
@@ -127,13 +127,15 @@ def ask(
 AGAIN = "again"  # folder of such cells, inside the working folder
 
 
-def twice(request: Request, key: Key, means: Means, *, console: Console, command: str) -> Sheet:
+def twice(
+    request: Request, key: Key, execution: Execution, *, console: Console, command: str
+) -> Sheet:
     """Train a cell anew and lay both out.
 
     Args:
         request: the table it belongs to.
         key: mechanism, heads, seed.
-        means: how it is run.
+        execution: how it is run.
         console: where progress is shown.
         command: what the folder names as its origin.
 
@@ -154,10 +156,10 @@ def twice(request: Request, key: Key, means: Means, *, console: Console, command
         raise DataError(
             f"cannot replace {path} ({error.strerror}); choose another folder with --out."
         ) from error
-    run_cells(request.plan, [key], folder, means, console=console, command=command)
+    run_cells(request.plan, [key], folder, execution, console=console, command=command)
     now = read_cell(folder, *key)
     if now is None:
-        raise DataError(f"{told(key)} was not begun in time; give more --max-minutes.")
+        raise DataError(f"{cell_name(key)} was not begun in time; give more --max-minutes.")
     before = next((cell for cell in request.finished if cell.key == key), None)
     return _sheet(request, key, before, now)
 
@@ -171,7 +173,7 @@ def _sheet(request: Request, key: Key, before: Cell | None, now: Cell) -> Sheet:
         change = f"{ours[1] - ours[0]:+.4g}" if both else ""
         lines.append(Line(cells=(column.title, *texts, change)))
     return Sheet(
-        title=f"{request.table.name}: {told(key)}, trained twice",
+        title=f"{request.table.name}: {cell_name(key)}, trained twice",
         columns=("figure", "finished", "again", "difference"),
         lines=tuple(lines),
         caption="Equal machines, versions and threads give equal scores; times differ.",

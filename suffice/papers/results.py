@@ -142,9 +142,20 @@ def cells_of(content: Published | None, recipe: Recipe) -> list[Cell]:
     return list(content.results.cells) if same_training(content.recipe, recipe) else []
 
 
-Key = tuple[str, int, int]
+Key = tuple[str, int, int]  # mechanism, heads, seed
 RAN = "ran.json"
 NAME = re.compile(r"(.+)-h(\d+)-s(\d+)\.json")
+
+
+def cell_name(key: Key) -> str:
+    """Name a cell in a message.
+
+    Example:
+        >>> cell_name(("efficient", 4, 0))
+        'efficient heads 4 seed 0'
+    """
+    mechanism, heads, seed = key
+    return f"{mechanism} heads {heads} seed {seed}"
 
 
 @dataclass(frozen=True, kw_only=True)

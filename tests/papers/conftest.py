@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from pathlib import Path
 
 import pytest
 
-import suffice
 from suffice.measure.plan import Plan
-from suffice.papers.results import Key
 from suffice.recipes import Recipe, recipe
 
 
 def quick(name: str = "digits_vit", *, scale: str = "paper", epochs: int = 1) -> Recipe:
-    """The digits' recipe with one epoch; workers are told what differs."""
+    """The digits' recipe with one epoch."""
     found = recipe(name, scale=scale)
     return dataclasses.replace(found, training=dataclasses.replace(found.training, epochs=epochs))
 
@@ -29,34 +25,25 @@ def plan() -> Plan:
     )
 
 
-@pytest.fixture
-def path_of_workers(monkeypatch):
-    """Workers import the package that is tested."""
-    here = str(Path(suffice.__file__).resolve().parents[1])
-    before = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", here if not before else f"{here}{os.pathsep}{before}")
-
-
-class Told:
-    """A watch that remembers."""
+class RecordingDisplay:
+    """Progress of workers that remembers the cells."""
 
     def __init__(self) -> None:
-        self.begun: list[Key] = []
-        self.ended: list[Key] = []
-        self.gone: list[Key] = []
-        self.steps: list[float] = []
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.lost_cells: list[str] = []
 
-    def begin(self, number: int, key: Key) -> None:
-        self.begun.append(key)
+    def begin(self, worker: int, cell: str) -> None:
+        self.begun.append(cell)
 
-    def step(self, number: int, done: int, total: int) -> None:
-        self.steps.append(done / total)
+    def step(self, worker: int, done: float, total: float) -> None:
+        pass
 
-    def end(self, number: int, key: Key) -> None:
-        self.ended.append(key)
+    def end(self, worker: int, cell: str) -> None:
+        self.ended.append(cell)
 
-    def lost(self, key: Key) -> None:
-        self.gone.append(key)
+    def lost(self, cell: str) -> None:
+        self.lost_cells.append(cell)
 
 
 def timeless(cells):

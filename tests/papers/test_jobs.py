@@ -1,14 +1,16 @@
+"""Cells trained side by side, in processes and on a cluster."""
+
 from __future__ import annotations
 
-import io
-import json
 import os
+import pickle
 import resource
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -19,17 +21,170 @@ from suffice.measure.plan import Plan
 from suffice.measure.results import cell_path, read_cell
 from suffice.measure.training import train_cell
 from suffice.papers import jobs as module
-from suffice.papers import jobs as worker
-from suffice.papers.jobs import Jobs, Order, order_of
+from suffice.papers.jobs import (
+    Execution,
+    LocalProcesses,
+    RayTasks,
+    WorkerLostError,
+    train_cells,
+    train_one,
+)
+from suffice.recipes import RECIPES
 from suffice.torch_compat import threads
 from suffice.train import Silent, current
-from tests.papers.conftest import Told, quick, timeless
 
-pytestmark = pytest.mark.usefixtures("path_of_workers")
+from .conftest import RecordingDisplay, quick, timeless
+
+ONE, TWO = ("standard", 4, 0), ("efficient", 4, 0)
 
 
-def jobs(plan, folder, **options) -> Jobs:
-    return Jobs(order=order_of(plan, folder, 1), keys=plan.cells, watch=Told(), **options)
+def read(plan, folder):
+    return timeless(read_cell(folder, *key) for key in plan.cells)
+
+
+def running(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# The loop, with an engine whose cells end as the test says.
+
+
+class ScriptedEngine:
+    """Cells end at once: "lost", an error, a reason, or None = trained."""
+
+    def __init__(self, *results):
+        self.results, self.submitted, self.closed = list(results), [], False
+        self.interrupted = 0
+
+    def submit(self, worker, key):
+        self.submitted.append((worker, key))
+        future = Future()
+        result = self.results.pop(0) if self.results else None
+        if result != "never":
+            future.set_result(result)
+        return future
+
+    def result(self, worker, future):
+        result = future.result()
+        if result == "lost":
+            raise WorkerLostError
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def progress(self, worker):
+        return 0.5
+
+    def interrupt(self):
+        self.interrupted += 1
+
+    def close(self):
+        self.closed = True
+
+
+def scripted(*results, keys=(ONE, TWO), jobs=1, deadline=None):
+    engine, display = ScriptedEngine(*results), RecordingDisplay()
+    try:
+        finished = train_cells(engine, list(keys), display, jobs=jobs, deadline=deadline)
+    finally:
+        assert engine.closed
+    return finished, engine, display
+
+
+def test_every_cell_is_submitted_once():
+    finished, engine, display = scripted(jobs=2)
+    assert sorted(finished) == sorted([ONE, TWO])
+    assert engine.submitted == [(0, ONE), (1, TWO)]
+    assert display.ended == ["standard heads 4 seed 0", "efficient heads 4 seed 0"]
+
+
+def test_a_lost_worker_gives_its_cell_back():
+    finished, engine, display = scripted("lost", None, None)
+    assert finished == [ONE, TWO]
+    assert [key for _, key in engine.submitted] == [ONE, ONE, TWO]
+    assert display.lost_cells == ["standard heads 4 seed 0"]
+
+
+def test_a_cell_that_loses_every_worker_is_given_up():
+    with pytest.raises(StateError, match="standard heads 4 seed 0"):
+        scripted("lost", "lost", "lost")
+
+
+@pytest.mark.parametrize("failure", ["no room.", DataError("no room.")])
+def test_after_a_failure_running_cells_end_and_no_other_begins(failure):
+    engine, display = ScriptedEngine(failure, None), RecordingDisplay()
+    keys = [ONE, TWO, ("optimised", 4, 0)]
+    with pytest.raises(DataError, match="no room"):
+        train_cells(engine, keys, display, jobs=2, deadline=None)
+    assert [key for _, key in engine.submitted] == [ONE, TWO]
+    assert display.ended == ["efficient heads 4 seed 0"]
+
+
+def test_no_cell_begins_after_the_deadline():
+    finished, engine, _ = scripted(deadline=time.monotonic())
+    assert finished == engine.submitted == []
+
+
+def test_ctrl_c_interrupts_the_engine_once(monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.0)
+    engine, display = ScriptedEngine("never"), RecordingDisplay()
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(display, "step", press)
+    with pytest.raises(KeyboardInterrupt):
+        train_cells(engine, [ONE], display, jobs=1, deadline=None)
+    assert (engine.interrupted, engine.closed) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("jobs", 0), ("threads", 0), ("minutes", 0.0), ("engine", "slurm"), ("address", "auto")],
+)
+def test_options_that_are_not_legal_are_refused(field, value):
+    with pytest.raises(ConfigError):
+        Execution(**{field: value})
+
+
+# One cell in this process.
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before():
+    before = threads()
+    yield
+    threads(before)
+
+
+def test_a_cell_is_trained_with_its_threads(plan, tmp_path):
+    assert train_one(plan, ONE, tmp_path, 1) is None
+    assert threads() == 1
+    assert read_cell(tmp_path, *ONE).num_heads == 4
+
+
+def test_a_full_disk_is_a_reason_and_leaves_no_half_written_file(plan, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (900, hard))
+    try:
+        reason = train_one(plan, ONE, tmp_path, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "cannot write" in reason
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_every_recipe_can_be_sent_to_a_worker(name):
+    made = RECIPES[name]()
+    assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own
+
+
+# Processes.
 
 
 @pytest.fixture(scope="module")
@@ -51,140 +206,60 @@ def alone(tmp_path_factory):
     return timeless(cells)
 
 
-def read(plan, folder):
-    return timeless(read_cell(folder, *key) for key in plan.cells)
-
-
-def test_a_killed_worker_gives_its_cell_back_and_all_find_what_one_process_finds(
+def test_a_killed_worker_gives_its_cell_back_and_results_equal_those_of_one_process(
     plan, tmp_path, alone
 ):
-    work = jobs(plan, tmp_path)
-    struck = []
+    engine, display, killed = LocalProcesses(plan, tmp_path, Execution(jobs=2)), None, []
 
-    def strike(number, done, total):
-        if not struck:
-            struck.append(work._processes.copy().pop())
-            struck[0].kill()
+    class Killing(RecordingDisplay):
+        def step(self, worker, done, total):
+            process = engine._process_ids[worker]
+            if done and process and not killed:
+                killed.append(process)
+                os.kill(process, signal.SIGKILL)
 
-    work.watch.step = strike
-    assert sorted(work.run(2)) == sorted(plan.cells)
-    assert struck[0].returncode == -signal.SIGKILL
-    assert len(work.watch.gone) == 1
-    assert sorted(work.watch.begun) == sorted([*plan.cells, *work.watch.gone])
-    assert sorted(work.watch.ended) == sorted(plan.cells)
+    display = Killing()
+    finished = train_cells(engine, plan.cells, display, jobs=2, deadline=None)
+    assert sorted(finished) == sorted(plan.cells)
+    assert len(killed) == len(display.lost_cells) == 1
     assert read(plan, tmp_path) == alone
 
 
-def test_a_cell_that_loses_every_worker_is_given_up(plan, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.sys, "executable", "/bin/false")
-    work = jobs(plan, tmp_path)
-    with pytest.raises(StateError, match="3 workers were lost while they trained standard with 4"):
-        work.run(1)
-    assert work.watch.gone == [plan.cells[0]] * 3
+def test_ctrl_c_writes_the_checkpoint_of_a_running_cell(plan, tmp_path):
+    long = replace(plan, recipe=quick(epochs=1000))
+    engine = LocalProcesses(long, tmp_path, Execution())
+
+    class Pressing(RecordingDisplay):
+        def step(self, worker, done, total):
+            if done:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_cells(engine, [ONE], Pressing(), jobs=1, deadline=None)
+    assert (tmp_path / "checkpoints" / "standard-h4-s0.safetensors").exists()
+    assert not cell_path(tmp_path, *ONE).exists()
 
 
-def test_no_cell_begins_after_the_deadline(plan, tmp_path):
-    work = jobs(plan, tmp_path, deadline=time.monotonic())
-    assert work.run(2) == []
-    assert work.watch.begun == []
-
-
-def test_a_full_disk_is_told_and_leaves_no_half_of_a_file(plan, tmp_path):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (900, hard))
-    try:
-        said = serve(order_of(plan, tmp_path, 1), *plan.cells)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "cannot write" in said[-1]["error"]
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def imitate(monkeypatch, tmp_path, code):
-    """Let a few lines of Python stand in for the worker."""
-    script = tmp_path / "worker"
-    text = textwrap.dedent(code).strip()
-    script.write_text(f"#!{sys.executable} -S\nimport json, signal, sys, time\n{text}\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(module.sys, "executable", str(script))
-
-
-def test_what_a_worker_cannot_do_ends_the_others_after_their_cells(plan, tmp_path, monkeypatch):
-    imitate(
-        monkeypatch,
-        tmp_path,
-        """
-        sys.stdin.readline()
-        key = json.loads(sys.stdin.readline())
-        print(json.dumps({"done": key} if key[0] == "standard" else {"error": "no room."}))
-        sys.stdout.flush()
-        sys.stdin.readline()
-        """,
-    )
-    work = jobs(plan, tmp_path)
-    with pytest.raises(DataError, match="no room"):
-        work.run(2)
-    assert work.done == work.watch.ended == [("standard", 4, 0)]
-    assert work._processes == set()
-
-
-def test_an_error_of_the_machine_is_not_lost(plan, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.sys, "executable", str(tmp_path / "absent"))
-    with pytest.raises(FileNotFoundError):
-        jobs(plan, tmp_path).run(1)
-
-
-def test_ctrl_c_reaches_each_worker_once_and_waits_for_its_checkpoint(plan, tmp_path, monkeypatch):
-    imitate(
-        monkeypatch,
-        tmp_path,
-        """
-        def note(*_):
-            with open(sys.argv[0] + ".noted", "a") as file:
-                file.write("x")
-            sys.exit(130)
-        signal.signal(signal.SIGINT, note)
-        print(json.dumps({"step": [1, 2]}), flush=True)
-        time.sleep(60)
-        """,
-    )
-    work = jobs(plan, tmp_path)
-    work.watch.step = lambda *_: os.kill(os.getpid(), signal.SIGINT)
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test runner may ignore it
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            work.run(1)
-    finally:
-        signal.signal(signal.SIGINT, usual)
-    assert (tmp_path / "worker.noted").read_text() == "x"
-    assert work._processes == set()
-    assert work.watch.gone == []
-
-
-def test_no_worker_starts_after_ctrl_c(plan, tmp_path, monkeypatch):
-    imitate(monkeypatch, tmp_path, "time.sleep(60)")
-    work = jobs(plan, tmp_path)
-    work._stopped = True
-    process = work._start()
-    work._end(process)
-    assert process.returncode == -signal.SIGKILL
-
-
-def test_a_killed_parent_takes_its_worker_along_and_its_cell_comes_out_the_same(
-    plan, tmp_path, alone
-):
+def test_a_killed_parent_takes_its_worker_along(tmp_path):
     code = f"""
     from pathlib import Path
     from suffice.measure.plan import Plan
-    from suffice.papers.jobs import Jobs
-    from suffice.papers.jobs import order_of
-    from tests.papers.conftest import Told, quick
+    from suffice.papers.jobs import Execution, LocalProcesses, train_cells
+    from tests.papers.conftest import RecordingDisplay, quick
 
-    plan = Plan(recipe=quick(), mechanisms=("standard",), heads=(4,), seeds=1, baseline="standard")
-    watch = Told()
-    work = Jobs(order=order_of(plan, Path({str(tmp_path)!r}), 1), keys=plan.cells, watch=watch)
-    watch.step = lambda *_: print([p.pid for p in work._processes][0], flush=True)
-    work.run(1)
+    plan = Plan(
+        recipe=quick(epochs=1000), mechanisms=("standard",), heads=(4,), seeds=1,
+        baseline="standard",
+    )
+    engine = LocalProcesses(plan, Path({str(tmp_path)!r}), Execution())
+
+    class Printing(RecordingDisplay):
+        def step(self, worker, done, total):
+            if done:
+                print(engine._process_ids[worker], flush=True)
+
+    if __name__ == "__main__":
+        train_cells(engine, plan.cells, Printing(), jobs=1, deadline=None)
     """
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
@@ -198,108 +273,103 @@ def test_a_killed_parent_takes_its_worker_along_and_its_cell_comes_out_the_same(
             break
         time.sleep(0.05)
     assert not running(worker_id)
-    assert not cell_path(tmp_path, "standard", 4, 0).exists()
-    assert serve(order_of(plan, tmp_path, 1), ("standard", 4, 0))[-1] == {
-        "done": ["standard", 4, 0]
-    }
-    assert timeless([read_cell(tmp_path, "standard", 4, 0)]) == alone[1:]
 
 
-def running(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+# A cluster, which a class stands in for.
 
 
-# what a worker does
+class Lost(Exception):
+    """As Ray reports a machine that is gone."""
 
 
-def serve(order, *keys):
-    said = []
-    lines = [order.to_line(), *[json.dumps(key) + "\n" for key in keys]]
-    before = threads()
-    worker.serve(lines, said.append)
-    assert threads() == order.threads
-    threads(before)
-    return said
+class Failed(Lost):
+    """As Ray reports a task that raised."""
 
 
-def test_a_worker_says_how_far_it_is_and_what_is_done(plan, tmp_path):
-    said = serve(order_of(plan, tmp_path, 1), *plan.cells[:2])
-    assert [answer for answer in said if "done" in answer] == [
-        {"done": ["standard", 4, 0]},
-        {"done": ["efficient", 4, 0]},
-    ]
-    done, total = said[0]["step"]
-    assert 0 < done <= total
-    assert read_cell(tmp_path, "standard", 4, 0).num_heads == 4
+class Cluster:
+    """Ray with one machine, this one; the results of its tasks are scripted."""
+
+    class exceptions:  # noqa: N801 - Ray's own name
+        RayError = Lost
+        RayTaskError = Failed
+
+    def __init__(self, *results):
+        self.results, self.down = list(results), False
+
+    def init(self, **options):
+        self.options = options
+
+    def shutdown(self):
+        self.down = True
+
+    def remote(self, **options):
+        self.task_options = options
+        return lambda function: Task(self)
 
 
-def test_a_worker_tells_what_it_cannot_do(plan, tmp_path):
-    said = serve(order_of(plan, tmp_path, 1), ("standard", 5, 0), ("standard", 4, 0))
-    assert list(said[0]) == ["error"]
-    assert "num_heads=5" in said[0]["error"]
-    assert len(said) == 1
+class Task:
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    def remote(self, plan, key, folder, num_threads):
+        assert folder.is_absolute()
+        return self
+
+    def future(self):
+        future, result = Future(), self.cluster.results.pop(0)
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+        return future
 
 
-def test_a_worker_reads_stdin_and_writes_stdout(plan, tmp_path, monkeypatch):
-    keys = "".join(json.dumps(key) + "\n" for key in plan.cells[:1])
-    lines = order_of(plan, tmp_path, 1).to_line() + keys + "\n"
-    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
-    told = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", told)
-    before = threads()
-    worker.main()
-    threads(before)
-    assert json.loads(told.getvalue().splitlines()[-1]) == {"done": ["standard", 4, 0]}
+def on_ray(plan, folder, cluster, monkeypatch, address="local"):
+    monkeypatch.setattr(module, "_import_ray", lambda: cluster)
+    options = Execution(jobs=2, engine="ray", address=address)
+    engine, display = RayTasks(plan, folder, options), RecordingDisplay()
+    return train_cells(engine, plan.cells, display, jobs=2, deadline=None), display
 
 
-def test_a_worker_ends_with_its_parent(monkeypatch):
-    codes = []
-    monkeypatch.setattr(os, "_exit", codes.append)
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    worker._pump(None)
-    assert codes == [worker.ALONE]
+def test_a_lost_machine_of_a_cluster_gives_its_cell_back(plan, tmp_path, monkeypatch):
+    cluster = Cluster(Lost(), None, None)
+    finished, display = on_ray(plan, tmp_path, cluster, monkeypatch)
+    assert sorted(finished) == sorted(plan.cells)
+    assert len(display.lost_cells) == 1
+    assert cluster.options["num_cpus"] == 2
+    assert cluster.task_options == {"num_cpus": 1, "max_retries": 0, "max_calls": 1}
+    assert cluster.down
 
 
-def test_an_interrupted_worker_leaves_with_the_code_of_ctrl_c(monkeypatch):
-    def serve(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(worker, "serve", serve)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
-    with pytest.raises(SystemExit, match="130"):
-        worker.main()
+@pytest.mark.parametrize("result", ["no room.", Failed("no room.")])
+def test_a_failure_on_a_cluster_is_reported(plan, tmp_path, monkeypatch, result):
+    with pytest.raises(DataError, match="no room."):
+        on_ray(plan, tmp_path, Cluster(result, None), monkeypatch)
 
 
-# what a worker is told
+def test_an_absent_cluster_is_reported(plan, tmp_path, monkeypatch):
+    cluster = Cluster()
+
+    def init(**options):
+        raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(cluster, "init", init)
+    with pytest.raises(ConfigError, match="'auto'"):
+        on_ray(plan, tmp_path, cluster, monkeypatch, address=None)
 
 
-def test_an_order_makes_the_same_recipe(plan, tmp_path):
-    order = order_of(plan, tmp_path, 2)
-    again = Order.from_line(order.to_line())
-    assert again == order
-    assert again.made == plan.recipe
-    assert order.training == {"epochs": 1}
-    assert again.plan("efficient", 4).pairs == [("efficient", 4)]
+def test_ray_is_named_where_it_is_not_installed(plan, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"suffice\[ray\]"):
+        RayTasks(plan, tmp_path, Execution(engine="ray"))
 
 
-def test_a_recipe_that_no_worker_can_make_is_refused(plan, tmp_path):
-    other = replace(plan.recipe, model=replace(plan.recipe.model, d_model=32))
-    with pytest.raises(ConfigError, match="differs from the one of that name in more than its"):
-        order_of(replace(plan, recipe=other), tmp_path, 1)
-
-
-def test_a_worker_that_is_interrupted_while_it_starts_says_nothing(tmp_path):
-    (tmp_path / "suffice").mkdir()
-    (tmp_path / "suffice" / "__init__.py").write_text("raise KeyboardInterrupt")
-    worker = subprocess.run(
-        [sys.executable, "-S", "-c", module.START],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        check=False,
-    )
-    assert (worker.returncode, worker.stderr) == (130, b"")
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Ray's own
+def test_a_local_cluster_of_two_finds_what_one_process_finds(plan, tmp_path, alone):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    options = Execution(jobs=2, engine="ray", address="local")
+    engine = RayTasks(plan, tmp_path, options)
+    finished = train_cells(engine, plan.cells, RecordingDisplay(), jobs=2, deadline=None)
+    assert sorted(finished) == sorted(plan.cells)
+    assert read(plan, tmp_path) == alone

@@ -19,7 +19,7 @@ from suffice.measure.timing import interleave
 from suffice.models import LM, configuration
 from suffice.train import optimiser
 from suffice.train.language import Batch, LMTraining
-from suffice.train.language.loss import summed
+from suffice.train.language.loss import summed_loss
 
 VOCABULARY = 65
 CASES = {  # configuration, length, rows, reach of each mechanism
@@ -96,7 +96,7 @@ def ours(lm: LM, batch: Batch, training: LMTraining):
 
     def step() -> None:
         adamw.zero_grad(set_to_none=True)
-        (summed(lm, batch, dtype="float32") / batch.targets.numel()).backward()
+        (summed_loss(lm, batch, dtype="float32") / batch.targets.numel()).backward()
         nn.utils.clip_grad_norm_(learned, 1.0)
         adamw.step()
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from suffice.data import images, reviews, synthetic, table, translation, vision
-from suffice.data.dataset import NOT_ASKED, Dataset, Split
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["NOT_ASKED", "TASKS", "Dataset", "Split", "load"]
+__all__ = ["IGNORE_INDEX", "TASKS", "Dataset", "Split", "load"]
 
 TASKS: dict[str, Callable[..., Dataset]] = {
     "amazon": reviews.amazon,

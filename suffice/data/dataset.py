@@ -14,7 +14,7 @@ from torch.nn.functional import interpolate
 
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
 
-NOT_ASKED = -100
+IGNORE_INDEX = -100
 """The label of a token where nothing is asked, which `cross_entropy` passes over."""
 
 
@@ -25,7 +25,7 @@ class Split:
     Args:
         inputs: images uint8 or float32 [N, C, H, W], or tokens int64 [N, T].
         labels: int64 [N], one answer for each row; or, tokens only, int64 [N, T], an answer at
-            each token that is asked and NOT_ASKED at the others.
+            each token that is asked and IGNORE_INDEX at the others.
         valid: tokens only, bool [N, T], True at a real token; None when every token is real.
         source: of a translation, int64 [N, S]: the text to translate, where inputs are its
             translation so far; None for other tasks.
@@ -76,16 +76,16 @@ class Split:
     def _check_asked(self) -> None:
         if self.labels.dim() == 1:
             return
-        asked = self.labels != NOT_ASKED
+        asked = self.labels != IGNORE_INDEX
         if not (each := asked.any(dim=1)).all():
             raise DataError(
-                f"row {int(each.long().argmin())} asks nothing: all its labels are {NOT_ASKED}; "
+                f"row {int(each.long().argmin())} asks nothing: all its labels are {IGNORE_INDEX}; "
                 "ask at one token at least, or leave the row out."
             )
         if self.valid is not None and (lost := asked & ~self.valid).any():
             row, token = lost.nonzero()[0].tolist()
             raise DataError(
-                f"row {row} asks at token {token}, which is padding; put {NOT_ASKED} there."
+                f"row {row} asks at token {token}, which is padding; put {IGNORE_INDEX} there."
             )
 
     @property
@@ -93,7 +93,7 @@ class Split:
         """How many answers each row asks for, int64 [N]."""
         if self.labels.dim() == 1:
             return torch.ones_like(self.labels)
-        return (self.labels != NOT_ASKED).sum(dim=1)
+        return (self.labels != IGNORE_INDEX).sum(dim=1)
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -128,7 +128,7 @@ class Dataset:
         train: the rows to learn from.
         validation: the rows to choose weights by; none of them is in train.
         test: the rows to report on.
-        num_classes: labels are 0 .. num_classes - 1, or NOT_ASKED.
+        num_classes: labels are 0 .. num_classes - 1, or IGNORE_INDEX.
         mean: mean of the training images, in units of the inputs; one number, or one for each
             channel. Unused by tokens.
         std: standard deviation of the training images, likewise.
@@ -170,7 +170,7 @@ class Dataset:
         for name, split in splits.items():
             outside = (split.labels < 0) | (split.labels >= self.num_classes)
             if split.labels.dim() == 2:
-                outside &= split.labels != NOT_ASKED
+                outside &= split.labels != IGNORE_INDEX
             if outside.any():
                 raise DataError(
                     f"{self.name}: {name} holds label {split.labels[outside][0].item()}; "

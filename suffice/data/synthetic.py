@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from suffice.data.dataset import NOT_ASKED, Dataset, Split
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError
 
 TRAIN, VALIDATION, TEST = 8_192, 512, 1_024  # rows
@@ -132,7 +132,7 @@ def copy(
         at, begins = np.arange(2 * room), 2 * room - own
         inputs = np.where(at >= begins - own, body, blank)
         answers = np.take_along_axis(inputs, (at - own).clip(min=0), axis=1)
-        labels = np.where(at >= begins, answers, NOT_ASKED)
+        labels = np.where(at >= begins, answers, IGNORE_INDEX)
         inputs = np.where(at > begins, np.roll(answers, 1, axis=1), inputs)
         inputs = np.where(at == begins, mark, inputs)
         return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
@@ -193,7 +193,7 @@ def induction(
         again = np.take_along_axis(shown, at, axis=1)
         answers = np.take_along_axis(shown, at + 1, axis=1)
         inputs = np.concatenate([shown, again], axis=1)
-        labels = np.concatenate([np.full_like(shown, NOT_ASKED), answers], axis=1)
+        labels = np.concatenate([np.full_like(shown, IGNORE_INDEX), answers], axis=1)
         return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
 
     return drawn(
@@ -249,7 +249,7 @@ def mqar(
         shown = np.stack([own, theirs], axis=2).reshape(count, 2 * pairs)
         asked = np.take_along_axis(own, order, axis=1)
         answers = np.take_along_axis(theirs, order, axis=1)
-        labels = np.concatenate([np.full_like(shown, NOT_ASKED), answers], axis=1)
+        labels = np.concatenate([np.full_like(shown, IGNORE_INDEX), answers], axis=1)
         inputs = np.concatenate([shown, asked], axis=1)
         return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
 
@@ -353,7 +353,7 @@ def _rows(random: np.random.RandomState, numbers: np.ndarray, length: int) -> Sp
     answers = numbers[row, which]
     inputs[:, body] = ASK
     inputs[:, body + 1 :] = answers[:, :-1]
-    labels = np.full_like(inputs, NOT_ASKED)
+    labels = np.full_like(inputs, IGNORE_INDEX)
     labels[:, body:] = answers
     return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
 
@@ -404,8 +404,8 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
         inputs = [shown, *(np.take_along_axis(keys, at, axis=1) for at in (first, second))]
         one = np.take_along_axis(values, first, axis=1)
         if part != "train":
-            one = np.full_like(one, NOT_ASKED)
-        labels = [np.full_like(shown, NOT_ASKED), one, np.take_along_axis(c, second, axis=1)]
+            one = np.full_like(one, IGNORE_INDEX)
+        labels = [np.full_like(shown, IGNORE_INDEX), one, np.take_along_axis(c, second, axis=1)]
         whole = (torch.from_numpy(np.concatenate(tokens, axis=1)) for tokens in (inputs, labels))
         return Split(*(tokens.long() for tokens in whole))
 

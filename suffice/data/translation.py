@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from suffice.data.dataset import NOT_ASKED, Dataset, Split, permutation
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split, permutation
 from suffice.data.files import DataFile, lines, read
 from suffice.data.reviews import PAD, START, Vocabulary, check_size, words
 from suffice.data.synthetic import check_counts
@@ -190,7 +190,7 @@ def _parts(pairs: list[Words], held_out: int, rows: int | None) -> dict[str, lis
 def _split(pairs: Sequence[Words], english: Vocabulary, spanish: Vocabulary, length: int) -> Split:
     shape = (len(pairs), length)
     source, inputs = np.full(shape, PAD, np.int64), np.full(shape, PAD, np.int64)
-    labels = np.full(shape, NOT_ASKED, np.int64)
+    labels = np.full(shape, IGNORE_INDEX, np.int64)
     for row, (theirs, ours) in enumerate(pairs):
         ids = spanish.encode(ours)
         source[row, : len(theirs)] = english.encode(theirs)

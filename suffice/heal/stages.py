@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.convert.calibration import attentions, watched
-from suffice.data.dataset import NOT_ASKED
+from suffice.data.dataset import IGNORE_INDEX
 from suffice.errors import ConfigError
 from suffice.heal.pairing import Pair
 from suffice.heal.settings import Healing
@@ -23,7 +23,7 @@ from suffice.heal.text import Texts
 from suffice.layers.lora import lora_targets
 from suffice.models import LM
 from suffice.train import Progress
-from suffice.train.evaluate import losses
+from suffice.train.evaluate import cross_entropy
 from suffice.train.language import (
     Batch,
     CrossEntropy,
@@ -299,7 +299,7 @@ class Regression:
             watched({name: teacher[name] for name in self.layers}, compare),
         ):
             self.teacher(batch.tokens, **{n: mask for n, mask in masks.items() if mask is not None})
-        return torch.stack(errors).mean() * batch.asked
+        return torch.stack(errors).mean() * batch.num_targets
 
 
 def _relative_error(output: Tensor, wanted: Tensor, valid: Tensor | None) -> Tensor:
@@ -325,12 +325,12 @@ class Distillation:
     def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
         """Return the sum over the batch's targets."""
         student_logits, targets = logits(model, batch, dtype=dtype)
-        loss = losses(student_logits, targets, reduction="sum") * (1.0 - self.kl)
+        loss = cross_entropy(student_logits, targets, reduction="sum") * (1.0 - self.kl)
         if not self.kl:
             return loss
         with torch.no_grad():
             teacher_logits, _ = logits(self.teacher, batch, dtype=dtype)
-        predicted = targets != NOT_ASKED
+        predicted = targets != IGNORE_INDEX
         student, teacher = (
             F.log_softmax(one[predicted], dim=-1) for one in (student_logits, teacher_logits)
         )

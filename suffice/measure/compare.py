@@ -18,7 +18,7 @@ from suffice.measure.results import Cell, Results, Speed, cell_path, read_cell, 
 from suffice.measure.timing import interleave, peak_bytes
 from suffice.measure.training import check_scores, train_cell
 from suffice.train import Processes, processes, resolve_device, show
-from suffice.train.evaluate import Reading
+from suffice.train.evaluate import ModelInputs
 
 ROUNDS = 15
 WARM_UP = 3  # calls
@@ -143,12 +143,12 @@ def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tu
     place = resolve_device(plan.device)
     size = min(plan.recipe.training.batch_size, len(dataset.test))
     batch = dataset.test.take(torch.arange(size))
-    reading = Reading.of(batch).each(lambda tensor: tensor.to(place))
+    reading = ModelInputs.of(batch).map(lambda tensor: tensor.to(place))
     reading = reading._replace(inputs=dataset.prepare(reading.inputs))
     models = {pair: plan.recipe.build(*pair).eval().to(place) for pair in plan.pairs}
     with torch.inference_mode():
         calls = {
-            f"{mechanism} {heads}": lambda model=model: reading.answered(model)
+            f"{mechanism} {heads}": lambda model=model: reading.logits(model)
             for (mechanism, heads), model in models.items()
         }
         times = interleave(

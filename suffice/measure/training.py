@@ -33,7 +33,7 @@ from suffice.train import (
     resolve_device,
     save_model,
 )
-from suffice.train.evaluate import Reading, evaluating
+from suffice.train.evaluate import ModelInputs, evaluating
 
 BATCH = 256  # rows
 LARGEST = 700.0  # loss whose exponential is a float
@@ -103,7 +103,7 @@ def _balanced_accuracy(trained: Trained) -> Scored:
             reading = _reading(split, rows, trained.device)
             reading = reading._replace(inputs=trained.dataset.prepare(reading.inputs))
             labels = split.labels[rows]
-            found = reading.answered(trained.model).argmax(dim=1).cpu() == labels
+            found = reading.logits(trained.model).argmax(dim=1).cpu() == labels
             sums[0] += labels[found].bincount(minlength=classes)
             sums[1] += labels.bincount(minlength=classes)
     right, there = current().sum(sums)
@@ -164,9 +164,9 @@ def _share(split: Split) -> list[slice]:
     return [slice(at, min(at + BATCH, stop)) for at in range(start, stop, BATCH)]
 
 
-def _reading(split: Split, rows: slice, device: str) -> Reading:
+def _reading(split: Split, rows: slice, device: str) -> ModelInputs:
     place = resolve_device(device)
-    return Reading.of(split).each(lambda tensor: tensor[rows].to(place))
+    return ModelInputs.of(split).map(lambda tensor: tensor[rows].to(place))
 
 
 def _sacrebleu() -> Any:

@@ -29,7 +29,7 @@ from suffice.papers.results import Key, cell_name, same_training
 from suffice.papers.rows import title_of
 from suffice.papers.tables import Table
 from suffice.recipes import SCALES
-from suffice.train.evaluate import Reading, evaluating
+from suffice.train.evaluate import ModelInputs, evaluating
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,10 +140,10 @@ def look(request: Request, key: Key, dataset: Dataset) -> Maps:
             f"{request.recipe.scale}; delete it, or name another folder with --out."
         )
     split = _first(dataset.test)
-    reading = Reading.of(split)
+    reading = ModelInputs.of(split)
     prepared = reading._replace(inputs=dataset.prepare(reading.inputs))
     with evaluating(model), torch.inference_mode(), watched(model) as maps:
-        logits = prepared.answered(model)
+        logits = prepared.logits(model)
     words = dataset.vocabulary
     return Maps(
         request=request,

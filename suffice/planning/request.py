@@ -16,8 +16,8 @@ from suffice.planning.devices import Device
 from suffice.recipes import LM_RECIPES, RECIPES, Recipe, lm_recipe, recipe
 from suffice.recipes.attention import Sizes
 from suffice.spec import AttentionSpec
-from suffice.train.evaluate import Reading, aligned, losses
-from suffice.train.language.loss import Batch, summed
+from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
+from suffice.train.language.loss import Batch, summed_loss
 from suffice.train.language.settings import LMTraining
 from suffice.train.optimiser import Rates
 from suffice.train.settings import Training
@@ -147,7 +147,7 @@ def _language_loss(settings: LMTraining, model: nn.Module, rows: int) -> Tensor:
     tokens = torch.zeros(rows, settings.length, dtype=torch.int64)
     numbers = torch.zeros_like(tokens) if settings.documents == "separate" else None
     batch = Batch(tokens, torch.zeros_like(tokens), None, numbers)
-    return summed(model, batch, dtype=settings.dtype)
+    return summed_loss(model, batch, dtype=settings.dtype)
 
 
 def _of_task(one: Recipe, mechanism: str, num_heads: int | None) -> Work:
@@ -171,23 +171,23 @@ def _of_task(one: Recipe, mechanism: str, num_heads: int | None) -> Work:
 
 def _task_loss(settings: Training, sizes: Sizes, model: nn.Module, rows: int) -> Tensor:
     reading, labels = _rows(sizes, rows)
-    logits, labels = aligned(reading.answered(model), labels)
-    return losses(logits, labels, reduction="sum", label_smoothing=settings.label_smoothing)
+    logits, labels = flatten_answers(reading.logits(model), labels)
+    return cross_entropy(logits, labels, reduction="sum", label_smoothing=settings.label_smoothing)
 
 
-def _rows(sizes: Sizes, rows: int) -> tuple[Reading, Tensor]:
+def _rows(sizes: Sizes, rows: int) -> tuple[ModelInputs, Tensor]:
     """Return rows for a model of these sizes and their labels, all zeros, no token padding."""
     if isinstance(sizes, ViTConfig):
         side = sizes.image_size
         images = torch.zeros(rows, sizes.channels, side, side)
-        return Reading(images), torch.zeros(rows, dtype=torch.int64)
+        return ModelInputs(images), torch.zeros(rows, dtype=torch.int64)
     tokens = torch.zeros(rows, sizes.length, dtype=torch.int64)
     valid = torch.ones(rows, sizes.length, dtype=torch.bool)
     if isinstance(sizes, ClassifierConfig):
-        return Reading(tokens, valid), torch.zeros(rows, dtype=torch.int64)
+        return ModelInputs(tokens, valid), torch.zeros(rows, dtype=torch.int64)
     if isinstance(sizes, LMConfig):
-        return Reading(tokens), torch.zeros_like(tokens)
-    return Reading(tokens, valid, tokens, valid), torch.zeros_like(tokens)
+        return ModelInputs(tokens), torch.zeros_like(tokens)
+    return ModelInputs(tokens, valid, tokens, valid), torch.zeros_like(tokens)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from suffice.layers import Attention, Dropout
 from suffice.ops import scan
 from suffice.planning.request import Work
 from suffice.train import optimiser, sharded
-from suffice.train.language.fit import recomputing
+from suffice.train.language.fit import gradient_checkpointing
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -302,15 +302,15 @@ def _traced(
     adamw.step()  # so that its state is there
     moments = [t for state in adamw.state.values() for t in state.values()]
     kept = [*model.parameters(), *moments, *(p.grad for p in learned)]
-    recorder = Recorder(map(sharded.own, [*kept, *model.buffers()]))
+    recorder = Recorder(map(sharded.local, [*kept, *model.buffers()]))
     sizes = [_bytes(found) for found in (model.parameters(), kept[-len(learned) :], moments)]
     del kept
     if accumulate == 1:
         adamw.zero_grad(set_to_none=True)
-    with recorder.watching(), recomputing(model, checkpointing):
+    with recorder.watching(), gradient_checkpointing(model, checkpointing):
         micro = None
         if accumulate > 1 and sharded.is_sharded(model):
-            with sharded.apart(model):
+            with sharded.no_sync(model):
                 _learn(work, model, rows, recorder)
             micro = recorder.take()
         activations = _learn(work, model, rows, recorder)
@@ -365,7 +365,7 @@ def _op(layer: Attention) -> str:
 
 
 def _bytes(tensors: Iterable[Any]) -> int:
-    return sum(_size(sharded.own(tensor)) for tensor in tensors)
+    return sum(_size(sharded.local(tensor)) for tensor in tensors)
 
 
 def _size(tensor: Tensor) -> int:

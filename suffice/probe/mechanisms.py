@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from suffice.checkpoint import load_model_into
-from suffice.data import NOT_ASKED, Dataset, Split, load
+from suffice.data import IGNORE_INDEX, Dataset, Split, load
 from suffice.measure.plan import Plan
 from suffice.measure.results import Cell, cell_path, read_cell
 from suffice.measure.statistics import summarise
@@ -210,5 +210,5 @@ def _streamed(model: LM, split: Split, kept: int) -> float:
     """Return the accuracy of a model that forgets all but the last tokens."""
     rows, labels = split.inputs.to(model.device), split.labels.to(model.device)
     found = model(rows, state=model.state(Rolling(kept))).argmax(dim=-1)
-    asked = labels != NOT_ASKED
+    asked = labels != IGNORE_INDEX
     return float((found == labels)[asked].double().mean())

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from suffice.data import NOT_ASKED, Dataset, Split, load
+from suffice.data import IGNORE_INDEX, Dataset, Split, load
 from suffice.data.synthetic import KEY, stream
 from suffice.recipes import Recipe, recipe
 
@@ -83,7 +83,7 @@ def copies(shortest: int, room: int) -> Callable[[Dataset], tuple[View, ...]]:
     """
 
     def look(dataset: Dataset) -> tuple[View, ...]:
-        most = int((dataset.train.labels != NOT_ASKED).sum(dim=1).max())
+        most = int((dataset.train.labels != IGNORE_INDEX).sum(dim=1).max())
         symbols = dataset.num_classes - 2
         longer = load(
             "copy", symbols=symbols, shortest=most + 1, length=room, room=room, rows=1, seed=1
@@ -122,7 +122,7 @@ def depths(kept: int) -> Callable[[Dataset], tuple[View, ...]]:
 
 def distances(split: Split) -> torch.Tensor:
     """Return how far back each row's passkey stands from where it is asked for, int64 [N]."""
-    first = (split.labels != NOT_ASKED).long().argmax(dim=1)
+    first = (split.labels != IGNORE_INDEX).long().argmax(dim=1)
     return first - (split.inputs == KEY).long().argmax(dim=1) - 1
 
 
@@ -136,7 +136,7 @@ def shuffled(dataset: Dataset) -> Dataset:
     def split(part: str, given: Split) -> Split:
         labels, random = given.labels.clone(), stream(dataset.name, f"shuffled {part}", 0)
         for row in labels:
-            at = (row != NOT_ASKED).nonzero()[:, 0]
+            at = (row != IGNORE_INDEX).nonzero()[:, 0]
             row[at] = row[at[torch.from_numpy(random.permutation(len(at)))]]
         return replace(given, labels=labels)
 

@@ -4,8 +4,8 @@ from suffice.checkpoint import load, load_model_into, save, save_model
 from suffice.progress import Progress, Silent, show
 from suffice.train.distributed import Processes, current, processes, resolve_device
 from suffice.train.evaluate import Score, evaluate
-from suffice.train.loop import fit
-from suffice.train.progress import Epoch, Interrupted, Run
+from suffice.train.interrupt import Interrupted
+from suffice.train.loop import Epoch, Run, fit
 from suffice.train.settings import Training
 
 __all__ = [

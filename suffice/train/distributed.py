@@ -1,4 +1,4 @@
-"""The thin edge over torch.distributed: who takes which rows, and how sums meet.
+"""A thin layer over torch.distributed: which rows a process takes, and sums over processes.
 
 One process has no process group; several are started by torchrun.
 """
@@ -37,19 +37,18 @@ def resolve_device(name: str) -> torch.device:
     Raises:
         ConfigError: if the name is unknown or this machine has no such device.
     """
-    given = str(name)
-    if given == "cpu":
+    if name == "cpu":
         return torch.device("cpu")
-    if not re.fullmatch(r"cuda(:\d{1,4})?", given):
-        if given == "gpu":
+    if not re.fullmatch(r"cuda(:\d{1,4})?", name):
+        if name == "gpu":
             raise ConfigError("unknown device 'gpu'; did you mean 'cuda'? Legal: cpu, cuda.")
-        raise unknown("device", given, ("cpu", "cuda"))
+        raise unknown("device", name, ("cpu", "cuda"))
     if not torch.cuda.is_available():
         raise ConfigError(
-            f"device={given!r}, but torch finds no CUDA device here; give device='cpu', or install "
+            f"device={name!r}, but torch finds no CUDA device here; give device='cpu', or install "
             "a CUDA build of torch on a machine with a GPU."
         )
-    _, _, index = given.partition(":")
+    _, _, index = name.partition(":")
     number = int(index or os.environ.get("LOCAL_RANK", 0))
     if number >= torch.cuda.device_count():
         raise ConfigError(
@@ -87,7 +86,7 @@ class Processes:
         return start, count * (self.rank + 1) // self.world_size
 
     def barrier(self) -> None:
-        """Wait until every process is here."""
+        """Wait for every process."""
         if self.world_size > 1:
             dist.barrier()
 
@@ -104,7 +103,7 @@ class Processes:
         return tensor
 
     def any(self, fact: bool) -> bool:
-        """Return, on every process, whether the fact holds on at least one."""
+        """Return, on every process, whether the fact is true on at least one."""
         if self.world_size == 1:
             return fact
         return self.sum(torch.tensor(int(fact))).item() > 0
@@ -120,12 +119,12 @@ class Processes:
         own = [device] if device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=own, **{_SYNC_BUFFERS: False})
 
-    def apart(self, replica: nn.Module) -> contextlib.AbstractContextManager[None]:
-        """Return the block in which gradients are added up by each process for itself."""
+    def no_sync(self, replica: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which gradients are accumulated without being exchanged."""
         if isinstance(replica, DistributedDataParallel):
             return replica.no_sync()
         if sharded.is_sharded(replica):
-            return sharded.apart(replica)
+            return sharded.no_sync(replica)
         return contextlib.nullcontext()
 
 

@@ -11,22 +11,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.data.dataset import NOT_ASKED, Dataset, Split
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError, DataError
 from suffice.torch_compat import check
 from suffice.train.distributed import current, resolve_device
 
 
-def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits [A, C], in float32 at least, and labels [A], one line for each place.
+def flatten_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits [A, C], in float32 at least, and labels [A], one row for each label.
 
-    Places where nothing is asked are among them, with the label NOT_ASKED.
+    Labels that are IGNORE_INDEX are among them.
 
     Shapes:
         logits: [B, C] for labels [B], or [B, T, C] for labels [B, T]
 
     Raises:
-        ShapeError: if the model answers elsewhere than the labels ask.
+        ShapeError: if the logits are not one for each label.
     """
     check(
         "logits",
@@ -38,20 +38,20 @@ def aligned(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return logits.flatten(0, labels.dim() - 1), labels.flatten()
 
 
-def losses(
+def cross_entropy(
     logits: Tensor, labels: Tensor, *, reduction: str, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Return cross-entropies of what `aligned` gave, 0 where nothing is asked."""
+    """Return cross-entropies of what `flatten_answers` gave, 0 where the label is ignored."""
     return F.cross_entropy(
         logits,
         labels,
         reduction=reduction,
         label_smoothing=label_smoothing,
-        ignore_index=NOT_ASKED,
+        ignore_index=IGNORE_INDEX,
     )
 
 
-class Reading(NamedTuple):
+class ModelInputs(NamedTuple):
     """The tensors a model is called with.
 
     Args:
@@ -67,16 +67,16 @@ class Reading(NamedTuple):
     source_valid: Tensor | None = None
 
     @classmethod
-    def of(cls, split: Split) -> Reading:
+    def of(cls, split: Split) -> ModelInputs:
         """Return all rows of a split."""
         return cls(split.inputs, split.valid, split.source, split.source_valid)
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Reading:
-        """Return the reading with every tensor changed alike."""
-        return Reading(*(None if tensor is None else change(tensor) for tensor in self))
+    def map(self, function: Callable[[Tensor], Tensor]) -> ModelInputs:
+        """Return the inputs with a function applied to every tensor."""
+        return ModelInputs(*(None if tensor is None else function(tensor) for tensor in self))
 
-    def answered(self, model: nn.Module) -> Tensor:
-        """Return the logits of a model: [B, C], or [B, T, C] where tokens are asked."""
+    def logits(self, model: nn.Module) -> Tensor:
+        """Return the logits of a model: [B, C], or [B, T, C] where each token has a label."""
         if self.source is None:
             return model(self.inputs, valid=self.valid)
         return model(self.source, self.inputs, self.source_valid, self.valid)
@@ -87,12 +87,11 @@ class Score:
     """How well a model does on a split.
 
     Args:
-        loss: mean cross-entropy over the answers, in nats, without label smoothing. A row is one
-            answer, or asks for some at its tokens.
-        accuracy: share of answers whose largest logit is the label's, 0 to 1.
-        top5: share of answers whose label is among the five largest logits; None when the task
-            has five classes or fewer.
-        count: answers that were asked for.
+        loss: mean cross-entropy over the labels, in nats, without label smoothing.
+        accuracy: share of labels that have the largest logit, 0 to 1.
+        top5: share of labels that have one of the five largest logits; None when the task has
+            five classes or fewer.
+        count: labels, not counting ignored ones.
     """
 
     loss: float
@@ -127,22 +126,23 @@ def evaluate(
     model.to(place)
     sums = torch.zeros(3, dtype=torch.float64, device=place)
     start, stop = processes.share(len(split))
-    whole = Reading.of(split)
+    whole = ModelInputs.of(split)
     with evaluating(model), torch.inference_mode():
         for at in range(start, stop, batch_size):
             rows = slice(at, min(at + batch_size, stop))
-            reading = whole.each(lambda tensor, rows=rows: tensor[rows].to(place))
-            reading = reading._replace(inputs=dataset.prepare(reading.inputs))
-            sums += _sums(reading.answered(model), split.labels[rows].to(place))
+            inputs = whole.map(lambda tensor, rows=rows: tensor[rows].to(place))
+            inputs = inputs._replace(inputs=dataset.prepare(inputs.inputs))
+            sums += _sums(inputs.logits(model), split.labels[rows].to(place))
     count = int(split.answers.sum())
-    loss, right, near = (processes.sum(sums) / count).tolist()
-    top5 = near if dataset.num_classes > 5 else None
-    return Score(loss=loss, accuracy=right, top5=top5, count=count)
+    loss, top1, top5 = (processes.sum(sums) / count).tolist()
+    return Score(
+        loss=loss, accuracy=top1, top5=top5 if dataset.num_classes > 5 else None, count=count
+    )
 
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every module in evaluation for the block, and each back as it was."""
+    """Put every module in evaluation mode for the block, and each back as it was."""
     flags = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -153,8 +153,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _sums(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the sums of losses, hits and hits in five of a batch, float64 [3]."""
-    logits, labels = aligned(logits, labels)
-    each = losses(logits, labels, reduction="none")
-    best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
-    return torch.stack([each.double().sum(), best[:, 0].sum().double(), best.sum().double()])
+    """Return the sums of the losses, of top-1 and of top-5 hits of a batch, float64 [3]."""
+    logits, labels = flatten_answers(logits, labels)
+    losses = cross_entropy(logits, labels, reduction="none")
+    hits = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
+    return torch.stack([losses.double().sum(), hits[:, 0].sum().double(), hits.sum().double()])

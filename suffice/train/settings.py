@@ -83,14 +83,16 @@ def conflicts(training: Training) -> list[str]:
     if enough is not None and not (_is_number(enough) and 0 < enough <= 1):
         wrong.append(f"enough={enough!r}; give a number above 0 and at most 1, or None.")
     wrong += [
-        f"{k}={v!r}; give a number >= 0 and below 1." for k, v in shares.items() if not _is_share(v)
+        f"{k}={v!r}; give a number >= 0 and below 1."
+        for k, v in shares.items()
+        if not is_fraction(v)
     ]
     if not (_is_number(training.weight_decay) and training.weight_decay >= 0):
         wrong.append(f"weight_decay={training.weight_decay!r}; give a finite number >= 0.")
     if not (
         isinstance(training.betas, tuple)
         and len(training.betas) == 2
-        and all(_is_share(beta) for beta in training.betas)
+        and all(is_fraction(beta) for beta in training.betas)
     ):
         wrong.append(f"betas={training.betas!r}; give a tuple of two numbers >= 0 and below 1.")
     return wrong
@@ -104,7 +106,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_share(value: object) -> bool:
+def is_fraction(value: object) -> bool:
+    """Return whether a value is a number from 0 to below 1."""
     return _is_number(value) and 0 <= value < 1
 
 

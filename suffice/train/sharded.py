@@ -1,4 +1,4 @@
-"""Models whose weights are cut between processes (FSDP2), and the way back to whole ones."""
+"""Models whose weights are cut between processes (FSDP2), and their checkpoints."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def shard(model: nn.Module, processes: Processes, device: torch.device) -> nn.Mo
     """Return a copy of a model of which each process holds a part; all must call it.
 
     The weights are those of process 0. Each is cut along its first dimension; a block's are
-    gathered when it runs and let go afterwards, those outside the blocks stay for a whole pass.
-    Gradients are averages over the processes, as DDP's. The model itself is left as it is.
+    gathered when it runs and freed afterwards, those outside the blocks stay for a whole pass.
+    Gradients are averages over the processes, as DDP's. The model itself is not changed.
 
     Args:
-        model: whole, anywhere.
+        model: whole, on any device.
         processes: that hold the parts.
         device: of the parts.
 
@@ -50,10 +50,10 @@ def shard(model: nn.Module, processes: Processes, device: torch.device) -> nn.Mo
                 f"{name!r} is a single number, which cannot be cut between processes; make it a "
                 "vector of one, or train with shard=False."
             )
-    parted = copy.deepcopy(model)
-    for tensor in (*parted.parameters(), *parted.buffers()):
+    copied = copy.deepcopy(model)
+    for tensor in (*copied.parameters(), *copied.buffers()):
         processes.broadcast(tensor.detach())
-    return cut(parted, init_device_mesh(device.type, (processes.world_size,)))
+    return cut(copied, init_device_mesh(device.type, (processes.world_size,)))
 
 
 def cut(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
@@ -72,8 +72,8 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def apart(model: Any) -> Iterator[None]:
-    """Let each process add up gradients of a sharded model for itself, for the block."""
+def no_sync(model: Any) -> Iterator[None]:
+    """Accumulate gradients of a sharded model without exchanging them, for the block."""
     model.set_requires_gradient_sync(False)
     try:
         yield
@@ -81,8 +81,8 @@ def apart(model: Any) -> Iterator[None]:
         model.set_requires_gradient_sync(True)
 
 
-def let_go(model: nn.Module) -> None:
-    """Let a sharded model's gathered weights go: a pass without a way back keeps some."""
+def release_weights(model: nn.Module) -> None:
+    """Free the gathered weights of a sharded model: a pass without a backward pass keeps some."""
     for module in model.modules():
         if is_sharded(module):
             module.reshard()  # type: ignore[operator]
@@ -93,13 +93,13 @@ def is_cut(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-def own(tensor: Tensor) -> Tensor:
+def local(tensor: Tensor) -> Tensor:
     """Return this process's part of a tensor, or all of one that is not cut."""
     return tensor.to_local() if is_cut(tensor) else tensor  # type: ignore[operator]
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Return a tensor put together; all processes must call it for one that is cut."""
+def gathered(tensor: Tensor) -> Tensor:
+    """Return a whole tensor; all processes must call it for one that is cut."""
     return tensor.full_tensor() if is_cut(tensor) else tensor  # type: ignore[operator]
 
 
@@ -117,10 +117,10 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy tensors, whole or cut, into those of a whole model, one at a time."""
     with torch.no_grad():
         for name, tensor in bare(model).state_dict().items():
-            tensor.copy_(whole(tensors[name]))
+            tensor.copy_(gathered(tensors[name]))
 
 
-FACT = "shards"  # under which a checkpoint has the number of its folder
+FACT = "shards"  # key of a checkpoint's metadata: the number of its folder
 
 
 def check_torch() -> None:
@@ -188,31 +188,30 @@ def read(path: Path, facts: Mapping[str, Any], expected: Mapping[str, Tensor]) -
     import torch.distributed.checkpoint as dcp
 
     check_torch()
-    folder = _own(path, facts[FACT])
+    folder = _folder(path, facts[FACT])
     reader = dcp.HuggingFaceStorageReader(str(folder))
-    found = _described(folder, reader)
-    if wrong := _misfits(found, expected):
+    stored = _headers(folder, reader)
+    if wrong := _misfits(stored, expected):
         raise CheckpointError(f"{folder} does not fit: {' '.join(wrong)}")
-    tensors = {name: torch.empty_like(expected[name]) for name in found}
-    alone = not torch.distributed.is_initialized()
+    tensors = {name: torch.empty_like(expected[name]) for name in stored}
+    single = not torch.distributed.is_initialized()
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*single process", UserWarning)
-            dcp.load(tensors, storage_reader=reader, no_dist=alone)
+            dcp.load(tensors, storage_reader=reader, no_dist=single)
     except (dcp.api.CheckpointException, SafetensorError, OSError) as error:
-        raise _damaged(folder, _reason(error)) from error
+        raise _damaged(folder, error) from error
     return tensors
 
 
 def _folders(path: Path) -> dict[int, Path]:
     """Return the folders beside a checkpoint by their numbers."""
-    named = re.compile(rf"{re.escape(path.name)}\.{FACT}\.([1-9]\d{{0,8}})")
-    found = [(named.fullmatch(beside.name), beside) for beside in path.parent.iterdir()]
-    return {int(match[1]): beside for match, beside in found if match}
+    form = re.compile(rf"{re.escape(path.name)}\.{FACT}\.([1-9]\d{{0,8}})")
+    matches = [(form.fullmatch(beside.name), beside) for beside in path.parent.iterdir()]
+    return {int(match[1]): beside for match, beside in matches if match}
 
 
-def _own(path: Path, number: object) -> Path:
-    """Return the folder of a checkpoint."""
+def _folder(path: Path, number: object) -> Path:
     folders = _folders(path)
     if type(number) is int and number in folders:
         return folders[number]
@@ -222,27 +221,27 @@ def _own(path: Path, number: object) -> Path:
     )
 
 
-def _described(folder: Path, reader: Any) -> dict[str, Any]:
-    """Return what the headers in a folder say of each tensor."""
+def _headers(folder: Path, reader: Any) -> dict[str, Any]:
+    """Return shape, dtype and chunks of each tensor, from the headers of the files."""
     for file in sorted(folder.iterdir()):
         checkpoint.metadata(file)
     try:
         return reader.read_metadata().state_dict_metadata
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(folder, _reason(error)) from error
+        raise _damaged(folder, error) from error
 
 
-def _misfits(found: Mapping[str, Any], expected: Mapping[str, Tensor]) -> list[str]:
-    """Return a sentence for each tensor that is not the expected one, or not there in full."""
+def _misfits(stored: Mapping[str, Any], expected: Mapping[str, Tensor]) -> list[str]:
+    """Return a sentence for each tensor that is not the expected one, or incomplete."""
     wrong = []
-    for name, told in found.items():
+    for name, header in stored.items():
         if name not in expected:
             wrong.append(f"{name!r:.80} is not in the model.")
             continue
-        due = expected[name]
-        if (told.size, told.properties.dtype) != (due.shape, due.dtype):
+        tensor = expected[name]
+        if (header.size, header.properties.dtype) != (tensor.shape, tensor.dtype):
             wrong.append(f"{name!r:.80} is of another shape or dtype than the model's.")
-        elif not _complete(told.chunks, due.shape):
+        elif not _complete(header.chunks, tensor.shape):
             wrong.append(f"{name!r:.80} lacks a part; copy the files of all processes.")
     return wrong
 
@@ -250,16 +249,16 @@ def _misfits(found: Mapping[str, Any], expected: Mapping[str, Tensor]) -> list[s
 def _complete(chunks: list[Any], size: torch.Size) -> bool:
     """Return whether parts cut along the first dimension follow each other without a gap."""
     at = 0
-    for chunk in sorted(chunks, key=lambda one: (one.offsets[0], one.sizes[0])):
+    for chunk in sorted(chunks, key=lambda chunk: (chunk.offsets[0], chunk.sizes[0])):
         if (*chunk.offsets, *chunk.sizes[1:]) != (at, *[0] * (len(size) - 1), *size[1:]):
             return False
         at += chunk.sizes[0]
     return True
 
 
-def _damaged(folder: Path, why: str) -> CheckpointError:
+def _damaged(folder: Path, error: BaseException) -> CheckpointError:
     return CheckpointError(
-        f"{folder} cannot be read ({why}); it is damaged, or not what `fit_lm` wrote."
+        f"{folder} cannot be read ({_reason(error)}); it is damaged, or not what `fit_lm` wrote."
     )
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.data import NOT_ASKED, load
+from suffice.data import IGNORE_INDEX, load
 from suffice.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ def test_every_answer_is_the_symbol_so_many_tokens_back(sizes):
         assert set(blanks) <= {symbols}
         assert max(shown) < symbols
         assert row[-own:] == [symbols + 1, *shown[:-1]]
-        assert labels == [NOT_ASKED] * (2 * room - own) + shown
+        assert labels == [IGNORE_INDEX] * (2 * room - own) + shown
         lengths.add(own)
     assert lengths == set(range(shortest, length + 1))
 

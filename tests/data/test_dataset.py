@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice.data import NOT_ASKED, Dataset, Split
+from suffice.data import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
 from suffice.testing import assert_close
 
@@ -19,7 +19,7 @@ def tokens() -> Split:
 
 
 def asking() -> Split:
-    labels = torch.tensor([[NOT_ASKED, 1, 2], [0, NOT_ASKED, NOT_ASKED]])
+    labels = torch.tensor([[IGNORE_INDEX, 1, 2], [0, IGNORE_INDEX, IGNORE_INDEX]])
     return Split(torch.tensor([[0, 1, 5], [4, 5, 6]]), labels)
 
 
@@ -65,7 +65,7 @@ def test_rows_say_how_many_answers_they_ask_for():
 
 
 def test_split_refuses_a_row_that_asks_nothing():
-    labels = torch.tensor([[0, NOT_ASKED], [NOT_ASKED, NOT_ASKED]])
+    labels = torch.tensor([[0, IGNORE_INDEX], [IGNORE_INDEX, IGNORE_INDEX]])
     with pytest.raises(DataError, match="row 1 asks nothing: all its labels are -100; ask at one"):
         Split(torch.zeros(2, 2).long(), labels)
 
@@ -154,7 +154,7 @@ def test_dataset_takes_tokens_that_ask_and_refuses_other_labels_there():
 
 
 def test_dataset_refuses_not_asked_where_a_row_is_one_answer():
-    other = Split(images().inputs, torch.tensor([0, NOT_ASKED, 1]))
+    other = Split(images().inputs, torch.tensor([0, IGNORE_INDEX, 1]))
     with pytest.raises(DataError, match="test holds label -100; labels are 0 to 2"):
         dataset(test=other)
 

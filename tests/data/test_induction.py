@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.data import NOT_ASKED, load
+from suffice.data import IGNORE_INDEX, load
 from suffice.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ def test_every_answer_is_what_followed_the_symbol_last_time(sizes):
         assert len(row) == length + repeated
         shown, again = row[:length], row[length:]
         assert len(set(shown)) == length
-        assert labels[:length] == [NOT_ASKED] * length
+        assert labels[:length] == [IGNORE_INDEX] * length
         assert labels[length:] == [shown[shown.index(symbol) + 1] for symbol in again]
         assert labels[length:-1] == again[1:], "one stretch"
         starts.add(shown.index(again[0]))

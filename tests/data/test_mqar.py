@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.data import NOT_ASKED, load
+from suffice.data import IGNORE_INDEX, load
 from suffice.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ def test_every_answer_is_the_value_that_stood_behind_the_key(sizes):
         assert set(own) <= set(range(keys))
         assert set(theirs) <= set(range(keys, keys + values))
         assert sorted(asked) == sorted(own)
-        assert labels[: 2 * pairs] == [NOT_ASKED] * (2 * pairs)
+        assert labels[: 2 * pairs] == [IGNORE_INDEX] * (2 * pairs)
         table = dict(zip(own, theirs, strict=True))
         assert labels[2 * pairs :] == [table[key] for key in asked]
         orders.add(tuple(own.index(key) for key in asked))

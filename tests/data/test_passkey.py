@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.data import NOT_ASKED, load
+from suffice.data import IGNORE_INDEX, load
 from suffice.errors import ConfigError
 
 
@@ -33,7 +33,7 @@ def test_every_answer_is_the_next_digit_of_the_marked_number(sizes):
         assert all(len(number) == digits and number.isdigit() for number in found["<number>"])
         assert sum(word.isdigit() for word in body) == digits * (decoys + 1)
         assert question == ["<ask>", *key[:-1]]
-        assert labels[: length - digits] == [NOT_ASKED] * (length - digits)
+        assert labels[: length - digits] == [IGNORE_INDEX] * (length - digits)
         assert labels[length - digits :] == [int(digit) for digit in key]
         places.add(body.index("<passkey>"))
     assert task.chance == 0.1

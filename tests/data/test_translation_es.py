@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from suffice.data import load, translation
-from suffice.data.dataset import NOT_ASKED
+from suffice.data.dataset import IGNORE_INDEX
 from suffice.data.translation import END, spoken
 from suffice.errors import ConfigError, DataError
 
@@ -45,7 +45,7 @@ def told(data, split) -> list[tuple[str, str, str]]:
         (
             " ".join(english[i] for i in split.source[row][split.source_valid[row]]),
             " ".join(spanish[i] for i in split.inputs[row][split.valid[row]]),
-            " ".join(spanish[i] for i in split.labels[row] if i != NOT_ASKED),
+            " ".join(spanish[i] for i in split.labels[row] if i != IGNORE_INDEX),
         )
         for row in range(len(split))
     ]
@@ -65,7 +65,7 @@ def test_each_next_word_is_asked_and_the_end(small: Path):
     assert data.num_classes == len(data.vocabulary)
     assert data.scores == ("bleu", "perplexity")
     padding = ~data.train.valid
-    assert (data.train.labels[padding] == NOT_ASKED).all()
+    assert (data.train.labels[padding] == IGNORE_INDEX).all()
     assert (data.train.inputs[padding] == 0).all()
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.data import NOT_ASKED, load
+from suffice.data import IGNORE_INDEX, load
 from suffice.errors import ConfigError
 
 
@@ -25,8 +25,8 @@ def test_every_answer_is_at_the_end_of_the_chain(sizes, part):
         # a b that is found leads on as the token one kind before
         ends = [facts[facts[key] - symbols] for key in second]
         assert {end // symbols for end in ends} == {3}
-        one = [facts[key] for key in first] if part == "train" else [NOT_ASKED] * 2 * chains
-        assert labels == [NOT_ASKED] * 4 * chains + one + ends
+        one = [facts[key] for key in first] if part == "train" else [IGNORE_INDEX] * 2 * chains
+        assert labels == [IGNORE_INDEX] * 4 * chains + one + ends
         orders.add(tuple(starts.index(key) for key in second))
     assert len(orders) > 1
 

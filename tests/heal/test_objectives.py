@@ -6,20 +6,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from suffice.data.dataset import NOT_ASKED
+from suffice.data.dataset import IGNORE_INDEX
 from suffice.heal.stages import Control, Distillation, Regression
 from suffice.train.language import Batch, CrossEntropy
 
 from .small import student, teacher
 
 TOKENS = torch.randint(9, (3, 9), generator=torch.Generator().manual_seed(0))
-TARGETS = TOKENS[:, 1:].masked_fill(torch.arange(8) % 3 == 1, NOT_ASKED)
+TARGETS = TOKENS[:, 1:].masked_fill(torch.arange(8) % 3 == 1, IGNORE_INDEX)
 BATCH = Batch(TOKENS[:, :-1], TARGETS)
 
 
 def test_distillation_is_the_sum_over_targets_of_both_losses():
     model = student("mqa", naive=True)
-    asked = TARGETS != NOT_ASKED
+    asked = TARGETS != IGNORE_INDEX
     own = model(BATCH.tokens)[asked].log_softmax(dim=-1)
     theirs = teacher()(BATCH.tokens)[asked].log_softmax(dim=-1)
     divergence = (theirs.exp() * (theirs - own)).sum()
@@ -63,7 +63,7 @@ def test_regression_is_the_share_of_the_teachers_output_that_is_missed(padded):
         shares.append(wrong / outputs[name][valid].square().sum())
     model.requires_grad_(True)
     loss = Regression(teacher(), names).summed(model, batch, dtype="float32")
-    assert loss.item() == pytest.approx((sum(shares) / 2 * batch.asked).item(), rel=1e-4)
+    assert loss.item() == pytest.approx((sum(shares) / 2 * batch.num_targets).item(), rel=1e-4)
     loss.backward()
     assert model.blocks[0].attention.k_proj.weight.grad.abs().max() > 0
     assert model.blocks[0].mlp.up.weight.grad is None

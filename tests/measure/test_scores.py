@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from suffice import preset
-from suffice.data.dataset import NOT_ASKED, Dataset, Split
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError
 from suffice.measure import training
 from suffice.measure.training import SCORES, Trained, check_scores, scores_of
@@ -75,7 +75,7 @@ def sentences(told: list[str]) -> Split:
     """Rows that ask for some words, and then for the end."""
     ids = [[WORDS.index(word) for word in [*one.split(), "<end>"]] for one in told]
     length = max(map(len, ids))
-    labels = torch.tensor([row + [NOT_ASKED] * (length - len(row)) for row in ids])
+    labels = torch.tensor([row + [IGNORE_INDEX] * (length - len(row)) for row in ids])
     inputs = torch.cat([torch.ones(len(ids), 1, dtype=torch.int64), labels[:, :-1]], dim=1)
     source = torch.arange(len(ids))[:, None] + 4
     return Split(inputs.clamp(min=0), labels, inputs >= 0, source, source > 0)

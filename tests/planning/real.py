@@ -10,7 +10,7 @@ from torch import nn
 from suffice.measure.timing import peak_bytes
 from suffice.planning import Work
 from suffice.train import optimiser, sharded
-from suffice.train.language.fit import recomputing
+from suffice.train.language.fit import gradient_checkpointing
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def weigh(work: Work, model: nn.Module, rows: int, *, checkpointing: bool = Fals
     model.train()
     adamw = optimiser.build(model, work.rates)
     saved: dict[int, int] = {}
-    weights = {sharded.own(p).untyped_storage().data_ptr() for p in model.parameters()}
+    weights = {sharded.local(p).untyped_storage().data_ptr() for p in model.parameters()}
 
     def note(tensor):
         storage = tensor.untyped_storage()
@@ -47,7 +47,7 @@ def weigh(work: Work, model: nn.Module, rows: int, *, checkpointing: bool = Fals
 
     def step(hooks: bool = False) -> None:
         adamw.zero_grad(set_to_none=True)
-        with recomputing(model, checkpointing):
+        with gradient_checkpointing(model, checkpointing):
             if hooks:
                 with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
                     loss = work.loss(model, rows)
@@ -71,4 +71,4 @@ def weigh(work: Work, model: nn.Module, rows: int, *, checkpointing: bool = Fals
 
 
 def size(tensors) -> int:
-    return sum(sharded.own(t).nbytes for t in tensors)
+    return sum(sharded.local(t).nbytes for t in tensors)

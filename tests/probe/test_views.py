@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from suffice.data import NOT_ASKED, load
+from suffice.data import IGNORE_INDEX, load
 from suffice.data.synthetic import KEY
 from suffice.probe.tasks import copies, depths, shuffled, whole
 
@@ -32,7 +32,7 @@ def test_depths_part_the_rows_by_how_far_back_the_key_stands():
         assert last < low <= high
         last = high
         for row, labels in zip(view.split.inputs, view.split.labels, strict=True):
-            first = int((labels != NOT_ASKED).nonzero()[0])
+            first = int((labels != IGNORE_INDEX).nonzero()[0])
             at = int((row == KEY).nonzero()[0])
             back = first - (at + 1)
             assert low <= back <= high
@@ -46,8 +46,8 @@ def test_shuffled_answers_are_those_of_the_row_and_hardly_ever_right():
     for part in ("train", "validation", "test"):
         was, now = getattr(task, part), getattr(other, part)
         assert now.inputs is was.inputs
-        asked = was.labels != NOT_ASKED
-        assert torch.equal(asked, now.labels != NOT_ASKED)
+        asked = was.labels != IGNORE_INDEX
+        assert torch.equal(asked, now.labels != IGNORE_INDEX)
         before, after = (x.labels[asked].view(len(was), -1) for x in (was, now))
         assert torch.equal(before.sort().values, after.sort().values)
         assert 0.08 < float((before == after).double().mean()) < 0.17, "1 of 8"

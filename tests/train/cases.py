@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice import preset
-from suffice.data.dataset import NOT_ASKED, Dataset, Split
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.layers.dropout import Dropout
 from suffice.models import Translator, TranslatorConfig
 from suffice.train import Run, Score, Training
@@ -84,7 +84,7 @@ def asking(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0
         inputs = torch.randint(0, 10, (rows, 5), generator=generator)
         asked = torch.rand(rows, 5, generator=generator) < 0.4
         asked[:, 2] |= ~asked.any(dim=1)
-        return Split(inputs, torch.where(asked, inputs % 6, NOT_ASKED))
+        return Split(inputs, torch.where(asked, inputs % 6, IGNORE_INDEX))
 
     return _dataset("asking", split, train, validation, test)
 
@@ -100,7 +100,7 @@ def pairs(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0)
         source = torch.where(place < lengths, source, 0)
         inputs = torch.cat([torch.full((rows, 1), 2), source[:, :-1]], dim=1)
         labels = torch.where(place < lengths, source, 1)
-        labels = torch.where(place <= lengths, labels, NOT_ASKED)
+        labels = torch.where(place <= lengths, labels, IGNORE_INDEX)
         return Split(inputs, labels, place <= lengths, source, place < lengths)
 
     return _dataset("pairs", split, train, validation, test, classes=9)

@@ -27,13 +27,13 @@ def test_every_row_comes_once_in_an_order_of_seed_and_epoch():
     dataset = images(train=23)
     batches = build(dataset, size=5)
     seen = list(batches.epoch(1))
-    assert [len(b.labels) for b in seen] == [5, 5, 5, 5, 3]
+    assert [len(b.data.labels) for b in seen] == [5, 5, 5, 5, 3]
     assert len(batches) == 5
     order = batches.order(1)
     assert torch.equal(order.sort().values, torch.arange(23))
-    assert torch.equal(torch.cat([b.labels for b in seen]), dataset.train.labels[order])
+    assert torch.equal(torch.cat([b.data.labels for b in seen]), dataset.train.labels[order])
     wanted = (dataset.train.inputs[order].float() - 40.0) / 50.0
-    assert torch.equal(torch.cat([b.reading.inputs for b in seen]), wanted)
+    assert torch.equal(torch.cat([b.data.inputs.inputs for b in seen]), wanted)
     assert torch.equal(order, build(dataset, size=7).order(1))
     assert not torch.equal(order, batches.order(2))
     assert not torch.equal(order, build(dataset, seed=1).order(1))
@@ -44,9 +44,9 @@ def test_tokens_carry_their_valid_rows():
     dataset = tokens(train=8)
     batches = build(dataset, size=8)
     (batch,) = batches.epoch(4)
-    assert torch.equal(batch.reading.valid, dataset.train.valid[batches.order(4)])
-    assert torch.equal(batch.reading.inputs, dataset.train.inputs[batches.order(4)])
-    assert batch.reading.inputs.dtype == torch.int64
+    assert torch.equal(batch.data.inputs.valid, dataset.train.valid[batches.order(4)])
+    assert torch.equal(batch.data.inputs.inputs, dataset.train.inputs[batches.order(4)])
+    assert batch.data.inputs.inputs.dtype == torch.int64
 
 
 def test_a_batch_weighs_its_answers():
@@ -67,8 +67,8 @@ def test_shares_of_all_processes_weigh_the_answers_of_the_global_batch(world):
     ranks = [build(asking(), size=7, rank=r, world=world).epoch(1) for r in range(world)]
     for batch, *shares in zip(whole, *ranks, strict=True):
         real = [share for share in shares if share.weight]
-        assert torch.equal(torch.cat([share.labels for share in real]), batch.labels)
-        assert {share.weight for share in real} == {world / int((batch.labels >= 0).sum())}
+        assert torch.equal(torch.cat([share.data.labels for share in real]), batch.data.labels)
+        assert {share.weight for share in real} == {world / int((batch.data.labels >= 0).sum())}
 
 
 @pytest.mark.parametrize("first", [0, 2, 5])
@@ -78,8 +78,8 @@ def test_an_epoch_begun_later_gives_the_same_batches(first):
     later = list(batches.epoch(3, first=first))
     assert len(later) == len(whole) - first
     for a, b in zip(whole[first:], later, strict=True):
-        assert torch.equal(a.reading.inputs, b.reading.inputs)
-        assert torch.equal(a.labels, b.labels)
+        assert torch.equal(a.data.inputs.inputs, b.data.inputs.inputs)
+        assert torch.equal(a.data.labels, b.data.labels)
 
 
 def test_augmentation_is_drawn_for_the_epoch_and_applied_before_preparing():
@@ -88,9 +88,9 @@ def test_augmentation_is_drawn_for_the_epoch_and_applied_before_preparing():
     (batch,) = batches.epoch(1)
     drawn = draw_shifts(6, generator("augment", 2, 1))
     wanted = dataset.prepare(shift(dataset.train.inputs[batches.order(1)], drawn))
-    assert torch.equal(batch.reading.inputs, wanted)
+    assert torch.equal(batch.data.inputs.inputs, wanted)
     assert not torch.equal(
-        batch.reading.inputs, dataset.prepare(dataset.train.inputs[batches.order(1)])
+        batch.data.inputs.inputs, dataset.prepare(dataset.train.inputs[batches.order(1)])
     )
 
 
@@ -106,20 +106,20 @@ def test_shares_of_all_processes_make_the_global_batch(world):
         shares = [rank[index] for rank in ranks]
         real = [share for share in shares if share.weight]
         assert torch.equal(
-            torch.cat([share.reading.inputs for share in real]), batch.reading.inputs
+            torch.cat([share.data.inputs.inputs for share in real]), batch.data.inputs.inputs
         )
-        assert torch.equal(torch.cat([share.labels for share in real]), batch.labels)
-        assert {share.weight for share in real} == {world / len(batch.labels)}
+        assert torch.equal(torch.cat([share.data.labels for share in real]), batch.data.labels)
+        assert {share.weight for share in real} == {world / len(batch.data.labels)}
         offset = 0
         for share in real:
-            assert share.rows == (offset, len(batch.labels))
-            offset += len(share.labels)
+            assert share.rows == (offset, len(batch.data.labels))
+            offset += len(share.data.labels)
 
 
 def test_an_empty_share_is_one_row_of_no_weight():
     shares = [list(build(images(train=1), rank=r, world=3).epoch(1))[0] for r in range(3)]
     assert [share.weight for share in shares] == [0.0, 0.0, 3.0]
-    assert all(len(share.labels) == 1 and share.rows == (0, 1) for share in shares)
+    assert all(len(share.data.labels) == 1 and share.rows == (0, 1) for share in shares)
 
 
 @pytest.mark.parametrize("augment", [None, "shift"])
@@ -130,21 +130,21 @@ def test_a_large_split_moves_batch_by_batch(monkeypatch, augment):
     training = Training(epochs=1, batch_size=5, learning_rate=0.1, augment=augment)
     given = {"seed": 0, "processes": Processes(0, 1), "device": device}
     for limit, place in ((whole, "meta"), (whole - 1, "cpu")):
-        monkeypatch.setattr(module, "MOVED_WHOLE", limit)
+        monkeypatch.setattr(module, "MOST_ON_DEVICE", limit)
         batches = Batches(dataset, training, **given)
-        assert batches._reading.inputs.device.type == batches._labels.device.type == place
+        assert batches._inputs.inputs.device.type == batches._labels.device.type == place
         for batch in batches.epoch(1):
-            assert batch.reading.inputs.device.type == batch.labels.device.type == "meta"
+            assert batch.data.inputs.inputs.device.type == batch.data.labels.device.type == "meta"
 
 
 def test_where_a_split_lies_changes_no_batch(monkeypatch):
     def seen(dataset, **words):
         found = list(build(dataset, **words).epoch(3, first=1))
-        return [(b.reading, b.labels, b.rows, b.weight) for b in found]
+        return [(*b.data, b.rows, b.weight) for b in found]
 
     for dataset, words in ((images(), {"augment": "shift"}), (asking(), {"world": 2, "rank": 1})):
         before = seen(dataset, **words)
-        monkeypatch.setattr(module, "MOVED_WHOLE", 0)
+        monkeypatch.setattr(module, "MOST_ON_DEVICE", 0)
         for (reading, labels, *rest), (other, same, *others) in zip(
             before, seen(dataset, **words), strict=True
         ):

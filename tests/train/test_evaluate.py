@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from suffice.data.dataset import NOT_ASKED, Dataset, Split
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError, DataError, ShapeError
 from suffice.train import evaluate
 
@@ -76,7 +76,7 @@ def test_the_score_of_asked_tokens_is_over_them_alone():
     for row in range(11):
         for token in range(5):
             label = labels[row, token].item()
-            if label == NOT_ASKED:
+            if label == IGNORE_INDEX:
                 continue
             scores = logits[row, token].tolist()
             summed += math.log(sum(map(math.exp, scores))) - scores[label]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suffice.train import Interrupted
-from suffice.train.progress import noticing
+from suffice.train.interrupt import noticing
 
 
 def press():

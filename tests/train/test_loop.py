@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from suffice.data.dataset import Dataset, Split
-from suffice.errors import CheckpointError, ConfigError, StateError
+from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.train import Interrupted, Training, evaluate, fit, load
 from suffice.train.optimiser import share
 from suffice.train.settings import derive, generator
@@ -408,13 +408,13 @@ def crash():
     raise Stop("crashed")
 
 
-def test_a_run_that_crashed_resumes_from_the_end_of_an_epoch(tmp_path):
+def test_a_run_that_crashed_resumes_from_the_last_checkpoint(tmp_path):
     run, wanted = whole_run()
     path = tmp_path / "run"
     with pytest.raises(Stop, match="crashed"):
         whole_run(checkpoint=path, save_every=0.0, progress=At(13, crash))
     facts = load(path)[1]
-    assert (facts["epoch"], facts["step"]) == (3, 0)
+    assert (facts["epoch"], facts["step"]) == (3, 2)
     resumed, found = whole_run(checkpoint=path, resume=True)
     assert untimed(resumed) == untimed(run)
     assert equal(found, wanted)
@@ -433,18 +433,21 @@ def test_checkpoints_are_written_by_time_and_at_the_end(tmp_path, monkeypatch):
 
     written, write = [], training_state.write
 
-    def counted(path, state):
-        written.append(state.epoch)
-        write(path, state)
+    def counted(path, state, processes):
+        written.append((state.epoch, state.step))
+        write(path, state, processes)
 
     monkeypatch.setattr(training_state, "write", counted)
     path = tmp_path / "run"
     fit(Tiny(), images(), settings(epochs=3), seed=0, checkpoint=path)
-    assert written == [4]
+    assert written == [(4, 0)]
     fit(Tiny(), images(), settings(epochs=3), seed=0, checkpoint=path, save_every=0.0)
-    assert written[1:] == [2, 3, 4]
+    assert written[1:4] == [(1, 1), (1, 2), (1, 3)], "after each step"
+    assert (2, 0) in written
+    assert written[-1] == (4, 0)
+    count = len(written)
     fit(Tiny(), images(), settings(epochs=3), seed=0)
-    assert len(written) == 4
+    assert len(written) == count
     assert os.listdir(tmp_path) == ["run"]
 
 
@@ -559,3 +562,29 @@ def test_an_absent_device_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device='cuda', but torch finds no CUDA device here"):
         fit(Tiny(), images(), settings(), seed=0, device="cuda")
+
+
+# what is refused before the first step
+
+
+@pytest.mark.parametrize("name", ["train", "validation"])
+def test_an_empty_split_is_refused(name):
+    with pytest.raises(DataError, match=name):
+        fit(Tiny(), images(**{name: 0}), settings(), seed=0)
+
+
+def test_augmenting_tokens_is_refused():
+    with pytest.raises(ConfigError, match="shift"):
+        fit(Tiny(words=10), tokens(), settings(augment="shift"), seed=0)
+
+
+def test_resuming_without_a_checkpoint_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="resume=True"):
+        fit(Tiny(), images(), settings(), seed=0, resume=True)
+    with pytest.raises(CheckpointError, match="nothing to resume"):
+        fit(Tiny(), images(), settings(), seed=0, checkpoint=tmp_path / "a", resume=True)
+
+
+def test_a_checkpoint_in_an_absent_folder_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="x/a"):
+        fit(Tiny(), images(), settings(), seed=0, checkpoint=tmp_path / "x" / "a")

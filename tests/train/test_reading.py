@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from suffice.data.dataset import NOT_ASKED, Split
+from suffice.data.dataset import IGNORE_INDEX, Split
 from suffice.progress import Silent
 from suffice.testing import assert_close
 from suffice.train import Interrupted, Training, evaluate, fit
-from suffice.train.evaluate import Reading
+from suffice.train.evaluate import ModelInputs
 
 from .cases import images, pairs, translator, weights
 
@@ -19,12 +19,12 @@ def settings(**changes) -> Training:
 
 def test_a_reading_changes_every_tensor_alike():
     split = pairs(train=4).train
-    first = Reading.of(split).each(lambda tensor: tensor[:2])
+    first = ModelInputs.of(split).map(lambda tensor: tensor[:2])
     assert torch.equal(first.source, split.source[:2])
     assert torch.equal(first.source_valid, split.source_valid[:2])
     assert torch.equal(first.valid, split.valid[:2])
     assert torch.equal(first.inputs, split.inputs[:2])
-    alone = Reading.of(images(train=3).train).each(lambda tensor: tensor[1:])
+    alone = ModelInputs.of(images(train=3).train).map(lambda tensor: tensor[1:])
     assert (len(alone.inputs), alone.valid, alone.source) == (2, None, None)
 
 
@@ -32,7 +32,7 @@ def test_the_loss_is_that_of_the_asked_tokens_of_the_translation():
     data, model = pairs(), translator().eval()
     split = data.test
     logits = model(split.source, split.inputs, split.source_valid, split.valid)
-    asked = split.labels != NOT_ASKED
+    asked = split.labels != IGNORE_INDEX
     score = evaluate(model, data, split, batch_size=3)
     wanted = F.cross_entropy(logits[asked], split.labels[asked])
     assert score.loss == pytest.approx(wanted.item(), rel=1e-6)

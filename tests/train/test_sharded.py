@@ -11,7 +11,7 @@ from suffice.errors import ConfigError
 from suffice.train import Processes, sharded
 from suffice.train.language import LMTraining, evaluate_lm, fit_lm
 from suffice.train.language import fit as fit_module
-from suffice.train.language.loss import _mine
+from suffice.train.language.loss import _own_spans
 
 from .language.texts import files, settings, tiny
 
@@ -40,9 +40,9 @@ def test_a_copy_is_cut_and_the_model_is_left_whole(group):
     assert not any(map(sharded.is_cut, model.parameters()))
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
-        assert torch.equal(sharded.whole(parted.state_dict()[name]), before[name])
-        assert torch.equal(sharded.whole(tensor), tensor)
-        assert sharded.own(tensor) is tensor
+        assert torch.equal(sharded.gathered(parted.state_dict()[name]), before[name])
+        assert torch.equal(sharded.gathered(tensor), tensor)
+        assert sharded.local(tensor) is tensor
     tokens = torch.arange(12)[None] % 8
     assert torch.equal(parted(tokens), model(tokens))
     assert Processes(0, 2).wrap(parted, CPU) is parted
@@ -53,20 +53,20 @@ def test_a_pass_without_a_way_back_is_let_go(parted):
     with torch.no_grad():
         parted(torch.zeros(1, 4, dtype=torch.long))
     assert not all(map(sharded.is_cut, parted.parameters()))
-    sharded.let_go(parted)
+    sharded.release_weights(parted)
     assert [sharded.is_cut(p) for p in parted.parameters()] == parameters
 
 
 def test_gradients_are_added_up_apart(parted):
     tokens = torch.arange(12)[None] % 8
-    with Processes(0, 2).apart(parted):
+    with Processes(0, 2).no_sync(parted):
         parted(tokens).sum().backward()
         assert all(p.grad is None for p in parted.parameters()), "each still has all of it"
     parted(tokens).sum().backward()
     whole = tiny()
     (2 * whole(tokens).sum()).backward()
     for ours, theirs in zip(parted.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(sharded.whole(ours.grad), theirs.grad)
+        torch.testing.assert_close(sharded.gathered(ours.grad), theirs.grad)
 
 
 def test_whole_tensors_are_cut_and_filled_in(parted):
@@ -93,13 +93,16 @@ def test_a_single_number_cannot_be_cut(group):
         sharded.shard(model, Processes(), CPU)
 
 
-def test_processes_with_parts_look_equally_often():
-    found = [(n, n + 1, 1) for n in range(5)]
-    for alike, counts in ((True, [2, 2, 2]), (False, [1, 2, 2])):
-        each = [list(_mine(found, Processes(rank, 3), alike=alike)) for rank in range(3)]
-        assert [len(one) for one in each] == counts
-        assert [batch for one in each for batch, counted in one if counted] == found
-    assert [len(list(_mine(found[:1], Processes(r, 3), alike=True))) for r in range(3)] == [1] * 3
+def test_processes_with_parts_evaluate_equally_often():
+    def own(spans, in_step):
+        return [list(_own_spans(spans, Processes(rank, 3), in_step=in_step)) for rank in range(3)]
+
+    spans = [(n, n + 1, 1) for n in range(5)]
+    for in_step, counts in ((True, [2, 2, 2]), (False, [1, 2, 2])):
+        shares = own(spans, in_step)
+        assert [len(share) for share in shares] == counts
+        assert [span for share in shares for span, counts in share if counts] == spans
+    assert [len(share) for share in own(spans[:1], in_step=True)] == [1, 1, 1]
 
 
 def test_fitting_shards_where_it_is_asked_and_there_are_others(group, tmp_path, monkeypatch):

@@ -1,306 +1,40 @@
-"""Training a language model: what is refused, what is put back, and the run between."""
+"""Training a language model by steps over rows of tokens."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from suffice.errors import ConfigError, ShapeError, StateError
+from suffice.errors import ConfigError, ShapeError
 from suffice.layers import Block
-from suffice.layers.dropout import Dropout
 from suffice.progress import Progress, Silent
 from suffice.text import TokenFile
-from suffice.train import sharded, training_state
-from suffice.train import sharded as shards
+from suffice.train import sharded
 from suffice.train.distributed import Processes, current, resolve_device
+from suffice.train.engine import Engine, MicroBatch, check_checkpoint, resume_from
 from suffice.train.language.log import LMRun, Log, Measured
 from suffice.train.language.loss import (
     Amount,
+    Batch,
     CrossEntropy,
     Objective,
     Source,
     Windows,
     evaluate_lm,
-    facts,
-    shares,
+    facts_of,
 )
-from suffice.train.language.settings import LMState, LMTraining, start
-from suffice.train.loop import check_place
-from suffice.train.progress import Interrupted, Interrupts, noticing
+from suffice.train.language.settings import LMTraining
 from suffice.train.settings import derive
-from suffice.train.sharded import fill
-
-
-def accumulate(
-    replica: nn.Module,
-    source: Source,
-    step: int,
-    training: LMTraining,
-    *,
-    processes: Processes,
-    dropouts: Sequence[Dropout],
-    device: torch.device,
-    objective: Objective | None = None,
-) -> tuple[Tensor, int]:
-    """Add the gradient to the parameters; return this process's sums and how many targets all had.
-
-    The weight of a target must be known before the first micro-batch is computed, so the targets
-    are counted first. DDP averages over the processes: hence the factor of their number. A batch
-    without any target gives gradients of 0.
-
-    Args:
-        replica: what `processes.wrap` made of the model.
-        source: of the rows.
-        step: whose rows.
-        training: the settings.
-        processes: that share the batch.
-        dropouts: the layers that draw masks for the whole micro-batch.
-        device: of the model.
-        objective: what the loss is; None = cross-entropy.
-
-    Returns:
-        float64 [2], the summed loss and the targets of this process; the targets of all.
-    """
-    parts = shares(training.batch_size, training.accumulate, processes)
-    batches = [source.rows(step, start, stop) for start, stop, _, _ in parts]
-    own = sum(batch.asked for batch in batches)
-    asked = int(processes.sum(torch.tensor(own)))
-    weight = processes.world_size / max(asked, 1)
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    objective = objective or CrossEntropy()
-    for number, (batch, (_, _, first, rows)) in enumerate(zip(batches, parts, strict=True), 1):
-        for dropout in dropouts:
-            dropout.rows = (first, rows)
-        last = number == len(batches)
-        with contextlib.nullcontext() if last else processes.apart(replica):
-            loss = objective.summed(replica, batch.to(device), dtype=training.dtype)
-            (loss * weight).backward()
-        total += loss.detach()
-    return torch.stack([total, torch.full_like(total, own)]), asked
-
-
-TOLD_EVERY = 10  # steps between two losses in the log; each waits for the device
-
-
-@dataclass(kw_only=True)
-class Steps:
-    """The parts of one training and the order in which they act.
-
-    `given` is the caller's model: the trained one itself, or, where that is sharded, a whole one
-    that is filled with the best weights.
-    """
-
-    given: nn.Module
-    model: nn.Module
-    replica: nn.Module
-    learned: list[nn.Parameter]
-    dropouts: list[Dropout]
-    source: Source
-    objective: Objective
-    validation: TokenFile
-    training: LMTraining
-    state: LMState
-    processes: Processes
-    device: torch.device
-    checkpoint: Path | None
-    save_every: float
-    progress: Progress
-    interrupts: Interrupts
-    log: Log
-    amount: Amount | None
-    keep: Callable[[Measured], None] | None
-    past: float = 0.0  # share of the time that is over
-    rate: float = 0.0  # of the last step
-
-    def run(self) -> LMRun:
-        """Make the steps that are not done yet; the model has the best weights afterwards."""
-        state, training = self.state, self.training
-        saved = time.monotonic()
-        self.model.train()
-        self._tell()
-        self._agree(saved)
-        while state.step < training.steps and self.past < 1.0:
-            self._step()
-            self.progress.step(*self._done())
-            interrupted, due = self._agree(saved)
-            last = self.past == 1.0 or state.step == training.steps
-            if last or not state.step % training.evaluate_every:
-                self._look()
-            if interrupted:
-                self._leave()
-            if due:
-                self._save()
-                saved = time.monotonic()
-        if not state.history or state.history[-1].step < state.step:
-            self._look()  # the time was over already when the run was resumed
-        self._save()
-        fill(self.given, state.best)
-        return LMRun(
-            measured=tuple(state.history),
-            best_step=state.best_step,
-            out_of_time=state.step < training.steps,
-        )
-
-    def _agree(self, saved: float) -> tuple[bool, bool]:
-        """Return, on every process alike: Ctrl-C, a checkpoint is due; note how much time is over.
-
-        Clocks differ between processes: what any of them says holds for all, and their mean time.
-        """
-        minutes, world = self.training.max_minutes, self.processes.world_size
-        past = 0.0 if minutes is None else self.state.seconds / (60 * minutes)
-        due = time.monotonic() - saved >= self.save_every
-        own = torch.tensor([self.interrupts.seen, due, past], dtype=torch.float64)
-        interrupted, overdue, past = self.processes.sum(own).tolist()
-        self.past = min(past / world, 1.0)
-        return interrupted > 0, overdue > 0
-
-    def _step(self) -> None:
-        """Make one optimiser step."""
-        state, training = self.state, self.training
-        started = time.perf_counter()
-        rate = training.rate(state.step, self.past)
-        for group in state.optimiser.param_groups:
-            group["lr"] = self.rate = rate
-        state.optimiser.zero_grad(set_to_none=True)
-        loss, asked = accumulate(
-            self.replica,
-            self.source,
-            state.step,
-            training,
-            processes=self.processes,
-            dropouts=self.dropouts,
-            device=self.device,
-            objective=self.objective,
-        )
-        if training.clip is not None:
-            nn.utils.clip_grad_norm_(self.learned, training.clip)
-        if asked:
-            state.optimiser.step()
-        state.totals += loss
-        state.step += 1
-        state.tokens += asked
-        state.seconds += time.perf_counter() - started
-        if state.step % TOLD_EVERY == 0:
-            self._tell_step(loss, rate)
-
-    def _look(self) -> None:
-        """Measure the validation loss: a record, the best weights."""
-        state, training = self.state, self.training
-        loss, asked = self.processes.sum(state.totals.clone()).tolist()
-        trained = loss / asked if asked else 0.0
-        self._refuse_nonfinite("training", trained)
-        found = evaluate_lm(
-            self.model,
-            self.validation,
-            length=training.length,
-            batch_size=2 * math.ceil(training.batch_size / training.accumulate),  # no gradients
-            batches=training.evaluation_batches,
-            dtype=training.dtype,
-            separate=training.documents == "separate",
-            device=str(self.device),
-        )
-        self._refuse_nonfinite("validation", found)
-        best = state.best_loss
-        measured = Measured(
-            step=state.step,
-            tokens=state.tokens,
-            train_loss=trained,
-            validation_loss=found,
-            learning_rate=self.rate,
-            seconds=state.seconds,
-        )
-        state.history.append(measured)
-        state.totals.zero_()
-        self.log.write({**asdict(measured), **self._bits(found)})
-        self._tell()
-        if found < best:
-            state.keep_best()
-            if self.given is not self.model:
-                fill(self.given, state.best)
-            if self.keep is not None:
-                self.keep(measured)
-
-    def _bits(self, loss: float) -> dict[str, float]:
-        return {} if self.amount is None else self.amount.bits(loss)
-
-    def _done(self) -> tuple[int, int]:
-        """Return how far the run is, by its steps or by its time, whichever is further."""
-        steps, minutes = self.training.steps, self.training.max_minutes
-        past = self.past if minutes is None else min(self.state.seconds / (60 * minutes), 1.0)
-        return max(self.state.step, round(past * steps)), steps
-
-    def _tell_step(self, sums: Tensor, rate: float) -> None:
-        """Log the loss of one step: of all processes' targets."""
-        loss, asked = self.processes.sum(sums.clone()).tolist()
-        if asked:
-            self._refuse_nonfinite("training", loss / asked)
-            record = {"step": self.state.step, "loss": loss / asked, "learning_rate": rate}
-            self.log.write({**record, "seconds": self.state.seconds})
-            self._tell(loss / asked)
-
-    def _tell(self, loss: float | None = None) -> None:
-        state = self.state
-        due = f"/{self.training.steps:,}" if self.training.max_minutes is None else ""
-        words = [f"step {state.step:,}{due}"]
-        if loss is not None:
-            words.append(f"loss {loss:.3f}")
-        if state.history:
-            words.append(f"validation {state.history[-1].validation_loss:.4f}")
-        if state.seconds:
-            words.append(f"{state.tokens / state.seconds:,.0f} tokens/s")
-        self.progress.say(", ".join(words))
-
-    def _refuse_nonfinite(self, which: str, loss: float) -> None:
-        if math.isfinite(loss):
-            return
-        there = self.checkpoint is not None and self.checkpoint.exists()
-        kept = f" The last checkpoint, {self.checkpoint}, is kept." if there else ""
-        raise StateError(
-            f"the {which} loss is {loss} after step {self.state.step} with "
-            f"learning_rate={self.training.learning_rate}; lower learning_rate, add warmup or "
-            f"clip the gradients.{kept}"
-        )
-
-    def _save(self) -> None:
-        if self.checkpoint is not None:
-            totals = self.state.totals.clone()
-            self.processes.sum(self.state.totals)
-            training_state.write(self.checkpoint, self.state, self.processes)
-            self.state.totals.copy_(totals)
-
-    def _leave(self) -> None:
-        """Save and leave: Ctrl-C was pressed, and all processes have made the same step."""
-        if self.checkpoint is not None and self.processes.any(not self.state.finite()):
-            self._refuse_nonfinite("training", math.nan)
-        self._save()
-        self.processes.barrier()
-        raise Interrupted(self.checkpoint, step=self.state.step)
-
-
-@contextlib.contextmanager
-def recomputing(model: nn.Module, wanted: bool) -> Iterator[None]:
-    """Keep only what enters the blocks of a model, for the time of the context, if it is wanted.
-
-    The random state is put back for the second computation, so dropout drops the same. A block
-    that runs without gradients is not touched.
-    """
-    blocks = [m for m in model.modules() if isinstance(m, Block)] if wanted else []
-    for block in blocks:
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        for block in blocks:
-            del block.forward
+from suffice.train.training_state import TrainingState, initial
 
 
 def fit_lm(
@@ -339,7 +73,7 @@ def fit_lm(
         model: called as model(tokens, valid=..., segments=...) -> logits [B, T, V], with the marks
             that the rows have; moved to the device, its training flags are the same afterwards.
         train: what to learn from.
-        validation: what the weights are chosen by.
+        validation: the text whose loss chooses the weights.
         training: the settings.
         seed: of the rows and of dropout.
         device: "cpu" or "cuda".
@@ -347,86 +81,61 @@ def fit_lm(
             unless `resume`. Sharded weights lie in a folder beside it, and any number of processes
             goes on from either, sharded or not. None writes nothing.
         resume: go on from the checkpoint.
-        progress: told of every step; None is silent. Only the first process uses it.
-        save_every: seconds between two checkpoints at least; written after a step, on Ctrl-C, and
-            when the training ends.
+        progress: shows every step; None is silent. Only the first process uses it.
+        save_every: seconds between two checkpoints at least; one is written after a step, on
+            Ctrl-C, and when the training ends.
         log: file for lines of JSON; only the first process writes.
         tensorboard: folder for TensorBoard's events; needs tensorboard.
         amount: of the validation text, for losses in bits.
         keep: called by the first process whenever the model's weights are the best so far.
-        objective: what is lowered; None = cross-entropy.
+        objective: what is minimised; None = cross-entropy.
 
     Raises:
         ConfigError: if the device is absent, resume is given without a checkpoint, nothing in the
-            model learns, the rows of a micro-batch do not go round the processes, or the weights
-            cannot be sharded.
+            model learns, a process has no row of a micro-batch, or the weights cannot be sharded.
         ShapeError: if the model's tables hold fewer tokens than the text, or shorter rows.
         CheckpointError: if the checkpoint cannot be written or read, or is of another run.
         StateError: if the loss is no longer finite; the last checkpoint is kept.
         Interrupted: on Ctrl-C.
     """
-    check_place(checkpoint, resume=resume)
+    check_checkpoint(checkpoint, resume=resume)
     processes, place = current(), resolve_device(device)
-    source, lowered = _source(train, training, seed), objective or CrossEntropy()
-    _refuse(model, validation, training, processes)
+    is_main = processes.is_main
+    source, objective = _source(train, training, seed), objective or CrossEntropy()
+    _check(model, validation, training, processes)
     torch.manual_seed(derive("dropout", seed))
-    given, model = model, _trained(model, training, processes, place, checkpoint)
-    data = {"train": source.facts, "validation": facts(validation)}
-    if lowered.facts:  # a checkpoint of cross-entropy says nothing of it
-        data["objective"] = dict(lowered.facts)
-    state = start(model, training, data=data, seed=seed, device=place)
+    trained = _placed(model, training, processes, place, checkpoint)
+    data = {"train": source.facts, "validation": facts_of(validation)}
+    if objective.facts:  # a checkpoint of cross-entropy does not name it
+        data["objective"] = dict(objective.facts)
+    state = _initial_state(trained, training, data=data, seed=seed, device=place)
     if checkpoint is not None and resume:
-        training_state.read(checkpoint, state)
-        if not processes.is_main:
-            state.totals.zero_()  # the file holds the sums of all processes
-    main = processes.is_main
-    flags = [(module, module.training) for module in model.modules()]
-    dropouts = [m for m in model.modules() if isinstance(m, Dropout)]
-    lines = Log(log if main else None, tensorboard if main else None, step=state.step)
-    try:
-        with noticing() as interrupts, recomputing(model, training.checkpointing):
-            return Steps(
-                given=given,
-                model=model,
-                replica=processes.wrap(model, place),
-                learned=[p for p in model.parameters() if p.requires_grad],
-                dropouts=dropouts if processes.world_size > 1 else [],
-                source=source,
-                objective=lowered,
-                validation=validation,
-                training=training,
-                state=state,
-                processes=processes,
-                device=place,
-                checkpoint=checkpoint,
-                save_every=save_every,
-                progress=progress if progress is not None and main else Silent(),
-                interrupts=interrupts,
-                log=lines,
-                amount=amount,
-                keep=keep if main else None,
-            ).run()
-    finally:
-        lines.close()
-        for dropout in dropouts:
-            dropout.rows = None
-        for module, flag in flags:
-            module.training = flag
-
-
-def _trained(
-    model: nn.Module,
-    training: LMTraining,
-    processes: Processes,
-    place: torch.device,
-    checkpoint: Path | None,
-) -> nn.Module:
-    """Return what the optimiser changes: the model, or a copy cut between the processes."""
-    if not training.shard or processes.world_size == 1:
-        return model.to(place)
-    if checkpoint is not None:
-        shards.check_torch()
-    return sharded.shard(model, processes, place)
+        resume_from(checkpoint, state, processes)
+    lines = Log(log if is_main else None, tensorboard if is_main else None, step=state.step)
+    engine = _Steps(
+        model=trained,
+        result=model,
+        source=source,
+        objective=objective,
+        validation=validation,
+        training=training,
+        state=state,
+        processes=processes,
+        device=place,
+        checkpoint=checkpoint,
+        save_every=save_every,
+        progress=progress if progress is not None and is_main else Silent(),
+        log=lines,
+        amount=amount,
+        keep=keep if is_main else None,
+    )
+    with contextlib.closing(lines), gradient_checkpointing(trained, training.checkpointing):
+        engine.run()
+    return LMRun(
+        measured=tuple(state.history),
+        best_step=state.best_step,
+        out_of_time=state.step < training.steps,
+    )
 
 
 def _source(train: TokenFile | Source, training: LMTraining, seed: int) -> Source:
@@ -441,7 +150,7 @@ def _source(train: TokenFile | Source, training: LMTraining, seed: int) -> Sourc
     )
 
 
-def _refuse(
+def _check(
     model: nn.Module, validation: TokenFile, training: LMTraining, processes: Processes
 ) -> None:
     config = getattr(model, "config", None)
@@ -457,3 +166,220 @@ def _refuse(
             f"leaves a process of {processes.world_size} without a row; give at least "
             f"{training.accumulate * processes.world_size} rows."
         )
+
+
+def _placed(
+    model: nn.Module,
+    training: LMTraining,
+    processes: Processes,
+    place: torch.device,
+    checkpoint: Path | None,
+) -> nn.Module:
+    """Return the model on its device, or a copy of it cut between the processes."""
+    if not training.shard or processes.world_size == 1:
+        return model.to(place)
+    if checkpoint is not None:
+        sharded.check_torch()
+    return sharded.shard(model, processes, place)
+
+
+@dataclass(kw_only=True)
+class StepState(TrainingState):
+    """A training by steps; its totals are loss and targets since the last validation.
+
+    Args:
+        tokens: targets that were learned from.
+        best_step: steps after which the weights were what `best` holds; 0 before the first
+            validation.
+    """
+
+    CONTENT: ClassVar[str] = "training of a language model"
+    RECORD: ClassVar[type] = Measured
+
+    tokens: int = 0
+    best_step: int = 0
+
+    def keep_best(self) -> None:
+        """Copy the present weights to `best`."""
+        super().keep_best()
+        self.best_step = self.step
+
+    def advance(self, targets: int) -> None:
+        """Count a step that learned from so many targets."""
+        super().advance(targets)
+        self.tokens += targets
+
+    @classmethod
+    def consistent(cls, facts: Mapping[str, Any]) -> bool:
+        """Return whether validations were made at rising steps, up to the present one."""
+        steps = [record["step"] for record in facts["history"]]
+        rising = all(a < b for a, b in zip([0, *steps], [*steps, facts["step"] + 1], strict=True))
+        return rising and facts["best_step"] in (steps or [0]) and facts["tokens"] >= 0
+
+
+RESUMED_FREELY = ("max_minutes", "shard")  # settings that a resumed run may change
+
+
+def _initial_state(
+    model: nn.Module,
+    training: LMTraining,
+    *,
+    data: dict[str, object],
+    seed: int,
+    device: torch.device,
+) -> StepState:
+    settings = {n: value for n, value in asdict(training).items() if n not in RESUMED_FREELY}
+    return StepState(
+        identity={"seed": seed, "training": settings, "data": data, "device": device.type},
+        **initial(model, training, device),
+    )
+
+
+@dataclass(kw_only=True)
+class _Steps(Engine):
+    """Validates every few steps, ends when the time is over, and writes a log."""
+
+    source: Source
+    objective: Objective
+    validation: TokenFile
+    training: LMTraining
+    state: StepState
+    log: Log
+    amount: Amount | None
+    keep: Callable[[Measured], None] | None
+    _step_loss: float | None = None  # of the last step that was logged
+
+    READ_EVERY: ClassVar[int] = 10
+
+    def finished(self) -> bool:
+        return self._out_of_steps() and not self.validation_due()
+
+    def _out_of_steps(self) -> bool:
+        return self.time_used == 1.0 or self.state.step >= self.training.steps
+
+    def validation_due(self) -> bool:
+        step, history = self.state.step, self.state.history
+        if step == (history[-1].step if history else 0):
+            return False
+        return self._out_of_steps() or step % self.training.evaluate_every == 0
+
+    def elapsed(self) -> float:
+        minutes = self.training.max_minutes
+        return 0.0 if minutes is None else self.state.seconds / (60 * minutes)
+
+    def done(self) -> tuple[int, int]:
+        steps = self.training.steps
+        return max(self.state.step, round(min(self.elapsed(), 1.0) * steps)), steps
+
+    def rate(self) -> float:
+        return self.training.rate(self.state.step, self.time_used)
+
+    def micro_batches(self) -> tuple[list[MicroBatch], int]:
+        step, training, processes = self.state.step, self.training, self.processes
+        shares = micro_batch_shares(training.batch_size, training.accumulate, processes)
+        batches = [self.source.rows(step, start, stop) for start, stop, _, _ in shares]
+        # the weight of a target must be known before the first micro-batch is computed
+        targets = int(processes.sum(torch.tensor(sum(batch.num_targets for batch in batches))))
+        weight = processes.world_size / max(targets, 1)
+        return [
+            MicroBatch(batch, (first, rows), weight)
+            for batch, (_, _, first, rows) in zip(batches, shares, strict=True)
+        ], targets
+
+    def loss(self, replica: nn.Module, data: Batch) -> tuple[Tensor, Tensor]:
+        loss = self.objective.summed(replica, data.to(self.device), dtype=self.training.dtype)
+        return loss, torch.tensor(data.num_targets, device=self.device)
+
+    def measure(self, loss: float, count: float) -> Measured:
+        training = self.training
+        train_loss = loss / count if count else 0.0
+        self.refuse_nonfinite("training", train_loss)
+        validation_loss = evaluate_lm(
+            self.model,
+            self.validation,
+            length=training.length,
+            batch_size=2 * math.ceil(training.batch_size / training.accumulate),  # no gradients
+            batches=training.evaluation_batches,
+            dtype=training.dtype,
+            separate=training.documents == "separate",
+            device=str(self.device),
+        )
+        self.refuse_nonfinite("validation", validation_loss)
+        return Measured(
+            step=self.state.step,
+            tokens=self.state.tokens,
+            train_loss=train_loss,
+            validation_loss=validation_loss,
+            learning_rate=self.learning_rate,
+            seconds=self.state.seconds,
+        )
+
+    def after_validation(self, record: Measured, *, is_best: bool) -> None:
+        self._step_loss = None
+        bits = {} if self.amount is None else self.amount.bits(record.validation_loss)
+        self.log.write({**asdict(record), **bits})
+        if not is_best:
+            return
+        if self.result is not self.model:
+            sharded.fill(self.result, self.state.best)
+        if self.keep is not None:
+            self.keep(record)
+
+    def after_reading(self, loss: float) -> None:
+        state = self.state
+        self._step_loss = loss
+        record = {"step": state.step, "loss": loss, "learning_rate": self.learning_rate}
+        self.log.write({**record, "seconds": state.seconds})
+        super().after_reading(loss)
+
+    def describe(self) -> str:
+        state, training = self.state, self.training
+        total = f"/{training.steps:,}" if training.max_minutes is None else ""
+        words = [f"step {state.step:,}{total}"]
+        if self._step_loss is not None:
+            words.append(f"loss {self._step_loss:.3f}")
+        if state.history:
+            words.append(f"validation {state.history[-1].validation_loss:.4f}")
+        if state.seconds:
+            words.append(f"{state.tokens / state.seconds:,.0f} tokens/s")
+        return ", ".join(words)
+
+    def place(self) -> dict[str, Any]:
+        return {"step": self.state.step}
+
+
+def micro_batch_shares(
+    size: int, accumulate: int, processes: Processes
+) -> list[tuple[int, int, int, int]]:
+    """Return this process's rows of each micro-batch: (start, stop, first row, rows in all).
+
+    A micro-batch is a contiguous part of the batch, and each process takes a contiguous part of it,
+    so that masks of dropout drawn for a micro-batch are those of one process.
+
+    Example:
+        >>> micro_batch_shares(5, 2, Processes(1, 2))
+        [(1, 2, 1, 2), (3, 5, 1, 3)]
+    """
+    shares = []
+    for number in range(accumulate):
+        first, last = Processes(number, accumulate).share(size)
+        start, stop = processes.share(last - first)
+        shares.append((first + start, first + stop, start, last - first))
+    return shares
+
+
+@contextlib.contextmanager
+def gradient_checkpointing(model: nn.Module, enabled: bool) -> Iterator[None]:
+    """Recompute the inside of each block in the backward pass, for the time of the context.
+
+    The random state is restored for the second computation, so dropout drops the same. A block
+    that runs without gradients is not affected.
+    """
+    blocks = [m for m in model.modules() if isinstance(m, Block)] if enabled else []
+    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del block.forward

@@ -1,7 +1,7 @@
-"""The loss of a language model: summed over the targets, in fp32 whatever the products are in.
+"""Rows of tokens, and the loss of a language model on them.
 
-What a training lowers is an `Objective`; cross-entropy is the usual one, and what the weights are
-chosen by whatever was lowered.
+Losses are sums over the targets, in fp32 whatever dtype the products are in. A training minimises
+an `Objective`; the weights are always chosen by cross-entropy.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from suffice.data.dataset import NOT_ASKED
+from suffice.data.dataset import IGNORE_INDEX
 from suffice.text import TokenFile, Tokenizer
 from suffice.train.distributed import Processes, current, resolve_device
-from suffice.train.evaluate import aligned, evaluating, losses
+from suffice.train.evaluate import cross_entropy, evaluating, flatten_answers
 from suffice.train.language.settings import DTYPES
-from suffice.train.sharded import is_sharded, let_go
+from suffice.train.sharded import is_sharded, release_weights
 
 
 class Batch(NamedTuple):
-    """Some rows.
+    """Rows of tokens and what follows them.
 
     Args:
-        tokens: int64 [B, T], what is read.
-        targets: int64 [B, T], the token that follows each; NOT_ASKED where none is asked.
+        tokens: int64 [B, T], what the model reads.
+        targets: int64 [B, T], the token that follows each; IGNORE_INDEX where there is no target.
         valid: bool [B, T], True = a real token; None = all are.
         segments: int64 [B, T], runs of equal numbers are documents; None = one document.
     """
@@ -39,9 +39,9 @@ class Batch(NamedTuple):
     segments: Tensor | None = None
 
     @property
-    def asked(self) -> int:
-        """How many targets there are."""
-        return int((self.targets != NOT_ASKED).sum())
+    def num_targets(self) -> int:
+        """How many targets there are, not counting ignored ones."""
+        return int((self.targets != IGNORE_INDEX).sum())
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
@@ -49,10 +49,10 @@ class Batch(NamedTuple):
 
 
 class Source(Protocol):
-    """Where rows to learn from come from.
+    """Gives the rows to learn from.
 
     Attributes:
-        facts: what makes this source this source; JSON.
+        facts: identify the source in a checkpoint; JSON.
     """
 
     facts: dict[str, object]
@@ -81,8 +81,8 @@ class Windows:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What the file is, wherever it lies."""
-        return facts(self.file)
+        """Identify the file, wherever it lies."""
+        return facts_of(self.file)
 
     def rows(self, step: int, start: int, stop: int) -> Batch:
         """Return rows of a step's batch."""
@@ -92,49 +92,26 @@ class Windows:
 
 def window(file: TokenFile, places: Tensor, length: int, *, separate: bool) -> Batch:
     """Return the windows of a file that start at some places."""
-    taken = file.take(places, length)
-    tokens, targets = taken[:, :-1].contiguous(), taken[:, 1:].contiguous()
+    rows = file.take(places, length)
+    tokens, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
     if not separate:
         return Batch(tokens, targets)
     numbers = file.segments(places, length)
-    targets = targets.masked_fill(numbers[:, 1:] != numbers[:, :-1], NOT_ASKED)
+    targets = targets.masked_fill(numbers[:, 1:] != numbers[:, :-1], IGNORE_INDEX)
     return Batch(tokens, targets, None, numbers[:, :-1].contiguous())
 
 
-def facts(file: TokenFile) -> dict[str, object]:
-    """Return what a file of tokens is, wherever it lies."""
+def facts_of(file: TokenFile) -> dict[str, object]:
+    """Return what identifies a file of tokens, wherever it lies."""
     header = file.header
-    return {
-        "tokens": header.tokens,
-        "documents": header.documents,
-        "tokenizer": header.tokenizer,
-    }
-
-
-def shares(size: int, accumulate: int, processes: Processes) -> list[tuple[int, int, int, int]]:
-    """Return this process's rows of each micro-batch: (start, stop, first row, rows in all).
-
-    A micro-batch is a contiguous part of the batch, and each process takes a contiguous part of it,
-    so that masks of dropout drawn for a micro-batch are those of one process.
-
-    Example:
-        >>> shares(5, 2, Processes(1, 2))
-        [(1, 2, 1, 2), (3, 5, 1, 3)]
-    """
-    found = []
-    for number in range(accumulate):
-        first, last = Processes(number, accumulate).share(size)
-        start, stop = processes.share(last - first)
-        found.append((first + start, first + stop, start, last - first))
-    return found
+    return {name: getattr(header, name) for name in ("tokens", "documents", "tokenizer")}
 
 
 class Objective(Protocol):
-    """What a training lowers.
+    """Computes the loss that a training minimises.
 
     Attributes:
-        facts: what makes this objective this objective, for the checkpoint; JSON, empty for
-            cross-entropy.
+        facts: identify the objective in a checkpoint; JSON, empty for cross-entropy.
     """
 
     facts: Mapping[str, object]
@@ -150,33 +127,33 @@ class CrossEntropy:
 
     def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
         """Return the sum of the losses of a batch's targets."""
-        return summed(model, batch, dtype=dtype)
+        return summed_loss(model, batch, dtype=dtype)
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
-    """Return the block in which products are computed in a dtype of `LMTraining`."""
+    """Return the context in which products are computed in a dtype of `LMTraining`."""
     lower = DTYPES[dtype]
     if lower is None:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=lower)
 
 
-def summed(model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
-    """Return the sum of the losses of a batch's targets, fp32; 0 where nothing is asked.
+def summed_loss(model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
+    """Return the sum of the losses of a batch's targets, fp32; 0 where there are none.
 
     Raises:
         ShapeError: if the model does not give logits for each token.
     """
-    return losses(*logits(model, batch, dtype=dtype), reduction="sum")
+    return cross_entropy(*logits(model, batch, dtype=dtype), reduction="sum")
 
 
 def logits(model: nn.Module, batch: Batch, *, dtype: str) -> tuple[Tensor, Tensor]:
     """Return the logits [B T, V] and the targets [B T] of a batch."""
-    where = {"valid": batch.valid, "segments": batch.segments}
-    given = {name: marks for name, marks in where.items() if marks is not None}
+    marks = {"valid": batch.valid, "segments": batch.segments}
+    marks = {name: tensor for name, tensor in marks.items() if tensor is not None}
     with autocast(batch.tokens.device, dtype):
-        found = model(batch.tokens, **given)
-    return aligned(found, batch.targets)
+        scores = model(batch.tokens, **marks)
+    return flatten_answers(scores, batch.targets)
 
 
 def evaluate_lm(
@@ -212,55 +189,49 @@ def evaluate_lm(
     processes, place = current(), resolve_device(device)
     model.to(place)
     sums = torch.zeros(2, dtype=torch.float64, device=place)
-    parted = is_sharded(model)
-    found = places(file, length, batch_size, batches)
-    with evaluating(model), torch.no_grad() if parted else torch.inference_mode():
-        for (start, stop, reads), counted in _mine(found, processes, alike=parted):
-            batch = _batch(file, start, stop, reads, separate=separate)
-            loss = summed(model, batch.to(place), dtype=dtype)
-            asked = torch.tensor(float(batch.asked), device=place)
-            sums += counted * torch.stack([loss.double(), asked])
-    let_go(model)
-    loss, asked = processes.sum(sums).tolist()
-    return loss / asked
+    in_step = is_sharded(model)
+    spans = _spans(file, length, batch_size, batches)
+    with evaluating(model), torch.no_grad() if in_step else torch.inference_mode():
+        for (start, stop, width), counts in _own_spans(spans, processes, in_step=in_step):
+            batch = window(file, torch.arange(start, stop, width), width, separate=separate)
+            loss = summed_loss(model, batch.to(place), dtype=dtype)
+            targets = torch.tensor(float(batch.num_targets), device=place)
+            sums += counts * torch.stack([loss.double(), targets])
+    release_weights(model)
+    loss, targets = processes.sum(sums).tolist()
+    return loss / targets
 
 
-def places(
-    file: TokenFile, length: int, size: int, batches: int | None
-) -> list[tuple[int, int, int]]:
-    """Return (first token, token after the last start, tokens read) of each batch of windows.
+Span = tuple[int, int, int]  # first token, token after the last start, tokens of a window
 
-    The last one is of what is left of the text, fewer tokens than a window.
-    """
+
+def _spans(file: TokenFile, length: int, size: int, batches: int | None) -> list[Span]:
+    """Return each batch of windows; the last is of the tokens left over, fewer than a window."""
     whole, left = divmod(len(file) - 1, length)
-    found = [
+    spans = [
         (first * length, min(first + size, whole) * length, length)
         for first in range(0, whole, size)
     ]
     if left or not whole:
-        found.append((whole * length, whole * length + 1, left))
-    if batches is None or batches >= len(found):
-        return found
-    return [found[number * len(found) // batches] for number in range(batches)]
+        spans.append((whole * length, whole * length + 1, left))
+    if batches is None or batches >= len(spans):
+        return spans
+    return [spans[number * len(spans) // batches] for number in range(batches)]
 
 
-def _batch(file: TokenFile, start: int, stop: int, reads: int, *, separate: bool) -> Batch:
-    return window(file, torch.arange(start, stop, reads), reads, separate=separate)
-
-
-def _mine(
-    found: list[tuple[int, int, int]], processes: Processes, *, alike: bool
-) -> Iterator[tuple[tuple[int, int, int], bool]]:
+def _own_spans(
+    spans: list[Span], processes: Processes, *, in_step: bool
+) -> Iterator[tuple[Span, bool]]:
     """Yield this process's batches and whether each counts.
 
-    Processes that hold parts of one model call it equally often: those short of a batch compute
-    one that does not count.
+    Processes that hold parts of one model must call it equally often: one that is short of a batch
+    computes another that does not count.
     """
-    start, stop = processes.share(len(found))
-    yield from ((one, True) for one in found[start:stop])
-    most = -(-len(found) // processes.world_size)
-    if alike and stop - start < most:
-        yield found[0], False
+    start, stop = processes.share(len(spans))
+    yield from ((span, True) for span in spans[start:stop])
+    most = -(-len(spans) // processes.world_size)
+    if in_step and stop - start < most:
+        yield spans[0], False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,10 +269,9 @@ def amount(file: TokenFile, tokenizer: Tokenizer) -> Amount:
         ConfigError: if the file's ids are not the tokenizer's.
     """
     characters = size = 0
-    around = {tokenizer.begin, tokenizer.end}
+    special = {tokenizer.begin, tokenizer.end}
     for number in range(file.header.documents):
-        ids = [one for one in file.document(number).tolist() if one not in around]
-        text = tokenizer.decode(ids)
+        text = tokenizer.decode([i for i in file.document(number).tolist() if i not in special])
         characters += len(text)
         size += len(text.encode())
     return Amount(tokens=len(file), characters=characters, bytes=size)

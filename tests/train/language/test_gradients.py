@@ -7,16 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suffice.data.dataset import NOT_ASKED
+from suffice.data.dataset import IGNORE_INDEX
 from suffice.text import TokenFile
 from suffice.train.distributed import Processes
 from suffice.train.language import Batch, Windows, fit_lm
-from suffice.train.language.fit import accumulate
-from suffice.train.language.loss import shares
+from suffice.train.language.fit import micro_batch_shares
 
 from .texts import LETTERS, files, settings, tiny
-
-CPU = torch.device("cpu")
 
 
 class Rows:
@@ -31,7 +28,7 @@ class Rows:
         self.tokens = torch.randint(vocabulary, (len(counts), length), generator=generator)
         real = torch.arange(length) < self.counts[:, None]
         follow = torch.randint(vocabulary, (len(counts), length), generator=generator)
-        self.targets = follow.masked_fill(~real, NOT_ASKED)
+        self.targets = follow.masked_fill(~real, IGNORE_INDEX)
         self.real = real
 
     def rows(self, step, start, stop):
@@ -45,33 +42,35 @@ class Head(nn.Module):
     def __init__(self, features, tokens):
         super().__init__()
         self.features, self.tokens = features, tokens
-        self.head = nn.Linear(features.shape[-1], 7)
+        self.head = nn.Linear(features.shape[-1], 8)
 
     def forward(self, tokens, valid=None):
+        if tokens.shape[1] != self.tokens.shape[1]:  # of the validation text
+            return self.head(self.features.new_zeros(*tokens.shape, self.features.shape[-1]))
         same = (self.tokens[:, None] == tokens[None]).all(dim=-1)
         return self.head(self.features[same.long().argmax(dim=0)])
 
 
-def test_two_micro_batches_of_2_and_30_tokens_are_one_of_32():
+def test_two_micro_batches_of_2_and_30_tokens_are_one_of_32(tmp_path):
     rows = Rows([2, 30], 7)
     features = torch.randn(2, 30, 5, dtype=torch.float64)
     model = Head(features, rows.tokens).double()
-    made = {"processes": Processes(), "dropouts": (), "device": CPU}
-    training = settings(batch_size=2, accumulate=2)
-    sums, asked = accumulate(model, rows, 0, training, **made)
-    found = model.head.weight.grad.clone()
-    wanted = F.cross_entropy(model.head(features).flatten(0, 1), rows.targets.flatten())
-    (gradient,) = torch.autograd.grad(wanted, model.head.weight)
-    assert asked == 32
-    assert (found - gradient).norm() < 1e-6 * gradient.norm()
-    assert sums.tolist() == pytest.approx([wanted.item() * 32, 32])
-    naive = [
-        torch.autograd.grad(
-            F.cross_entropy(model.head(features[n]), rows.targets[n]), model.head.weight
-        )[0]
-        for n in range(2)
-    ]
-    assert (sum(naive) / 2 - gradient).norm() > 0.1 * gradient.norm()
+    losses = F.cross_entropy(
+        model.head(features).flatten(0, 1), rows.targets.flatten(), reduction="none"
+    ).view(2, 30)
+    (expected,) = torch.autograd.grad(losses.sum() / 32, model.head.weight, retain_graph=True)
+    (row_means,) = torch.autograd.grad(
+        losses[0].sum() / 4 + losses[1].mean() / 2, model.head.weight
+    )
+    training = settings(
+        steps=1, warmup=0, batch_size=2, length=30, accumulate=2, clip=None, documents="joined"
+    )
+    run = fit_lm(model, rows, files(tmp_path)[1], training, seed=0)
+    gradient = model.head.weight.grad
+    assert run.best.tokens == 32
+    assert run.best.train_loss == pytest.approx(losses.sum().item() / 32)
+    assert (gradient - expected).norm() < 1e-6 * expected.norm()
+    assert (gradient - row_means).norm() > 0.1 * gradient.norm(), "not a mean of means"
 
 
 def trained(rows, tmp_path, **changes):
@@ -113,7 +112,7 @@ def test_a_micro_batch_without_a_target_changes_no_other(tmp_path):
 
 @pytest.mark.parametrize(("size", "cut", "world"), [(8, 1, 1), (12, 5, 2), (7, 2, 3), (9, 3, 2)])
 def test_every_row_is_in_one_share(size, cut, world):
-    found = [shares(size, cut, Processes(rank, world)) for rank in range(world)]
+    found = [micro_batch_shares(size, cut, Processes(rank, world)) for rank in range(world)]
     rows = [row for micro in range(cut) for own in found for row in range(*own[micro][:2])]
     assert rows == list(range(size))
     for own in found:
@@ -127,6 +126,6 @@ def test_separate_documents_do_not_see_or_predict_each_other(tmp_path):
     apart = Windows(file, 1, 7, 0, separate=True).rows(0, 0, 1)
     assert joined.segments is None
     assert joined.targets.tolist() == [[1, 2, 3, 4, 5, 6, 7]]
-    assert apart.targets.tolist() == [[1, 2, NOT_ASKED, 4, NOT_ASKED, 6, 7]]
+    assert apart.targets.tolist() == [[1, 2, IGNORE_INDEX, 4, IGNORE_INDEX, 6, 7]]
     assert apart.segments.tolist() == [[0, 0, 0, 1, 1, 2, 2]]
-    assert (joined.asked, apart.asked) == (7, 5)
+    assert (joined.num_targets, apart.num_targets) == (7, 5)

@@ -142,11 +142,14 @@ def test_two_processes_with_parts_train_like_one(out, tmp_path, name, changes):
     like_one(out, name, model, run, texts)
 
 
-def test_an_interrupted_training_goes_on_to_the_very_weights(out):
+def test_an_interrupted_training_ends_with_the_same_weights(out):
     assert {(out / f"stopped{rank}").read_text() for rank in range(2)} == {"3"}
-    (whole, told), (resumed, again) = (checkpoint.load(out / n) for n in ("whole", "resumed"))
-    assert told == again
-    assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
+    (whole, facts), (resumed, again) = (checkpoint.load(out / n) for n in ("whole", "resumed"))
+    assert again["found"] == pytest.approx(facts["found"], rel=1e-6)
+    for ours, theirs in zip(again["looks"], facts["looks"], strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-6)
+    for name, tensor in whole.items():
+        torch.testing.assert_close(resumed[name], tensor, rtol=1e-5, atol=1e-7)
 
 
 def test_one_process_goes_on_where_two_were(out, tmp_path):

@@ -1,0 +1,298 @@
+"""The training loop that `fit` and `fit_lm` share.
+
+One optimiser step after another: checkpoints, Ctrl-C, losses that are no longer finite, and the
+best weights are handled here, once. A kind of training says which micro-batches a step has, what
+their loss is, and when and how to validate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import CheckpointError, ConfigError, StateError
+from suffice.layers.dropout import Dropout
+from suffice.progress import Progress
+from suffice.train import training_state
+from suffice.train.distributed import Processes
+from suffice.train.interrupt import Interrupted, Interrupts, noticing
+from suffice.train.sharded import fill
+from suffice.train.training_state import TrainingState
+
+
+def check_checkpoint(checkpoint: Path | None, *, resume: bool) -> None:
+    """Refuse a checkpoint that cannot be resumed or written.
+
+    Raises:
+        ConfigError: if resume has no checkpoint.
+        CheckpointError: if the checkpoint is not there to resume, or cannot be written.
+    """
+    if checkpoint is None:
+        if resume:
+            raise ConfigError("resume=True without a checkpoint; give the file to resume from.")
+        return
+    if resume and not checkpoint.exists():
+        raise CheckpointError(
+            f"{checkpoint} does not exist, so there is nothing to resume; run without resume."
+        )
+    if not os.access(checkpoint.absolute().parent, os.W_OK | os.X_OK):
+        raise CheckpointError(
+            f"the folder of {checkpoint} does not exist or cannot be written; make it, or give "
+            "another."
+        )
+
+
+def resume_from(checkpoint: Path, state: TrainingState, processes: Processes) -> None:
+    """Put the state of a checkpoint into one that was just built for the same run.
+
+    Raises:
+        CheckpointError: as `training_state.read`.
+    """
+    training_state.read(checkpoint, state)
+    if not processes.is_main:
+        state.totals.zero_()  # the file holds the sums of all processes
+
+
+class MicroBatch(NamedTuple):
+    """This process's share of the rows of one forward and backward pass.
+
+    Args:
+        data: what the loss is computed on.
+        rows: (index of the first row, rows in all) among those of all processes.
+        weight: factor of the summed loss before the backward pass: the processes over the targets
+            of the whole batch, for DDP averages over the processes; 0 where the share is empty and
+            its one row only keeps the processes in step.
+    """
+
+    data: Any
+    rows: tuple[int, int]
+    weight: float
+
+
+@dataclass(kw_only=True)
+class Engine(ABC):
+    """A training and its parts; `run` makes the steps that are not done yet.
+
+    Args:
+        model: the model that is trained, on the device.
+        result: the caller's model, which holds the best weights in the end: `model` itself, or a
+            whole one where `model` is sharded.
+        training: the settings.
+        state: what a checkpoint holds.
+        processes: that share each batch.
+        device: of the model.
+        checkpoint: where the state is written; None writes nothing.
+        save_every: seconds between two checkpoints at least.
+        progress: shows the steps.
+    """
+
+    model: nn.Module
+    result: nn.Module
+    training: Any
+    state: Any
+    processes: Processes
+    device: torch.device
+    checkpoint: Path | None
+    save_every: float
+    progress: Progress
+    time_used: float = 0.0  # share of the time limit, agreed between the processes
+    learning_rate: float = 0.0  # of the last step
+    _interrupts: Interrupts = field(default_factory=Interrupts)
+    _saved: float = field(default_factory=time.monotonic)
+
+    READ_EVERY: ClassVar[int] = 0
+    """Steps between two readings of the loss, each of which waits for the device; 0 = none."""
+
+    # what a kind of training decides
+
+    @abstractmethod
+    def finished(self) -> bool:
+        """Return whether no step and no validation is left to do."""
+
+    @abstractmethod
+    def validation_due(self) -> bool:
+        """Return whether a validation comes before the next step."""
+
+    @abstractmethod
+    def rate(self) -> float:
+        """Return the learning rate of the next step."""
+
+    @abstractmethod
+    def micro_batches(self) -> tuple[list[MicroBatch], int]:
+        """Return the micro-batches of the next step, and how many targets they all have."""
+
+    @abstractmethod
+    def loss(self, replica: nn.Module, data: Any) -> tuple[Tensor, Tensor]:
+        """Return the summed loss, and the count that is summed beside it in `state.totals`."""
+
+    @abstractmethod
+    def measure(self, loss: float, count: float) -> Any:
+        """Return the record of a validation, given the totals since the last one.
+
+        The record has a `validation_loss`, by which the best weights are chosen.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the remark beside the progress."""
+
+    @abstractmethod
+    def place(self) -> dict[str, Any]:
+        """Return where the run is: the arguments of `Interrupted`."""
+
+    @abstractmethod
+    def done(self) -> tuple[int, int]:
+        """Return how far the run is: (steps done, steps in all)."""
+
+    def elapsed(self) -> float:
+        """Return the share of the time limit that this process has used."""
+        return 0.0
+
+    def after_reading(self, loss: float) -> None:  # noqa: ARG002 - for kinds that log it
+        """Show the mean loss of a step, READ_EVERY steps after the last one."""
+        self.progress.say(self.describe())
+
+    @abstractmethod
+    def after_validation(self, record: Any, *, is_best: bool) -> None:
+        """Take note of a record that was added to the history."""
+
+    # the loop
+
+    def run(self) -> None:
+        """Train to the end; the caller's model has the best weights afterwards.
+
+        Raises:
+            Interrupted: on Ctrl-C, with the state in the checkpoint.
+            StateError: if a loss is no longer finite.
+            CheckpointError: if the checkpoint cannot be written.
+        """
+        modules = list(self.model.modules())
+        flags = [module.training for module in modules]
+        dropouts = [module for module in modules if isinstance(module, Dropout)]
+        self._dropouts = dropouts if self.processes.world_size > 1 else []
+        self._learned = [p for p in self.model.parameters() if p.requires_grad]
+        self._replica = self.processes.wrap(self.model, self.device)
+        try:
+            with noticing() as self._interrupts:
+                self._loop()
+        finally:
+            for dropout in dropouts:
+                dropout.rows = None
+            for module, flag in zip(modules, flags, strict=True):
+                module.training = flag
+
+    def _loop(self) -> None:
+        self.model.train()
+        self.progress.say(self.describe())
+        self._agree()
+        while not self.finished():
+            if self.validation_due():
+                self._validate()
+            else:
+                self._step()
+                self.progress.step(*self.done())
+            interrupted, overdue = self._agree()
+            if interrupted:
+                self._leave()
+            if overdue:
+                self._save()
+        self._save()
+        fill(self.result, self.state.best)
+
+    def _agree(self) -> tuple[bool, bool]:
+        """Return, on every process alike: was Ctrl-C pressed, is a checkpoint due.
+
+        Clocks differ between processes: what one of them says holds for all, and their mean time.
+        """
+        overdue = time.monotonic() - self._saved >= self.save_every
+        signs = [self._interrupts.seen, overdue, self.elapsed()]
+        agreed = self.processes.sum(torch.tensor(signs, dtype=torch.float64)).tolist()
+        self.time_used = min(agreed[2] / self.processes.world_size, 1.0)
+        return agreed[0] > 0, agreed[1] > 0
+
+    def _step(self) -> None:
+        state, started = self.state, time.perf_counter()
+        self.learning_rate = self.rate()
+        for group in state.optimiser.param_groups:
+            group["lr"] = self.learning_rate
+        state.optimiser.zero_grad(set_to_none=True)
+        micro_batches, targets = self.micro_batches()
+        sums = self.accumulate(micro_batches)
+        if self.training.clip is not None:
+            nn.utils.clip_grad_norm_(self._learned, self.training.clip)
+        if targets:
+            state.optimiser.step()
+        state.totals += sums
+        state.advance(targets)
+        reads = self.READ_EVERY > 0 and state.step % self.READ_EVERY == 0
+        if reads or self.validation_due():
+            sums = self.processes.sum(sums)
+            loss = sums[0].item()  # waits for the device, so that the clock is read after the work
+        state.seconds += time.perf_counter() - started
+        if reads and targets:
+            self.refuse_nonfinite("training", loss / targets)
+            self.after_reading(loss / targets)
+
+    def accumulate(self, micro_batches: list[MicroBatch]) -> Tensor:
+        """Add the gradients to the parameters; return the sums of loss and count, float64 [2]."""
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for number, (data, rows, weight) in enumerate(micro_batches, 1):
+            for dropout in self._dropouts:
+                dropout.rows = rows
+            is_last = number == len(micro_batches)
+            with contextlib.nullcontext() if is_last else self.processes.no_sync(self._replica):
+                loss, count = self.loss(self._replica, data)
+                (loss * weight).backward()
+            if weight:
+                sums += torch.stack([loss.detach().double(), count.detach().double()])
+        return sums
+
+    def _validate(self) -> None:
+        state = self.state
+        record = self.measure(*self.processes.sum(state.totals.clone()).tolist())
+        is_best = record.validation_loss < state.best_loss
+        state.history.append(record)
+        state.totals.zero_()
+        if is_best:
+            state.keep_best()
+        self.after_validation(record, is_best=is_best)
+        self.progress.say(self.describe())
+
+    def refuse_nonfinite(self, which: str, loss: float) -> None:
+        """Raise StateError if a loss is NaN or infinite."""
+        if math.isfinite(loss):
+            return
+        epoch, step = self.place().get("epoch"), self.state.step
+        where = f"after step {step}" if epoch is None else f"in epoch {epoch}"
+        exists = self.checkpoint is not None and self.checkpoint.exists()
+        kept = f" The last checkpoint, {self.checkpoint}, is kept." if exists else ""
+        raise StateError(
+            f"the {which} loss is {loss} {where} with learning_rate={self.training.learning_rate}; "
+            f"lower learning_rate, add warmup or clip the gradients.{kept}"
+        )
+
+    def _save(self) -> None:
+        """Write the checkpoint, with the sums of all processes; never one that is not finite."""
+        if self.checkpoint is None:
+            return
+        if self.processes.any(not self.state.finite()):
+            self.refuse_nonfinite("training", math.nan)
+        own = self.state.totals.clone()
+        self.processes.sum(self.state.totals)
+        training_state.write(self.checkpoint, self.state, self.processes)
+        self.state.totals.copy_(own)
+        self._saved = time.monotonic()
+
+    def _leave(self) -> None:
+        self._save()
+        self.processes.barrier()
+        raise Interrupted(self.checkpoint, **self.place())

@@ -51,7 +51,18 @@ class CheckpointError(SufficeError, ValueError):
     """A file of weights cannot be read or written."""
 
 
-def unknown(what: str, given: object, legal: Iterable[str]) -> ConfigError:
+def did_you_mean(name: object, legal: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name, with the nearest legal one if any is near.
+
+    Example:
+        >>> did_you_mean("eficient", ["standard", "efficient"]), did_you_mean("x", ["standard"])
+        ("; did you mean 'efficient'?", '.')
+    """
+    near = difflib.get_close_matches(str(name), list(legal), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else "."
+
+
+def unknown(what: str, name: object, legal: Iterable[str]) -> ConfigError:
     """Build the error for a name that is not in a table, with the nearest legal one.
 
     Example:
@@ -59,6 +70,5 @@ def unknown(what: str, given: object, legal: Iterable[str]) -> ConfigError:
         "unknown mechanism 'eficient'; did you mean 'efficient'? Legal: efficient, standard."
     """
     names = sorted(legal)
-    near = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    return ConfigError(f"unknown {what} {given!r}{hint} Legal: {', '.join(names) or 'none'}.")
+    hint = did_you_mean(name, names)
+    return ConfigError(f"unknown {what} {name!r}{hint} Legal: {', '.join(names) or 'none'}.")

@@ -1,87 +1,205 @@
-"""Checks the fields of a settings object against what they are declared to be."""
+"""Records: dataclasses whose fields are checked, and that are written as JSON and read again.
+
+`check_fields` checks a settings object against its annotations, `decode` builds a record from what
+a JSON file held and `encode` is its inverse, `check_keys` compares the keys of plain data with the
+legal ones. `Axis` is the base of the values that a layer is composed of.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import difflib
+import inspect
 import json
 import math
-import types
+import sys
 import typing
-from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property, lru_cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, TypeVar
 
-from suffice.errors import ConfigError, DataError, unknown
+from suffice.errors import ConfigError, DataError, SufficeError, did_you_mean, unknown
 
-WORDS = {
-    "bool": "True or False",
-    "int": "a whole number",
-    "float": "a finite number",
-    "str": "a text",
-    "tuple": "a tuple",
+T = TypeVar("T")
+V = TypeVar("V", bound="Axis")
+
+NAMES = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a finite number",
+    str: "a text",
+    tuple: "a tuple",
+    NoneType: "None",
 }
+NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def misfits(settings: Any) -> list[str]:
-    """Return a sentence for each field of a frozen dataclass that is not of its declared kind.
-
-    Looked at are bool, int, float, str and tuple, with None where declared; a float must be
-    finite, and a whole number will do for it.
+def is_whole(value: object, least: float = -math.inf) -> bool:
+    """Return whether a value is a whole number, also NumPy's; True and False are none.
 
     Example:
-        >>> Sizes = dataclasses.make_dataclass("Sizes", [("width", "int")])
-        >>> misfits(Sizes(width="wide"))
-        ["width='wide' is not a whole number."]
+        >>> is_whole(3), is_whole(3.0), is_whole(True), is_whole(0, least=1)
+        (True, False, False, False)
     """
-    broken = []
-    for field in dataclasses.fields(settings):
-        declared = str(field.type).split(" | ")
-        kind = declared[0].partition("[")[0]
-        value = getattr(settings, field.name)
-        if kind not in WORDS or (value is None and "None" in declared) or _fits(value, kind):
-            continue
-        broken.append(f"{field.name}={value!r} is not {WORDS[kind]}.")
-    return broken
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
 
 
-def check_fields(settings: Any) -> None:
-    """Raise unless every field is of its declared kind.
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite real number, also NumPy's; True and False are none.
 
-    Raises:
-        ConfigError: naming every misfit.
+    Example:
+        >>> is_number(3), is_number(0.5), is_number(float("nan")), is_number(True)
+        (True, True, False, False)
     """
-    broken = misfits(settings)
-    if broken:
-        raise ConfigError(f"{type(settings).__name__}: {' '.join(broken)}")
-
-
-def _fits(value: Any, kind: str) -> bool:
-    if kind == "bool":
-        return isinstance(value, bool)
-    if kind == "str":
-        return isinstance(value, str)
-    if kind == "tuple":
-        return isinstance(value, tuple)
-    number = isinstance(value, int) and not isinstance(value, bool)
-    if kind == "int":
-        return number
-    return (number or isinstance(value, float)) and _is_finite(value)
-
-
-def _is_finite(value: float) -> bool:
     try:
-        return math.isfinite(value)
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # a whole number of hundreds of digits
         return False
 
 
-T = TypeVar("T")
+def field_errors(settings: Any) -> list[str]:
+    """Return a sentence for each field of a dataclass that is not of its annotated type.
 
-ODD_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+    Checked are bool, int, float, str, None, literals, axis values, and tuples and unions of them; a
+    float must be finite, and a whole number will do for it. NumPy's numbers become Python's.
+
+    Example:
+        >>> Sizes = dataclasses.make_dataclass("Sizes", [("width", int)])
+        >>> field_errors(Sizes(width="wide"))
+        ["width='wide' is not a whole number."]
+    """
+    errors, hints = [], type_hints(type(settings))
+    for field in dataclasses.fields(settings):
+        value, hint = getattr(settings, field.name), hints[field.name]
+        try:
+            converted = _convert(value, hint)
+        except TypeError:
+            errors.append(f"{field.name}={value!r} is not {_name_of(hint)}.")
+        else:
+            if converted is not value:
+                object.__setattr__(settings, field.name, converted)
+    return errors
+
+
+def check_fields(settings: Any) -> None:
+    """Check every field of a dataclass as `field_errors` does; call it in `__post_init__`.
+
+    Raises:
+        ConfigError: naming every field of a wrong type.
+    """
+    if errors := field_errors(settings):
+        raise ConfigError(f"{type(settings).__name__}: {' '.join(errors)}")
+
+
+@lru_cache(maxsize=1024)
+def type_hints(record: type) -> dict[str, Any]:
+    """Return the types of a class's annotations, whether its module writes them as text or not.
+
+    A name that cannot be resolved, as it is imported for type checkers alone or belongs to a
+    function, becomes Any.
+    """
+    hints = {}
+    for base in reversed(record.__mro__):
+        names = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
+        for name, annotation in inspect.get_annotations(base).items():
+            single = type(name, (), {"__annotations__": {name: annotation}})
+            try:
+                hints |= typing.get_type_hints(single, names)
+            except NameError:
+                hints[name] = Any
+    return hints
+
+
+def _convert(value: Any, hint: Any) -> Any:
+    """Return a value of the hinted type, NumPy's numbers as Python's; TypeError if it is none."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if _is_union(hint):
+        for arm in inner:
+            with contextlib.suppress(TypeError):
+                return _convert(value, arm)
+        raise TypeError
+    if tuple in (hint, origin):
+        return _convert_tuple(value, inner)
+    if hint in (int, float):
+        if not (is_whole(value) if hint is int else is_number(value)):
+            raise TypeError
+        if isinstance(value, (int, float)):
+            return value
+        return int(value) if isinstance(value, Integral) else float(value)
+    known = hint in NAMES or (isinstance(hint, type) and issubclass(hint, Axis))
+    if (known and not isinstance(value, hint)) or (origin is Literal and value not in inner):
+        raise TypeError
+    return value
+
+
+def _convert_tuple(value: Any, inner: tuple[Any, ...]) -> Any:
+    if not isinstance(value, tuple):
+        raise TypeError
+    if not inner:
+        return value
+    hints = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+    if len(hints) != len(value):
+        raise TypeError
+    converted = tuple(map(_convert, value, hints))
+    return value if all(a is b for a, b in zip(value, converted, strict=True)) else converted
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (UnionType, typing.Union)
+
+
+def _name_of(hint: Any) -> str:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if _is_union(hint):
+        return " or ".join(_name_of(arm) for arm in inner if arm is not NoneType)
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin is tuple:
+        items = inner[:1] if inner[-1] is Ellipsis else inner
+        return f"a tuple of {', '.join(map(_name_of, items))}"
+    return NAMES.get(hint) or f"a {getattr(hint, 'family', '') or hint.__name__}"
+
+
+def check_keys(
+    data: Mapping[str, Any],
+    legal: Collection[str],
+    required: Iterable[str] = (),
+    *,
+    where: str,
+    error: type[SufficeError] = DataError,
+) -> None:
+    """Compare the keys of plain data with the legal ones.
+
+    Args:
+        data: the keys and values.
+        legal: keys there may be.
+        required: keys there must be.
+        where: the file, or the thing it describes, for the message.
+        error: type of the error.
+
+    Raises:
+        SufficeError: of type `error`, naming an unknown key and the nearest legal one, or all that
+            are missing.
+
+    Example:
+        >>> check_keys({"lenght": 3}, ["length", "width"], where="sizes.json")
+        Traceback (most recent call last):
+        suffice.errors.DataError: sizes.json has the unknown key 'lenght'; did you mean 'length'? \
+Legal: length, width.
+    """
+    for key in data:
+        if key not in legal:
+            hint = did_you_mean(key, legal)
+            raise error(f"{where} has the unknown key {key!r}{hint} Legal: {', '.join(legal)}.")
+    missing = [key for key in required if key not in data]
+    if missing:
+        raise error(f"{where} lacks {', '.join(missing)}; it must hold {', '.join(legal)}.")
 
 
 def encode(value: Any) -> Any:
-    """Return value with tuples as lists and non-finite floats as words.
+    """Return plain data with tuples as lists and non-finite floats as words.
 
     Example:
         >>> encode({"losses": (0.5, float("inf"))})
@@ -96,136 +214,136 @@ def encode(value: Any) -> Any:
     return value
 
 
-def decode(record: type[T], given: object, *, where: str) -> T:
-    """Build a record from plain values.
+def decode(
+    record: type[T], data: object, *, where: str, error: type[SufficeError] = DataError
+) -> T:
+    """Build a record from plain data, each value of the type that the record's annotations say.
 
     Args:
-        record: the dataclass to build.
-        given: what JSON held.
+        record: a dataclass, a TypedDict, or any type that such a field may have.
+        data: what JSON held.
         where: the file, for messages.
+        error: type of the errors.
 
     Raises:
-        DataError: if a key is unknown or missing, or a value has the wrong type or range.
+        SufficeError: of type `error`, if a key is unknown or missing, or a value is of a wrong type
+            or refused by the record.
     """
-    return _value(record, given, where)
-
-
-def _value(hint: Any, given: object, where: str) -> Any:
-    """Check one value against one type hint and return it typed."""
-    if hint is Any:
-        return given
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        return _optional(hint, given, where)
+    origin, inner = typing.get_origin(record), typing.get_args(record)
+    if record is Any:
+        return data  # type: ignore[return-value]
+    if _is_union(record):
+        return _decode_union(inner, data, where, error)
     if origin is tuple:
-        inner = typing.get_args(hint)[0]
-        items = _expect(list, given, where)
-        return tuple(_value(inner, item, f"{where}[{i}]") for i, item in enumerate(items))
-    if origin is dict and (inner := typing.get_args(hint)[1]) is not Any:
-        named = _expect(dict, given, where)
-        return {key: _value(inner, item, f"{where}: {key}") for key, item in named.items()}
-    if dataclasses.is_dataclass(hint) or typing.is_typeddict(hint):
-        return _record(hint, given, where)
-    if hint is float:
-        return _float(given, where)
-    return _expect(origin or hint, given, where)
+        items = _expect(list, data, where, error)
+        hints = inner[:1] * len(items) if inner[-1] is Ellipsis else inner
+        if len(hints) != len(items):
+            raise error(f"{where} holds {len(items)} items; it must hold {len(hints)}.")
+        pairs = enumerate(zip(hints, items, strict=True))
+        return tuple(  # type: ignore[return-value]
+            decode(hint, item, where=f"{where}[{i}]", error=error) for i, (hint, item) in pairs
+        )
+    if origin is dict and inner[1] is not Any:
+        items = _expect(dict, data, where, error)
+        return {  # type: ignore[return-value]
+            key: decode(inner[1], item, where=f"{where}: {key}", error=error)
+            for key, item in items.items()
+        }
+    if dataclasses.is_dataclass(record) or typing.is_typeddict(record):
+        return _decode_record(record, data, where, error)
+    if record is float:
+        return _decode_float(data, where, error)  # type: ignore[return-value]
+    return _expect(origin or record, data, where, error)
 
 
-def _optional(hint: Any, given: object, where: str) -> Any:
-    """Check a value that may be None."""
-    if given is None:
+def _decode_union(arms: tuple[Any, ...], data: object, where: str, error: type[Exception]) -> Any:
+    if data is None and NoneType in arms:
         return None
-    inner = next(arm for arm in typing.get_args(hint) if arm is not type(None))
-    return _value(inner, given, where)
+    *others, last = (arm for arm in arms if arm is not NoneType)
+    for arm in others:
+        try:
+            return decode(arm, data, where=where)
+        except SufficeError:
+            continue
+    return decode(last, data, where=where, error=error)  # type: ignore[arg-type]
 
 
-def _record(record: Any, given: object, where: str) -> Any:
-    """Check the keys of a record, then each of its values."""
-    items = _expect(dict, given, where)
-    hints = typing.get_type_hints(record)
-    for key in items:
-        if key not in hints:
-            near = difflib.get_close_matches(str(key), list(hints), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise DataError(f"{where} has the unknown key {key!r}{hint} Legal: {', '.join(hints)}.")
-    missing = [key for key in hints if key not in items and not _has_default(record, key)]
-    if missing:
-        raise DataError(f"{where} lacks {', '.join(missing)}; it must hold {', '.join(hints)}.")
-    values = {key: _value(hints[key], item, f"{where}: {key}") for key, item in items.items()}
+def _decode_record(record: Any, data: object, where: str, error: type[SufficeError]) -> Any:
+    items = _expect(dict, data, where, error)
+    hints = type_hints(record)
+    if dataclasses.is_dataclass(record):
+        hints = {field.name: hints[field.name] for field in dataclasses.fields(record)}
+    optional = optional_fields(record)
+    required = [key for key in hints if key not in optional]
+    check_keys(items, hints, required, where=where, error=error)
+    values = {
+        key: decode(hints[key], item, where=f"{where}: {key}", error=error)
+        for key, item in items.items()
+    }
     try:
         return record(**values)
-    except ConfigError as error:
-        raise DataError(f"{where} holds a value that is not legal: {error}") from error
+    except ConfigError as refusal:
+        raise error(f"{where} holds a value that is not legal: {refusal}") from refusal
 
 
-def _has_default(record: Any, key: str) -> bool:
-    """Say whether a dataclass knows what stands in for an absent key."""
+def optional_fields(record: Any) -> set[str]:
+    """Return the fields of a dataclass that have a default."""
     fields = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
     absent = dataclasses.MISSING
-    return any(
-        f.name == key and (f.default is not absent or f.default_factory is not absent)
-        for f in fields
-    )
+    return {f.name for f in fields if f.default is not absent or f.default_factory is not absent}
 
 
-def _float(given: object, where: str) -> float:
-    """Check a number; an integer is a number, a truth value is not."""
-    if isinstance(given, str) and given in ODD_FLOATS:
-        return ODD_FLOATS[given]
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise DataError(f"{where} is {given!r}; it must be a number.")
-    return float(given)
+def _decode_float(data: object, where: str, error: type[SufficeError]) -> float:
+    if isinstance(data, str) and data in NON_FINITE:
+        return NON_FINITE[data]
+    if isinstance(data, bool) or not isinstance(data, (int, float)):
+        raise error(f"{where} is {data!r:.80}; it must be a number.")
+    return float(data)
 
 
-def _expect(wanted: type, given: object, where: str) -> Any:
-    """Check a value against a plain type; a truth value is no integer."""
-    exact = not isinstance(given, bool) or wanted is bool
-    if not exact or not isinstance(given, wanted):
-        raise DataError(
-            f"{where} is {given!r:.80} of type {type(given).__name__}; "
+def _expect(wanted: Any, data: object, where: str, error: type[SufficeError]) -> Any:
+    is_flag = isinstance(data, bool)
+    if not isinstance(data, wanted) or is_flag is not (wanted is bool):
+        raise error(
+            f"{where} is {data!r:.80} of type {type(data).__name__}; "
             f"it must be of type {wanted.__name__}."
         )
-    return given
-
-
-V = TypeVar("V", bound="Axis")
+    return data
 
 
 class Axis:
-    """Base of every axis value."""
+    """Base of every axis value: a frozen dataclass that knows its JSON form.
+
+    A subclass with `family=` begins a family with a table of its own; every other subclass whose
+    name has no underscore is entered there by its name.
+    """
 
     family: ClassVar[str] = ""
     table: ClassVar[dict[str, type[Axis]]] = {}
-    nested: ClassVar[dict[str, type[Axis]]] = {}
-    """Fields that hold a value of another family, and that family."""
 
     def __init_subclass__(cls, family: str | None = None) -> None:
         super().__init_subclass__()
         if family is not None:
             cls.family, cls.table = family, {}
-        elif not cls.__name__.startswith("_"):
-            cls._register()
-
-    @classmethod
-    def _register(cls) -> None:
-        other = cls.table.get(cls.__name__)
-        if other is not None and (other.__module__, other.__qualname__) != (
-            cls.__module__,
-            cls.__qualname__,
-        ):
+            return
+        if cls.__name__.startswith("_"):
+            return
+        other = cls.table.setdefault(cls.__name__, cls)
+        same = (cls.__module__, cls.__qualname__)
+        if (other.__module__, other.__qualname__) != same:
             raise ConfigError(
                 f"{cls.family} {cls.__name__!r} is already defined in {other.__module__}; "
                 "choose another class name."
             )
-        cls.table[cls.__name__] = cls
+        cls.table[cls.__name__] = cls  # a reloaded module defines it again
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _ = self.text  # made here, so that a compiled graph only reads it
+        _ = self.text  # computed here, so that a compiled graph only reads it
 
     @cached_property
     def text(self) -> str:
-        """The JSON form in one line: what an operator of a compiled graph can be given."""
+        """The JSON form in one line: an operator of a compiled graph takes texts, not objects."""
         return json.dumps(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
@@ -247,20 +365,18 @@ class Axis:
         name = data["name"]
         if not isinstance(name, str) or name not in cls.table:
             raise unknown(cls.family, name, cls.table)
-        value = cls.table[name]
-        fields = {f.name for f in dataclasses.fields(value)}  # type: ignore[arg-type]
-        given = {key: item for key, item in data.items() if key != "name"}
-        for key in given:
-            if key not in fields:
-                raise unknown(f"field of {name}", key, fields)
-        missing = [
-            f.name
-            for f in dataclasses.fields(value)  # type: ignore[arg-type]
-            if f.default is f.default_factory is dataclasses.MISSING and f.name not in given
-        ]
-        if missing:
-            raise ConfigError(f"a stored {name} needs {' and '.join(missing)}.")
-        return value(**{k: _value_axis(value.nested.get(k, cls), v) for k, v in given.items()})  # type: ignore[return-value]
+        value, hints = cls.table[name], type_hints(cls.table[name])
+        fields = {key: item for key, item in data.items() if key != "name"}
+        legal = [f.name for f in dataclasses.fields(value)]  # type: ignore[arg-type]
+        optional = optional_fields(value)
+        required = [key for key in legal if key not in optional]
+        check_keys(fields, legal, required, where=f"the stored {name}", error=ConfigError)
+        return value(  # type: ignore[return-value]
+            **{
+                key: _from_plain(item, _family_of(hints[key]) or cls)
+                for key, item in fields.items()
+            }
+        )
 
     @classmethod
     def samples(cls) -> tuple[Axis, ...]:
@@ -276,9 +392,15 @@ def _plain(item: Any) -> Any:
     return item
 
 
-def _value_axis(family: type[Axis], item: Any) -> Any:
+def _from_plain(item: Any, family: type[Axis]) -> Any:
     if isinstance(item, dict):
         return family.from_json(item)
     if isinstance(item, list):
-        return tuple(_value_axis(family, part) for part in item)
+        return tuple(_from_plain(part, family) for part in item)
     return item
+
+
+def _family_of(hint: Any) -> type[Axis] | None:
+    if isinstance(hint, type) and issubclass(hint, Axis):
+        return hint
+    return next(filter(None, map(_family_of, typing.get_args(hint))), None)

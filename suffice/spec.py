@@ -15,7 +15,7 @@ from suffice.mixing import Mixing, NoMixing
 from suffice.past import NoPast, Past
 from suffice.patterns import Block, Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
-from suffice.records import Axis, misfits
+from suffice.records import Axis, field_errors
 
 Rule = Callable[["AttentionSpec"], "str | None"]
 
@@ -198,7 +198,7 @@ def past_is_left_out(spec: AttentionSpec) -> str | None:
 
 def declared(spec: AttentionSpec) -> str | None:
     """What is not a size is of its declared kind too."""
-    broken = [told for told in misfits(spec) if told.partition("=")[0] not in SIZE_NAMES]
+    broken = [told for told in field_errors(spec) if told.partition("=")[0] not in SIZE_NAMES]
     return " ".join(broken) or None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from torch import Tensor
 from suffice.errors import ConfigError
 from suffice.memory.base import Claim, Held, Memory, Store
 from suffice.memory.dynamic import Dynamic, GrowingStore
-from suffice.records import Axis
 
 BITS = (4, 8)
 RANGE_BYTES = 4  # of a least number, and of a step: float32
@@ -44,7 +42,6 @@ class Quantised(Memory):
         window in full precision). Differs: 8 and 4 bits, ranges in float32.
     """
 
-    nested: ClassVar[dict[str, type[Axis]]] = {"inner": Memory}
     rounds = True
 
     inner: Memory = Dynamic()

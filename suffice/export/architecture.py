@@ -23,7 +23,6 @@ from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.models import LM
 from suffice.models.classifier import Classifier
-from suffice.models.native_decoder import window_of
 from suffice.models.vit import ViT
 from suffice.patterns import Full
 from suffice.positions import (
@@ -360,10 +359,10 @@ def _one(what: str, values: Sequence[int]) -> int:
 
 
 def _window(spec: AttentionSpec, number: int) -> int | None:
-    try:
-        return window_of(spec.pattern)
-    except ConfigError:
+    band = spec.pattern.band()
+    if band is None or band.after != 0 or band.sinks:
         _refuse(f"layer {number} sees by {spec.pattern!r}")
+    return None if band.before is None else band.before + 1
 
 
 TABLES = ("embedding.positions.weight", "positions.weight", "positions")

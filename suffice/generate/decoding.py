@@ -12,7 +12,7 @@ from suffice.errors import ConfigError, unknown
 from suffice.generate.prompts import Prompts
 from suffice.generate.sampling import Choice
 from suffice.memory import Memory
-from suffice.models.native_decoder import Fused, why_not
+from suffice.models.native_decoder import NativeDecoder, unsupported
 from suffice.models.packed import told
 from suffice.models.state import ModelState
 from suffice.ops.native import library
@@ -200,13 +200,13 @@ def stepping(model: Writer, memory: Memory, impl: str) -> tuple[Writer, str]:
         ConfigError: for another impl, or a model that native code is asked for and cannot serve.
     """
     check_impl(impl)
-    if isinstance(model, Fused):
+    if isinstance(model, NativeDecoder):
         if impl == "torch":
             return model.lm, "torch (asked for)"
         return model, _natively()
-    reason = "asked for" if impl == "torch" else why_not(model, memory)
+    reason = "asked for" if impl == "torch" else unsupported(model, memory)
     if not reason:
-        return Fused(model, memory), _natively()  # type: ignore[arg-type]
+        return NativeDecoder(model, memory), _natively()  # type: ignore[arg-type]
     if impl == "native":
         raise ConfigError(f"impl='native' is not possible: {reason}; give 'auto' or 'torch'.")
     maps = told(model, model.device.type)

@@ -60,6 +60,8 @@ def test_native_steps_leave_it_to_torch():
     sizes = {"vocabulary_size": 7, "length": 8, "d_model": 6, "depth": 1, "mlp_width": 8}
     spec = AttentionSpec.from_json(SPEC.to_json() | {"pattern": Causal().to_json()})
     lm = drawn(LMConfig(**sizes).build(spec), seed=0).eval()
-    assert "Latent reads values from the map of the keys" in native_decoder.why_not(lm, Dynamic())
+    assert "Latent" in native_decoder.unsupported(lm, Dynamic())
     plain = LMConfig(**sizes, activation="tanh").build(preset("standard", 6, 2, causal=True))
-    assert native_decoder.why_not(plain.eval(), Dynamic()) == "kernels know no tanh"
+    assert native_decoder.unsupported(plain.eval(), Dynamic()) == (
+        "activation 'tanh' is not supported by native decoding"
+    )

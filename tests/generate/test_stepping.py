@@ -14,7 +14,7 @@ from suffice.generate import Greedy, Sample, generate
 from suffice.generate.decoding import stepping
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
-from suffice.models.native_decoder import Fused
+from suffice.models.native_decoder import NativeDecoder
 from suffice.ops.native import attention, library
 from suffice.patterns import Causal, Window
 from tests.generate.models import PROMPTS, SPEC, model
@@ -112,10 +112,10 @@ def test_dropout_is_off_while_native_code_steps():
 
 @needs_kernels
 def test_a_stepper_may_be_given_in_the_models_place(lm):
-    fused = Fused(lm, Dynamic())
-    assert stepping(fused, Dynamic(), "auto") == (fused, f"native ({library.instructions()})")
-    assert stepping(fused, Dynamic(), "torch") == (lm, "torch (asked for)")
-    got = generate(fused, PROMPTS, max_new_tokens=6)
+    decoder = NativeDecoder(lm, Dynamic())
+    assert stepping(decoder, Dynamic(), "auto") == (decoder, f"native ({library.instructions()})")
+    assert stepping(decoder, Dynamic(), "torch") == (lm, "torch (asked for)")
+    got = generate(decoder, PROMPTS, max_new_tokens=6)
     assert torch.equal(got.tokens, generate(lm, PROMPTS, max_new_tokens=6, impl="torch").tokens)
 
 

@@ -15,7 +15,7 @@ from suffice.generate import generate
 from suffice.layers.packed import Packed, Scheme
 from suffice.memory import Dynamic
 from suffice.models import configuration, folder, packed
-from suffice.models.native_decoder import Fused
+from suffice.models.native_decoder import NativeDecoder
 from suffice.ops.native import attention, library
 from suffice.quantise import quantise
 from suffice.testing import assert_close
@@ -84,7 +84,7 @@ def test_a_native_step_gives_what_the_modules_give(bits, tied):
         one, other = lm.state(), lm.state()
         for state in (one, other):
             lm(tokens[:, :8], state=state)
-        got = Fused(lm, Dynamic()).step(tokens[:, 8], other)
+        got = NativeDecoder(lm, Dynamic()).step(tokens[:, 8], other)
         want = lm(tokens[:, 8:], state=one)[:, 0]
     gap = (got - want).abs().max() / want.abs().max()
     assert gap < (1e-5 if bits == 16 else 1e-2)  # codes of inputs may fall to either side

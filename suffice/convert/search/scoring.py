@@ -27,7 +27,7 @@ from suffice.layers import Attention
 from suffice.measure.timing import Times, interleave, summarise_times
 from suffice.memory import Dynamic
 from suffice.models import LM
-from suffice.models.native_decoder import Fused, why_not
+from suffice.models.native_decoder import NativeDecoder, unsupported
 from suffice.models.state import ModelState
 from suffice.spec import AttentionSpec
 
@@ -546,10 +546,10 @@ def stepper(lm: LM, length: int, way: str) -> Call | None:
         length: of the text with that token.
         way: "native" or "torch".
     """
-    if way == NATIVE and why_not(lm, Dynamic()):
+    if way == NATIVE and unsupported(lm, Dynamic()):
         return None
     state = lm.state(Dynamic()) if way == NATIVE else forgetting(lm)
-    model = Fused(lm, Dynamic()) if way == NATIVE else lm
+    model = NativeDecoder(lm, Dynamic()) if way == NATIVE else lm
     read(lm, state, length - 1)
     token = torch.zeros(1, dtype=torch.int64, device=lm.device)
 

@@ -15,7 +15,7 @@ from suffice.measure.edge.run import Ours, Run
 from suffice.measure.edge.shapes import prompt_of, read_bytes, seen, weight_bytes
 from suffice.memory import Memory
 from suffice.models import LM
-from suffice.models.native_decoder import Fused
+from suffice.models.native_decoder import NativeDecoder
 from suffice.ops.native import library, matrix
 from suffice.ops.native import library as of
 from suffice.ops.native.matrix import structure_of
@@ -126,7 +126,7 @@ class _Behind:
     """Steps behind a text, each taken back."""
 
     def __init__(self, lm: LM, memory: Memory, ids: Tensor) -> None:
-        self.fused, self.state = Fused(lm, memory), lm.state(memory)
+        self.decoder, self.state = NativeDecoder(lm, memory), lm.state(memory)
         with torch.inference_mode():
             lm.features(ids[None], state=self.state)
         self.token, self.seconds = torch.zeros(1, dtype=torch.int64), []
@@ -136,7 +136,7 @@ class _Behind:
     def step(self) -> None:
         start = perf_counter()
         with torch.inference_mode():
-            self.fused.step(self.token, self.state)
+            self.decoder.step(self.token, self.state)
         self.seconds.append(perf_counter() - start)
         if self.state.can_drop(1):
             self.state.drop_last(1)
@@ -148,9 +148,9 @@ class _Behind:
 class _Products:
     """The products of a step, one after another."""
 
-    def __init__(self, fused: Fused) -> None:
-        self.call, self.threads = fused.library.suffice_multiply, torch.get_num_threads()
-        self.matrices = list(_matrices(fused))
+    def __init__(self, decoder: NativeDecoder) -> None:
+        self.call, self.threads = decoder.library.suffice_multiply, torch.get_num_threads()
+        self.matrices = list(_matrices(decoder))
         widest = max(max(matrix.rows, matrix.columns) for _, matrix in self.matrices)
         self.x, self.y = torch.randn(widest), torch.empty(widest)
         self.seconds: dict[str, list[float]] = {name: [] for name, _ in self.matrices}
@@ -186,13 +186,13 @@ class _Products:
         return found
 
 
-def _matrices(fused: Fused) -> Iterator[tuple[str, of.Matrix]]:
+def _matrices(decoder: NativeDecoder) -> Iterator[tuple[str, of.Matrix]]:
     """Give every matrix of a step in its order, with the part it belongs to."""
-    for layer in fused.layers:
+    for layer in decoder.layers:
         for part, names in MAPS.items():
             found = [getattr(layer, name) for name in names]
             yield from ((part, matrix) for matrix in found if matrix.kind != of.ABSENT)
-    yield "head", fused.model.head
+    yield "head", decoder.model.head
 
 
 def _bytes(matrix: of.Matrix) -> int:

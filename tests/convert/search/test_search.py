@@ -19,7 +19,7 @@ from suffice.convert.search.scoring import Judge, lengths_up_to, stepper
 from suffice.errors import ConfigError
 from suffice.measure.report.canvas import blank, plain_powers
 from suffice.memory import Dynamic
-from suffice.models.native_decoder import why_not
+from suffice.models.native_decoder import unsupported
 from suffice.testing import assert_close
 
 from .models import LENGTH, WORDS, model, rows, texts
@@ -123,7 +123,7 @@ def test_latency_may_be_bounded():
     slow = looked("latency<=1000x, parameters<=99%")
     assert slow.quantity("latency").met is not False  # four rounds are few
     assert slow.quantity("parameters").met
-    if not why_not(model(), Dynamic()):
+    if not unsupported(model(), Dynamic()):
         assert slow.source_way == "native"
         assert slow.way == "native" or "latent:4" in slow.words or "window" in str(slow.words)
 

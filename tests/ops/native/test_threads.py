@@ -15,10 +15,10 @@ import torch
 
 from suffice import preset
 from suffice.memory import Rolling
-from suffice.models.native_decoder import Fused
+from suffice.models.native_decoder import NativeDecoder
 from suffice.ops.native.matrix import multiply, structure_of
 from suffice.testing import assert_close
-from tests.models.fused_cases import built
+from tests.models.native_cases import built
 from tests.ops.native.codings import needs_kernels
 
 pytestmark = needs_kernels
@@ -151,10 +151,10 @@ def test_long_texts_keep_no_memory():
         return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     with torch.inference_mode():
-        fused = Fused(lm, Rolling(16))
+        decoder = NativeDecoder(lm, Rolling(16))
         for number in range(10_000):
             if number == 1_000:
                 before = present()
-            tokens = fused.step(tokens, state).argmax(dim=1)
+            tokens = decoder.step(tokens, state).argmax(dim=1)
     assert state.length == 10_000
     assert present() - before <= 2 * 2**20

@@ -12,7 +12,7 @@ from suffice import preset
 from suffice.encoders import HeadRMS, NoNorm
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig
-from suffice.models.native_decoder import Fused
+from suffice.models.native_decoder import NativeDecoder
 from suffice.positions import Alibi, NoPosition, Rope
 from suffice.testing import drawn
 
@@ -100,13 +100,13 @@ def exactly(lm):
 
 
 @torch.no_grad()
-def both(lm, memory, tokens, begin, *, valid=None, fused=None):
+def both(lm, memory, tokens, begin, *, valid=None, decoder=None):
     """Return native logits [n, B, V] of the tokens behind `begin`, and the float64 model's."""
     oracle, first = exactly(lm), tokens[:, :begin]
     states = begun(lm, memory, first, valid), begun(oracle, memory, first, valid)
-    fused = fused or Fused(lm, memory)
+    decoder = decoder or NativeDecoder(lm, memory)
     pairs = [
-        (fused.step(column, states[0]), oracle.step(column, states[1]))
+        (decoder.step(column, states[0]), oracle.step(column, states[1]))
         for column in tokens[:, begin:].unbind(1)
     ]
     return tuple(map(torch.stack, zip(*pairs, strict=True)))
@@ -127,8 +127,8 @@ def settled(state):
 def coded_both(lm, memory, tokens, begin, *, valid=None):
     """Return native logits and torch's of the same codes, step by step."""
     state = begun(lm, memory, tokens[:, :begin], valid)
-    fused, pairs = Fused(lm, memory), []
+    decoder, pairs = NativeDecoder(lm, memory), []
     for column in tokens[:, begin:].unbind(1):
         want = lm.step(column, settled(state))
-        pairs.append((fused.step(column, state), want))
+        pairs.append((decoder.step(column, state), want))
     return tuple(map(torch.stack, zip(*pairs, strict=True)))

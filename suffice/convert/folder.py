@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from suffice.convert.certificate import Certificate
 from suffice.convert.sources.source import Source
 from suffice.convert.sources.weights import check_finite, read_json
 from suffice.errors import CheckpointError, ConfigError
-from suffice.files import replacing
+from suffice.files import write_json
 from suffice.models import LM, folder
 from suffice.models.classifier import ClassifierConfig
 from suffice.models.vit import ViTConfig
@@ -50,34 +49,23 @@ def save(
         **facts: further entries of config.json.
 
     Raises:
-        CheckpointError: if a file cannot be written.
+        CheckpointError: if the weights cannot be written.
+        DataError: if another file cannot be written.
         ConfigError: if a language model has no tokenizer.
     """
     check_source(source)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        _write_json(out / CERTIFICATE, certificate.to_json())
-        if isinstance(model, LM):
-            folder.save(out, model, source.tokenizer, **(source.facts | facts))
-            return
-        config = {
-            "model": model.config.to_json(),
-            "specs": [block.attention.spec.to_json() for block in model.blocks],
-            **facts,
-            "kind": next(k for k, one in CLASSIFIERS.items() if type(model.config) is one),
-        }
-        _write_json(out / folder.CONFIG, config)
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {out} ({error.strerror or error}); free space, or give another --out."
-        ) from error
+    write_json(out / CERTIFICATE, certificate.to_json())
+    if isinstance(model, LM):
+        folder.save(out, model, source.tokenizer, **(source.facts | facts))
+        return
+    config = {
+        "model": model.config.to_json(),
+        "specs": [block.attention.spec.to_json() for block in model.blocks],
+        **facts,
+        "kind": next(k for k, one in CLASSIFIERS.items() if type(model.config) is one),
+    }
+    write_json(out / folder.CONFIG, config)
     checkpoint.save_model(out / folder.WEIGHTS, model, config)
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="ascii", newline="\n")
 
 
 def classifier_kind(path: Path) -> str:
@@ -85,9 +73,8 @@ def classifier_kind(path: Path) -> str:
     if not (path / folder.CONFIG).is_file():
         return ""
     config = read_json(path / folder.CONFIG)
-    return (
-        config["kind"] if config.get("kind") in CLASSIFIERS and "model_type" not in config else ""
-    )
+    kind = config.get("kind", "")
+    return kind if kind in CLASSIFIERS and "model_type" not in config else ""
 
 
 def load_classifier(path: Path) -> Source:

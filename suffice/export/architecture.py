@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from suffice.convert.calibration import attentions
 from suffice.convert.maps import Maps, build, read
-from suffice.convert.sources import FAMILIES
-from suffice.convert.sources.family import Given
+from suffice.convert.sources import ARCHITECTURES
+from suffice.convert.sources.architecture import ConfigReader
 from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention
@@ -379,7 +379,7 @@ def described(model: nn.Module, config: dict[str, Any]) -> nn.Module:
         model: in float32.
         config: what `config_of` returned for it.
     """
-    target = FAMILIES[config["model_type"]].build(Given(config, "config.json"))
+    target = ARCHITECTURES[config["model_type"]].build(ConfigReader(config, "config.json"))
     goals, state = attentions(target), {}
     for name, layer in attentions(model).items():
         spec = goals[name].spec

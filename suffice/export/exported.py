@@ -18,7 +18,7 @@ from torch import nn
 
 from suffice.convert.folder import classifier_kind, load_classifier
 from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
-from suffice.convert.sources.gpt2 import GPT2
+from suffice.convert.sources.decoders import GPT2
 from suffice.errors import CheckpointError, ConfigError, DataError, unknown
 from suffice.export import formats
 from suffice.export.architecture import config_of, described
@@ -187,7 +187,7 @@ def manifest_of(
     told["inputs"] = [port.to_json() for port in inputs]
     told["outputs"] = [port.to_json() for port in outputs]
     if isinstance(model, LM):
-        table = architecture == GPT2.architecture  # whatever the model computes its positions by
+        table = architecture == GPT2.class_name  # whatever the model computes its positions by
         length = model.config.length if table else most_tokens(model)
         told |= {"length": length, "reach": reach(model)}
     names = sorted(path.name for path in folder.iterdir())

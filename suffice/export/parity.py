@@ -147,7 +147,7 @@ class Eager:
     """
 
     def __init__(self, folder: Path) -> None:
-        model = hugging_face.read(folder, hugging_face.config_in(folder))
+        model = hugging_face.read(folder, hugging_face.read_config(folder))
         if not isinstance(model, LM):
             raise ConfigError(
                 f"{folder} holds a model that classifies and writes no text; load it with "

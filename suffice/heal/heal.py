@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from suffice.convert.certificate import LossChange, change_of_loss, row_losses
-from suffice.errors import CheckpointError, ConfigError
-from suffice.files import replacing
+from suffice.errors import ConfigError
+from suffice.files import write_json
 from suffice.heal.pairing import check_unlike, paired
 from suffice.heal.settings import Healing
 from suffice.heal.stages import Stage, Stages, check_peft
@@ -177,20 +176,14 @@ def save(out: Path, made: Healed, tokenizer: Tokenizer, **facts: Any) -> None:
     """Write a healed model; the report comes first and the weights last.
 
     Args:
-        out: the folder, which exists.
+        out: the folder.
         made: the model and its report.
         tokenizer: of the model.
         **facts: further entries of config.json.
 
     Raises:
-        CheckpointError: if a file cannot be written.
+        CheckpointError: if the weights cannot be written.
+        DataError: if the report cannot be written.
     """
-    text = json.dumps(made.report.to_json(), indent=1, allow_nan=False) + "\n"
-    try:
-        with replacing(out / REPORT) as temporary:
-            temporary.write_text(text, encoding="ascii", newline="\n")
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {out} ({error.strerror or error}); free space, or give another --out."
-        ) from error
+    write_json(out / REPORT, made.report.to_json())
     folder.save(out, made.model, tokenizer, **facts)

@@ -1,12 +1,21 @@
-"""BERT with a head that classifies."""
+"""Encoders: BERT and ViT classifiers of transformers, and torch's `nn.TransformerEncoder`."""
 
 from __future__ import annotations
 
+import copy
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.convert.sources.family import Family, Given, Part, linear, norm
-from suffice.convert.sources.gpt2 import ACTIVATIONS
+from suffice.convert.sources.architecture import (
+    ACTIVATIONS,
+    Architecture,
+    ConfigReader,
+    TensorMapping,
+    linear,
+    norm,
+)
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Block
 from suffice.layers.from_torch import from_torch
@@ -15,31 +24,26 @@ from suffice.models.vit import ViT, ViTConfig
 from suffice.spec import AttentionSpec
 
 
-def classes_of(given: Given) -> int:
-    """Return how many classes a configuration names; two where it names none."""
-    named = given.entries.get("id2label")
-    return len(named) if isinstance(named, dict) and named else given.size("num_labels", 2)
+def _num_classes(reader: ConfigReader) -> int:
+    labels = reader.entries.get("id2label")
+    return len(labels) if isinstance(labels, dict) and labels else reader.size("num_labels", 2)
 
 
-def _build(given: Given) -> Classifier:
-    for name, legal in (("is_decoder", False), ("add_cross_attention", False)):
-        given.only(name, legal)
-    given.only("position_embedding_type", "absolute")
-    width, heads = given.size("hidden_size"), given.size("num_attention_heads")
-    if width % heads:
-        raise ConfigError(
-            f"{given.where}: num_attention_heads={heads} does not divide hidden_size={width}."
-        )
+def _build_bert(reader: ConfigReader) -> Classifier:
+    reader.one_of("is_decoder", False)
+    reader.one_of("add_cross_attention", False)
+    reader.one_of("position_embedding_type", "absolute")
+    heads, width = reader.heads("num_attention_heads", "hidden_size")
     config = ClassifierConfig(
-        vocabulary_size=given.size("vocab_size"),
-        length=given.size("max_position_embeddings"),
-        num_classes=classes_of(given),
+        vocabulary_size=reader.size("vocab_size"),
+        length=reader.size("max_position_embeddings"),
+        num_classes=_num_classes(reader),
         d_model=width,
-        depth=given.depth("num_hidden_layers"),
-        mlp_width=given.size("intermediate_size"),
+        depth=reader.depth("num_hidden_layers"),
+        mlp_width=reader.size("intermediate_size"),
         head_widths=(width,),
-        eps=given.number("layer_norm_eps", 1e-12),
-        activation=ACTIVATIONS[given.only("hidden_act", "gelu", *ACTIVATIONS)],
+        eps=reader.number("layer_norm_eps", 1e-12),
+        activation=ACTIVATIONS[reader.one_of("hidden_act", "gelu", *ACTIVATIONS)],
         embedding_norm=True,
         pooling="first",
         head_activation="tanh",
@@ -47,107 +51,109 @@ def _build(given: Given) -> Classifier:
     return config.build(AttentionSpec(d_model=width, num_heads=heads))
 
 
-def _parts(model: nn.Module, given: Given) -> list[Part]:
-    table = "bert.embeddings.token_type_embeddings.weight"
-    types = given.size("type_vocab_size", 2)
-    places = "bert.embeddings.position_embeddings.weight"
-    parts = [
-        Part(theirs="bert.embeddings.word_embeddings.weight", ours=("tokens.weight",)),
-        Part(theirs=places, ours=("positions.weight",), plus=table, plus_rows=types),
-        *norm("bert.embeddings.LayerNorm", "embedding_norm", bias=True),
+def _map_bert(model: nn.Module, reader: ConfigReader) -> list[TensorMapping]:
+    embeddings = "bert.embeddings"
+    mappings = [
+        TensorMapping(theirs=f"{embeddings}.word_embeddings.weight", ours=("tokens.weight",)),
+        TensorMapping(
+            theirs=f"{embeddings}.position_embeddings.weight",
+            ours=("positions.weight",),
+            plus=f"{embeddings}.token_type_embeddings.weight",
+            plus_rows=reader.size("type_vocab_size", 2),
+        ),
+        *norm(f"{embeddings}.LayerNorm", "embedding_norm"),
         *linear("bert.pooler.dense", "head.0"),
         *linear("classifier", "head.3"),
     ]
     for number in range(len(model.blocks)):
-        t, o = f"bert.encoder.layer.{number}", f"blocks.{number}"
-        for theirs, ours in (("query", "q"), ("key", "k"), ("value", "v")):
-            parts += linear(f"{t}.attention.self.{theirs}", f"{o}.attention.{ours}_proj")
-        parts += linear(f"{t}.attention.output.dense", f"{o}.attention.o_proj")
-        parts += norm(f"{t}.attention.output.LayerNorm", f"{o}.attention_norm", bias=True)
-        parts += linear(f"{t}.intermediate.dense", f"{o}.mlp.up")
-        parts += linear(f"{t}.output.dense", f"{o}.mlp.down")
-        parts += norm(f"{t}.output.LayerNorm", f"{o}.mlp_norm", bias=True)
-    return parts
+        theirs, ours = f"bert.encoder.layer.{number}", f"blocks.{number}"
+        mappings += _map_qkv(f"{theirs}.attention.self", f"{ours}.attention")
+        mappings += linear(f"{theirs}.attention.output.dense", f"{ours}.attention.o_proj")
+        mappings += norm(f"{theirs}.attention.output.LayerNorm", f"{ours}.attention_norm")
+        mappings += linear(f"{theirs}.intermediate.dense", f"{ours}.mlp.up")
+        mappings += linear(f"{theirs}.output.dense", f"{ours}.mlp.down")
+        mappings += norm(f"{theirs}.output.LayerNorm", f"{ours}.mlp_norm")
+    return mappings
 
 
-BERT = Family(
+def _map_qkv(theirs: str, ours: str, *, bias: bool = True) -> list[TensorMapping]:
+    pairs = (("query", "q"), ("key", "k"), ("value", "v"))
+    return [one for a, b in pairs for one in linear(f"{theirs}.{a}", f"{ours}.{b}_proj", bias=bias)]
+
+
+BERT = Architecture(
     model_type="bert",
-    architecture="BertForSequenceClassification",
-    build=_build,
-    parts=_parts,
-    prefix="",
+    class_name="BertForSequenceClassification",
+    build=_build_bert,
+    mappings=_map_bert,
     derived=("embeddings.position_ids",),
 )
 
 
-def _build_vit(given: Given) -> ViT:
-    given.only("hidden_act", "gelu")
-    width, heads = given.size("hidden_size"), given.size("num_attention_heads")
-    if width % heads:
-        raise ConfigError(
-            f"{given.where}: num_attention_heads={heads} does not divide hidden_size={width}."
-        )
+def _build_vit(reader: ConfigReader) -> ViT:
+    reader.one_of("hidden_act", "gelu")
+    heads, width = reader.heads("num_attention_heads", "hidden_size")
     config = ViTConfig(
-        image_size=given.size("image_size", 224),
-        patch_size=given.size("patch_size", 16),
-        num_classes=classes_of(given),
+        image_size=reader.size("image_size", 224),
+        patch_size=reader.size("patch_size", 16),
+        num_classes=_num_classes(reader),
         d_model=width,
-        depth=given.depth("num_hidden_layers"),
-        mlp_width=given.size("intermediate_size"),
-        channels=given.size("num_channels", 3),
+        depth=reader.depth("num_hidden_layers"),
+        mlp_width=reader.size("intermediate_size"),
+        channels=reader.size("num_channels", 3),
         pooling="class_token",
-        eps=given.number("layer_norm_eps", 1e-12),
+        eps=reader.number("layer_norm_eps", 1e-12),
     )
     return config.build(AttentionSpec(d_model=width, num_heads=heads))
 
 
-def _parts_vit(model: nn.Module, given: Given) -> list[Part]:
-    config = model.config
-    patch = (config.d_model, config.channels, config.patch_size, config.patch_size)
-    t = "vit.embeddings"
-    places = (1, config.length, config.d_model)
-    parts = [
-        Part(theirs=f"{t}.cls_token", ours=("class_token",), shape=(1, 1, config.d_model)),
-        Part(theirs=f"{t}.position_embeddings", ours=("positions",), shape=places),
-        Part(
-            theirs=f"{t}.patch_embeddings.projection.weight", ours=("patches.weight",), shape=patch
+def _map_vit(model: nn.Module, reader: ConfigReader) -> list[TensorMapping]:
+    width, patch = model.config.d_model, model.config.patch_size
+    embeddings = "vit.embeddings"
+    reshaped = (
+        (f"{embeddings}.cls_token", "class_token", (1, 1, width)),
+        (f"{embeddings}.position_embeddings", "positions", (1, model.config.length, width)),
+        (
+            f"{embeddings}.patch_embeddings.projection.weight",
+            "patches.weight",
+            (width, model.config.channels, patch, patch),
         ),
-        Part(theirs=f"{t}.patch_embeddings.projection.bias", ours=("patches.bias",)),
-        *norm("vit.layernorm", "norm", bias=True),
+        (f"{embeddings}.patch_embeddings.projection.bias", "patches.bias", None),
+    )
+    mappings = [
+        *(
+            TensorMapping(theirs=theirs, ours=(ours,), shape=shape)
+            for theirs, ours, shape in reshaped
+        ),
+        *norm("vit.layernorm", "norm"),
         *linear("classifier", "head.0"),
     ]
-    biased = given.flag("qkv_bias", default=True)
+    bias = reader.flag("qkv_bias", default=True)
     for number in range(len(model.blocks)):
-        t, o = f"vit.encoder.layer.{number}", f"blocks.{number}"
-        for theirs, ours in (("query", "q"), ("key", "k"), ("value", "v")):
-            name = f"{t}.attention.attention.{theirs}"
-            parts += linear(name, f"{o}.attention.{ours}_proj", bias=biased)
-        parts += linear(f"{t}.attention.output.dense", f"{o}.attention.o_proj")
-        parts += linear(f"{t}.intermediate.dense", f"{o}.mlp.up")
-        parts += linear(f"{t}.output.dense", f"{o}.mlp.down")
-        parts += norm(f"{t}.layernorm_before", f"{o}.attention_norm", bias=True)
-        parts += norm(f"{t}.layernorm_after", f"{o}.mlp_norm", bias=True)
-    return parts
+        theirs, ours = f"vit.encoder.layer.{number}", f"blocks.{number}"
+        mappings += _map_qkv(f"{theirs}.attention.attention", f"{ours}.attention", bias=bias)
+        mappings += linear(f"{theirs}.attention.output.dense", f"{ours}.attention.o_proj")
+        mappings += linear(f"{theirs}.intermediate.dense", f"{ours}.mlp.up")
+        mappings += linear(f"{theirs}.output.dense", f"{ours}.mlp.down")
+        mappings += norm(f"{theirs}.layernorm_before", f"{ours}.attention_norm")
+        mappings += norm(f"{theirs}.layernorm_after", f"{ours}.mlp_norm")
+    return mappings
 
 
-VIT = Family(
+VIT = Architecture(
     model_type="vit",
-    architecture="ViTForImageClassification",
+    class_name="ViTForImageClassification",
     build=_build_vit,
-    parts=_parts_vit,
-    prefix="",
+    mappings=_map_vit,
 )
 
 
-TORCH_ACTIVATIONS = {torch.nn.functional.relu: "relu", torch.nn.functional.gelu: "gelu"}
-
-
 class Encoder(nn.Module):
-    """Blocks, and a norm behind them where there is one.
+    """A stack of blocks, with an optional norm after the last.
 
     Args:
-        blocks: in their order.
-        norm: behind the last; None = none.
+        blocks: in order.
+        norm: after the last block; None = none.
 
     Shapes:
         x: [B, T, d_model] -> [B, T, d_model]
@@ -167,16 +173,16 @@ class Encoder(nn.Module):
 
 @torch.no_grad()
 def from_encoder(encoder: nn.TransformerEncoder) -> Encoder:
-    """Return the encoder that computes what an `nn.TransformerEncoder` computes.
+    """Return an encoder that computes the same as an `nn.TransformerEncoder`.
 
-    The weights are copied. It is batch first whatever theirs was, and `valid` is True where their
-    src_key_padding_mask is False.
+    The weights are copied. Inputs are batch first whatever theirs were, and `valid` is True where
+    their src_key_padding_mask is False.
 
     Args:
         encoder: of `nn.TransformerEncoderLayer`s.
 
     Raises:
-        ConfigError: naming what it has that no block here has.
+        ConfigError: naming a part that no block here has.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -190,56 +196,50 @@ def from_encoder(encoder: nn.TransformerEncoder) -> Encoder:
             f"from_encoder takes an nn.TransformerEncoder, got {type(encoder).__name__}; a "
             "subclass may compute something else."
         )
-    norm = encoder.norm
-    if norm is not None and type(norm) is not nn.LayerNorm:
-        raise ConfigError(f"the encoder ends in a {type(norm).__name__}; give an nn.LayerNorm.")
-    blocks = [_block(layer) for layer in encoder.layers]
-    made = Encoder(blocks, None if norm is None else _norm(norm))
-    return made.train(encoder.training)
+    if encoder.norm is not None and type(encoder.norm) is not nn.LayerNorm:
+        raise ConfigError(
+            f"the encoder ends in a {type(encoder.norm).__name__}; give an nn.LayerNorm."
+        )
+    blocks = [_convert_layer(layer) for layer in encoder.layers]
+    return Encoder(blocks, copy.deepcopy(encoder.norm)).train(encoder.training)
 
 
-def _block(layer: nn.Module) -> Block:
+def _convert_layer(layer: nn.Module) -> Block:
     if type(layer) is not nn.TransformerEncoderLayer:
         raise ConfigError(
             f"the encoder holds a {type(layer).__name__}; give nn.TransformerEncoderLayers."
         )
-    activation = _activation(layer.activation)
-    drops = {layer.dropout.p, layer.dropout1.p, layer.dropout2.p}
-    attention = from_torch(layer.self_attn)
-    spec, up = attention.spec, layer.linear1
-    if len(drops) > 1:
-        raise ConfigError(f"the encoder drops {sorted(drops)} in one layer; give one probability.")
-    made = {"dropout": drops.pop(), "device": up.weight.device, "dtype": up.weight.dtype}
-    mlp = MLP(
-        spec.d_model, up.out_features, activation=activation, bias=up.bias is not None, **made
-    )
+    dropouts = {layer.dropout.p, layer.dropout1.p, layer.dropout2.p}
+    if len(dropouts) > 1:
+        raise ConfigError(
+            f"the encoder has dropouts of {sorted(dropouts)} in one layer; give one probability."
+        )
+    attention, up, norm = from_torch(layer.self_attn), layer.linear1, layer.norm1
+    place = {"dropout": dropouts.pop(), "device": up.weight.device, "dtype": up.weight.dtype}
+    activation = _activation_name(layer.activation)
+    width = attention.spec.d_model
+    mlp = MLP(width, up.out_features, activation=activation, bias=up.bias is not None, **place)
     mlp.up.load_state_dict(up.state_dict())
     mlp.down.load_state_dict(layer.linear2.state_dict())
-    order, norm = "pre" if layer.norm_first else "post", layer.norm1
-    block = Block(spec, mlp, norm=order, eps=norm.eps, bias=norm.bias is not None, **made)
+    block = Block(
+        attention.spec,
+        mlp,
+        norm="pre" if layer.norm_first else "post",
+        eps=norm.eps,
+        bias=norm.bias is not None,
+        **place,
+    )
     block.attention = attention
     block.attention_norm.load_state_dict(norm.state_dict())
     block.mlp_norm.load_state_dict(layer.norm2.state_dict())
     return block
 
 
-def _activation(given: object) -> str:
-    plain = {nn.ReLU: "relu", nn.GELU: "gelu"}
-    known = (
-        TORCH_ACTIVATIONS.get(given)
-        if callable(given) and not isinstance(given, nn.Module)
-        else None
-    )
-    if known is None and type(given) in plain and getattr(given, "approximate", "none") == "none":
-        known = plain[type(given)]
-    if known is None:
-        raise ConfigError(f"the encoder's activation is {given!r:.80}; relu and gelu are read.")
-    return known
-
-
-def _norm(norm: nn.LayerNorm) -> nn.LayerNorm:
-    (width,) = norm.normalized_shape
-    place = {"device": norm.weight.device, "dtype": norm.weight.dtype}
-    made = nn.LayerNorm(width, norm.eps, bias=norm.bias is not None, **place)
-    made.load_state_dict(norm.state_dict())
-    return made
+def _activation_name(activation: object) -> str:
+    if activation is F.relu or type(activation) is nn.ReLU:
+        return "relu"
+    if activation is F.gelu:
+        return "gelu"
+    if type(activation) is nn.GELU and activation.approximate == "none":
+        return "gelu"
+    raise ConfigError(f"the encoder's activation is {activation!r:.80}; relu and gelu are read.")

@@ -1,8 +1,8 @@
-"""Checkpoints of llama2.c: a header of seven whole numbers, then float32 weights.
+"""Checkpoints of llama2.c: a header of seven integers, then float32 weights.
 
-The header is d_model, MLP width, layers, heads, key/value heads, vocabulary (negative where the
-head has weights of its own) and length, little-endian int32. Then follow, each for all layers in
-turn, the tables and maps in the order of `_shapes`.
+The header holds d_model, MLP width, layers, heads, key/value heads, vocabulary (negative where the
+head has its own weights) and length, little-endian int32. The tensors follow in the order of
+`_shapes`, each stacked over all layers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 
 HEADER = struct.Struct("<7i")
-MOST = 1 << 20  # of any size in the header but the vocabulary's
+MAX_SIZE = 1 << 20
 NAMES = {
     "attention_norm": "attention_norm",
     "q": "attention.q_proj",
@@ -42,21 +42,21 @@ def read(path: Path) -> LM:
     """Return the language model in a file.
 
     Raises:
-        CheckpointError: if it cannot be read, is cut short or too long, or holds NaN.
+        CheckpointError: if the file cannot be read, has the wrong size, or holds NaN.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise CheckpointError(
-            f"cannot read {path} ({error.strerror}); check its rights."
+            f"cannot read {path} ({error.strerror}); check its permissions."
         ) from error
     if len(content) < HEADER.size:
         raise CheckpointError(
-            f"{path} is cut short ({len(content)} bytes); give a checkpoint of llama2.c."
+            f"{path} is truncated ({len(content)} bytes); give a checkpoint of llama2.c."
         )
     width, hidden, depth, heads, kv_heads, vocabulary, length = HEADER.unpack_from(content)
     sizes = (width, hidden, depth, heads, kv_heads, abs(vocabulary), length)
-    if not all(1 <= size <= MOST for size in sizes) or width % heads or heads % kv_heads:
+    if not all(1 <= size <= MAX_SIZE for size in sizes) or width % heads or heads % kv_heads:
         raise CheckpointError(
             f"{path} begins with {sizes}, which are no sizes of a model; give a checkpoint of "
             "llama2.c of its first format (no version)."
@@ -85,24 +85,24 @@ def read(path: Path) -> LM:
     except ConfigError as error:
         raise CheckpointError(f"{path} is no model here: {error}") from error
     shapes = list(_shapes(config, spec))
-    wanted = HEADER.size + 4 * sum(math.prod(shape) for _, shape in shapes)
-    if len(content) != wanted:
+    size = HEADER.size + 4 * sum(math.prod(shape) for _, shape in shapes)
+    if len(content) != size:
         raise CheckpointError(
-            f"{path} holds {len(content):,} bytes and its sizes ask for {wanted:,}; give it whole."
+            f"{path} holds {len(content):,} bytes and its sizes ask for {size:,}; give it whole."
         )
-    tensors, at = {}, HEADER.size
+    tensors, offset = {}, HEADER.size
     for name, shape in shapes:
-        numbers = np.frombuffer(content, dtype="<f4", count=math.prod(shape), offset=at)
+        count = math.prod(shape)
+        numbers = np.frombuffer(content, dtype="<f4", count=count, offset=offset)
         tensors[name] = torch.from_numpy(numbers.astype("f4").reshape(shape))
-        at += 4 * math.prod(shape)
+        offset += 4 * count
     check_finite(tensors, path)
     lm = config.build(spec, device="meta")
-    lm.load_state_dict(_state(tensors), assign=True)
+    lm.load_state_dict(_state_dict(tensors), assign=True)
     return lm.eval()
 
 
 def _shapes(config: LMConfig, spec: AttentionSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Give the name and shape of each piece of a file, in its order."""
     depth, width, hidden = config.depth, config.d_model, config.mlp_width
     yield "tokens", (config.vocabulary_size, width)
     yield "attention_norm", (depth, width)
@@ -121,12 +121,11 @@ def _shapes(config: LMConfig, spec: AttentionSpec) -> Iterator[tuple[str, tuple[
         yield "head", (config.vocabulary_size, width)
 
 
-def _state(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights by the names of the model."""
+def _state_dict(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     state = {"embedding.tokens.weight": tensors["tokens"], "norm.weight": tensors["norm"]}
     if "head" in tensors:
         state["head.weight"] = tensors["head"]
     for theirs, ours in NAMES.items():
-        for number, one in enumerate(tensors[theirs]):
-            state[f"blocks.{number}.{ours}.weight"] = one.contiguous()
+        for number, tensor in enumerate(tensors[theirs]):
+            state[f"blocks.{number}.{ours}.weight"] = tensor.contiguous()
     return state

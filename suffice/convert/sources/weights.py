@@ -1,9 +1,9 @@
-"""Tensors of a folder of safetensors: one file, or shards with an index that must be true."""
+"""Loads the safetensors of a folder: one file, or shards listed by an index."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -12,102 +12,94 @@ from torch import Tensor
 from suffice import checkpoint
 from suffice.errors import CheckpointError
 
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.ckpt")
+MAX_JSON = 1 << 26  # bytes of a file
+MAX_NAME = 255  # bytes of the name of a file
 
-def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse weights that hold NaN or infinity.
+
+def load_tensors(folder: Path) -> dict[str, Tensor]:
+    """Return all tensors of a folder by name, floating-point ones in float32.
 
     Raises:
-        CheckpointError: naming the first.
+        CheckpointError: if there are none, the index names a file outside the folder or does not
+            match the files, or a tensor holds NaN.
+    """
+    if (folder / WEIGHTS).is_file():
+        if (folder / INDEX).is_file():
+            raise CheckpointError(
+                f"{folder} holds both {WEIGHTS} and {INDEX}; remove the one that is not the "
+                "model's."
+            )
+        return _load(folder / WEIGHTS, None)
+    if not (folder / INDEX).is_file():
+        pickle = next((name for name in PICKLES if (folder / name).exists()), None)
+        reason = "" if pickle is None else f" {pickle} is a pickle, which can execute anything;"
+        raise CheckpointError(
+            f"{folder} holds no {WEIGHTS};{reason} save the model as safetensors."
+        )
+    tensors: dict[str, Tensor] = {}
+    for shard, names in sorted(_read_index(folder / INDEX).items()):
+        tensors |= _load(folder / shard, names)
+    return tensors
+
+
+def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Check that weights hold neither NaN nor infinity.
+
+    Raises:
+        CheckpointError: naming the first that does.
     """
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(
-                f"{path} holds NaN or infinity in {name!r:.80}; give weights that are numbers."
+                f"{path} holds NaN or infinity in {name!r:.80}; give finite weights."
             )
-
-
-WHOLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.ckpt")
-LONGEST = 1 << 26  # bytes of a file of JSON
-LONGEST_NAME = 255  # bytes of the name of a file
-
-
-def tensors_in(folder: Path) -> dict[str, Tensor]:
-    """Return all tensors of a folder by name, numbers of any precision in float32.
-
-    Raises:
-        CheckpointError: if there are none, the index names a file that is not in the folder, says
-            other than the files hold, or a tensor holds NaN.
-    """
-    found: dict[str, Tensor] = {}
-    for path, names in _files(folder):
-        stored, _ = checkpoint.load(path)
-        _check_index(path, names, set(stored))
-        stored = {n: t.float() if t.is_floating_point() else t for n, t in stored.items()}
-        check_finite(stored, path)  # as they are read: what float64 holds may be too large
-        found |= stored
-    return found
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file.
+    """Return the object in a JSON file.
 
     Raises:
-        CheckpointError: if it is none.
+        CheckpointError: if it holds no object.
     """
     try:
         with path.open("rb") as file:
-            found = json.loads(file.read(LONGEST))
+            content = json.loads(file.read(MAX_JSON))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error!s:.200}); give it whole.") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise CheckpointError(f"{path} is no JSON object; give the one that was saved.")
-    return found
+    return content
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, set[str] | None]]:
-    """Give each file with the names that an index says it holds."""
-    if (folder / WHOLE).is_file():
-        if (folder / INDEX).is_file():
-            raise CheckpointError(
-                f"{folder} holds both {WHOLE} and {INDEX}; remove the one that is not the model's."
-            )
-        yield folder / WHOLE, None
-        return
-    if not (folder / INDEX).is_file():
-        pickled = next((name for name in PICKLED if (folder / name).exists()), None)
-        told = "" if pickled is None else f" {pickled} is a pickle, which can execute anything;"
-        raise CheckpointError(f"{folder} holds no {WHOLE};{told} save the model as safetensors.")
-    shards = _shards(folder / INDEX)
-    for name in sorted(shards):
-        yield folder / name, shards[name]
+def _load(path: Path, listed: set[str] | None) -> dict[str, Tensor]:
+    tensors, _ = checkpoint.load(path)
+    if listed is not None and listed != tensors.keys():
+        missing, extra = sorted(listed - tensors.keys()), sorted(tensors.keys() - listed)
+        problem = f"it lacks {missing[0]!r:.80}" if missing else f"it also holds {extra[0]!r:.80}"
+        raise CheckpointError(
+            f"the index does not match {path}: {problem}; save the model again, or get it anew."
+        )
+    tensors = {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
+    check_finite(tensors, path)  # in float32, where a large float64 overflows
+    return tensors
 
 
-def _shards(index: Path) -> dict[str, set[str]]:
-    """Return which tensors an index says that each shard holds."""
-    listed = read_json(index).get("weight_map")
-    if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
-        raise CheckpointError(f"{index} has no weight_map of names; save the model again.")
+def _read_index(path: Path) -> dict[str, set[str]]:
+    """Return the names of the tensors of each shard."""
+    entries = read_json(path).get("weight_map")
+    if not isinstance(entries, dict) or not all(isinstance(v, str) for v in entries.values()):
+        raise CheckpointError(f"{path} has no weight_map of names; save the model again.")
     shards: dict[str, set[str]] = {}
-    for tensor, name in listed.items():
+    for tensor, name in entries.items():
         plain = PurePosixPath(name).name == PureWindowsPath(name).name == name
-        legible = name.isprintable() and len(name.encode()) <= LONGEST_NAME
+        legible = name.isprintable() and len(name.encode()) <= MAX_NAME
         if not plain or not legible or not name.endswith(".safetensors"):
             raise CheckpointError(
-                f"{index} names the shard {name!r:.80}; a shard is a .safetensors file in the same "
+                f"{path} names the shard {name!r:.80}; a shard is a .safetensors file in the same "
                 "folder. Do not use this folder."
             )
         shards.setdefault(name, set()).add(tensor)
     return shards
-
-
-def _check_index(path: Path, listed: set[str] | None, held: set[str]) -> None:
-    """Refuse a shard that holds other tensors than the index says."""
-    if listed is None or listed == held:
-        return
-    lacks, more = sorted(listed - held), sorted(held - listed)
-    told = f"it lacks {lacks[0]!r:.80}" if lacks else f"it holds {more[0]!r:.80}, too"
-    raise CheckpointError(
-        f"the index says other than {path} holds: {told}; save the model again, or get it anew."
-    )

@@ -42,7 +42,7 @@ def test_it_computes_the_same(options):
     assert not ours.training
 
 
-def test_what_no_block_has():
+def test_encoders_that_no_block_computes_are_refused():
     with pytest.raises(
         ConfigError, match="from_encoder takes an nn.TransformerEncoder, got Linear"
     ):
@@ -57,7 +57,7 @@ def test_what_no_block_has():
         from_encoder(theirs(activation=nn.GELU("tanh")))
     odd = theirs()
     odd.layers[1].dropout.p = 0.5
-    with pytest.raises(ConfigError, match=r"the encoder drops \[0.1, 0.5\] in one layer"):
+    with pytest.raises(ConfigError, match=r"\[0.1, 0.5\]"):
         from_encoder(odd)
     odd.layers[0] = nn.Identity()
     with pytest.raises(

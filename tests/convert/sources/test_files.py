@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from suffice import preset
 from suffice.convert.sources import open_source
-from suffice.convert.sources.hugging_face import config_in
-from suffice.convert.sources.weights import tensors_in
+from suffice.convert.sources.hugging_face import read_config
+from suffice.convert.sources.weights import load_tensors
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import LMConfig, folder
 from suffice.positions import Rope
@@ -35,7 +35,7 @@ def two_shards(path, **listed):
 
 def test_shards(tmp_path):
     two_shards(tmp_path)
-    found = tensors_in(tmp_path)
+    found = load_tensors(tmp_path)
     assert {name: one.dtype for name, one in found.items()} == {
         "a": torch.float32,
         "b": torch.float32,
@@ -51,52 +51,52 @@ def test_shards(tmp_path):
         ({"a": "x-1.bin"}, "names the shard 'x-1.bin'; a shard is a .safetensors file"),
         ({"a": "x" * 300 + ".safetensors"}, "names the shard"),
         ({"a": "\0.safetensors"}, "names the shard"),
-        ({"d": "x-2.safetensors"}, "the index says other than .*x-2.*: it lacks 'd'"),
-        ({"b": None}, "the index says other than .*x-1.*: it holds 'b', too"),
+        ({"d": "x-2.safetensors"}, "x-2.*lacks 'd'"),
+        ({"b": None}, "x-1.*holds 'b'"),
         ({"e": "x-3.safetensors"}, "x-3.safetensors does not exist"),
         ({"a": 3}, "has no weight_map of names; save the model again"),
     ],
 )
-def test_an_index_that_lies(listed, told, tmp_path):
+def test_an_index_that_does_not_match_is_refused(listed, told, tmp_path):
     two_shards(tmp_path, **listed)
     with pytest.raises(CheckpointError, match=told):
-        tensors_in(tmp_path)
+        load_tensors(tmp_path)
 
 
-def test_which_files_are_the_model(tmp_path):
+def test_one_file_or_an_index_is_needed(tmp_path):
     with pytest.raises(CheckpointError, match="holds no model.safetensors; save the model as"):
-        tensors_in(tmp_path)
+        load_tensors(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     with pytest.raises(CheckpointError, match="pytorch_model.bin is a pickle, which can execute"):
-        tensors_in(tmp_path)
+        load_tensors(tmp_path)
     two_shards(tmp_path)
     save_file({"a": torch.ones(2)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match="holds both model.safetensors and model.safe"):
-        tensors_in(tmp_path)
+        load_tensors(tmp_path)
 
 
-def test_weights_are_numbers(tmp_path):
+def test_weights_that_hold_nan_are_refused(tmp_path):
     save_file({"a": torch.tensor([1.0, torch.nan])}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match="holds NaN or infinity in 'a'"):
-        tensors_in(tmp_path)
+        load_tensors(tmp_path)
 
 
-def test_a_config_is_an_object(tmp_path):
+def test_a_config_that_is_no_object_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="holds no config.json; give a folder of suffice"):
-        config_in(tmp_path)
+        read_config(tmp_path)
     for name in ("tok512.bin", "pytorch_model.bin", "small.bin"):
         (tmp_path / name).touch()
     with pytest.raises(CheckpointError, match=r"or the file of llama2.c itself: .*small\.bin\."):
-        config_in(tmp_path)
+        read_config(tmp_path)
     (tmp_path / "config.json").write_text("[1]")
     with pytest.raises(CheckpointError, match="is no JSON object; give the one that was saved"):
-        config_in(tmp_path)
+        read_config(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot be read .* give it whole"):
-        config_in(tmp_path)
+        read_config(tmp_path)
 
 
-def test_what_is_no_checkpoint(tmp_path):
+def test_other_paths_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="does not exist; give a folder of suffice, a folder"):
         open_source(tmp_path / "nothing")
     file = tmp_path / "pytorch_model.bin"
@@ -152,9 +152,7 @@ def test_llama2c(tied, tmp_path):
     with torch.no_grad():
         assert_close(found.model(tokens), lm(tokens))
     tokenizer_file(tmp_path / "tok2.bin")
-    with pytest.raises(
-        DataError, match=r"several tokenizers lie beside .*: tok.bin, tok2.bin; name"
-    ):
+    with pytest.raises(DataError, match=r"tok.bin, tok2.bin"):
         open_source(tmp_path / "small.bin")
     named = open_source(tmp_path / "small.bin", tokenizer=tmp_path / "tok2.bin")
     assert named.tokenizer.fingerprint == found.tokenizer.fingerprint
@@ -163,9 +161,9 @@ def test_llama2c(tied, tmp_path):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda content: content[:20], r"is cut short \(20 bytes\); give a checkpoint of llama2.c"),
-        (lambda content: content[:-4], "holds .* bytes and its sizes ask for .*; give it whole"),
-        (lambda content: bytes(28) + content[28:], "begins with .* which are no sizes of a model"),
+        (lambda content: content[:20], r"20 bytes"),
+        (lambda content: content[:-4], "sizes ask for"),
+        (lambda content: bytes(28) + content[28:], "no sizes of a model"),
         (lambda content: content[:28] + b"\xff" * 4 + content[32:], "holds NaN or inf.* 'tokens'"),
         (
             lambda _: struct.pack("<7i", 12, 4, 1, 4, 4, 5, 4) + bytes(5000),
@@ -173,13 +171,13 @@ def test_llama2c(tied, tmp_path):
         ),
     ],
 )
-def test_llama2c_that_is_damaged(change, told, tmp_path):
+def test_a_damaged_llama2c_file_is_refused(change, told, tmp_path):
     llama2c(tmp_path / "small.bin", change=change)
     with pytest.raises(CheckpointError, match=told):
         open_source(tmp_path / "small.bin")
 
 
-def test_llama2c_that_cannot_be_read(tmp_path, monkeypatch):
+def test_an_unreadable_llama2c_file_is_refused(tmp_path, monkeypatch):
     llama2c(tmp_path / "small.bin")
 
     def refuse(_path):
@@ -190,7 +188,7 @@ def test_llama2c_that_cannot_be_read(tmp_path, monkeypatch):
         open_source(tmp_path / "small.bin")
 
 
-def test_the_published_stories_are_told():
+def test_the_published_llama2c_model_writes_its_story():
     given = os.environ.get("SUFFICE_DATA")
     file = Path(given or ".") / "models" / "stories260K" / "stories260K.bin"
     if given is None or not file.is_file():

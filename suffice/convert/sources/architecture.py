@@ -1,0 +1,247 @@
+"""Architectures of transformers: their configurations, and how their tensors map to ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import CheckpointError, ConfigError
+
+MAX_DEPTH = 1 << 10  # layers; models are built block by block
+NAMES_SHOWN = 4  # in one message
+
+ACTIVATIONS = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+}
+"""The activations of MLPs without gates, by their names in transformers."""
+
+
+class ConfigReader:
+    """Reads and checks the entries of a config.json; an entry that is null counts as absent.
+
+    Args:
+        entries: the content of the file.
+        where: the file, for messages.
+    """
+
+    def __init__(self, entries: dict[str, Any], where: object) -> None:
+        self.entries, self.where = entries, where
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """Return an integer of at least 1; raises ConfigError."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(
+                f"{self.where}: {name}={value!r:.40} is no whole number of at least 1."
+            )
+        return value
+
+    def depth(self, name: str) -> int:
+        """Return a number of layers; raises ConfigError."""
+        depth = self.size(name)
+        if depth > MAX_DEPTH:
+            raise ConfigError(
+                f"{self.where}: {name}={depth!r:.40} layers are more than the {MAX_DEPTH:,} that "
+                "are read."
+            )
+        return depth
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Return a finite number; raises ConfigError."""
+        value = self._value(name, default)
+        try:
+            finite = type(value) in (int, float) and math.isfinite(value)
+        except OverflowError:  # an integer of hundreds of digits
+            finite = False
+        if not finite:
+            raise ConfigError(f"{self.where}: {name}={value!r:.40} is no finite number.")
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return a bool; raises ConfigError."""
+        value = self._value(name, default)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{self.where}: {name}={value!r:.40} is neither true nor false.")
+        return value
+
+    def one_of(self, name: str, *legal: Any) -> Any:
+        """Return one of the legal values, of which the first is the default; raises ConfigError."""
+        value = self._value(name, legal[0])
+        if value not in legal:
+            raise ConfigError(
+                f"{self.where}: {name}={value!r:.60} is not supported; only "
+                f"{' or '.join(map(repr, legal))} is."
+            )
+        return value
+
+    def heads(self, heads: str, width: str) -> tuple[int, int]:
+        """Return a number of heads and the width that it divides; raises ConfigError."""
+        count, size = self.size(heads), self.size(width)
+        if size % count:
+            raise ConfigError(f"{self.where}: {heads}={count} does not divide {width}={size}.")
+        return count, size
+
+    def _value(self, name: str, default: Any) -> Any:
+        value = self.entries.get(name)
+        return default if value is None else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorMapping:
+    """Maps one tensor of transformers to one or more of ours.
+
+    Args:
+        theirs: its name; "" = they have none, and ours is zero.
+        ours: names of our tensors, whose rows are concatenated in theirs.
+        transposed: whether theirs is stored with inputs first.
+        shape: of theirs, where it has further dimensions; None = as ours.
+        plus: a table of theirs whose first row is added to every row of ours; on the way back our
+            tensor holds the sum and the table is zero.
+        plus_rows: of that table.
+    """
+
+    theirs: str
+    ours: tuple[str, ...]
+    transposed: bool = False
+    shape: tuple[int, ...] | None = None
+    plus: str = ""
+    plus_rows: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """An architecture of transformers that can be read and written.
+
+    Args:
+        model_type: its name in a config.json.
+        class_name: the class whose weights are read.
+        build: makes our model, on "meta", from a configuration.
+        mappings: of every tensor of such a model.
+        prefix: of the names of all tensors but the head's; absent where the model was saved
+            without a head.
+        derived: suffixes of tensors that follow from the sizes and are not read.
+    """
+
+    model_type: str
+    class_name: str
+    build: Callable[[ConfigReader], nn.Module]
+    mappings: Callable[[nn.Module, ConfigReader], list[TensorMapping]]
+    prefix: str = ""
+    derived: tuple[str, ...] = ()
+
+
+def linear(
+    theirs: str, ours: str | tuple[str, ...], *, bias: bool | None = True, transposed: bool = False
+) -> list[TensorMapping]:
+    """Map a linear layer.
+
+    Args:
+        theirs: name of their module.
+        ours: names of our modules, concatenated in theirs.
+        bias: whether theirs has one; False = only ours has one; None = neither has.
+        transposed: whether theirs is stored with inputs first.
+    """
+    names = (ours,) if isinstance(ours, str) else ours
+    weights, biases = (tuple(f"{name}.{kind}" for name in names) for kind in ("weight", "bias"))
+    mappings = [TensorMapping(theirs=f"{theirs}.weight", ours=weights, transposed=transposed)]
+    if bias is not None:
+        mappings.append(TensorMapping(theirs=f"{theirs}.bias" if bias else "", ours=biases))
+    return mappings
+
+
+def norm(theirs: str, ours: str, *, bias: bool = True) -> list[TensorMapping]:
+    """Map a norm."""
+    kinds = ("weight", "bias") if bias else ("weight",)
+    return [TensorMapping(theirs=f"{theirs}.{kind}", ours=(f"{ours}.{kind}",)) for kind in kinds]
+
+
+def our_state(
+    mappings: Sequence[TensorMapping],
+    tensors: Mapping[str, Tensor],
+    model: nn.Module,
+    where: object,
+) -> dict[str, Tensor]:
+    """Return the state dict of our model from their tensors.
+
+    Args:
+        mappings: every tensor of ours, once.
+        tensors: theirs.
+        model: ours, for the shapes.
+        where: the file, for messages.
+
+    Raises:
+        CheckpointError: if a tensor is missing, unexpected, of another shape, or not floating
+            point.
+    """
+    expected = {name for one in mappings for name in (one.theirs, one.plus) if name}
+    if expected != set(tensors):
+        problem = _name_mismatch(expected, tensors)
+        raise CheckpointError(f"{where} does not fit its config.json: {problem}.")
+    if odd := sorted(name for name in expected if not tensors[name].is_floating_point()):
+        raise CheckpointError(
+            f"{where}: {odd[0]!r:.80} holds {tensors[odd[0]].dtype}, and weights are floating "
+            "point; give the model as it was before it was quantised."
+        )
+
+    def check_shape(name: str, shape: Sequence[int]) -> None:
+        if list(tensors[name].shape) != list(shape):
+            raise CheckpointError(
+                f"{where}: {name!r:.80} has shape {list(tensors[name].shape)}, and its config.json "
+                f"asks for {list(shape)}."
+            )
+
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    state = {}
+    for one in mappings:
+        if not one.theirs:
+            state |= {name: torch.zeros(shapes[name]) for name in one.ours}
+            continue
+        row_counts = [shapes[name][0] for name in one.ours]
+        shape = (sum(row_counts), *shapes[one.ours[0]][1:])
+        check_shape(one.theirs, one.shape or shape[:: -1 if one.transposed else 1])
+        tensor = tensors[one.theirs]
+        rows = (tensor.T if one.transposed else tensor).reshape(shape)
+        if one.plus:
+            check_shape(one.plus, (one.plus_rows, shape[-1]))
+            rows = rows + tensors[one.plus][0]
+        parts = rows.split(row_counts)
+        state |= {name: part.clone() for name, part in zip(one.ours, parts, strict=True)}
+    return state
+
+
+def their_tensors(
+    mappings: Iterable[TensorMapping], state: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return their tensors from our state dict.
+
+    Raises:
+        ConfigError: if a tensor of ours that theirs cannot hold is not zero.
+    """
+    tensors = {}
+    for one in mappings:
+        if not one.theirs:
+            if odd := [name for name in one.ours if bool(state[name].any())]:
+                raise ConfigError(f"{odd[0]} is not zero, and transformers has no place for it.")
+            continue
+        rows = torch.cat([state[name] for name in one.ours])
+        rows = rows.T if one.transposed else rows
+        tensors[one.theirs] = rows.reshape(one.shape or rows.shape).contiguous()
+        if one.plus:
+            tensors[one.plus] = rows.new_zeros(one.plus_rows, rows.shape[-1])
+    return tensors
+
+
+def _name_mismatch(expected: set[str], names: Iterable[str]) -> str:
+    missing, extra = sorted(expected - set(names)), sorted(set(names) - expected)
+    shown = [f"{name!r:.80} is missing" for name in missing[:NAMES_SHOWN]]
+    shown += [f"{name!r:.80} is not expected" for name in extra[:NAMES_SHOWN]]
+    hidden = len(missing) + len(extra) - len(shown)
+    return ", ".join(shown) + (f", and {hidden} more" if hidden else "")

@@ -1,0 +1,405 @@
+"""Decoder models of transformers: GPT-2, and Llama with its relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from torch import nn
+
+from suffice.convert.sources.architecture import (
+    ACTIVATIONS,
+    Architecture,
+    ConfigReader,
+    TensorMapping,
+    linear,
+    norm,
+)
+from suffice.encoders import HeadRMS, NoNorm
+from suffice.errors import ConfigError
+from suffice.models import LM, LMConfig
+from suffice.patterns import Causal, Window
+from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Rope, YarnScaling
+from suffice.positions.rope import Scaling
+from suffice.spec import AttentionSpec
+
+
+def _tables(tokens: str, lm: nn.Module) -> list[TensorMapping]:
+    mappings = [TensorMapping(theirs=tokens, ours=("embedding.tokens.weight",))]
+    if lm.head is not None:
+        mappings.append(TensorMapping(theirs="lm_head.weight", ours=("head.weight",)))
+    return mappings
+
+
+def _build_gpt2(reader: ConfigReader) -> LM:
+    heads, width = reader.heads("n_head", "n_embd")
+    reader.one_of("add_cross_attention", False)
+    config = LMConfig(
+        vocabulary_size=reader.size("vocab_size"),
+        length=reader.size("n_positions"),
+        d_model=width,
+        depth=reader.depth("n_layer"),
+        mlp_width=reader.size("n_inner", 4 * width),
+        activation=ACTIVATIONS[reader.one_of("activation_function", *ACTIVATIONS)],
+        eps=reader.number("layer_norm_epsilon", 1e-5),
+        tied=reader.flag("tie_word_embeddings", default=True),
+    )
+    spec = AttentionSpec(d_model=width, num_heads=heads, pattern=Causal())
+    if not reader.flag("scale_attn_weights", default=True):
+        spec = replace(spec, scale=1.0)
+    if not reader.flag("scale_attn_by_inverse_layer_idx"):
+        return config.build(spec, device="meta")
+    depths = range(1, config.depth + 1)
+    specs = [replace(spec, scale=spec.score_scale / depth) for depth in depths]
+    return config.build(specs, device="meta")
+
+
+def _map_gpt2(lm: nn.Module, _reader: ConfigReader) -> list[TensorMapping]:
+    positions = "transformer.wpe.weight"
+    mappings = [
+        *_tables("transformer.wte.weight", lm),
+        TensorMapping(theirs=positions, ours=("embedding.positions.weight",)),
+        *norm("transformer.ln_f", "norm"),
+    ]
+    for number in range(len(lm.blocks)):
+        theirs, ours = f"transformer.h.{number}", f"blocks.{number}"
+        qkv = tuple(f"{ours}.attention.{name}_proj" for name in "qkv")
+        mappings += norm(f"{theirs}.ln_1", f"{ours}.attention_norm")
+        mappings += linear(f"{theirs}.attn.c_attn", qkv, transposed=True)
+        mappings += linear(f"{theirs}.attn.c_proj", f"{ours}.attention.o_proj", transposed=True)
+        mappings += norm(f"{theirs}.ln_2", f"{ours}.mlp_norm")
+        mappings += linear(f"{theirs}.mlp.c_fc", f"{ours}.mlp.up", transposed=True)
+        mappings += linear(f"{theirs}.mlp.c_proj", f"{ours}.mlp.down", transposed=True)
+    return mappings
+
+
+GPT2 = Architecture(
+    model_type="gpt2",
+    class_name="GPT2LMHeadModel",
+    build=_build_gpt2,
+    mappings=_map_gpt2,
+    prefix="transformer.",
+    derived=(".attn.bias", ".attn.masked_bias"),
+)
+
+
+LAYER_TYPES = ("full_attention", "sliding_attention")
+Windows = Callable[[ConfigReader, list[bool]], list[int | None]]
+"""Gives the window of each layer, None = none, from which layers have rotary positions."""
+
+
+def _no_windows(_reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
+    return [None] * len(rotary)
+
+
+def _equal_windows(
+    reader: ConfigReader, rotary: list[bool], *, default: int | None = None
+) -> list[int | None]:
+    """Give every layer the same window; an entry that is null means none, not the default."""
+    size = reader.entries.get("sliding_window", default)
+    return [None if size is None else reader.size("sliding_window", default)] * len(rotary)
+
+
+def _late_windows(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
+    """Give windows to the layers from max_window_layers on, unless layer_types lists them."""
+    first = reader.entries.get("max_window_layers", 28)
+    if isinstance(first, bool) or not isinstance(first, int):
+        raise ConfigError(f"{reader.where}: max_window_layers={first!r:.40} is no whole number.")
+    return _listed_windows(reader, [number >= first for number in range(len(rotary))], default=4096)
+
+
+def _windows_without_rope(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
+    """Give windows to the layers without rotary positions, unless layer_types lists them."""
+    return _listed_windows(reader, [not rotates for rotates in rotary], default=None)
+
+
+def _listed_windows(
+    reader: ConfigReader, windowed: list[bool], *, default: int | None
+) -> list[int | None]:
+    depth = len(windowed)
+    types = reader.entries.get("layer_types")
+    if types is None:
+        types = [LAYER_TYPES[one] for one in windowed]
+    if (
+        not isinstance(types, list)
+        or len(types) != depth
+        or any(k not in LAYER_TYPES for k in types)
+    ):
+        raise ConfigError(
+            f"{reader.where}: layer_types={types!r:.80} are not {' or '.join(LAYER_TYPES)} for "
+            f"each of {depth} layers."
+        )
+    size = reader.entries.get("sliding_window", default)
+    if not reader.flag("use_sliding_window") or size is None:
+        return [None] * depth
+    size = reader.size("sliding_window", default)
+    return [size if one == LAYER_TYPES[1] else None for one in types]
+
+
+def _all_rotary(_reader: ConfigReader, depth: int) -> list[bool]:
+    return [True] * depth
+
+
+def _listed_rotary(reader: ConfigReader, depth: int) -> list[bool]:
+    """Return which layers have rotary positions: as listed, else all but each fourth or nth."""
+    flags = reader.entries.get("no_rope_layers")
+    if flags is None:
+        interval = reader.size("no_rope_layer_interval", 4)
+        return [(number + 1) % interval != 0 for number in range(depth)]
+    if not isinstance(flags, list) or len(flags) != depth:
+        raise ConfigError(
+            f"{reader.where}: no_rope_layers={flags!r:.80} is not for {depth} layers."
+        )
+    return [bool(flag) for flag in flags]
+
+
+def read_rope(
+    reader: ConfigReader,
+    head_dim: int,
+    layout: str = "half",
+    *,
+    theta: float = 10_000.0,
+    share: float | None = 1.0,
+) -> Rope:
+    """Return the rotary positions of a configuration, from rope_parameters or older entries.
+
+    Args:
+        reader: of the configuration.
+        head_dim: width of a head.
+        layout: of the pairs, see `Rope`.
+        theta: default base.
+        share: default share of the features that rotate; None = all, and no other is legal.
+
+    Raises:
+        ConfigError: for an unknown kind of scaling, or entries that contradict each other.
+    """
+    entries = dict(reader.entries)
+    newer, older = entries.get("rope_parameters") or {}, entries.get("rope_scaling") or {}
+    if newer and older and newer != older:
+        raise ConfigError(
+            f"{reader.where}: rope_parameters={newer!r:.80} and rope_scaling={older!r:.80} differ; "
+            "leave the one that is true."
+        )
+    nested = newer or older
+    if not isinstance(nested, dict) or any(isinstance(one, dict) for one in nested.values()):
+        raise ConfigError(
+            f"{reader.where}: rope_parameters={nested!r:.80} differ by layer type, which is not "
+            "supported."
+        )
+    rope = ConfigReader({**entries, **nested}, reader.where)
+    if share is None:
+        share = rope.one_of("partial_rotary_factor", 1.0)
+    features = int(head_dim * rope.number("partial_rotary_factor", share))
+    return Rope(
+        rope.number("rope_theta", theta),
+        layout=layout,
+        features=None if features == head_dim else features,
+        scaling=_read_scaling(rope, nested.get("rope_type", nested.get("type", "default"))),
+    )
+
+
+def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return LinearScaling(reader.number("factor"))
+    length = reader.entries.get("max_position_embeddings")
+    if kind == "llama3":
+        return Llama3Scaling(
+            reader.number("factor"),
+            length=reader.size("original_max_position_embeddings", length),
+            low=reader.number("low_freq_factor"),
+            high=reader.number("high_freq_factor"),
+        )
+    if kind == "yarn":
+        for name in ("mscale", "mscale_all_dim"):
+            reader.one_of(name, None)
+        has_factor = reader.entries.get("attention_factor") is not None
+        return YarnScaling(
+            reader.number("factor"),
+            length=reader.size("original_max_position_embeddings", length),
+            fast=reader.number("beta_fast", 32.0),
+            slow=reader.number("beta_slow", 1.0),
+            attention_factor=reader.number("attention_factor") if has_factor else None,
+            truncate=reader.flag("truncate", default=True),
+        )
+    raise ConfigError(
+        f"{reader.where}: rotary scaling {kind!r:.40} is not known; default, linear, llama3 and "
+        "yarn are."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaVariant:
+    """Differences of an architecture from Llama's.
+
+    Args:
+        qkv_bias: whether the projections of queries, keys and values have biases, or the entry
+            that says so.
+        o_bias: the same of the output projection.
+        mlp_bias: the same of the MLP.
+        norm: "rms", or "layer" with biases.
+        eps: entry with the eps of the norms.
+        layout: of rotary pairs.
+        packed: whether q, k, v are one tensor, and gate and up another.
+        tied: default of tie_word_embeddings.
+        qk_norm: whether queries and keys have an RMS norm per head.
+        theta: default base of rotary positions.
+        share: default share of a head's features that rotate; None = always all.
+        rotary: which layers have rotary positions.
+        windows: of each layer.
+        fixed: entries and the only value that is supported.
+    """
+
+    qkv_bias: str | bool = "attention_bias"
+    o_bias: str | bool = "attention_bias"
+    mlp_bias: str | bool = "mlp_bias"
+    norm: str = "rms"
+    eps: str = "rms_norm_eps"
+    layout: str = "half"
+    packed: bool = False
+    tied: bool = False
+    qk_norm: bool = False
+    theta: float = 10_000.0
+    share: float | None = None
+    rotary: Callable[[ConfigReader, int], list[bool]] = _all_rotary
+    windows: Windows = _no_windows
+    fixed: tuple[tuple[str, object], ...] = ()
+
+    def biases(self, reader: ConfigReader) -> tuple[bool, bool, bool]:
+        """Return whether q, k and v, the output projection, and the MLP have biases."""
+        fields = (self.qkv_bias, self.o_bias, self.mlp_bias)
+        qkv, o, mlp = (reader.flag(one) if isinstance(one, str) else one for one in fields)
+        return qkv, o, mlp
+
+
+def _build_llama(reader: ConfigReader, *, variant: LlamaVariant) -> LM:
+    reader.one_of("hidden_act", "silu")
+    for name, legal in variant.fixed:
+        reader.one_of(name, legal)
+    width, heads = reader.size("hidden_size"), reader.size("num_attention_heads")
+    if width % heads and reader.entries.get("head_dim") is None:
+        raise ConfigError(
+            f"{reader.where}: num_attention_heads={heads} does not divide hidden_size={width}, and "
+            "there is no head_dim."
+        )
+    head_dim = reader.size("head_dim", width // heads)
+    qkv_bias, o_bias, mlp_bias = variant.biases(reader)
+    config = LMConfig(
+        vocabulary_size=reader.size("vocab_size"),
+        length=reader.size("max_position_embeddings"),
+        d_model=width,
+        depth=reader.depth("num_hidden_layers"),
+        mlp_width=reader.size("intermediate_size"),
+        activation="swiglu",
+        norm=variant.norm,
+        eps=reader.number(variant.eps),
+        positions="none",
+        bias=variant.norm == "layer" or mlp_bias,
+        tied=reader.flag("tie_word_embeddings", default=variant.tied),
+    )
+    spec = AttentionSpec(
+        d_model=width,
+        num_heads=heads,
+        num_kv_heads=reader.size("num_key_value_heads", heads),
+        head_dim=None if head_dim * heads == width else head_dim,
+        pattern=Causal(),
+        norm=HeadRMS(config.eps) if variant.qk_norm else NoNorm(),
+        position=read_rope(
+            reader, head_dim, variant.layout, theta=variant.theta, share=variant.share
+        ),
+        bias=qkv_bias or o_bias,
+    )
+    rotary = variant.rotary(reader, config.depth)
+    specs = [
+        replace(
+            spec,
+            pattern=Causal() if size is None else Window(size) & Causal(),
+            position=spec.position if rotates else NoPosition(),
+        )
+        for size, rotates in zip(variant.windows(reader, rotary), rotary, strict=True)
+    ]
+    return config.build(specs, device="meta")
+
+
+def _map_llama(
+    lm: nn.Module, reader: ConfigReader, *, variant: LlamaVariant
+) -> list[TensorMapping]:
+    norm_bias = variant.norm == "layer"
+    qkv_bias, o_bias, mlp_bias = variant.biases(reader)
+    qkv = {"bias": qkv_bias if qkv_bias or o_bias else None}
+    output = {"bias": o_bias if qkv_bias or o_bias else None}
+    mlp = {"bias": mlp_bias if lm.config.bias else None}
+    mappings = _tables("model.embed_tokens.weight", lm) + norm("model.norm", "norm", bias=norm_bias)
+    for number in range(len(lm.blocks)):
+        theirs, ours = f"model.layers.{number}", f"blocks.{number}"
+        attention, own = f"{theirs}.self_attn", f"{ours}.attention"
+        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=norm_bias)
+        mappings += norm(f"{theirs}.post_attention_layernorm", f"{ours}.mlp_norm", bias=norm_bias)
+        mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", **output)
+        mappings += linear(f"{theirs}.mlp.down_proj", f"{ours}.mlp.down", **mlp)
+        for name in ("q_norm", "k_norm") if variant.qk_norm else ():
+            mappings += norm(f"{attention}.{name}", f"{own}.{name}", bias=False)
+        if variant.packed:
+            projections = tuple(f"{own}.{name}_proj" for name in "qkv")
+            mappings += linear(f"{attention}.qkv_proj", projections, **qkv)
+            both = (f"{ours}.mlp.gate", f"{ours}.mlp.up")
+            mappings += linear(f"{theirs}.mlp.gate_up_proj", both, **mlp)
+            continue
+        for name in "qkv":
+            mappings += linear(f"{attention}.{name}_proj", f"{own}.{name}_proj", **qkv)
+        for name in ("gate", "up"):
+            mappings += linear(f"{theirs}.mlp.{name}_proj", f"{ours}.mlp.{name}", **mlp)
+    return mappings
+
+
+def _llama(model_type: str, class_name: str, **differences: object) -> Architecture:
+    variant = LlamaVariant(**differences)
+    return Architecture(
+        model_type=model_type,
+        class_name=class_name,
+        build=partial(_build_llama, variant=variant),
+        mappings=partial(_map_llama, variant=variant),
+        prefix="model.",
+        derived=(".rotary_emb.inv_freq",),
+    )
+
+
+NO_BIASES = {"qkv_bias": False, "o_bias": False, "mlp_bias": False}
+
+LLAMAS = (
+    _llama("llama", "LlamaForCausalLM"),
+    _llama(
+        "mistral",
+        "MistralForCausalLM",
+        **NO_BIASES,
+        windows=partial(_equal_windows, default=4096),
+    ),
+    _llama(
+        "qwen2",
+        "Qwen2ForCausalLM",
+        **(NO_BIASES | {"qkv_bias": True}),
+        windows=_late_windows,
+    ),
+    _llama("qwen3", "Qwen3ForCausalLM", mlp_bias=False, qk_norm=True, windows=_late_windows),
+    _llama(
+        "smollm3",
+        "SmolLM3ForCausalLM",
+        tied=True,
+        theta=2_000_000.0,
+        rotary=_listed_rotary,
+        windows=_windows_without_rope,
+    ),
+    _llama("helium", "HeliumForCausalLM", o_bias=False, layout="interleaved", theta=100_000.0),
+    _llama("phi3", "Phi3ForCausalLM", **NO_BIASES, packed=True, share=1.0, windows=_equal_windows),
+    _llama(
+        "stablelm",
+        "StableLmForCausalLM",
+        **(NO_BIASES | {"qkv_bias": "use_qkv_bias"}),
+        norm="layer",
+        eps="layer_norm_eps",
+        share=0.25,
+        fixed=(("qk_layernorm", False), ("use_parallel_residual", False)),
+    ),
+)

@@ -18,13 +18,21 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from benchmarks.peers.decoders import (
+    Absent,
+    Decoder,
+    check_alike,
+    check_installed,
+    gain,
+    peer,
+    session,
+)
 from benchmarks.report import WIDE, Outcome, print_machine, print_outcomes
 from suffice.cli.bench import print_bench
 from suffice.errors import ConfigError, StateError, UnsupportedError
 from suffice.measure.edge.bench import Bench, bench
-from suffice.measure.edge.peers import named, peer
-from suffice.measure.edge.run import Ours, Side, check_alike, gain, session
-from suffice.measure.edge.shapes import SHAPES, drawn, in_bits, prompt_of, shaped
+from suffice.measure.edge.run import Writer
+from suffice.measure.edge.shapes import SHAPES, in_bits, prompt_of, randomise, shaped
 from suffice.memory import Dynamic
 from suffice.models import LM, configuration
 from suffice.positions import NoPosition
@@ -96,20 +104,20 @@ def duel(
     shape, bits = of
     case = f"{rate} {shape}, {bits} bits"
     rows = {key: Outcome(case=case, op="suffice", peer=f"{key[0]} {key[1]}") for key in rivals}
-    whole, ours = Ours(lm), Ours(in_bits(shaped(shape), bits))
+    whole, ours = Writer(lm), Writer(in_bits(shaped(shape), bits))
     try:
         check_alike(whole, ours, ids, bits)
     except StateError as error:
         yield from (row.told(f"WRONG: {error}") for row in rows.values())
         return
-    sides: dict[tuple[str, int], Side] = {}
+    sides: dict[tuple[str, int], Decoder] = {}
     for name, own in rivals:
         try:
-            named(name)
+            check_installed(name)
             side = peer(name, lm, bits=own, room=len(ids) + new, folder=folder)
             check_alike(whole, side, ids, own)
             sides[name, own] = side
-        except (ConfigError, UnsupportedError) as reason:
+        except (Absent, ConfigError, UnsupportedError) as reason:
             rows[name, own] = rows[name, own].told(f"absent: {reason}")
         except StateError as error:
             rows[name, own] = rows[name, own].told(f"PEER WRONG: {error}")
@@ -161,7 +169,7 @@ def unturned(shape: str) -> LM:
     """Return Efficient Attention with positions at the tokens, whose keys are its values."""
     config, specs = configuration(SHAPES[shape], "efficient")
     config = replace(config, positions="sinusoidal")
-    return drawn(config.build([replace(spec, position=NoPosition()) for spec in specs]))
+    return randomise(config.build([replace(spec, position=NoPosition()) for spec in specs]))
 
 
 def mechanism(asked: Asked) -> Rows:
@@ -169,8 +177,8 @@ def mechanism(asked: Asked) -> Rows:
     shape, bits, new = "110m", 8, NEW // asked.shrink
     if not asked.wants(shape, bits):
         return
-    ours = Ours(in_bits(unturned(shape), bits), name="efficient")
-    other = Ours(in_bits(shaped(shape), bits), name="standard")
+    ours = Writer(in_bits(unturned(shape), bits), name="efficient")
+    other = Writer(in_bits(shaped(shape), bits), name="standard")
     ids = prompt_of(ours.lm, PROMPT)
     runs = session([ours, other], ids, new, asked.rounds)
     found = gain(runs["efficient"], runs["standard"], "decode")
@@ -182,7 +190,7 @@ def mechanism(asked: Asked) -> Rows:
         value=f"{found:.2f}x",
         reach=f"{MECHANISM:g}x",
     )
-    own, theirs = (side.kept(ids, new).state.nbytes for side in (ours, other))
+    own, theirs = (side.generated(ids, new).state.nbytes for side in (ours, other))
     row = Outcome(case=f"state {shape}", op="efficient", peer="our standard")
     yield row.told(
         asked.judge(own <= STATE * theirs),

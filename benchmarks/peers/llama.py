@@ -1,16 +1,32 @@
-"""transformers' Llama with the weights of one of our models."""
+"""transformers' LlamaForCausalLM with our weights, as its `generate` runs it."""
 
 from __future__ import annotations
 
-from torch import nn
+from pathlib import Path
+from time import perf_counter
+from typing import Any
 
-from benchmarks.contest import Absent
-from suffice.errors import ConfigError
-from suffice.measure.edge.peers import hugging_face
-from suffice.measure.edge.peers.hugging_face import written
+import torch
+from torch import Tensor, nn
+
+from benchmarks.peers.decoders import Decoder, head, layers
+from benchmarks.peers.installed import package
+from suffice.measure.edge.run import Run, run_of
 from suffice.models import LM
 
-__all__ = ["llama", "written"]
+BITS = (32,)
+NAMES = {name: f"self_attn.{name}_proj" for name in "qkvo"} | {
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+    "attention_norm": "input_layernorm",
+    "mlp_norm": "post_attention_layernorm",
+}
+
+
+def make(lm: LM, *, bits: int, room: int, folder: Path) -> Decoder:  # noqa: ARG001
+    """Return the peer, which takes any room and reads no files."""
+    return Transformers(llama(lm))
 
 
 def llama(lm: LM) -> nn.Module:
@@ -19,7 +35,82 @@ def llama(lm: LM) -> nn.Module:
     Raises:
         Absent: if transformers is not installed.
     """
-    try:
-        return hugging_face.llama(lm)
-    except ConfigError as error:
-        raise Absent(str(error)) from error
+    transformers = package("transformers", "transformers")
+    config, spec = lm.config, lm.specs[0]
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=config.vocabulary_size,
+            hidden_size=config.d_model,
+            intermediate_size=config.mlp_width,
+            num_hidden_layers=config.depth,
+            num_attention_heads=spec.num_heads,
+            num_key_value_heads=spec.kv_heads,
+            max_position_embeddings=8192,
+            rms_norm_eps=config.eps,
+            tie_word_embeddings=config.tied,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    )
+    model.load_state_dict(_weights(lm), strict=True)
+    return model.eval()
+
+
+def _weights(lm: LM) -> dict[str, Tensor]:
+    weights = {
+        "model.embed_tokens.weight": lm.embedding.tokens.weight,
+        "lm_head.weight": head(lm),
+        "model.norm.weight": lm.norm.weight,
+    }
+    for number, layer in enumerate(layers(lm)):
+        for name, path in NAMES.items():
+            weights[f"model.layers.{number}.{path}.weight"] = layer[name]
+    return weights
+
+
+def written(model: nn.Module, tokens: Tensor, new: int, **options: Any) -> Tensor:
+    """Return the tokens that `generate` writes greedily after prompts, [B, new]."""
+    options |= {"max_new_tokens": new, "do_sample": False}
+    options["attention_mask"] = tokens.new_ones(tokens.shape)
+    return model.generate(tokens, **options)[:, tokens.shape[1] :]
+
+
+class Ticks:
+    """A streamer that notes when tokens come; the prompt comes first."""
+
+    def __init__(self) -> None:
+        self.ticks: list[float] = []
+
+    def put(self, _: Tensor) -> None:
+        """Note the time."""
+        self.ticks.append(perf_counter())
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+class Transformers:
+    """`generate()` with its defaults, greedy."""
+
+    name = "transformers"
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def write(self, prompt: Tensor, new: int) -> Run:
+        """Write the likeliest tokens after a prompt."""
+        streamer = Ticks()
+        start = perf_counter()
+        tokens = written(self.model, prompt[None], new, streamer=streamer)[0]
+        return run_of(tokens.tolist(), len(prompt), [start, *streamer.ticks[1:]])
+
+    def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
+        """Return logits of the model with its cache."""
+        logits, cache = [], None
+        with torch.inference_mode():
+            for piece in (prompt, *following.split(1)):
+                out = self.model(piece[None], past_key_values=cache, use_cache=True)
+                cache = out.past_key_values
+                logits.append(out.logits[0, -1])
+        return torch.stack(logits)

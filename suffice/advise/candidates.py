@@ -16,7 +16,7 @@ from suffice.cost import Cost
 from suffice.errors import ConfigError, unknown
 from suffice.layers.arguments import check_memory
 from suffice.layers.packed import DEFAULT
-from suffice.measure.edge.shapes import seen
+from suffice.measure.edge.shapes import attended_positions
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
 from suffice.memory.rolling import SLACK
 from suffice.models import LMConfig, TranslatorConfig
@@ -484,7 +484,7 @@ def _state(one: Candidate, base: Base) -> tuple[int, int]:
         fixed = NUMBER * cost.state_fixed
         held = _held(one.memory, base.length)
         kept += _bytes(spec, cost.state_numbers, one.memory, held) + fixed
-        near = seen(spec, one.memory, base.length)
+        near = attended_positions(spec, one.memory, base.length)
         read += _bytes(spec, cost.state_numbers, one.memory, near) + fixed
     between = _between(one, base)
     return kept + between, read + between

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from suffice.advise.candidates import Candidate
 from suffice.advise.request import Base, resized
 from suffice.errors import SufficeError
-from suffice.measure.edge.run import Ours
+from suffice.measure.edge.run import Writer
 from suffice.measure.timing import Times, summarise_times
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.lm import SkipInit
@@ -113,7 +113,7 @@ class Sampler:
     def _sample(self, model: Any, one: Candidate, length: int) -> Sample:
         config = model.config
         if isinstance(config, LMConfig):
-            run = Ours(model, one.memory).write(self._ids(config.vocabulary_size, length), NEW)
+            run = Writer(model, one.memory).write(self._ids(config.vocabulary_size, length), NEW)
             return Sample(each=statistics.median(run.token_seconds), first=run.prompt_seconds)
         if isinstance(config, TranslatorConfig):
             return self._translated(model, one, length)

@@ -1,9 +1,7 @@
-"""`suffice bench`: how fast a model writes here, alone and against others."""
+"""`suffice bench`: how fast a model writes on this machine."""
 
 from __future__ import annotations
 
-import statistics
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,8 +19,6 @@ from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
     from suffice.measure.edge.bench import Bench
-    from suffice.measure.edge.run import Run
-    from suffice.memory import Memory
     from suffice.models import LM
 
 
@@ -83,27 +79,6 @@ def _parts(told: Bench) -> Table:
     return table
 
 
-def print_peers(console: Console, runs: dict[str, list[Run]]) -> None:
-    """Print rates side by side; the first side is ours."""
-    from suffice.measure.edge.run import gain
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("in the same rounds")
-    for column in ("prefill", "ours is", "decode", "ours is"):
-        table.add_column(column, justify="right")
-    ours, *_ = runs.values()
-    for name, own in runs.items():
-        cells = []
-        for rate in ("prefill", "decode"):
-            cells.append(f"{statistics.median(getattr(run, rate) for run in own):,.1f}/s")
-            cells.append("" if own is ours else f"{gain(ours, own, rate):.2f}x")
-        table.add_row(name, *cells)
-    console.print(table)
-
-
-PEERS = "llama.cpp, transformers, onnxruntime"
-
-
 def bench(
     checkpoint: Annotated[Path | None, typer.Argument(help=CHECKPOINT)] = None,
     shape: Annotated[
@@ -125,18 +100,13 @@ def bench(
     threads: Annotated[
         int | None, typer.Option(help="Threads of a product; torch's number unless given.")
     ] = None,
-    against: Annotated[
-        str, typer.Option(help=f"Peers that write in turn with it, with commas: {PEERS}.")
-    ] = "",
     json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
 ) -> None:
     """Measure a model on this CPU: speed, latency, memory, and the share of what is possible."""
     from suffice.measure.edge.bench import bench as measure
     from suffice.measure.edge.bench import resident
-    from suffice.measure.edge.peers import named
 
     _check(tokens, prompt, rounds, threads)
-    names = named(against)
     kept = memory_of(memory, quantise_memory)
     before, found = torch.get_num_threads(), resident()
     if threads is not None:
@@ -144,20 +114,14 @@ def bench(
     try:
         lm = _model(checkpoint, shape, mechanism, bits)
         console = Console(highlight=False)
-        sizes = {"prompt": prompt, "new": tokens, "rounds": rounds}
-        told = measure(lm, kept, **sizes, before=found)
+        told = measure(lm, kept, prompt=prompt, new=tokens, rounds=rounds, before=found)
         if quantise_memory is not None:
             memory = f"{memory} in {quantise_memory} bits"
         print_bench(console, told, shape or str(checkpoint), bits, memory)
-        runs = {}
-        if names:
-            whole = _model(checkpoint, shape, mechanism, None)
-            runs = _against(names, whole, lm, kept, bits or 32, sizes)
-            print_peers(console, runs)
     finally:
         torch.set_num_threads(before)
     if json is not None:
-        _write(json, told, runs, {"shape": shape, "bits": bits, "memory": memory})
+        _write(json, told, {"shape": shape, "bits": bits, "memory": memory})
 
 
 def _check(tokens: int, prompt: int, rounds: int, threads: int | None) -> None:
@@ -187,29 +151,7 @@ def _model(checkpoint: Path | None, shape: str | None, mechanism: str, bits: int
     return lm if bits is None else in_bits(lm, bits)
 
 
-def _against(
-    names: list[str], whole: LM, lm: LM, kept: Memory, bits: int, sizes: dict[str, int]
-) -> dict[str, list[Run]]:
-    """Let peers write in turn with a model, once they compute what it computes whole."""
-    from suffice.measure.edge.peers import peer
-    from suffice.measure.edge.run import Ours, check_alike, session
-    from suffice.measure.edge.shapes import prompt_of
-
-    ids, new = prompt_of(whole, sizes["prompt"]), sizes["new"]
-    sides, exact = [Ours(lm, kept)], Ours(whole)
-    with tempfile.TemporaryDirectory() as folder:
-        made = {"room": len(ids) + new, "folder": Path(folder)}
-        for name in names:
-            side, own = peer(name, whole, bits=32, **made), 32
-            check_alike(exact, side, ids)
-            if bits != own and name != "transformers":  # whose generate() has weights of 32 bits
-                side, own = peer(name, whole, bits=bits, **made), bits
-                check_alike(exact, side, ids, own)
-            sides.append(side)
-        return session(sides, ids, new, sizes["rounds"])
-
-
-def _write(path: Path, told: Any, runs: dict[str, list[Run]], asked: dict[str, Any]) -> None:
+def _write(path: Path, told: Bench, asked: dict[str, Any]) -> None:
     import json
 
     from suffice.files import write_atomic
@@ -217,5 +159,4 @@ def _write(path: Path, told: Any, runs: dict[str, list[Run]], asked: dict[str, A
 
     facts = {**machine_facts(), **software_versions(), "commit": source_commit()}
     content = {"asked": asked, "found": asdict(told), "machine": facts}
-    content["runs"] = {name: [asdict(run) for run in own] for name, own in runs.items()}
     write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")

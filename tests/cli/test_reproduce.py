@@ -19,7 +19,7 @@ from suffice.papers import request as request_module
 from suffice.papers import results as published_module
 from suffice.papers import tables
 from suffice.papers.edge import Edge
-from suffice.papers.jobs import Means
+from suffice.papers.jobs import Execution
 from tests.measure.synthetic import make_cell
 from tests.papers.conftest import quick
 from tests.papers.test_edge import EDGE, FOUR
@@ -242,7 +242,7 @@ def asked(table="tiny", **changes):
         "command": "",
         "threads": None,
         "heal_minutes": None,
-        "means": Means(quiet=True),
+        "means": Execution(quiet=True),
     }
     return reproduced.Asked(**{**given, **changes})
 

@@ -14,10 +14,10 @@ from rich.console import Console
 from suffice.errors import ConfigError, DataError
 from suffice.measure.report.tables import lay_out
 from suffice.measure.results import cell_path
-from suffice.papers import jobs as work_module
+from suffice.papers import jobs
 from suffice.papers import request as twice_module
 from suffice.papers.figures import curves, heads, scaling, write_report
-from suffice.papers.jobs import Bars, Lines, Means, run_cells, watching
+from suffice.papers.jobs import Execution, run_cells
 from suffice.papers.request import ask, twice
 from suffice.papers.rows import differs, machine_line, show, to_csv
 from suffice.papers.tables import MODEL, TEST
@@ -211,85 +211,26 @@ def test_scaling_is_drawn_over_parameters(tmp_path):
     assert list(lines[0][0].get_xdata()) == pytest.approx([0.0403, 27.04])
 
 
-# progress
-
-
-def test_lines_tell_what_ended_and_what_was_lost():
-    stream = io.StringIO()
-    with watching(Console(file=stream, width=200), 2) as watch:
-        watch.begin(0, KEY)
-        watch.step(0, 1, 2)
-        watch.end(0, KEY)
-        watch.lost(KEY)
-    assert stream.getvalue().splitlines() == [
-        "standard heads 4 seed 0 finished, 1 of 2",
-        "the worker of standard heads 4 seed 0 was lost; the cell is run again",
-    ]
-    with watching(Console(file=stream), 2, quiet=True) as watch:
-        assert isinstance(watch, Lines)
-        before = stream.getvalue()
-        watch.lost(KEY)
-    assert stream.getvalue() == before
-
-
-def test_a_terminal_has_a_bar_for_each_worker():
-    stream = io.StringIO()
-    with watching(Console(file=stream, force_terminal=True, width=100), 2) as watch:
-        assert isinstance(watch, Bars)
-        watch.begin(0, KEY)
-        watch.step(0, 1, 2)
-        assert watch.rich.tasks[0].completed == 0.5
-        watch.begin(0, KEY)
-        assert len(watch.rich.tasks) == 1
-        watch.end(0, KEY)
-    assert "standard heads 4 seed 0 finished, 1 of 2" in stream.getvalue()
-
-
 # how cells are run
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"jobs": 0}, "--jobs 0: give at least 1"),
-        ({"threads": 0}, "--threads 0: give at least 1"),
-        ({"minutes": 0.0}, "--max-minutes 0: give a time above 0"),
-        ({"engine": "rai"}, "unknown engine 'rai'; did you mean 'ray'"),
-        ({"address": "auto"}, "--address names a cluster; give it with --engine ray"),
-    ],
-)
-def test_means_that_are_none_are_refused(given, told):
-    with pytest.raises(ConfigError, match=told):
-        Means(**given)
-
-
 def test_cells_are_handed_to_the_engine_with_a_deadline(plan, tmp_path, monkeypatch):
-    asked = []
+    handed = {}
 
-    def local(order, keys, watch, deadline, means):
-        asked.append((order.threads, keys, deadline - time.monotonic(), means.jobs))
+    def train_cells(engine, keys, display, **options):
+        handed.update(options, engine=engine)
         return keys
 
-    monkeypatch.setattr(work_module, "_local", local)
-    means = Means(jobs=3, threads=2, minutes=1.0, quiet=True)
+    monkeypatch.setattr(jobs, "train_cells", train_cells)
+    options = Execution(jobs=3, threads=2, minutes=1.0, quiet=True)
     console = Console(file=io.StringIO())
-    done = run_cells(plan, plan.cells, tmp_path, means, console=console, command="by hand")
+    done = run_cells(plan, plan.cells, tmp_path, options, console=console, command="by hand")
     assert done == plan.cells
-    assert asked[0][:2] == (2, plan.cells)
-    assert 50 < asked[0][2] <= 60
-    assert asked[0][3] == 3
-    assert json.loads((tmp_path / "ran.json").read_text())["command"] == "by hand"
-
-
-def test_the_local_engine_is_processes_and_ray_is_ray(plan, tmp_path, monkeypatch):
-    from suffice.papers import jobs
-    from suffice.papers.on_ray import on_ray
-
-    monkeypatch.setattr(jobs.Jobs, "run", lambda work, number: [*work.keys, number])
-    console = Console(file=io.StringIO())
-    found = run_cells(plan, plan.cells, tmp_path, Means(jobs=2), console=console, command="")
-    assert found == [*plan.cells, 2]
-    assert work_module._engine(Means(engine="ray")) is on_ray
+    assert isinstance(handed["engine"], jobs.LocalProcesses)
+    assert handed["jobs"] == 3
+    assert 50 < handed["deadline"] - time.monotonic() <= 60
+    ran = json.loads((tmp_path / "ran.json").read_text())
+    assert (ran["command"], ran["threads"]) == ("by hand", 2)
 
 
 # a cell again
@@ -304,7 +245,7 @@ def test_a_cell_trained_again_stands_beside_the_first(tmp_path, monkeypatch):
 
     monkeypatch.setattr(twice_module, "run_cells", again)
     sheet = twice(
-        request, ("standard", 1, 0), Means(), console=Console(file=io.StringIO()), command=""
+        request, ("standard", 1, 0), Execution(), console=Console(file=io.StringIO()), command=""
     )
     line = next(line for line in sheet.lines if line.cells[0] == "test acc")
     assert line.cells == ("test acc", "97.00", "98.00", "+0.01")
@@ -319,7 +260,7 @@ def test_a_cell_that_was_not_finished_stands_alone(tmp_path, monkeypatch):
         fill(folder, cells())
 
     monkeypatch.setattr(twice_module, "run_cells", once)
-    sheet = twice(request, KEY, Means(), console=Console(file=io.StringIO()), command="")
+    sheet = twice(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
     assert {line.cells[1] + line.cells[3] for line in sheet.lines} == {""}
     assert all(line.cells[2] for line in sheet.lines)
 
@@ -328,16 +269,16 @@ def test_a_cell_that_was_not_begun_in_time_is_told(tmp_path, monkeypatch):
     request = fill(tmp_path, cells())
     monkeypatch.setattr(twice_module, "run_cells", lambda *_, **__: [])
     with pytest.raises(DataError, match="standard heads 4 seed 0 was not begun in time; give more"):
-        twice(request, KEY, Means(), console=Console(file=io.StringIO()), command="")
+        twice(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
 
 
 def test_a_cell_that_cannot_be_replaced_is_told(tmp_path):
     request = fill(tmp_path, cells())
     cell_path(tmp_path / "again", *KEY).mkdir(parents=True)
     with pytest.raises(DataError, match="cannot replace .*standard-h4-s0.json .* choose another"):
-        twice(request, KEY, Means(), console=Console(file=io.StringIO()), command="")
+        twice(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
 
 
 def test_a_cell_of_no_row_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="tiny has no row 'gqa'; its mechanisms are standard"):
-        twice(fill(tmp_path, []), ("gqa", 4, 0), Means(), console=Console(), command="")
+        twice(fill(tmp_path, []), ("gqa", 4, 0), Execution(), console=Console(), command="")

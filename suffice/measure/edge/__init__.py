@@ -1,1 +1,1 @@
-"""Speed of writing on a small machine: rates, memory, and how near the machine's limit they are."""
+"""Speed and memory of one model that writes text on this machine."""

@@ -1,4 +1,4 @@
-"""Models of published shapes with random weights, and what reading them costs."""
+"""Models of published shapes with random weights, and the bytes that writing a token reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BITS = (32, 16, 8, 4)
 
 
 def shaped(shape: str, mechanism: str = "standard") -> LM:
-    """Return a model of random weights in 32 bits.
+    """Return a model with random weights of 32 bits.
 
-    Weights have the standard deviation inputs^-1/2, so that every part moves the logits.
+    Weights have the standard deviation inputs^-1/2, so that every part changes the logits.
 
     Args:
         shape: see `SHAPES`.
@@ -29,11 +29,11 @@ def shaped(shape: str, mechanism: str = "standard") -> LM:
     if shape not in SHAPES:
         raise unknown("shape", shape, SHAPES)
     config, specs = configuration(SHAPES[shape], mechanism)
-    return drawn(config.build(specs))
+    return randomise(config.build(specs))
 
 
-def drawn(lm: LM) -> LM:
-    """Draw weights, in place."""
+def randomise(lm: LM) -> LM:
+    """Draw all matrices of a model, in place."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in lm.parameters():
@@ -43,7 +43,7 @@ def drawn(lm: LM) -> LM:
 
 
 def in_bits(lm: LM, bits: int) -> LM:
-    """Return the model, its weights packed into so many bits in place; 32 = none packed.
+    """Return the model with its weights packed in place into so many bits; 32 = not packed.
 
     Raises:
         ConfigError: for other bits, or fewer than 32 of a model that is packed already.
@@ -66,31 +66,31 @@ def prompt_of(lm: LM, length: int) -> Tensor:
 
 
 def weight_bytes(lm: LM) -> int:
-    """Return the bytes of everything that is stored, shared tensors once."""
-    stored = {t.data_ptr(): t.nbytes for t in lm.state_dict().values() if isinstance(t, Tensor)}
-    return sum(stored.values())
+    """Return the bytes of all stored tensors, shared ones counted once."""
+    by_address = {t.data_ptr(): t.nbytes for t in lm.state_dict().values() if isinstance(t, Tensor)}
+    return sum(by_address.values())
 
 
 def read_bytes(lm: LM, memory: Memory, positions: int) -> tuple[int, int]:
-    """Return the bytes of weights and of state that one token reads behind so many positions.
+    """Return the bytes of weights and of state that one token after so many positions reads.
 
-    An embedding that is not the head's gives one row, which is not counted.
+    An embedding that is not the head's is read by one row, which is not counted.
     """
     weights = weight_bytes(lm)
     if lm.head is not None:
         weights -= sum(t.nbytes for t in lm.embedding.tokens.state_dict().values())
-    return weights, sum(_state(spec, memory, positions) for spec in lm.specs)
+    return weights, sum(_state_bytes(spec, memory, positions) for spec in lm.specs)
 
 
-def seen(spec: AttentionSpec, memory: Memory, positions: int) -> int:
-    """Return how many positions a query of a layer reads behind so many."""
-    kept, reach = memory.window, spec.pattern.reach
-    bounds = [None if kept is None else kept + memory.sinks, reach]
-    return min([positions, *(bound for bound in bounds if bound is not None)])
+def attended_positions(spec: AttentionSpec, memory: Memory, positions: int) -> int:
+    """Return how many of the positions before it a query of a layer reads."""
+    cached = None if memory.window is None else memory.window + memory.sinks
+    bounds = (positions, cached, spec.pattern.reach)
+    return min(bound for bound in bounds if bound is not None)
 
 
-def _state(spec: AttentionSpec, memory: Memory, positions: int) -> int:
+def _state_bytes(spec: AttentionSpec, memory: Memory, positions: int) -> int:
     cost = spec.cost(positions)
     bits = memory.bits if isinstance(memory, Quantised) else 32
-    read = cost.state_numbers * seen(spec, memory, positions)
-    return read * bits // 8 + 4 * cost.state_fixed
+    numbers = cost.state_numbers * attended_positions(spec, memory, positions)
+    return numbers * bits // 8 + 4 * cost.state_fixed

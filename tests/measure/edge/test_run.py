@@ -5,9 +5,9 @@ import torch
 
 from suffice.errors import ConfigError
 from suffice.generate import generate
-from suffice.measure.edge import run as ours
+from suffice.measure.edge import run as module
 from suffice.measure.edge.bench import percentiles
-from suffice.measure.edge.run import Ours, run_of
+from suffice.measure.edge.run import Writer, run_of
 from suffice.memory import Static
 from suffice.testing import assert_close
 from tests.measure.edge import tiny
@@ -21,8 +21,8 @@ def test_rates_are_of_the_prompt_and_of_the_tokens_after_the_first():
     assert run.decode == 2 / 1.5
 
 
-def test_one_token_tells_no_rate():
-    with pytest.raises(ConfigError, match="1 new tokens tell no rate; write at least 2"):
+def test_one_token_has_no_rate():
+    with pytest.raises(ConfigError, match="1 new tokens"):
         run_of([7], prompt=1, ticks=[0.0, 1.0])
 
 
@@ -39,11 +39,11 @@ def test_percentiles_are_over_all_rounds():
     assert percentiles([once, *[slow] * 50])[0] < p50
 
 
-def test_what_is_timed_is_generate(monkeypatch):
+def test_generate_is_timed(monkeypatch):
     now = iter(range(100))
-    monkeypatch.setattr(ours, "perf_counter", lambda: float(next(now)))
+    monkeypatch.setattr(module, "perf_counter", lambda: float(next(now)))
     lm, ids = tiny.llama(), torch.arange(12)
-    run = Ours(lm).write(ids, 5)
+    run = Writer(lm).write(ids, 5)
     assert list(run.tokens) == generate(lm, ids[None], max_new_tokens=5).new[0].tolist()
     assert (run.prompt, run.prompt_seconds, run.token_seconds) == (12, 1.0, (1.0,) * 4)
 
@@ -52,10 +52,10 @@ def test_logits_are_those_of_the_whole_text():
     lm, ids = tiny.llama(), torch.arange(9)
     with torch.inference_mode():
         want = lm(ids[None])[0, 5:]
-        assert_close(Ours(lm).logits(ids[:6], ids[6:]), want, "same_math", n=96)
+        assert_close(Writer(lm).logits(ids[:6], ids[6:]), want, "same_math", n=96)
 
 
-def test_the_state_is_what_the_memory_keeps():
+def test_the_state_is_kept_by_the_memory():
     lm, ids = tiny.llama(), torch.arange(30)
-    assert Ours(lm).kept(ids, 10).state.nbytes >= 2 * 2 * 64 * 39 * 4
-    assert Ours(lm, Static(39)).kept(ids, 10).state.nbytes == 2 * 2 * 64 * 39 * 4
+    assert Writer(lm).generated(ids, 10).state.nbytes >= 2 * 2 * 64 * 39 * 4
+    assert Writer(lm, Static(39)).generated(ids, 10).state.nbytes == 2 * 2 * 64 * 39 * 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suffice.measure.edge.shapes import drawn
+from suffice.measure.edge.shapes import randomise
 from suffice.models import LM, LMConfig
 from suffice.models.configurations import layers
 from suffice.positions import Rope
@@ -18,4 +18,4 @@ def llama(mechanism: str = "standard", *, heads: int = 4, position=None, **given
     sizes = SIZES | own
     config = LMConfig(**sizes | {name: given.pop(name) for name in {*sizes, "tied"} & {*given}})
     options = {"position": Rope() if position is None else position, **given}
-    return drawn(config.build(layers(mechanism, config, heads, **options)))
+    return randomise(config.build(layers(mechanism, config, heads, **options)))

@@ -88,7 +88,7 @@ def real_tokens(mask: Tensor | None, given: Tensor, past: int) -> Tensor | None:
             f"before and {new} new ones; give one entry for each, [{batch}, {past + new}]."
         )
     real = mask[:, past:] != 0
-    return None if not is_transformed(real) and bool(real.all()) else real
+    return None if not is_transformed() and bool(real.all()) else real
 
 
 def documents_of(

@@ -18,10 +18,9 @@ from suffice.layers.recall import Raw, recall
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.mixing import Rows
-from suffice.ops import op as poison
 from suffice.ops import reference
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.dispatch import choose, explain
+from suffice.ops.dispatch import explain, plan
 from suffice.ops.linear import Linear, multiplier
 from suffice.ops.op import Op, Parts
 from suffice.spec import AttentionSpec
@@ -81,7 +80,6 @@ class Attention(nn.Module):
         self.num_heads, self.num_kv_heads = spec.num_heads, spec.kv_heads
         self.head_dim = spec.head_width
         self.rotates = spec.position.rotates
-        self._plans: dict[tuple, tuple[AttentionCall, Op]] = {}
         self._plan(1, 1, PLAIN, False, "cpu", self.q_proj.weight.dtype)  # an unknown impl is told
 
     def forward(
@@ -120,9 +118,7 @@ class Attention(nn.Module):
         q, k, v, raw = self._read(x, source, rows)
         dropping = self.training and self.spec.dropout > 0.0
         problem, op = self._plan(x.shape[1], k.shape[2], where, dropping, q.device.type, q.dtype)
-        if where is not PLAIN:
-            k, v = op.cleaned(k, v, where)
-        out = poison.run(op, q, k, v, where, problem, self.parts())
+        out = op(q, k, v, where, problem, self.parts())
         out = where.zero_padded(recall(self.past, raw, out, rows))
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
@@ -247,17 +243,9 @@ class Attention(nn.Module):
         device: str,
         dtype: torch.dtype,
     ) -> tuple[AttentionCall, Op]:
-        """Return the problem and its op, decided once per combination."""
-        pairwise, learns = where.pairwise, torch.is_grad_enabled()
-        key = (self.impl, queries, keys, where.plain, pairwise, dropping, device, dtype, learns)
-        compiling = torch.compiler.is_compiling()
-        if not compiling and key in self._plans:
-            return self._plans[key]
-        problem = self.problem(queries, keys, where, (pairwise, device, dropping, dtype))
-        plan = problem, choose(problem, self.impl)
-        if not compiling:
-            self._plans[key] = plan
-        return plan
+        """Return the call and its op."""
+        call = self.problem(queries, keys, where, (where.pairwise, device, dropping, dtype))
+        return call, plan(call, self.impl)
 
     def parts(self) -> Parts:
         """Return what its ops need of the layer."""

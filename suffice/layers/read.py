@@ -15,12 +15,11 @@ from suffice.layers.given import PLAIN
 from suffice.layers.next import Next
 from suffice.layers.seen import Seen, where_of
 from suffice.layers.state import LayerState
-from suffice.ops import op as poison
 from suffice.ops.call import AttentionCall
-from suffice.ops.dispatch import choose
+from suffice.ops.dispatch import plan
 from suffice.ops.native import decode
-from suffice.ops.native.decode import LOOK
-from suffice.ops.op import Op
+from suffice.ops.native.decode import DECODE
+from suffice.ops.op import Op, is_transformed
 
 if TYPE_CHECKING:
     from suffice.layers.attention import Attention
@@ -47,9 +46,7 @@ def read(layer: Attention, q: Tensor, k: Tensor, v: Tensor, state: LayerState, n
 def _plainly(layer: Attention, q: Tensor, seen: Seen, state: LayerState, new: Next) -> Tensor:
     problem, op = _plan(layer, q.shape[2], seen, state, new)
     k, v, where, _ = seen
-    if where is not PLAIN:
-        k, v = op.cleaned(k, v, where)
-    return poison.run(op, q, k, v, where, problem, layer.parts())
+    return op(q, k, v, where, problem, layer.parts())
 
 
 def _plan(
@@ -60,15 +57,15 @@ def _plan(
     alike = layer.impl, where is PLAIN, seen.pairwise, seen.k.dtype, new.device.type, queries
     before = _before(state, alike)
     if before is not None:
-        return before.grown(keys), LOOK
+        return before.grown(keys), DECODE
 
-    def plan() -> tuple[AttentionCall, Op]:
+    def planned() -> tuple[AttentionCall, Op]:
         given = (seen.pairwise, new.device.type, False, seen.k.dtype)
         problem = replace(layer.problem(queries, keys, where, given), pattern=state.pattern)
-        return problem, choose(problem, layer.impl)
+        return problem, plan(problem, layer.impl)
 
-    problem, op = new.once((state.kind, *alike), plan, keys)
-    if op is LOOK:
+    problem, op = new.once((state.kind, *alike), planned, keys)
+    if op is DECODE:
         _remember(state, alike, problem)
     return problem, op
 
@@ -83,8 +80,8 @@ def _of_codes(layer: Attention, q: Tensor, state: LayerState, new: Next) -> Atte
     given = (False, new.device.type, False, q.dtype)
     problem = layer.problem(new.length, keys, PLAIN, given)
     problem = replace(problem, plain=new.places is None)
-    takes = layer.impl in ("auto", LOOK.name) and not torch.is_grad_enabled()
-    if not takes or LOOK.refuses(problem) or not decode.reads(state.memory, problem):
+    takes = layer.impl in ("auto", DECODE.name) and not torch.is_grad_enabled()
+    if not takes or DECODE.refuses(problem) or not decode.reads(state.memory, problem):
         return None
     _remember(state, alike, problem)
     return problem
@@ -92,7 +89,7 @@ def _of_codes(layer: Attention, q: Tensor, state: LayerState, new: Next) -> Atte
 
 def _before(state: LayerState, alike: tuple) -> AttentionCall | None:
     """Return a problem of an earlier token that the kernels took: with more keys they do, too."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+    if is_transformed() or torch.is_grad_enabled():
         return None
     return state.asked.get(alike)
 

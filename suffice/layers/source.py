@@ -16,7 +16,6 @@ from suffice.layers.attention import Attention
 from suffice.layers.given import ALL_REAL, PLAIN
 from suffice.layers.place import positions
 from suffice.mixing import Rows
-from suffice.ops import op as poison
 from suffice.ops.call import MaskInputs
 
 
@@ -59,7 +58,7 @@ class Source:
         dropping = layer.training and layer.spec.dropout > 0.0
         sizes = (x.shape[1], self.k.shape[2])
         problem, op = layer._plan(*sizes, self.where, dropping, x.device.type, q.dtype)
-        out = poison.run(op, q, self.k, self.v, self.where, problem, layer.parts())
+        out = op(q, self.k, self.v, self.where, problem, layer.parts())
         return layer.o_proj(out.transpose(1, 2).flatten(2))
 
 

@@ -8,18 +8,17 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.ops import op as poison
+from suffice.kernels import Softmax
 from suffice.ops import reference
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.dispatch import choose
-from suffice.ops.op import NO_PARTS, Op
+from suffice.ops.dispatch import plan
+from suffice.ops.op import NO_PARTS
 from suffice.patterns import Full, Pattern
+from suffice.positions import NoPosition
 from suffice.torch_compat import check, check_mask
 
-NOWHERE = MaskInputs()
+SOFTMAX, NO_POSITION = Softmax(), NoPosition()  # a graph cannot make them
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-PLANS = 256  # kept between calls
-_plans: dict[tuple, tuple[AttentionCall, Op]] = {}
 
 
 def attend(
@@ -68,29 +67,8 @@ def attend(
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.3333, 0.3333, 0.3333]])
     """
-    if valid is None and segments is None and mask is None and not torch.compiler.is_compiling():
-        problem, op = _plain(q, k, v, pattern, scale, impl)
-        return poison.run(op, q, k, v, NOWHERE, problem, NO_PARTS)
-    problem, where = _describe(q, k, v, pattern, valid, segments, mask, scale)
-    op = choose(problem, impl)
-    return poison.run(op, q, *op.cleaned(k, v, where), where, problem, NO_PARTS)
-
-
-def _plain(
-    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float | None, impl: str
-) -> tuple[AttentionCall, Op]:
-    """Return the problem and its op, checked and decided once for tensors and patterns alike."""
-    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
-        _describe(q, k, v, pattern, None, None, None, scale)  # which says so
-    sizes = q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
-    key = (*sizes, id(pattern), scale, impl, torch.is_grad_enabled())
-    found = _plans.get(key)
-    if found is None:
-        if len(_plans) >= PLANS:
-            _plans.clear()
-        problem, _ = _describe(q, k, v, pattern, None, None, None, scale)
-        found = _plans[key] = problem, choose(problem, impl)  # it keeps the pattern, so its id too
-    return found
+    call, masks = _describe(q, k, v, pattern, valid, segments, mask, scale)
+    return plan(call, impl)(q, k, v, masks, call)
 
 
 def weights(
@@ -107,8 +85,8 @@ def weights(
 
     Rows sum to 1, or to exactly 0 for a query that may see no key. Arguments as `attend`.
     """
-    problem, where = _describe(q, k, k, pattern, valid, segments, mask, scale)
-    return reference.weights_of_rows(q, where.clean(k, k)[0], where, problem, NO_PARTS).to(q.dtype)
+    call, masks = _describe(q, k, k, pattern, valid, segments, mask, scale)
+    return reference.weights_of_rows(q, masks.clean(k, k)[0], masks, call, NO_PARTS).to(q.dtype)
 
 
 def _describe(
@@ -121,7 +99,7 @@ def _describe(
     mask: Tensor | None,
     scale: float | None,
 ) -> tuple[AttentionCall, MaskInputs]:
-    """Check the arguments and describe the problem."""
+    """Check the arguments and describe the call."""
     check("q", q, (None, None, None, None), hint="Give heads as [B, H, T, D].")
     batch, heads, queries, width = q.shape
     hint = "Give heads as [B, H, T, D], the sequence on the third axis."
@@ -137,7 +115,7 @@ def _describe(
         raise ShapeError(f"q has shape {list(q.shape)}; give at least one head of one feature.")
     _check_kinds(q, k, v)
     _check_settings(pattern, heads, scale)
-    where = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
+    masks = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
     return (
         AttentionCall(
             queries=queries,
@@ -148,12 +126,14 @@ def _describe(
             value_dim=v.shape[3],
             scale=width**-0.5 if scale is None else scale,
             pattern=pattern,
-            plain=where.plain,
-            pairwise=where.pairwise,
+            kernel=SOFTMAX,
+            position=NO_POSITION,
+            plain=masks.plain,
+            pairwise=masks.pairwise,
             device=q.device.type,
             dtype=q.dtype,
         ),
-        where,
+        masks,
     )
 
 
@@ -203,7 +183,7 @@ def restriction(
     segments: tuple[Tensor, Tensor] | None,
     mask: Tensor | None,
 ) -> MaskInputs:
-    """Check the data that restricts a call and return it as a Where."""
+    """Check the data that restricts a call and return it as masks."""
     if valid is not None:
         check_mask("valid", valid)
         check("valid", valid, (batch, keys), hint="One entry per key, True = a real key.")

@@ -1,15 +1,16 @@
-"""What an op is asked to compute, without the tensors: everything its choice may depend on."""
+"""One attention call: everything the choice of an op depends on, and the data that mask it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from operator import or_
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from suffice.kernels import Kernel, Softmax
 from suffice.patterns import Causal, Full, Pattern
@@ -18,9 +19,21 @@ from suffice.spec import AttentionSpec
 from suffice.torch_compat import readable
 
 
+def carries_tangents() -> bool:
+    """Return True under forward-mode differentiation (`torch.func.jvp`, dual numbers)."""
+    return forward_ad._current_level >= 0
+
+
+def inside_transform() -> bool:
+    """Return True inside a transform of `torch.func` and under forward-mode differentiation."""
+    return carries_tangents() or torch._C._functorch.get_dynamic_layer_stack_depth() > 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttentionCall:
-    """One attention call.
+    """One attention call, without its tensors.
+
+    The last four default to what holds where the call is described.
 
     Args:
         queries: T, positions.
@@ -38,6 +51,10 @@ class AttentionCall:
         dropping: True if weights are dropped (training with dropout).
         device: device type, "cpu" or "cuda".
         dtype: of queries, keys and values.
+        grad: True if gradients are recorded.
+        compiling: True while torch traces the call into a graph.
+        transformed: True inside a transform of `torch.func` or under forward-mode differentiation.
+        tangents: True under forward-mode differentiation.
     """
 
     queries: int
@@ -55,6 +72,10 @@ class AttentionCall:
     dropping: bool = False
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
+    grad: bool = field(default_factory=torch.is_grad_enabled)
+    compiling: bool = field(default_factory=lambda: torch.compiler.is_compiling())
+    transformed: bool = field(default_factory=inside_transform)
+    tangents: bool = field(default_factory=carries_tangents)
 
     @classmethod
     def of(
@@ -69,7 +90,7 @@ class AttentionCall:
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> AttentionCall:
-        """Return the problem a layer of this spec poses at these lengths."""
+        """Return the call of a layer of this spec at these lengths."""
         return cls(
             queries=queries,
             keys=keys,
@@ -89,7 +110,7 @@ class AttentionCall:
         )
 
     def grown(self, keys: int) -> AttentionCall:
-        """Return the same with another number of keys: what each token of a text asks for."""
+        """Return the same call with another number of keys, as each decoded token makes."""
         grown = object.__new__(type(self))
         grown.__dict__.update(self.__dict__, keys=keys)
         return grown
@@ -184,24 +205,24 @@ class MaskInputs:
             allowed = allowed & self.mask
         return allowed
 
-    def restrict(self, problem: AttentionCall, device: torch.device) -> Restriction:
+    def restrict(self, call: AttentionCall, device: torch.device) -> Restriction:
         """Return the mask an op applies, with its empty rows opened and named."""
-        if problem.unrestricted:
+        if call.unrestricted:
             return Restriction(None, None)
         if self.plain:
-            return _pattern_restriction(problem.pattern, problem.queries, problem.keys, device)
-        return _open(self.allowed(problem.pattern, problem.queries, problem.keys, device))
+            return _pattern_restriction(call.pattern, call.queries, call.keys, device)
+        return _open(self.allowed(call.pattern, call.queries, call.keys, device))
 
-    def bias(self, problem: AttentionCall, device: torch.device) -> Tensor | None:
+    def bias(self, call: AttentionCall, device: torch.device) -> Tensor | None:
         """Return what the position adds to the scaled products: [1 or B, H, T, S], or None."""
-        if not problem.position.biases:
+        if not call.position.biases:
             return None
         if self.q_positions is None or self.k_positions is None:
-            k = torch.arange(problem.keys, device=device)[None]
-            q = k[:, problem.keys - problem.queries :]
+            k = torch.arange(call.keys, device=device)[None]
+            q = k[:, call.keys - call.queries :]
         else:
             q, k = self.q_positions, self.k_positions
-        return problem.position.bias(problem.num_heads, q[:, None, :, None], k[:, None, None, :])
+        return call.position.bias(call.num_heads, q[:, None, :, None], k[:, None, None, :])
 
     def zero_padded(self, out: Tensor) -> Tensor:
         """Return outputs [B, H, T, E] with those of padded queries set to 0."""
@@ -214,10 +235,9 @@ class MaskInputs:
 
         A product with a weight of 0 still spreads NaN and Inf; zeros do not.
         """
-        unread = [hidden[..., None] for hidden in self._unread(k.shape[1])]
-        if not unread:
+        if self.valid is None and self.k_segments is None and self.mask is None:
             return k, v
-        hidden = reduce(or_, unread)
+        hidden = reduce(or_, (hidden[..., None] for hidden in self._unread(k.shape[1])))
         return k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
 
     def _unread(self, groups: int) -> Iterator[Tensor]:

@@ -1,8 +1,8 @@
-"""Which op computes a problem: decided once, from its sizes, and explained.
+"""Which op computes a call: decided once, from its description, and explained.
 
-Crossovers on a two-core AVX-512 CPU, fp32: of matmul and folded by benchmarks/crossover.py, of
-blocked judged by the sparse cases of benchmarks/mechanisms.py, of native_decode by
-benchmarks/decode.py --crossover.
+An op named by impl= is used or refused, never replaced. Crossovers of the automatic choice on a
+two-core AVX-512 CPU, fp32: of matmul and folded by benchmarks/crossover.py, of blocked judged by
+the sparse cases of benchmarks/mechanisms.py, of native_decode by benchmarks/decode.py --crossover.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from suffice.ops.call import AttentionCall
 from suffice.ops.flex import FLEX
 from suffice.ops.fused import FOLDED, FUSED
 from suffice.ops.matmul import MATMUL
-from suffice.ops.native.attention import NATIVE, Band, near, share_of_lanes, sight
-from suffice.ops.native.decode import LOOK
+from suffice.ops.native.attention import NATIVE, Band, band_of, share_of_lanes, sparsity_of
+from suffice.ops.native.decode import DECODE
 from suffice.ops.native.features import NATIVE_SCAN
 from suffice.ops.op import Op
 from suffice.ops.reference import REFERENCE
@@ -28,8 +28,9 @@ from suffice.patterns import Full
 
 OPS: dict[str, Op] = {
     op.name: op
-    for op in (FUSED, FOLDED, LOOK, NATIVE, BLOCKED, FLEX, NATIVE_SCAN, SCAN, MATMUL, REFERENCE)
+    for op in (FUSED, FOLDED, DECODE, NATIVE, BLOCKED, FLEX, NATIVE_SCAN, SCAN, MATMUL, REFERENCE)
 }
+PLANS = 256  # choices kept between calls, the latest ones
 
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
@@ -43,127 +44,25 @@ LANES = 16  # queries of a vector of the native kernels
 NATIVE_PAIRS, LEARNT_PAIRS = 64 * 128, 128 * 128  # of queries and keys; calls in Python cost more
 FULL_LANES = 0.5  # share of what they compute that is seen, from which lists of keys pay
 LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than they save
-
 LONG_KEYS = {torch.float32: 2048, torch.float16: 1024}  # from which one query that sees all pays
 
 
-def prefers_look(problem: AttentionCall) -> bool:
-    """The kernels for few queries pay where keys are hidden, for several queries, in long texts."""
-    # a graph must not ask for lengths: each answer would be a graph of its own
-    graph = torch.compiler.is_compiling()
-    if torch.is_grad_enabled() or (graph and problem.queries > 1) or LOOK.refuses(problem):
-        return False
-    if problem.dtype not in LONG_KEYS and "avx512_bf16" in capabilities():
-        return False  # products of bfloat16 are torch's there
-    if problem.queries > 1 or problem.position.biases or not problem.unrestricted:
-        return True
-    return not graph and problem.keys >= LONG_KEYS.get(problem.dtype, 1)
-
-
-def prefers_folded(problem: AttentionCall) -> bool:
-    """Folding pays while reading the keys is the cost."""
-    return problem.group > 1 and problem.queries <= FEW_QUERIES
-
-
-def prefers_native(problem: AttentionCall) -> bool:
-    """The kernels pay from a vector of queries on, where most of what they compute is seen."""
-    if problem.queries < LANES or NATIVE.refuses(problem):
-        return False
-    if not torch.compiler.is_compiling() and problem.queries * problem.keys < fewest_pairs():
-        return False
-    if isinstance(problem.pattern, Full) and problem.head_dim >= WIDE_HEAD:
-        return problem.keys <= NEAR_KEYS  # beyond, products of whole matrices are faster
-    if near(problem.pattern) is not None:
-        return not torch.compiler.is_compiling() or not problem.pattern.dense
-    if torch.compiler.is_compiling() or problem.pattern.spacing > 1:
-        return False
-    blocks = problem.pattern.layout(problem.queries, problem.keys, 32).touched
-    if 32 * int((blocks > 0).sum()) > LISTED_KEYS:
-        return False
-    lists = sight(problem.pattern, problem.queries, problem.keys, problem.num_heads)
-    return isinstance(lists, Band) or share_of_lanes(lists) >= FULL_LANES
-
-
-@lru_cache(maxsize=1)
-def capabilities() -> frozenset[str]:
-    """Return the instructions that torch finds here, as it names them; older ones find none."""
-    ask = getattr(torch.cpu, "get_capabilities", dict)
-    return frozenset(name for name, there in ask().items() if there is True)
-
-
-def fewest_pairs() -> int:
-    """Return from how many pairs on a call into the native kernels pays."""
-    return LEARNT_PAIRS if torch.is_grad_enabled() else NATIVE_PAIRS
-
-
-def prefers_matmul(problem: AttentionCall) -> bool:
-    """One wide head at moderate lengths runs at the speed of the matrix product."""
-    return (
-        problem.device == "cpu"
-        and problem.head_dim >= WIDE_HEAD
-        and WIDE_KEYS.start <= problem.keys < WIDE_KEYS.stop
-        and problem.queries > FEW_QUERIES
-    )
-
-
-def prefers_blocked(problem: AttentionCall) -> bool:
-    """Skipping blocks pays where the pattern leaves most of a long sequence out."""
-    if problem.pattern.dense or problem.device != "cpu" or problem.keys < SPARSE_KEYS:
-        return False
-    if torch.compiler.is_compiling():  # lengths may be symbols there
-        return problem.queries > FEW_QUERIES
-    share = computed_share(problem)
-    pairs = problem.queries * problem.keys
-    return share <= SPARSE_SHARE or (pairs > LONG_PAIRS and share <= LONG_SHARE)
-
-
-def prefers_flex(problem: AttentionCall) -> bool:
-    """On CUDA every sparse pattern of a long sequence has its kernels."""
-    sparse = not problem.pattern.dense and problem.keys >= SPARSE_KEYS
-    return problem.device == "cuda" and sparse and problem.queries > FEW_QUERIES
-
-
-def computed_share(problem: AttentionCall) -> float:
-    """Return the share of the query-key pairs that lie in blocks the pattern touches."""
-    pairs = problem.queries * problem.keys
-    return computed_pairs(problem.pattern, problem.queries, problem.keys) / pairs
-
-
-def ranking(problem: AttentionCall) -> tuple[Op, ...]:
-    """Return the fast ops, the one expected to be fastest first."""
-    if not problem.kernel.weighs_pairs:
-        return (NATIVE_SCAN, SCAN, MATMUL)
-    if prefers_look(problem):
-        return (LOOK, FUSED, MATMUL)
-    if prefers_folded(problem):
-        return (FOLDED, FUSED, MATMUL)
-    if prefers_native(problem):
-        return (NATIVE, FUSED, MATMUL)
-    if prefers_flex(problem):
-        return (FLEX, FUSED, MATMUL)
-    if prefers_blocked(problem):
-        return (BLOCKED, FUSED, MATMUL)
-    if prefers_matmul(problem):
-        return (MATMUL, FUSED)
-    return (FUSED, MATMUL)
-
-
-def choose(problem: AttentionCall, impl: str = "auto") -> Op:
-    """Return the op for a problem.
+def choose(call: AttentionCall, impl: str = "auto") -> Op:
+    """Return the op for a call.
 
     Args:
-        problem: what to compute.
+        call: what to compute.
         impl: "auto", or an op by name, which is then used or refused, never replaced.
 
     Raises:
         ConfigError: for an unknown name.
-        UnsupportedError: if the op named cannot compute the problem.
+        UnsupportedError: if the op named cannot compute the call.
     """
     if impl == "auto":
-        return next(op for op in ranking(problem) if not op.refuses(problem))
+        return next(op for op in ranking(call) if not op.refuses(call))
     if impl not in OPS:
         raise unknown("impl", impl, ["auto", *OPS])
-    reasons = OPS[impl].refuses(problem)
+    reasons = OPS[impl].refuses(call)
     if reasons:
         raise UnsupportedError(
             f"impl={impl!r} cannot compute this: {'; '.join(reasons)}. Use impl='auto'."
@@ -171,61 +70,165 @@ def choose(problem: AttentionCall, impl: str = "auto") -> Op:
     return OPS[impl]
 
 
-def explain(problem: AttentionCall, impl: str = "auto") -> str:
+_kept_choice = lru_cache(maxsize=PLANS)(choose)
+
+
+def plan(call: AttentionCall, impl: str = "auto") -> Op:
+    """Return what `choose` does, kept between calls; the cache is one, and bounded."""
+    if call.compiling:  # lengths may be symbols
+        return choose(call, impl)
+    return _kept_choice(call, impl)
+
+
+def forget_plans() -> None:
+    """Empty the cache of `plan`: for who changes what ops refuse."""
+    _kept_choice.cache_clear()
+
+
+def explain(call: AttentionCall, impl: str = "auto") -> str:
     """Return the op chosen and why each other one was not, a line each."""
-    chosen = choose(problem, impl)
+    chosen = choose(call, impl)
     lines = [f"{chosen.name}: {chosen.about}"]
     for op in OPS.values():
         if op is not chosen:
-            lines.append(f"not {op.name}: {'; '.join(op.refuses(problem)) or _slower(op, problem)}")
+            lines.append(f"not {op.name}: {'; '.join(op.refuses(call)) or _why_slower(op, call)}")
     return "\n".join(lines)
 
 
-def _not_sparse(problem: AttentionCall) -> str:
-    """Say why skipping blocks would not pay."""
-    if problem.pattern.dense:
-        return "the pattern leaves no region out"
-    share = computed_share(problem)
+def ranking(call: AttentionCall) -> tuple[Op, ...]:
+    """Return the fast ops, the one expected to be fastest first."""
+    if not call.kernel.weighs_pairs:
+        return (NATIVE_SCAN, SCAN, MATMUL)
+    if _prefers_decode(call):
+        return (DECODE, FUSED, MATMUL)
+    if call.group > 1 and call.queries <= FEW_QUERIES:  # reading the keys is the cost
+        return (FOLDED, FUSED, MATMUL)
+    if _prefers_native(call):
+        return (NATIVE, FUSED, MATMUL)
+    if _prefers_flex(call):
+        return (FLEX, FUSED, MATMUL)
+    if _prefers_blocked(call):
+        return (BLOCKED, FUSED, MATMUL)
+    if _prefers_matmul(call):
+        return (MATMUL, FUSED)
+    return (FUSED, MATMUL)
+
+
+def _prefers_decode(call: AttentionCall) -> bool:
+    """The kernels for few queries pay where keys are masked, for several queries, in long texts."""
+    # a graph must not ask for lengths: each answer would be a graph of its own
+    if call.grad or (call.compiling and call.queries > 1) or DECODE.refuses(call):
+        return False
+    if call.dtype not in LONG_KEYS and "avx512_bf16" in capabilities():
+        return False  # products of bfloat16 are torch's there
+    if call.queries > 1 or call.position.biases or not call.unrestricted:
+        return True
+    return not call.compiling and call.keys >= LONG_KEYS.get(call.dtype, 1)
+
+
+@lru_cache(maxsize=1)
+def capabilities() -> frozenset[str]:
+    """Return the instructions that torch finds here, as it names them; older ones find none."""
+    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
+    return frozenset(name for name, present in get_capabilities().items() if present is True)
+
+
+def _prefers_native(call: AttentionCall) -> bool:
+    """The kernels pay from a vector of queries on, where most of what they compute is seen."""
+    if call.queries < LANES or NATIVE.refuses(call):
+        return False
+    if not call.compiling and call.queries * call.keys < _fewest_pairs(call):
+        return False
+    if isinstance(call.pattern, Full) and call.head_dim >= WIDE_HEAD:
+        return call.keys <= NEAR_KEYS  # beyond, products of whole matrices are faster
+    if band_of(call.pattern) is not None:
+        return not call.compiling or not call.pattern.dense
+    if call.compiling or call.pattern.spacing > 1:
+        return False
+    blocks = call.pattern.layout(call.queries, call.keys, 32).touched
+    if 32 * int((blocks > 0).sum()) > LISTED_KEYS:
+        return False
+    sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
+    return isinstance(sparsity, Band) or share_of_lanes(sparsity) >= FULL_LANES
+
+
+def _fewest_pairs(call: AttentionCall) -> int:
+    return LEARNT_PAIRS if call.grad else NATIVE_PAIRS
+
+
+def _prefers_flex(call: AttentionCall) -> bool:
+    """On CUDA every sparse pattern of a long sequence has its kernels."""
+    sparse = not call.pattern.dense and call.keys >= SPARSE_KEYS
+    return call.device == "cuda" and sparse and call.queries > FEW_QUERIES
+
+
+def _prefers_blocked(call: AttentionCall) -> bool:
+    """Skipping blocks pays where the pattern leaves most of a long sequence out."""
+    if call.pattern.dense or call.device != "cpu" or call.keys < SPARSE_KEYS:
+        return False
+    if call.compiling:  # lengths may be symbols there
+        return call.queries > FEW_QUERIES
+    share = _computed_share(call)
+    pairs = call.queries * call.keys
+    return share <= SPARSE_SHARE or (pairs > LONG_PAIRS and share <= LONG_SHARE)
+
+
+def _computed_share(call: AttentionCall) -> float:
+    """Return the share of the query-key pairs that lie in blocks the pattern touches."""
+    pairs = call.queries * call.keys
+    return computed_pairs(call.pattern, call.queries, call.keys) / pairs
+
+
+def _prefers_matmul(call: AttentionCall) -> bool:
+    """One wide head at moderate lengths runs at the speed of the matrix product."""
     return (
-        f"pays from {SPARSE_KEYS} keys on where at most {SPARSE_SHARE:.0%} of the pairs lie in "
-        f"blocks it computes; here {problem.keys} keys and {share:.0%}"
+        call.device == "cpu"
+        and call.head_dim >= WIDE_HEAD
+        and WIDE_KEYS.start <= call.keys < WIDE_KEYS.stop
+        and call.queries > FEW_QUERIES
     )
 
 
-def _not_native(problem: AttentionCall) -> str:
-    """Say why the native kernels would not pay."""
-    pairs = problem.queries * problem.keys
-    if problem.queries < LANES or pairs < fewest_pairs():
-        return (
-            f"pays from {LANES} queries and {fewest_pairs()} pairs on; here {problem.queries} and "
-            f"{pairs}"
-        )
-    return (
-        f"pays where {FULL_LANES:.0%} of the pairs it computes are seen, 32 neighbouring queries "
-        "beside each key that one of them sees"
-    )
-
-
-def _slower(op: Op, problem: AttentionCall) -> str:
-    """Say why an op that could compute the problem was not preferred."""
+def _why_slower(op: Op, call: AttentionCall) -> str:
+    """Return why an op that could compute the call was not preferred."""
     if op is REFERENCE:
         return "it is the float64 specification, for tests"
-    if op is MATMUL and not problem.kernel.weighs_pairs:
+    if op is MATMUL and not call.kernel.weighs_pairs:
         return "it forms the weights of all pairs, which sums of features do not need"
     if op is MATMUL:
         return (
             f"pays on a CPU for heads of {WIDE_HEAD} features or more and {WIDE_KEYS.start} to "
-            f"{WIDE_KEYS.stop - 1} keys; here {problem.head_dim} features, {problem.keys} keys on "
-            f"{problem.device}"
+            f"{WIDE_KEYS.stop - 1} keys; here {call.head_dim} features, {call.keys} keys on "
+            f"{call.device}"
         )
     if op in (BLOCKED, FLEX):
-        return _not_sparse(problem)
+        return _why_not_sparse(call)
     if op is NATIVE:
-        return _not_native(problem)
-    if op is LOOK and torch.is_grad_enabled():
+        return _why_not_native(call)
+    if op is DECODE and call.grad:
         return "it has no gradients, as torch.no_grad() and torch.inference_mode() allow"
-    if op is LOOK and problem.dtype in LONG_KEYS:
-        return f"pays for one query that sees all from {LONG_KEYS[problem.dtype]} keys on"
+    if op is DECODE and call.dtype in LONG_KEYS:
+        return f"pays for one query that sees all from {LONG_KEYS[call.dtype]} keys on"
     if op is FOLDED:
-        return f"pays for at most {FEW_QUERIES} queries; here {problem.queries}"
+        return f"pays for at most {FEW_QUERIES} queries; here {call.queries}"
     return "slower for these sizes, as measured"
+
+
+def _why_not_sparse(call: AttentionCall) -> str:
+    if call.pattern.dense:
+        return "the pattern leaves no region out"
+    share = _computed_share(call)
+    return (
+        f"pays from {SPARSE_KEYS} keys on where at most {SPARSE_SHARE:.0%} of the pairs lie in "
+        f"blocks it computes; here {call.keys} keys and {share:.0%}"
+    )
+
+
+def _why_not_native(call: AttentionCall) -> str:
+    pairs, fewest = call.queries * call.keys, _fewest_pairs(call)
+    if call.queries < LANES or pairs < fewest:
+        return f"pays from {LANES} queries and {fewest} pairs on; here {call.queries} and {pairs}"
+    return (
+        f"pays where {FULL_LANES:.0%} of the pairs it computes are seen, 32 neighbouring queries "
+        "beside each key that one of them sees"
+    )

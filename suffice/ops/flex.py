@@ -18,7 +18,7 @@ from torch import Tensor
 
 from suffice.ops import fused
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.op import Op, Parts
+from suffice.ops.op import Op, Parts, refuses_transforms
 from suffice.patterns import Pattern
 from suffice.positions import Position
 
@@ -33,34 +33,32 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    where: MaskInputs,  # noqa: ARG001 - refused where data restrict
-    problem: AttentionCall,
+    masks: MaskInputs,  # noqa: ARG001 - refused where data restrict
+    call: AttentionCall,
     parts: Parts,  # noqa: ARG001 - refused while dropping
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
-    biased = problem.position.biases
-    offset = problem.keys - problem.queries
+    biased = call.position.biases
+    offset = call.keys - call.queries
     return _kernel(q.device.type)(
         q,
         k,
         v,
-        score_mod=_score(problem.position, problem.num_heads, offset) if biased else None,
-        block_mask=block_mask(
-            problem.pattern, problem.num_heads, problem.queries, problem.keys, q.device
-        ),
-        scale=problem.scale,
-        enable_gqa=problem.group > 1,
+        score_mod=_score(call.position, call.num_heads, offset) if biased else None,
+        block_mask=block_mask(call.pattern, call.num_heads, call.queries, call.keys, q.device),
+        scale=call.scale,
+        enable_gqa=call.group > 1,
     )
 
 
-def refuses(problem: AttentionCall) -> list[str]:
+def refuses(call: AttentionCall) -> list[str]:
     """Refuse other devices, data that restrict the pattern, narrow heads and dropout."""
-    reasons = fused.refuses(problem)
-    if problem.device != "cuda":
+    reasons = fused.refuses(call) + refuses_transforms(call)
+    if call.device != "cuda":
         reasons.append("FlexAttention is fast on CUDA only: elsewhere it computes every pair")
-    if not problem.plain:
+    if not call.plain:
         reasons.append("its block mask would have to be built anew for the data of each batch")
-    if problem.head_dim < LEAST_WIDTH:
+    if call.head_dim < LEAST_WIDTH:
         reasons.append(f"heads are narrower than {LEAST_WIDTH} features")
     return reasons
 

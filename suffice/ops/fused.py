@@ -1,7 +1,8 @@
 """One call of torch's fused attention: exact, O(T) memory, forward and backward.
 
 On a CPU that is its flash kernel; on CUDA torch picks cuDNN, FlashAttention-2 or the
-memory-efficient kernel. Refused is whatever would make torch leave the fused kernels unseen.
+memory-efficient kernel. They want keys and values of one width: the narrower ones are filled up
+with zeros. Refused is whatever would make torch leave the fused kernels unseen.
 """
 
 from __future__ import annotations
@@ -10,46 +11,56 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from suffice.ops import matmul, op
 from suffice.ops.call import AttentionCall, MaskInputs, Restriction
-from suffice.ops.op import Op, Parts, weighs_no_pairs
+from suffice.ops.op import Op, Parts, refuses_features
 
 
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    where: MaskInputs,
-    problem: AttentionCall,
-    parts: Parts,
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, _: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E]; forward derivatives go through the products of `matmul`."""
-    if not torch.compiler.is_compiling() and op.forward():
-        return matmul.attend(q, k, v, where, problem, parts)
-    if problem.triangular:
-        return _call(q, k, v, problem, is_causal=True)
-    mask, empty = additive(where, problem, q)
-    out = _call(q, k, v, problem, attn_mask=mask)
+    """Return the outputs [B, H, T, E]."""
+    if call.triangular:
+        return _sdpa(q, k, v, call, is_causal=True)
+    mask, empty = additive_mask(masks, call, q)
+    out = _sdpa(q, k, v, call, attn_mask=mask)
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
-def _call(
-    q: Tensor, k: Tensor, v: Tensor, problem: AttentionCall, **mask: Tensor | bool | None
+def attend_folded(
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, _: Parts
 ) -> Tensor:
-    return F.scaled_dot_product_attention(
-        dense_rows(q),
-        dense_rows(k),
-        dense_rows(v),
-        scale=problem.scale,
-        enable_gqa=problem.group > 1,
-        **mask,
+    """Return the outputs [B, H, T, E]; the heads that share keys are rows of one head."""
+    batch, heads, queries, width = q.shape
+    groups, rows = call.num_kv_heads, call.group * queries
+    mask, empty = additive_mask(masks, call, q)
+    if mask is not None:
+        mask = mask.expand(mask.shape[0], heads, queries, call.keys)
+        mask = mask.reshape(-1, groups, rows, call.keys)
+    out = _sdpa(q.reshape(batch, groups, rows, width), k, v, call, attn_mask=mask)
+    out = out.reshape(batch, heads, queries, call.value_dim)
+    return out if empty is None else out.masked_fill(empty, 0.0)
+
+
+def _sdpa(
+    q: Tensor, k: Tensor, v: Tensor, call: AttentionCall, **mask: Tensor | bool | None
+) -> Tensor:
+    out = F.scaled_dot_product_attention(
+        *of_one_width(q, k, v), scale=call.scale, enable_gqa=q.shape[1] != k.shape[1], **mask
     )
+    return out if call.value_dim >= call.head_dim else out[..., : call.value_dim]
 
 
-def additive(where: MaskInputs, problem: AttentionCall, q: Tensor) -> Restriction:
+def of_one_width(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+    """Return q, k and v with zeros behind the narrower features, their last axis dense."""
+    wide = max(q.shape[-1], v.shape[-1])
+    return [dense_rows(x) if x.shape[-1] == wide else F.pad(x, (0, wide - x.shape[-1]))
+            for x in (q, k, v)]  # fmt: skip
+
+
+def additive_mask(masks: MaskInputs, call: AttentionCall, q: Tensor) -> Restriction:
     """Return the mask of a fused call: boolean, or float where the position adds a bias."""
-    allowed, empty = where.restrict(problem, q.device)
-    bias = where.bias(problem, q.device)
+    allowed, empty = masks.restrict(call, q.device)
+    bias = masks.bias(call, q.device)
     if bias is None:
         return Restriction(allowed, empty)
     bias = bias.to(q.dtype)
@@ -57,64 +68,31 @@ def additive(where: MaskInputs, problem: AttentionCall, q: Tensor) -> Restrictio
 
 
 def dense_rows(x: Tensor) -> Tensor:
-    """Return x with its last axis dense: the flash kernel reads nothing else."""
+    """Return x with its last axis dense: the kernels read nothing else."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def refuses(problem: AttentionCall) -> list[str]:
-    """Refuse dropout, values of another width and empty input."""
-    reasons = weighs_no_pairs(problem)
-    if problem.dropping:
+def refuses(call: AttentionCall) -> list[str]:
+    """Refuse dropout, empty input and forward-mode differentiation."""
+    reasons = refuses_features(call)
+    if call.dropping:
         reasons.append("dropping weights makes torch leave its fused kernel")
-    if problem.value_dim != problem.head_dim:
-        reasons.append(
-            f"values {problem.value_dim} wide beside keys {problem.head_dim} wide make torch "
-            "leave its fused kernel"
-        )
-    if problem.queries * problem.keys == 0:
+    if call.queries * call.keys == 0:
         reasons.append("there is no query or no key")
+    if call.tangents:
+        reasons.append("torch's fused kernel has no forward-mode derivative")
     return reasons
 
 
-FUSED = Op("fused", "torch's fused scaled-dot-product attention", attend, refuses)
-
-
-def attend_folded(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    where: MaskInputs,
-    problem: AttentionCall,
-    parts: Parts,
-) -> Tensor:
-    """Return the outputs [B, H, T, E]; forward derivatives go through the products of `matmul`."""
-    if not torch.compiler.is_compiling() and op.forward():
-        return matmul.attend(q, k, v, where, problem, parts)
-    batch, _, queries, width = q.shape
-    groups, rows = problem.num_kv_heads, problem.group * queries
-    mask, empty = additive(where, problem, q)
-    if mask is not None:
-        heads = mask.expand(mask.shape[0], problem.num_heads, queries, problem.keys)
-        mask = heads.reshape(-1, groups, rows, problem.keys)
-    out = F.scaled_dot_product_attention(
-        dense_rows(q.reshape(batch, groups, rows, width)),
-        dense_rows(k),
-        dense_rows(v),
-        attn_mask=mask,
-        scale=problem.scale,
-    )
-    out = out.reshape(batch, problem.num_heads, queries, problem.value_dim)
-    return out if empty is None else out.masked_fill(empty, 0.0)
-
-
-def refuses_folded(problem: AttentionCall) -> list[str]:
+def refuses_folded(call: AttentionCall) -> list[str]:
     """Refuse what fused refuses, and heads that share nothing."""
-    reasons = refuses(problem)
-    if problem.group == 1:
+    reasons = refuses(call)
+    if call.group == 1:
         reasons.append("every query head has keys of its own: nothing to fold")
     return reasons
 
 
+FUSED = Op("fused", "torch's fused scaled-dot-product attention", attend, refuses)
 FOLDED = Op(
     "folded",
     "fused attention, heads that share keys folded into rows",

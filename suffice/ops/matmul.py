@@ -20,48 +20,48 @@ from suffice.ops.op import Op, Parts, is_transformed
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
     with torch.autocast(q.device.type, enabled=False):  # it would round scores to half
         exact = torch.promote_types(q.dtype, torch.float32)  # products of half are fp32
-        if problem.kernel.weighs_pairs:
-            out = _softmax(q.to(exact), k.to(exact), v.to(exact), where, problem, parts)
+        if call.kernel.weighs_pairs:
+            out = _softmax(q.to(exact), k.to(exact), v.to(exact), masks, call, parts)
         else:
-            weights = reference.weights(q, k, where, problem, parts.features)
-            weights, v = _rows(parts.drop(weights), problem), v.to(exact)
+            weights = reference.weights(q, k, masks, call, parts.features)
+            weights, v = _rows(parts.drop(weights), call), v.to(exact)
             out = torch.bmm(weights, v.flatten(0, 1))
-        return out.view(*q.shape[:3], problem.value_dim).to(q.dtype)
+        return out.view(*q.shape[:3], call.value_dim).to(q.dtype)
 
 
 def _softmax(
-    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    bias = where.bias(problem, q.device)
-    allowed, empty = where.restrict(problem, q.device)
+    bias = masks.bias(call, q.device)
+    allowed, empty = masks.restrict(call, q.device)
 
     def weigh(q: Tensor, k: Tensor) -> Tensor:
-        scores = _scaled(q, k.transpose(1, 2), problem.scale).view(whole)
+        scores = _scaled(q, k.transpose(1, 2), call.scale).view(whole)
         if bias is not None:
             scores = scores + bias.to(scores.dtype)
         if allowed is not None:
             scores = scores.masked_fill_(~allowed, -torch.inf)
         return scores.softmax(dim=-1)
 
-    whole = (*q.shape[:3], problem.keys)
-    rows = _rows(q, problem), *(x.flatten(0, 1) for x in (k, v))
+    whole = (*q.shape[:3], call.keys)
+    rows = _rows(q, call), *(x.flatten(0, 1) for x in (k, v))
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in rows)
-    if learning and not problem.dropping and not is_transformed(*rows):
-        out = _Weighed.apply(*rows, problem.scale, lambda q, k: _rows(weigh(q, k), problem))
+    if learning and not call.dropping and not is_transformed():
+        out = _Weighed.apply(*rows, call.scale, lambda q, k: _rows(weigh(q, k), call))
     else:
-        out = torch.bmm(_rows(parts.drop(weigh(*rows[:2])), problem), rows[2])
+        out = torch.bmm(_rows(parts.drop(weigh(*rows[:2])), call), rows[2])
     return out if empty is None else out.view(*whole[:3], v.shape[3]).masked_fill(empty, 0.0)
 
 
-def _rows(x: Tensor, problem: AttentionCall) -> Tensor:
+def _rows(x: Tensor, call: AttentionCall) -> Tensor:
     """Return x [B, H, T, W] as [N, R, W]."""
-    rows = problem.group * problem.queries
-    return x.reshape(x.shape[0] * problem.num_kv_heads, rows, x.shape[-1])
+    rows = call.group * call.queries
+    return x.reshape(x.shape[0] * call.num_kv_heads, rows, x.shape[-1])
 
 
 def _scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
@@ -102,7 +102,7 @@ class _Weighed(torch.autograd.Function):
         return to_q, to_k, torch.bmm(weights.transpose(1, 2), gradient), None, None
 
 
-def refuses(problem: AttentionCall) -> list[str]:  # noqa: ARG001 - of nothing
+def refuses(call: AttentionCall) -> list[str]:  # noqa: ARG001 - of nothing
     """Refuse nothing."""
     return []
 

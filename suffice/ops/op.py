@@ -8,29 +8,24 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from suffice.errors import UnsupportedError
 from suffice.kernels import FeatureMap
-from suffice.ops.call import AttentionCall, MaskInputs
+from suffice.ops.call import AttentionCall, MaskInputs, inside_transform
 from suffice.records import Axis
 from suffice.torch_compat import finite
 
 
-def keep(weights: Tensor) -> Tensor:
-    """Return the weights: nothing is dropped."""
-    return weights
-
-
 @dataclass(frozen=True)
 class Parts:
-    """What a layer owns and an op needs.
+    """Modules of a layer that an op calls.
 
     Args:
         drop: weights [B, H, T, S] -> the same with some dropped, while training with dropout.
         features: the feature map of a kernel that has one.
     """
 
-    drop: Callable[[Tensor], Tensor] = keep
+    drop: Callable[[Tensor], Tensor] = lambda weights: weights
     features: FeatureMap | None = None
 
 
@@ -45,10 +40,10 @@ class Op:
     Args:
         name: how a user asks for it: impl="name".
         about: one sentence for explain().
-        run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], where, problem, parts) -> out
+        run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], masks, call, parts) -> out
             [B, H, T, E]; keys and values that no query may see are finite (`MaskInputs.clean`).
-        refuses: problem -> why this op cannot compute it, a sentence each; empty = it can.
-        masks_nonfinite: True if the op itself keeps hidden NaN and Inf from what it returns.
+        refuses: call -> why this op cannot compute it, a sentence each; empty = it can.
+        masks_nonfinite: True if the op itself keeps masked NaN and Inf from what it returns.
         trains: False if it has no gradients, and refuses to run where they are recorded.
     """
 
@@ -59,72 +54,89 @@ class Op:
     masks_nonfinite: bool = False
     trains: bool = True
 
-    def cleaned(self, k: Tensor, v: Tensor, where: MaskInputs) -> tuple[Tensor, Tensor]:
-        """Return keys and values with what no query may see zeroed, if the op needs that."""
-        if self.masks_nonfinite and not torch.compiler.is_compiling():
-            return k, v
-        return where.clean(k, v)
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        masks: MaskInputs,
+        call: AttentionCall,
+        parts: Parts = NO_PARTS,
+    ) -> Tensor:
+        """Return the outputs [B, H, T, E], NaN for exactly the queries that see a NaN or Inf.
+
+        An op gives a masked value the weight 0, and 0 * NaN is NaN: keys and values that no query
+        may see are set to 0; where others are not finite, `run_nonfinite` takes them out.
+
+        Raises:
+            UnsupportedError: if the op has no gradients and one is recorded.
+        """
+        if not self.trains and needs_gradient(q, k, v):
+            raise UnsupportedError(
+                f"impl={self.name!r} has no gradients; call it under torch.no_grad() or "
+                "torch.inference_mode(), or use impl='auto'."
+            )
+        if not self.masks_nonfinite or call.compiling:
+            k, v = masks.clean(k, v)
+        if call.unrestricted or self.masks_nonfinite or finite(k, v):
+            return self.run(q, k, v, masks, call, parts)
+        return run_nonfinite(self, q, k, v, masks, call, parts)
 
 
-def weighs_no_pairs(problem: AttentionCall) -> list[str]:
-    """Return why an op over weighted pairs cannot compute this; empty if it can."""
-    if problem.kernel.weighs_pairs:
-        return []
-    return [f"{type(problem.kernel).__name__} gives pairs no weights of their own"]
-
-
-def run(
-    op: Op, q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+def run_nonfinite(
+    op: Op, q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return what the op computes, NaN for exactly the queries that may see something non-finite.
-
-    An op gives a hidden value the weight 0, and 0 * NaN is NaN. Where keys are hidden from some
-    queries, non-finite keys are therefore taken out and the queries that may see them marked.
-    """
-    if problem.unrestricted or op.masks_nonfinite or finite(k, v):
-        return op.run(q, k, v, where, problem, parts)
-    return marked(op, q, k, v, where, problem, parts)
-
-
-def marked(
-    op: Op, q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
-) -> Tensor:
-    """Return the same where some key or value is not finite."""
+    """Run an op without the keys that are not finite; NaN for the queries that may see one."""
     bad = ~(k.isfinite().all(dim=-1) & v.isfinite().all(dim=-1))  # [B, G, S]
     k, v = (t.masked_fill(bad[..., None], 0.0) for t in (k, v))
-    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
-    seen = (allowed & bad.repeat_interleave(problem.group, dim=1)[:, :, None]).any(-1, keepdim=True)
-    return op.run(q, k, v, where, problem, parts).masked_fill(seen, torch.nan)
+    allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
+    sees_bad = (allowed & bad.repeat_interleave(call.group, dim=1)[:, :, None]).any(-1, True)
+    return op.run(q, k, v, masks, call, parts).masked_fill(sees_bad, torch.nan)
 
 
-def is_transformed(*tensors: Tensor) -> bool:
-    """Return whether operations on these tensors are traced, vectorised or forward-differentiated.
+def refuses_features(call: AttentionCall) -> list[str]:
+    """Return why an op over weighted pairs cannot compute this kernel; empty if it can."""
+    if call.kernel.weighs_pairs:
+        return []
+    return [f"{type(call.kernel).__name__} gives pairs no weights of their own"]
 
-    Then they must be ones torch knows, none may depend on numbers, and none may write in place of
-    an argument.
+
+def refuses_transforms(call: AttentionCall) -> list[str]:
+    """Return why an op torch has no rules for cannot run here; empty if it can."""
+    if not call.transformed:
+        return []
+    return ["torch.func and forward-mode differentiation have no rules for its kernels"]
+
+
+def needs_gradient(*tensors: Tensor) -> bool:
+    """Return True if a gradient of one of the tensors is recorded."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+def is_traced() -> bool:
+    """Return True where torch must see an operator: in a graph, or under a dispatch mode."""
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+
+
+def is_transformed() -> bool:
+    """Return True while torch traces, vmaps or differentiates the call by a transform.
+
+    Then operations must be ones torch knows, none may depend on numbers, and none may write in
+    place of an argument.
     """
-    return (
-        torch.compiler.is_compiling()
-        or forward()
-        or any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
-    )
+    return torch.compiler.is_compiling() or inside_transform()
 
 
-def forward() -> bool:
-    """Return whether derivatives are carried along forwards, as torch's fused kernel cannot."""
-    return forward_ad._current_level >= 0
-
-
-_known: dict[tuple[str, str], Axis] = {}  # what the texts given to operators stand for
+_values: dict[tuple[str, str], Axis] = {}  # by family and JSON
 
 
 def text_of(value: Axis) -> str:
-    """Return the value as JSON."""
+    """Return an axis value as JSON, which is how a registered operator takes it."""
     if not torch.compiler.is_compiling():
-        _known[value.family, value.text] = value
+        _values[value.family, value.text] = value
     return value.text
 
 
 def value_of(family: type, text: str):  # noqa: ANN201 - a value of the family
-    """Return the value of a text."""
-    return _known.get((family.family, text)) or family.from_json(json.loads(text))
+    """Return the axis value of a JSON text."""
+    return _values.get((family.family, text)) or family.from_json(json.loads(text))

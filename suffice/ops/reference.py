@@ -66,7 +66,7 @@ def slope_of_divided(
 
 
 def weights(
-    q: Tensor, k: Tensor, where: MaskInputs, problem: AttentionCall, features: FeatureMap
+    q: Tensor, k: Tensor, masks: MaskInputs, call: AttentionCall, features: FeatureMap
 ) -> Tensor:
     """Return phi(q_t) . phi(k_s) over its sum: [B, H, T, S] in the dtype of the features.
 
@@ -77,9 +77,9 @@ def weights(
     batch, heads, queries, keys = *q.shape[:3], k.shape[2]
     rows = phi_q.reshape(batch, k.shape[1], -1, phi_q.shape[-1])
     products = (rows @ phi_k.transpose(-1, -2)).view(batch, heads, queries, keys)
-    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
+    allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
     if logs is not None and products.numel():
-        logs = logs.repeat_interleave(problem.group, dim=1)[:, :, None]
+        logs = logs.repeat_interleave(call.group, dim=1)[:, :, None]
         logs = logs.expand_as(products).masked_fill(~allowed, -torch.inf)
         peak = logs.amax(dim=-1, keepdim=True)
         products = products * (logs - peak.masked_fill(peak == -torch.inf, 0.0)).exp()
@@ -88,15 +88,15 @@ def weights(
 
 
 def weights_of_rows(
-    q: Tensor, k: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+    q: Tensor, k: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the weights [B, H, T, S] in float64; a query that sees no key has weights 0."""
-    if not problem.kernel.weighs_pairs:
-        return weights(q.double(), k.double(), where, problem, parts.features)
-    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, q.device)
-    allowed = allowed.expand(q.shape[0], q.shape[1], problem.queries, problem.keys)
-    scores = problem.scale * (q.double() @ _per_head(k, problem).transpose(-1, -2))
-    bias = where.bias(problem, q.device)
+    if not call.kernel.weighs_pairs:
+        return weights(q.double(), k.double(), masks, call, parts.features)
+    allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
+    allowed = allowed.expand(q.shape[0], q.shape[1], call.queries, call.keys)
+    scores = call.scale * (q.double() @ _per_head(k, call).transpose(-1, -2))
+    bias = masks.bias(call, q.device)
     if bias is not None:
         scores = scores + bias
     scores = scores.masked_fill(~allowed, -torch.inf)
@@ -109,18 +109,18 @@ def weights_of_rows(
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
-    weights = parts.drop(weights_of_rows(q, k, where, problem, parts))
-    return (weights @ _per_head(v, problem)).to(q.dtype)
+    weights = parts.drop(weights_of_rows(q, k, masks, call, parts))
+    return (weights @ _per_head(v, call)).to(q.dtype)
 
 
-def _per_head(x: Tensor, problem: AttentionCall) -> Tensor:
-    return x.double().repeat_interleave(problem.group, dim=1)
+def _per_head(x: Tensor, call: AttentionCall) -> Tensor:
+    return x.double().repeat_interleave(call.group, dim=1)
 
 
-def refuses(problem: AttentionCall) -> list[str]:  # noqa: ARG001 - of nothing
+def refuses(call: AttentionCall) -> list[str]:  # noqa: ARG001 - of nothing
     """Refuse nothing."""
     return []
 

@@ -152,7 +152,7 @@ def _level(marks: Marks, start: Marks) -> bool:
         return False
     if marks.steps is None:
         return True
-    return not is_transformed(marks.steps) and bool((marks.steps == start.steps).all())
+    return not is_transformed() and bool((marks.steps == start.steps).all())
 
 
 class Stretch(NamedTuple):
@@ -332,7 +332,7 @@ def states(part: Read, before: State | None, cut: Cut, count: int) -> Tensor:
     some = count * cut.blocks
     keys = part.keys[:some].transpose(1, 2)
     values = cut.times(part.values, part.factors.added)[:some]
-    if torch.is_grad_enabled() or is_transformed(keys):
+    if torch.is_grad_enabled() or is_transformed():
         added = torch.bmm(keys, values).unflatten(0, (count, cut.batch, cut.groups))
         return _at_once(added, part.ends, before)
     first = 0 if before is None else 1

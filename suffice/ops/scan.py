@@ -255,16 +255,16 @@ CHUNKS = 32  # of a stretch at most
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
-    causal = isinstance(problem.pattern, Causal)
+    causal = isinstance(call.pattern, Causal)
     with torch.autocast(q.device.type, enabled=False):  # it would round sums to half
-        if where.k_segments is not None and not causal:
-            return _documents(q, k, v, where, problem, parts.features)
-        early = max(problem.queries - problem.keys, 0) if causal else 0  # before the first key
-        data = Data(where.valid, where.k_segments)
-        out = _run(q[:, :, early:], k, v, data, problem, parts.features, causal=causal)
+        if masks.k_segments is not None and not causal:
+            return _documents(q, k, v, masks, call, parts.features)
+        early = max(call.queries - call.keys, 0) if causal else 0  # before the first key
+        data = Data(masks.valid, masks.k_segments)
+        out = _run(q[:, :, early:], k, v, data, call, parts.features, causal=causal)
         return F.pad(out, (0, 0, early, 0)) if early else out
 
 
@@ -273,7 +273,7 @@ def stream(
     k: Tensor,
     v: Tensor,
     valid: Tensor | None,
-    problem: AttentionCall,
+    call: AttentionCall,
     features: FeatureMap,
     before: running_sums.State | None,
 ) -> tuple[Tensor, running_sums.State | None]:
@@ -284,7 +284,7 @@ def stream(
         k: [B, G, T, D].
         v: [B, G, T, E].
         valid: bool [B, T], False = padding, which leaves the state as it is; None = all are real.
-        problem: of the layer.
+        call: of the layer.
         features: phi.
         before: the state before them; None = nothing was read.
     """
@@ -295,7 +295,7 @@ def stream(
             q, k, v, valid = _whole(q, k, v, valid)
             positions = q.shape[2]
         else:
-            _, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
+            _, positions = _cached(q, k, call.kernel.num_features(call.head_dim))
         steps = _steps(q.shape[2], q.shape[2], positions, causal=True)
         plan = Plan(q.shape[0], steps, Data(valid, None), v.shape[3], features)
         state, outs = before, []
@@ -320,33 +320,33 @@ def _whole(
     return q, k, v, F.pad(valid, (0, more))
 
 
-def refuses(problem: AttentionCall) -> list[str]:
+def refuses(call: AttentionCall) -> list[str]:
     """Refuse kernels that weigh pairs, what restricts single pairs, and empty input."""
-    if problem.kernel.weighs_pairs:
-        return [f"{type(problem.kernel).__name__} weighs pairs: there are no features to sum"]
+    if call.kernel.weighs_pairs:
+        return [f"{type(call.kernel).__name__} weighs pairs: there are no features to sum"]
     reasons = []
-    if not isinstance(problem.pattern, (Full, Causal)):
-        reasons.append(f"sums over keys know Full and Causal, not {problem.pattern!r}")
-    if problem.pairwise:
+    if not isinstance(call.pattern, (Full, Causal)):
+        reasons.append(f"sums over keys know Full and Causal, not {call.pattern!r}")
+    if call.pairwise:
         reasons.append("mask= and the segments of two sequences name pairs one by one")
-    if problem.dropping:
+    if call.dropping:
         reasons.append("there are no weights to drop")
-    if problem.queries * problem.keys == 0:
+    if call.queries * call.keys == 0:
         reasons.append("there is no query or no key")
     return reasons
 
 
 def _documents(
-    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, features: FeatureMap
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, features: FeatureMap
 ) -> Tensor:
     """Let every query see the keys of its document: in a causal sum of keys, then queries."""
     length = q.shape[2]
-    order = where.k_segments.repeat(1, 2).argsort(dim=1, stable=True)  # keys before queries
+    order = masks.k_segments.repeat(1, 2).argsort(dim=1, stable=True)  # keys before queries
     keys, tokens = order < length, order % length
-    seen = keys if where.valid is None else keys & where.valid.gather(1, tokens)
+    seen = keys if masks.valid is None else keys & masks.valid.gather(1, tokens)
     laid = (x.take_along_dim(tokens[:, None, :, None], dim=2) for x in (q, k, v))
-    data = Data(seen, where.k_segments.gather(1, tokens))
-    out = _run(*laid, data, problem, features, causal=True)
+    data = Data(seen, masks.k_segments.gather(1, tokens))
+    out = _run(*laid, data, call, features, causal=True)
     places = order.argsort(dim=1)[:, length:]
     return out.take_along_dim(places[:, None, :, None], dim=2)
 
@@ -356,16 +356,16 @@ def _run(
     k: Tensor,
     v: Tensor,
     data: Data,
-    problem: AttentionCall,
+    call: AttentionCall,
     features: FeatureMap,
     *,
     causal: bool,
 ) -> Tensor:
     learned = [p for p in features.parameters() if p.requires_grad]
     inputs = (q, k, v, *learned)
-    if is_transformed(*inputs):
+    if is_transformed():
         return _composed(q, k, v, data, features, causal=causal)
-    rows, positions = _cached(q, k, problem.kernel.num_features(problem.head_dim))
+    rows, positions = _cached(q, k, call.kernel.num_features(call.head_dim))
     steps = _steps(q.shape[2], k.shape[2], positions, causal)
     plan = Plan(rows, steps, data, v.shape[3], features)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from math import inf
 from operator import or_
 from typing import NamedTuple
 
@@ -257,7 +256,8 @@ class Band(NamedTuple):
 
     def __and__(self, other: Band) -> Band | None:
         """Return the pairs that both allow; None if they are no band."""
-        narrow, wide = sorted((self, other), key=lambda band: _infinite(band.before))
+        wider = self.before is None or (other.before is not None and self.before > other.before)
+        narrow, wide = (other, self) if wider else (self, other)
         after = _smaller(self.after, other.after)
         if wide.before is None or narrow.sinks <= wide.sinks:
             return Band(narrow.before, after, narrow.sinks)
@@ -270,12 +270,10 @@ class Band(NamedTuple):
         return Band(before, after, 0 if before is None else max(self.sinks, other.sinks))
 
 
-def _infinite(distance: int | None) -> float:
-    return inf if distance is None else distance
-
-
 def _smaller(a: int | None, b: int | None) -> int | None:
-    return min((n for n in (a, b) if n is not None), default=None)
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b)
 
 
 ALL, PAST = Band(None, None), Band(None, 0)

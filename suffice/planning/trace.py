@@ -348,7 +348,7 @@ def unseen() -> Iterator[None]:
     But sums of features go the way that they go outside a compiler, which keeps less.
     """
     was = torch.compiler.is_compiling, scan.is_transformed
-    torch.compiler.is_compiling, scan.is_transformed = (lambda: True), (lambda *_: False)
+    torch.compiler.is_compiling, scan.is_transformed = (lambda: True), (lambda: False)
     try:
         yield
     finally:

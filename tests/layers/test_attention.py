@@ -194,18 +194,6 @@ def test_printed_form():
         assert part in text
 
 
-def test_plans_are_kept_by_size():
-    layer = layer_of(dropout=0.1)
-    for mode in (True, False):
-        layer.train(mode)
-        layer(X)
-        layer(X, MEMORY)
-        layer(X, valid=padded(2, 5, "left"))
-    kept = len(layer._plans)
-    layer(X)
-    assert len(layer._plans) == kept
-
-
 def test_x_may_be_memory():
     layer = layer_of()
     assert_close(layer(X, X), layer(X))

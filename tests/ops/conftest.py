@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
+from suffice.ops.dispatch import forget_plans
 from suffice.ops.native import attention
 
 
@@ -13,7 +12,6 @@ from suffice.ops.native import attention
 def without_kernels(monkeypatch):
     """The library as it is where no native kernels were built."""
     monkeypatch.setattr(attention, "MISSING", "they were not built")
-    plans = importlib.import_module("suffice.ops.attend")._plans  # the name is also a function's
-    plans.clear()
+    forget_plans()
     yield
-    plans.clear()
+    forget_plans()

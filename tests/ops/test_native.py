@@ -14,7 +14,7 @@ from suffice.ops import OPS, AttentionCall, choose, explain, register_flops
 from suffice.ops.dispatch import FULL_LANES, LANES, LEARNT_PAIRS, NATIVE_PAIRS
 from suffice.ops.native import attention as kernels
 from suffice.ops.native import library
-from suffice.ops.native.attention import near, share_of_lanes, sight
+from suffice.ops.native.attention import band_of, share_of_lanes, sparsity_of
 from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
 from suffice.positions import Alibi
 from suffice.testing import assert_close
@@ -131,7 +131,7 @@ def test_a_query_without_keys_gives_0(isa):
     assert out[:, :, 50:].all()
     (gradient,) = torch.autograd.grad(out.square().sum(), q)
     assert not gradient[:, :, :50].any()
-    _, logs, _ = kernels.forward(q.detach(), k, v, sight(Causal(), 70, 20, 2), 1.0, logs=True)
+    _, logs, _ = kernels.forward(q.detach(), k, v, sparsity_of(Causal(), 70, 20, 2), 1.0, logs=True)
     assert (logs[:, :, :50] == -torch.inf).all()
     assert logs[:, :, 50:].isfinite().all()
 
@@ -194,15 +194,6 @@ def test_a_graph_holds_it():
     torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, Window(3).text, 0.25))
 
 
-def test_what_torch_transforms():
-    q, k, v = torch.randn(3, 5, 1, 2, 20, 4)
-    got = torch.func.vmap(lambda *x: attend(*x, pattern=Causal(), impl="native"))(q, k, v)
-    want = torch.stack(
-        [attend(*x, pattern=Causal(), impl="native") for x in zip(q, k, v, strict=True)]
-    )
-    torch.testing.assert_close(got, want)
-
-
 def test_autocast_gives_what_torch_would():
     q, k, v = (heads(1, 2, 100, 16) for _ in range(3))
     with torch.autocast("cpu", torch.bfloat16):
@@ -224,19 +215,19 @@ def test_it_is_counted():
 
 
 def test_where_it_is_chosen():
-    with torch.no_grad():
-        assert choose(replace(PLAIN, queries=64, keys=128)).name == "native"
-        assert choose(replace(PLAIN, queries=64, keys=127)).name == "fused"
-        assert choose(replace(PLAIN, queries=LANES - 1, keys=4096)).name == "fused"
-        told = explain(replace(PLAIN, queries=8, keys=9))
-        assert f"pays from {LANES} queries and {NATIVE_PAIRS} pairs on; here 8 and 72" in told
+    inferring = replace(PLAIN, grad=False)
+    assert choose(replace(inferring, queries=64, keys=128)).name == "native"
+    assert choose(replace(inferring, queries=64, keys=127)).name == "fused"
+    assert choose(replace(inferring, queries=LANES - 1, keys=4096)).name == "fused"
+    told = explain(replace(inferring, queries=8, keys=9))
+    assert f"pays from {LANES} queries and {NATIVE_PAIRS} pairs on; here 8 and 72" in told
     assert choose(replace(PLAIN, queries=128, keys=127)).name == "fused"
     assert choose(replace(PLAIN, queries=128, keys=128)).name == "native"
     assert f"{LEARNT_PAIRS} pairs" in explain(replace(PLAIN, queries=8))
     for pattern in (Causal(), Window(30) & Causal(), Window(30) | Global(2)):
         assert choose(replace(PLAIN, pattern=pattern)).name == "native"
     alone = Window(8) | Random(1, seed=2) & Causal()
-    assert share_of_lanes(sight(alone, 200, 200, 4)) < FULL_LANES
+    assert share_of_lanes(sparsity_of(alone, 200, 200, 4)) < FULL_LANES
     assert choose(replace(PLAIN, pattern=alone)).name == "fused"
     assert "not native: pays where 50% of the pairs" in explain(replace(PLAIN, pattern=alone))
     spaced = replace(PLAIN, pattern=(Window(8) | Strided(8)) & Causal())
@@ -269,13 +260,13 @@ def test_without_kernels(without_kernels):
 
 
 def test_bands_and_lists():
-    assert near(Causal() & Window(5) & Full()) == (4, 0)
-    assert near(Window(5) | Strided(2)) is None
-    assert near(Causal() & (Window(5) | Global(1))) is None
-    assert sight(Full(), 3, 5, 2) == kernels.Band(-8, 8)
-    assert sight(Window(2) & Causal(), 3, 5, 2) == kernels.Band(1, 2)
-    assert share_of_lanes(sight(Block(32), 64, 64, 2)) == 1.0
-    assert share_of_lanes(sight(Block(4), 0, 0, 2)) == 1.0
+    assert band_of(Causal() & Window(5) & Full()) == (4, 0)
+    assert band_of(Window(5) | Strided(2)) is None
+    assert band_of(Causal() & (Window(5) | Global(1))) is None
+    assert sparsity_of(Full(), 3, 5, 2) == kernels.Band(-8, 8)
+    assert sparsity_of(Window(2) & Causal(), 3, 5, 2) == kernels.Band(1, 2)
+    assert share_of_lanes(sparsity_of(Block(32), 64, 64, 2)) == 1.0
+    assert share_of_lanes(sparsity_of(Block(4), 0, 0, 2)) == 1.0
 
 
 def test_a_layer_runs_it():

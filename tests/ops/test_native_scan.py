@@ -182,14 +182,6 @@ def test_the_operator_keeps_its_promises(some_isa):
         assert set(found.values()) == {"SUCCESS"}
 
 
-def test_what_torch_transforms(some_isa):
-    q, k, v = (torch.stack([x, 2 * x]) for x in inputs(20, 20))
-    problem, parts = posed(q[0], k[0], v[0], Elu(), Causal())
-    run = lambda *x: OPS["native_scan"].run(*x, MaskInputs(), problem, parts)  # noqa: E731 - short
-    got = torch.func.vmap(run)(q, k, v)
-    torch.testing.assert_close(got, torch.stack([run(*x) for x in zip(q, k, v, strict=True)]))
-
-
 def test_it_is_counted():
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -22,12 +22,20 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from suffice.ops import matmul, op
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.fused import dense_rows
 from suffice.ops.native import library as of
 from suffice.ops.native.library import library, why_not
-from suffice.ops.op import Op, Parts, is_transformed, text_of, value_of, weighs_no_pairs
+from suffice.ops.op import (
+    Op,
+    Parts,
+    is_traced,
+    refuses_features,
+    refuses_transforms,
+    run_nonfinite,
+    text_of,
+    value_of,
+)
 from suffice.patterns import Pattern
 from suffice.torch_compat import finite
 
@@ -58,12 +66,12 @@ class Lists:
     of_heads: Tensor
 
 
-Sight = Band | Lists
+SparsityPattern = Band | Lists
 Layout = tuple[torch.Size, tuple[int, ...]]
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, sight: Sight, scale: float, *, logs: bool
+    q: Tensor, k: Tensor, v: Tensor, sparsity: SparsityPattern, scale: float, *, logs: bool
 ) -> tuple[Tensor, Tensor | None, bool]:
     """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
 
@@ -71,13 +79,13 @@ def forward(
         q: [B, H, T, D], its last axis dense, as of all.
         k: [B, G, S, D]
         v: [B, G, S, E]
-        sight: who sees what.
+        sparsity: which keys each query sees.
         scale: factor of the products.
         logs: False = None in place of the logarithms [B, H, T].
     """
     out = _rows_first_attention(q, v.shape[3])
     total = q.new_empty(q.shape[:3]) if logs else None
-    whole = _told(*_layouts(q, k, v, out), None, sight, scale)
+    whole = _told(*_layouts(q, k, v, out), None, sparsity, scale)
     odd = library().suffice_attend(
         whole,
         q.data_ptr(),
@@ -97,12 +105,12 @@ def backward(
     v: Tensor,
     out: Tensor,
     logs: Tensor,
-    sight: Sight,
+    sparsity: SparsityPattern,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`."""
     of_q, of_k, of_v = (_rows_first_attention(x, x.shape[3]) for x in (q, k, v))
-    whole = _told(*_layouts(q, k, v, out), slope.stride(), sight, scale)
+    whole = _told(*_layouts(q, k, v, out), slope.stride(), sparsity, scale)
     given = (q, k, v, out, logs, slope, of_q, of_k, of_v)
     library().suffice_attend_back(whole, *(x.data_ptr() for x in given), torch.get_num_threads())
     return of_q, of_k, of_v
@@ -126,7 +134,7 @@ def _told(
     v: Layout,
     out: Layout,
     slope: tuple[int, ...] | None,
-    sight: Sight,
+    sparsity: SparsityPattern,
     scale: float,
 ) -> ctypes._CArgObject:
     """Return the structure the kernels read; it lives as long as the answer is kept."""
@@ -148,11 +156,11 @@ def _told(
     for name, strides in found.items():
         if strides is not None:
             setattr(whole, name, of.Strides(*strides[:3]))
-    if isinstance(sight, Band):
-        whole.low, whole.high = sight.low, sight.high
+    if isinstance(sparsity, Band):
+        whole.low, whole.high = sparsity.low, sparsity.high
     else:
-        whole.starts, whole.listed = sight.starts.data_ptr(), sight.keys.data_ptr()
-        whole.seen_by, whole.list_of = sight.seen_by.data_ptr(), sight.of_heads.data_ptr()
+        whole.starts, whole.listed = sparsity.starts.data_ptr(), sparsity.keys.data_ptr()
+        whole.seen_by, whole.list_of = sparsity.seen_by.data_ptr(), sparsity.of_heads.data_ptr()
     return ctypes.byref(whole)
 
 
@@ -160,7 +168,7 @@ ASKED = 1 << 10  # blocks whose pairs are asked at a time
 EVERY = 2  # pairs of a block, as a layout says it
 
 
-def near(pattern: Pattern) -> tuple[int | None, int | None] | None:
+def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
     """Return how many keys before and after its own a query sees; None = all of them.
 
     None in place of the pair if the pattern is no band, or one with sinks.
@@ -169,9 +177,9 @@ def near(pattern: Pattern) -> tuple[int | None, int | None] | None:
     return None if band is None or band.sinks else (band.before, band.after)
 
 
-def sight(pattern: Pattern, queries: int, keys: int, heads: int) -> Sight:
+def sparsity_of(pattern: Pattern, queries: int, keys: int, heads: int) -> SparsityPattern:
     """Return who sees what, the queries last among the keys."""
-    band = near(pattern)
+    band = band_of(pattern)
     if band is None:
         return _kept(pattern, queries, keys, heads)
     offset, all_of_them = keys - queries, queries + keys
@@ -241,48 +249,46 @@ MISSING = why_not()  # asked once, as a graph cannot ask
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        out = _attend(q, k, v, text_of(problem.pattern), problem.scale)[0]
-    elif is_transformed(q, k, v):
-        return matmul.attend(q, k, v, where, problem, parts)
+    if is_traced():
+        out = _attend(q, k, v, text_of(call.pattern), call.scale)[0]
     else:
-        out, whole = _directly(q, k, v, problem)
-        if not whole and not problem.unrestricted and not finite(k, v):
-            return op.marked(NATIVE, q, k, v, where, problem, parts)
+        out, whole = _directly(q, k, v, call)
+        if not whole and not call.unrestricted and not finite(k, v):
+            return run_nonfinite(NATIVE, q, k, v, masks, call, parts)
     if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
         out = out.to(torch.get_autocast_dtype(q.device.type))
     return out
 
 
-def refuses(problem: AttentionCall) -> list[str]:
+def refuses(call: AttentionCall) -> list[str]:
     """Refuse what needs weights, data that restrict the pattern, and what is not float32."""
-    reasons = weighs_no_pairs(problem)
+    reasons = refuses_features(call) + refuses_transforms(call)
     if MISSING:
         reasons.append(f"there are no native kernels: {MISSING}")
-    if problem.device != "cpu":
+    if call.device != "cpu":
         reasons.append("its kernels are for the CPU")
-    if problem.dtype is not torch.float32:
-        reasons.append(f"its kernels compute float32, not {problem.dtype}")
-    if problem.dropping:
+    if call.dtype is not torch.float32:
+        reasons.append(f"its kernels compute float32, not {call.dtype}")
+    if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
-    if not problem.plain:
+    if not call.plain:
         reasons.append("it knows patterns, not valid, segments or masks")
-    if problem.position.biases:
-        reasons.append(f"it adds no bias, as {type(problem.position).__name__} does")
+    if call.position.biases:
+        reasons.append(f"it adds no bias, as {type(call.position).__name__} does")
     return reasons
 
 
-def _directly(q: Tensor, k: Tensor, v: Tensor, problem: AttentionCall) -> tuple[Tensor, bool]:
+def _directly(q: Tensor, k: Tensor, v: Tensor, call: AttentionCall) -> tuple[Tensor, bool]:
     """Return the outputs and whether all was finite."""
     q, k, v = map(dense_rows, (q, k, v))
-    seen = sight(problem.pattern, problem.queries, problem.keys, problem.num_heads)
+    seen = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         whole: list[bool] = []
-        return _Learned.apply(q, k, v, seen, problem.scale, whole), whole[0]
-    out, _, whole_ = forward(q, k, v, seen, problem.scale, logs=False)
+        return _Learned.apply(q, k, v, seen, call.scale, whole), whole[0]
+    out, _, whole_ = forward(q, k, v, seen, call.scale, logs=False)
     return out, whole_
 
 
@@ -295,7 +301,7 @@ class _Learned(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        seen: Sight,
+        seen: SparsityPattern,
         scale: float,
         whole: list[bool],
     ):
@@ -370,8 +376,8 @@ def _backward(ctx, slope, _):  # noqa: ANN001, ANN202 - torch's signature
 torch.library.register_autograd("suffice::native", _backward, setup_context=_keep)
 
 
-def _seen(q: Tensor, k: Tensor, pattern: str) -> Sight:
-    return sight(value_of(Pattern, pattern), q.shape[2], k.shape[2], q.shape[1])
+def _seen(q: Tensor, k: Tensor, pattern: str) -> SparsityPattern:
+    return sparsity_of(value_of(Pattern, pattern), q.shape[2], k.shape[2], q.shape[1])
 
 
 def _rows_first(x: Tensor, width: int) -> Tensor:

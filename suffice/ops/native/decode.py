@@ -17,17 +17,24 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from suffice.errors import UnsupportedError
 from suffice.memory import Claim, Memory, Quantised, Store, Stretch
-from suffice.ops import matmul, op
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.fused import dense_rows
 from suffice.ops.native import attention, cache
 from suffice.ops.native import library as of
-from suffice.ops.native.attention import near
+from suffice.ops.native.attention import band_of
 from suffice.ops.native.library import library
 from suffice.ops.native.matrix import KINDS
-from suffice.ops.op import Op, Parts, is_transformed, text_of, value_of, weighs_no_pairs
+from suffice.ops.op import (
+    Op,
+    Parts,
+    is_traced,
+    refuses_features,
+    refuses_transforms,
+    run_nonfinite,
+    text_of,
+    value_of,
+)
 from suffice.patterns import Full
 from suffice.positions import Alibi, Position
 from suffice.torch_compat import finite
@@ -141,29 +148,17 @@ MOST = 8  # positions at once; from there on whole sequences are what the kernel
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, D] in the dtype of q.
-
-    Raises:
-        UnsupportedError: where gradients are recorded.
-    """
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise UnsupportedError(
-            f"impl={LOOK.name!r} has no gradients; call it under torch.no_grad() or "
-            "torch.inference_mode(), or use impl='auto'."
-        )
-    graph = torch.compiler.is_compiling()
-    if not graph and is_transformed(q, k, v):
-        return matmul.attend(q, k, v, where, problem, parts)
+    """Return the outputs [B, H, T, D] in the dtype of q."""
     k, v = _alike(k, v)
-    limits = limits_of(where, problem, q.device)
-    if graph or torch._C._len_torch_dispatch_stack():
-        out = _look(q, k, v, *told(limits), problem.scale)
+    limits = limits_of(masks, call, q.device)
+    if is_traced():
+        out = _look(q, k, v, *told(limits), call.scale)
     else:
-        out, whole = look(q, *map(dense_rows, (k, v)), limits, problem.scale)
-        if not whole and not problem.unrestricted and not finite(k, v):
-            return op.marked(LOOK, q, k, v, where, problem, parts)
+        out, whole = look(q, *map(dense_rows, (k, v)), limits, call.scale)
+        if not whole and not call.unrestricted and not finite(k, v):
+            return run_nonfinite(DECODE, q, k, v, masks, call, parts)
     if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
         return out.to(torch.get_autocast_dtype(q.device.type))
     return out if out.dtype is q.dtype else out.to(q.dtype)
@@ -180,56 +175,56 @@ def _alike(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return k.to(both), v.to(both)
 
 
-def refuses(problem: AttentionCall) -> list[str]:
+def refuses(call: AttentionCall) -> list[str]:
     """Refuse many queries, and what the kernels do not know."""
-    reasons = weighs_no_pairs(problem)
+    reasons = refuses_features(call) + refuses_transforms(call)
     if attention.MISSING:
         reasons.append(f"there are no native kernels: {attention.MISSING}")
-    if problem.device != "cpu":
+    if call.device != "cpu":
         reasons.append("its kernels are for the CPU")
-    if problem.dtype not in KINDS:
-        reasons.append(f"its kernels read float32, float16 and bfloat16, not {problem.dtype}")
-    if problem.dropping:
+    if call.dtype not in KINDS:
+        reasons.append(f"its kernels read float32, float16 and bfloat16, not {call.dtype}")
+    if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
-    if problem.position.biases and not isinstance(problem.position, Alibi):
-        reasons.append(f"of biases it knows Alibi's, not {type(problem.position).__name__}'s")
-    return reasons + _of_sizes(problem)
+    if call.position.biases and not isinstance(call.position, Alibi):
+        reasons.append(f"of biases it knows Alibi's, not {type(call.position).__name__}'s")
+    return reasons + _of_sizes(call)
 
 
-def _of_sizes(problem: AttentionCall) -> list[str]:
+def _of_sizes(call: AttentionCall) -> list[str]:
     reasons = []
-    if problem.queries > MOST:
-        reasons.append(f"it is for at most {MOST} queries, not {problem.queries}")
-    if problem.queries * problem.keys == 0:
+    if call.queries > MOST:
+        reasons.append(f"it is for at most {MOST} queries, not {call.queries}")
+    if call.queries * call.keys == 0:
         reasons.append("there is no query or no key")
-    if problem.value_dim != problem.head_dim or problem.head_dim > WIDEST:
+    if call.value_dim != call.head_dim or call.head_dim > WIDEST:
         reasons.append(
-            f"its heads have one width of at most {WIDEST}, not {problem.head_dim} and "
-            f"{problem.value_dim}"
+            f"its heads have one width of at most {WIDEST}, not {call.head_dim} and "
+            f"{call.value_dim}"
         )
-    if problem.group * problem.queries > MOST_QUERIES:
+    if call.group * call.queries > MOST_QUERIES:
         reasons.append(
-            f"{problem.group} heads of {problem.queries} queries share keys; it is for at most "
+            f"{call.group} heads of {call.queries} queries share keys; it is for at most "
             f"{MOST_QUERIES} together"
         )
     return reasons
 
 
-def limits_of(where: MaskInputs, problem: AttentionCall, device: torch.device) -> Limits:
+def limits_of(masks: MaskInputs, call: AttentionCall, device: torch.device) -> Limits:
     """Return what pattern, position and data let the queries see."""
-    slopes, band = None, near(problem.pattern)
-    if problem.position.biases:
-        slopes = slopes_of(problem.position, problem.num_heads)
+    slopes, band = None, band_of(call.pattern)
+    if call.position.biases:
+        slopes = slopes_of(call.position, call.num_heads)
     before, after = (EVERYTHING if n is None else n for n in band or (None, None))
-    if where.plain:
+    if masks.plain:
         if band is not None:
             return Limits(before=before, after=after, slopes=slopes)
-        allowed = where.restrict(problem, device)
+        allowed = masks.restrict(call, device)
         return Limits(allowed=_opened(*allowed), slopes=slopes)
-    allowed = where.allowed(problem.pattern, problem.queries, problem.keys, device)
-    if slopes is None or where.q_positions is None:
+    allowed = masks.allowed(call.pattern, call.queries, call.keys, device)
+    if slopes is None or masks.q_positions is None:
         return Limits(allowed=allowed, slopes=slopes)
-    return Limits(allowed=allowed, slopes=slopes, q_at=where.q_positions, k_at=where.k_positions)
+    return Limits(allowed=allowed, slopes=slopes, q_at=masks.q_positions, k_at=masks.k_positions)
 
 
 def _opened(allowed: Tensor | None, empty: Tensor | None) -> Tensor | None:
@@ -286,7 +281,7 @@ def _(q, k, v, before, after, slopes, allowed, q_at, k_at, scale):  # noqa: ANN0
     return empty(q)
 
 
-LOOK = Op(
+DECODE = Op(
     "native_decode",
     "own kernels for few queries on a CPU",
     attend,
@@ -299,18 +294,18 @@ LOOK = Op(
 _holdings: WeakKeyDictionary[Store, cache.Holding] = WeakKeyDictionary()
 
 
-def reads(memory: Memory, problem: AttentionCall) -> bool:
+def reads(memory: Memory, call: AttentionCall) -> bool:
     """Return whether the kernels can read what this memory holds, for such queries.
 
     A memory that forgets tells where its last position stands, and no other one.
     """
-    if not isinstance(memory, Quantised) or cache.why_not(memory, problem.head_dim):
+    if not isinstance(memory, Quantised) or cache.why_not(memory, call.head_dim):
         return False
-    return memory.window is None or (problem.queries == 1 and near(problem.pattern) is not None)
+    return memory.window is None or (call.queries == 1 and band_of(call.pattern) is not None)
 
 
 def attend_coded(
-    q: Tensor, store: Store, claim: Claim, memory: Memory, where: MaskInputs, problem: AttentionCall
+    q: Tensor, store: Store, claim: Claim, memory: Memory, masks: MaskInputs, call: AttentionCall
 ) -> tuple[Tensor, bool]:
     """Return the outputs [B, H, T, D] in the dtype of q, and whether all are finite.
 
@@ -319,28 +314,28 @@ def attend_coded(
         store: that keeps the keys and values.
         claim: where it says they lie.
         memory: whose settings it has.
-        where: what restricts the queries; for a memory that forgets, padding on the left alone.
-        problem: its pattern is the layer's own.
+        masks: what restricts the queries; for a memory that forgets, padding on the left alone.
+        call: its pattern is the layer's own.
     """
     padding = None
     if memory.window is None:
-        limits = limits_of(where, problem, q.device)
+        limits = limits_of(masks, call, q.device)
     else:  # what is beyond the window is not read
-        limits = limits_of(MaskInputs(), replace(problem, pattern=Full()), q.device)
-        if where.q_positions is not None:
+        limits = limits_of(MaskInputs(), replace(call, pattern=Full()), q.device)
+        if masks.q_positions is not None:
             last = claim.near.end + claim.near.first - claim.near.start - 1
-            padding = (last - where.q_positions[:, 0]).expand(q.shape[0]).contiguous()
-    band = near(problem.pattern)
+            padding = (last - masks.q_positions[:, 0]).expand(q.shape[0]).contiguous()
+    band = band_of(call.pattern)
     window = None if band is None or band[0] is None or limits.allowed is not None else band[0] + 1
-    numbers = problem.num_kv_heads, problem.scale, padding
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    numbers = call.num_kv_heads, call.scale, padding
+    if is_traced():
         out = _look_coded(q, *_spread(claim), text_of(memory), window, *told(limits), *numbers)
         return out.to(q.dtype), True
     holding = _holdings.get(store)
     if holding is None or holding.reach != window:
-        holding = cache.Holding(of.Held(), memory, window, problem.head_dim)
+        holding = cache.Holding(of.Held(), memory, window, call.head_dim)
         _holdings[store] = holding
-    holding.take(claim, problem.queries)
+    holding.take(claim, call.queries)
     out, whole = look_at(q, holding.held, limits, *numbers)
     return out.to(q.dtype), whole
 

@@ -29,7 +29,7 @@ from suffice.ops.fused import dense_rows
 from suffice.ops.native import attention
 from suffice.ops.native import library as of
 from suffice.ops.native.library import library
-from suffice.ops.op import Op, Parts, is_transformed
+from suffice.ops.op import Op, Parts, is_traced, refuses_transforms
 from suffice.patterns import Causal
 
 
@@ -117,23 +117,20 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, where: MaskInputs, problem: AttentionCall, parts: Parts
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
-    seen = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()
-    if not seen and is_transformed(q, k, v):
-        return scan.attend(q, k, v, where, problem, parts)
-    causal = isinstance(problem.pattern, Causal)
-    early = max(problem.queries - problem.keys, 0) if causal else 0  # before the first key
+    causal = isinstance(call.pattern, Causal)
+    early = max(call.queries - call.keys, 0) if causal else 0  # before the first key
     sums = Sums(
         causal=causal,
         omega=getattr(parts.features, "omega", None),
         scale=getattr(parts.features, "scale", 1.0),
-        seen=where.valid,
-        documents=where.k_segments,
+        seen=masks.valid,
+        documents=masks.k_segments,
     )
     inputs = q[:, :, early:].float(), k.float(), v.float()
-    if seen:
+    if is_traced():
         tensors = sums.omega, sums.seen, sums.documents
         out = _scan(*inputs, *tensors, sums.causal, sums.scale)[0]
     else:
@@ -141,20 +138,20 @@ def attend(
     return (F.pad(out, (0, 0, early, 0)) if early else out).to(q.dtype)
 
 
-def refuses(problem: AttentionCall) -> list[str]:
+def refuses(call: AttentionCall) -> list[str]:
     """Refuse what `scan` does, other devices and dtypes, and features the kernels do not know."""
-    reasons = scan.refuses(problem)
-    if problem.kernel.weighs_pairs:
+    reasons = scan.refuses(call) + refuses_transforms(call)
+    if call.kernel.weighs_pairs:
         return reasons
     if attention.MISSING:
         reasons.append(f"there are no native kernels: {attention.MISSING}")
-    if problem.device != "cpu":
+    if call.device != "cpu":
         reasons.append("its kernels are for the CPU")
-    if problem.dtype not in DTYPES:
-        reasons.append(f"its kernels compute float32, not {problem.dtype}")
-    if type(problem.kernel) not in (Elu, Favor):
+    if call.dtype not in DTYPES:
+        reasons.append(f"its kernels compute float32, not {call.dtype}")
+    if type(call.kernel) not in (Elu, Favor):
         reasons.append(
-            f"its kernels make features of Elu and Favor, not of {type(problem.kernel).__name__}"
+            f"its kernels make features of Elu and Favor, not of {type(call.kernel).__name__}"
         )
     return reasons
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from suffice.ops import fused
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.op import Op, Parts, text_of, value_of
+from suffice.ops.op import Op, Parts, refuses_transforms, text_of, value_of
 from suffice.ops.sparse import sweep
 from suffice.ops.sparse.plan import BACKWARD, FORWARD, Cut, cut
 from suffice.patterns import Pattern
@@ -80,35 +80,36 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    where: MaskInputs,
-    problem: AttentionCall,
+    masks: MaskInputs,
+    call: AttentionCall,
     parts: Parts,  # noqa: ARG001 - refused while dropping
 ) -> Tensor:
     """Return the outputs [B, H, T, D]."""
-    numbers, valid = None, where.valid
-    if where.q_positions is not None:  # self-attention on padded or packed rows
-        numbers, valid = _numbers(where), None
+    numbers, valid = None, masks.valid
+    if masks.q_positions is not None:  # self-attention on padded or packed rows
+        numbers, valid = _numbers(masks), None
     if torch.is_autocast_enabled(q.device.type):  # what torch does before its own kernels
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
-    q, k, v = map(fused.dense_rows, (q, k, v))
-    pattern, position = text_of(problem.pattern), text_of(problem.position)
-    return _attend(q, k, v, valid, numbers, pattern, position, problem.scale)[0]
+    q, k, v = fused.of_one_width(q, k, v)
+    pattern, position = text_of(call.pattern), text_of(call.position)
+    out = _attend(q, k, v, valid, numbers, pattern, position, call.scale)[0]
+    return out if call.value_dim >= call.head_dim else out[..., : call.value_dim]
 
 
-def refuses(problem: AttentionCall) -> list[str]:
+def refuses(call: AttentionCall) -> list[str]:
     """Refuse what the flash kernel refuses, data that name pairs, and other devices."""
-    reasons = fused.refuses(problem)
-    if problem.device != "cpu":
+    reasons = fused.refuses(call) + refuses_transforms(call)
+    if call.device != "cpu":
         reasons.append("it is built on the flash kernel of the CPU")
-    if problem.pairwise:
+    if call.pairwise:
         reasons.append("mask= and the segments of two sequences name pairs one by one")
     return reasons
 
 
-def _numbers(where: MaskInputs) -> Tensor:
+def _numbers(masks: MaskInputs) -> Tensor:
     """Return the document of each token [B, T], -1 = padding."""
-    real = where.valid
-    numbers = where.k_segments
+    real = masks.valid
+    numbers = masks.k_segments
     if numbers is None:
         numbers = torch.zeros_like(real, dtype=torch.long)
     return numbers.long() if real is None else numbers.long().masked_fill(~real, -1)

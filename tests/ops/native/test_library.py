@@ -22,7 +22,7 @@ def fresh():
     library._loaded.cache_clear()
 
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WITHOUT = "SUFFICE_WITHOUT_KERNELS"  # what an installation reads, too
 
 

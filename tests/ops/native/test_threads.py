@@ -22,7 +22,7 @@ from tests.models.native_cases import built
 from tests.ops.native.codings import needs_kernels
 
 pytestmark = needs_kernels
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STATM = Path("/proc/self/statm")
 # the allocator of a checked build keeps what was freed, and may be locked when a process forks
 checked = pytest.mark.skipif("SUFFICE_KERNELS" in os.environ, reason="another allocator")

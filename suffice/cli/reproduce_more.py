@@ -17,8 +17,7 @@ from rich.text import Text
 
 from suffice.cli import train
 from suffice.data import load
-from suffice.data.files import digest
-from suffice.data.files import found as found_at
+from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError
 from suffice.files import write_atomic
 from suffice.measure.evaluation import evaluate_task
@@ -220,7 +219,7 @@ def hellaswag(asked: Asked, console: Console) -> None:
         )
     kept = () if asked.data else published_scores()
     scale = asked.scale or (kept[0].scale if kept else "paper")
-    data = None if asked.data is None else found_at(asked.data)
+    data = None if asked.data is None else resolve(asked.data)
     place = asked.out or _usual(scale, data)
     wanted = {
         name: train.Asked(

@@ -1,4 +1,4 @@
-"""What every task gives: three splits of inputs and labels, and how to prepare an input.
+"""A task: three splits of inputs and labels, and how an input is prepared for a model.
 
 Letters: N rows, C channels, H height, W width, S tokens of a source, T tokens.
 """
@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
 
 IGNORE_INDEX = -100
-"""The label of a token where nothing is asked, which `cross_entropy` passes over."""
+"""The label of a token that has none, which `cross_entropy` ignores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +24,8 @@ class Split:
 
     Args:
         inputs: images uint8 or float32 [N, C, H, W], or tokens int64 [N, T].
-        labels: int64 [N], one answer for each row; or, tokens only, int64 [N, T], an answer at
-            each token that is asked and IGNORE_INDEX at the others.
+        labels: int64 [N], one for each row; or, tokens only, int64 [N, T], one for each token,
+            IGNORE_INDEX where it has none.
         valid: tokens only, bool [N, T], True at a real token; None when every token is real.
         source: of a translation, int64 [N, S]: the text to translate, where inputs are its
             translation so far; None for other tasks.
@@ -35,7 +35,7 @@ class Split:
         ShapeError: if they do not have the same rows, or inputs are neither shape.
         MaskError: if valid or source_valid is not boolean.
         ConfigError: if labels are not int64.
-        DataError: if a row of tokens asks nothing, or asks at padding.
+        DataError: if a row of tokens has no label, or one at padding.
     """
 
     inputs: Tensor
@@ -58,39 +58,40 @@ class Split:
             raise ConfigError(f"labels are {self.labels.dtype}; give torch.int64.")
         _check_valid("valid", self.valid, "inputs", self.inputs)
         self._check_source(shape)
-        self._check_asked()
+        self._check_labels()
 
     def _check_source(self, shape: tuple[int, ...]) -> None:
         if self.source is None:
             if self.source_valid is not None:
                 raise ShapeError("source_valid is given without a source; give both, or neither.")
             return
-        own = tuple(self.source.shape)
-        if self.labels.dim() != 2 or len(own) != 2 or own[0] != shape[0]:
+        source = tuple(self.source.shape)
+        if self.labels.dim() != 2 or len(source) != 2 or source[0] != shape[0]:
             raise ShapeError(
-                f"a source has shape {own} for inputs {shape}; give tokens [N, S] beside tokens "
-                "[N, T] that are asked at each."
+                f"a source has shape {source} for inputs {shape}; give tokens [N, S] beside tokens "
+                "[N, T] with a label each."
             )
         _check_valid("source_valid", self.source_valid, "source", self.source)
 
-    def _check_asked(self) -> None:
+    def _check_labels(self) -> None:
         if self.labels.dim() == 1:
             return
-        asked = self.labels != IGNORE_INDEX
-        if not (each := asked.any(dim=1)).all():
+        labelled = self.labels != IGNORE_INDEX
+        if not (complete := labelled.any(dim=1)).all():
             raise DataError(
-                f"row {int(each.long().argmin())} asks nothing: all its labels are {IGNORE_INDEX}; "
-                "ask at one token at least, or leave the row out."
+                f"row {int(complete.long().argmin())} asks nothing: all its labels are "
+                f"{IGNORE_INDEX}; give one token a label at least, or leave the row out."
             )
-        if self.valid is not None and (lost := asked & ~self.valid).any():
+        if self.valid is not None and (lost := labelled & ~self.valid).any():
             row, token = lost.nonzero()[0].tolist()
             raise DataError(
-                f"row {row} asks at token {token}, which is padding; put {IGNORE_INDEX} there."
+                f"row {row} has a label at token {token}, which is padding; put {IGNORE_INDEX} "
+                "there."
             )
 
     @property
     def answers(self) -> Tensor:
-        """How many answers each row asks for, int64 [N]."""
+        """How many labels each row has, not counting ignored ones, int64 [N]."""
         if self.labels.dim() == 1:
             return torch.ones_like(self.labels)
         return (self.labels != IGNORE_INDEX).sum(dim=1)
@@ -100,8 +101,8 @@ class Split:
 
     def take(self, indices: Tensor) -> Split:
         """Return the rows at `indices` (int64 [M]), in that order."""
-        given = (self.inputs, self.labels, self.valid, self.source, self.source_valid)
-        return Split(*(None if tensor is None else tensor[indices] for tensor in given))
+        tensors = (self.inputs, self.labels, self.valid, self.source, self.source_valid)
+        return Split(*(None if tensor is None else tensor[indices] for tensor in tensors))
 
 
 def _check_valid(name: str, valid: Tensor | None, of: str, tokens: Tensor) -> None:
@@ -119,14 +120,14 @@ def _check_valid(name: str, valid: Tensor | None, of: str, tokens: Tensor) -> No
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
-    """A task: what to learn from, what to choose by, what to report on.
+    """A task.
 
     Args:
         name: the task's key, such as "mnist".
-        title: the task in a reader's words.
+        title: one line for reports.
         source: who made the data, and its terms.
         train: the rows to learn from.
-        validation: the rows to choose weights by; none of them is in train.
+        validation: the rows that weights are chosen by; none of them is in train.
         test: the rows to report on.
         num_classes: labels are 0 .. num_classes - 1, or IGNORE_INDEX.
         mean: mean of the training images, in units of the inputs; one number, or one for each
@@ -136,8 +137,7 @@ class Dataset:
             are.
         vocabulary: the word of each token id, for tasks of words.
         source_vocabulary: the same of the source's ids, for translation.
-        chance: accuracy of a guess that has not found the answer, a fraction; None where no such
-            figure is known.
+        chance: accuracy of a guess, a fraction; None where it is not known.
         scores: what the test split is scored by besides loss and accuracy: names of
             `suffice.measure.training.SCORES`.
 
@@ -182,7 +182,7 @@ class Dataset:
             raise ConfigError(f"{self.name}: chance={self.chance}; give a fraction from 0 to 1.")
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Return what a model is given.
+        """Return inputs as a model reads them.
 
         Shapes:
             inputs: images [B, C, H, W] -> float32 (inputs - mean) / std, [B, C, side, side] where
@@ -190,15 +190,16 @@ class Dataset:
         """
         if inputs.dtype == torch.int64:
             return inputs
-        images = (inputs.float() - self._each(self.mean, inputs)) / self._each(self.std, inputs)
+        images = (inputs.float() - self._per_channel(self.mean, inputs)) / self._per_channel(
+            self.std, inputs
+        )
         if self.side is None or images.shape[2:] == (self.side, self.side):
             return images
         smaller = self.side < images.shape[2]
         return interpolate(images, size=(self.side, self.side), mode="bilinear", antialias=smaller)
 
     @staticmethod
-    def _each(values: float | tuple[float, ...], images: Tensor) -> Tensor | float:
-        """Return what is taken from each image: a number, or one for each channel [C, 1, 1]."""
+    def _per_channel(values: float | tuple[float, ...], images: Tensor) -> Tensor | float:
         if not isinstance(values, tuple):
             return values
         return torch.tensor(values, device=images.device)[:, None, None]
@@ -253,3 +254,19 @@ def stratified(labels: Tensor, train: float, validation: float) -> tuple[Tensor,
             part.append(piece)
     first_part, second_part, third_part = (torch.cat(part).sort().values for part in parts)
     return first_part, second_part, third_part
+
+
+def check_counts(task: str, *, least: int = 1, **counts: int | None) -> None:
+    """Refuse options that are neither None nor whole numbers of at least `least`.
+
+    Raises:
+        ConfigError: with every one that is not legal.
+    """
+    wrong = [
+        f"{name}={count!r}"
+        for name, count in counts.items()
+        if count is not None
+        and (isinstance(count, bool) or not isinstance(count, int) or count < least)
+    ]
+    if wrong:
+        raise ConfigError(f"{task}: {', '.join(wrong)}; give whole numbers of at least {least}.")

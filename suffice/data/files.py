@@ -1,6 +1,6 @@
-"""Finding a data file: the user's folder, then the cache, then the official address.
+"""Data files: the user's folder first, then the cache, then the official address.
 
-A file is believed only when its content has the known sha256. The figure is that of the content
+A file is accepted only when its content has the known sha256. The digest is that of the content
 after decompression, so that a file compressed anew with other settings is still the same file.
 """
 
@@ -10,13 +10,12 @@ import contextlib
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import os
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from http.client import HTTPException
@@ -27,116 +26,15 @@ from urllib.request import Request, urlopen
 
 from suffice.errors import DataError
 from suffice.files import replacing
+from suffice.progress import bar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-@contextlib.contextmanager
-def atomically(
-    path: Path, *, advice: str = "set XDG_CACHE_HOME to another folder"
-) -> Iterator[Path]:
-    """Give a temporary name to write to; move it to `path` when the block ends well.
-
-    An error in the block leaves `path` as it was and removes the temporary file.
-
-    Args:
-        path: the file; its folder is made where it is absent.
-        advice: what else a user can do when it cannot be written.
-
-    Raises:
-        DataError: if the file or its folder cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            yield temporary
-    except OSError as error:
-        raise DataError(
-            f"cannot write {path} ({error.strerror}); make room or the folder writable, or "
-            f"{advice}."
-        ) from error
-
-
-SILENCE = 10.0  # seconds without an answer or a byte before giving up
+FOLDER = "SUFFICE_DATA"  # environment variable: the user's folder of data
+TIMEOUT = 10.0  # seconds without an answer or a byte before a download is given up
 CHUNK = 1 << 16  # bytes
-
-
-def download(
-    urls: Sequence[str],
-    target: Path,
-    accept: Callable[[Path], bytes],
-    *,
-    console: Console | None = None,
-) -> bytes:
-    """Download the first address that gives an acceptable file, and move it to `target`.
-
-    Args:
-        urls: addresses of the same file, tried in order.
-        target: where the file belongs; it appears there whole or not at all.
-        accept: is given the downloaded file under a temporary name; returns its content, or
-            raises DataError to refuse it.
-        console: where to show the progress; None shows nothing.
-
-    Raises:
-        DataError: if no address gave an acceptable file, with the reason of each.
-    """
-    reasons, last = [], None
-    for url in urls:
-        try:
-            with atomically(target) as temporary:
-                with temporary.open("wb") as out:
-                    for chunk in _chunks(url, console):
-                        out.write(chunk)
-                return accept(temporary)
-        except DataError as error:
-            reasons.append(f"{url}: {str(error).rstrip('.')}")
-            last = error
-    raise DataError("; ".join(reasons)) from last
-
-
-def _chunks(url: str, console: Console | None) -> Iterator[bytes]:
-    """Yield the body of `url`; whatever the network does wrong is a DataError."""
-    try:
-        request = Request(url, headers={"User-Agent": "suffice"})
-        with urlopen(request, timeout=SILENCE) as response:
-            total = int(response.headers.get("Content-Length", 0))
-            received = 0
-            with _bar(url, total, console) as advance:
-                while chunk := response.read(CHUNK):
-                    received += len(chunk)
-                    advance(len(chunk))
-                    yield chunk
-    except HTTPError as error:
-        error.close()
-        raise DataError(str(error)) from error
-    except (OSError, HTTPException, ValueError) as error:
-        raise DataError(str(error).strip("<>") or type(error).__name__) from error
-    if received < total:
-        raise DataError(f"the connection closed after {received:,} of {total:,} bytes")
-
-
-@contextlib.contextmanager
-def _bar(url: str, total: int, console: Console | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar of bytes while the block runs; gives the function that advances it."""
-    if console is None:
-        yield lambda _: None
-        return
-    from rich import progress as rich
-
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.DownloadColumn(),
-        rich.TransferSpeedColumn(),
-        rich.TimeRemainingColumn(),
-    )
-    with rich.Progress(*columns, console=console) as progress:
-        task = progress.add_task(url.rpartition("/")[2], total=total or None)
-        yield lambda count: progress.advance(task, count)
-
-
-FOLDER = "SUFFICE_DATA"  # names the user's folder of data
+LARGEST_MEMBER = 1 << 28  # bytes of a file in an archive; the largest of any data set has half
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +46,8 @@ class DataFile:
         sha256: of the content after decompression, for .gz and .xz; of the file itself for
             archives (.tar.gz).
         urls: official addresses, tried in order.
-        converted: whether the file may be our conversion of an archive, whose sha256 stands
-            beside it in a file of the same name with ".sha256" added.
+        converted: whether the file may be our conversion of an archive, whose sha256 lies beside
+            it in a file of the same name with ".sha256" added.
     """
 
     path: str
@@ -179,7 +77,7 @@ def cache() -> Path:
         DataError: if the user has no home folder.
     """
     value = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(value).is_absolute():  # the XDG standard tells to ignore a relative one
+    if Path(value).is_absolute():  # the XDG standard says to ignore a relative one
         return Path(value) / "suffice"
     try:
         return Path.home() / ".cache" / "suffice"
@@ -205,67 +103,112 @@ def read(file: DataFile, *, console: Console | None = None) -> bytes:
         console: where a download shows its progress; None shows nothing.
 
     Raises:
-        DataError: if the file is truncated or altered, or absent and not to be downloaded.
+        DataError: if the file is truncated or altered, or absent and cannot be downloaded.
     """
-    found = locate(file.path)
-    if found is not None:
-        try:
-            return _checked(file, found)
-        except DataError as error:
-            raise DataError(
-                f"{found} {error}; delete it and run again to fetch it, or replace it by a "
-                "complete copy."
-            ) from error
+    place = locate(file.path)
+    if place is None:
+        return _download(file, console)
     try:
-        target = cache() / file.path
-        return download(file.urls, target, lambda at: _checked(file, at), console=console)
+        return _content(file, place)
     except DataError as error:
-        raise DataError(_absent(file, str(error).rstrip("."))) from error
+        raise DataError(
+            f"{place} {error}; delete it and run again to fetch it, or replace it by a complete "
+            "copy."
+        ) from error
 
 
-def _absent(file: DataFile, reason: str) -> str:
-    user = folder()
-    places = [f"{FOLDER} (not set)" if user is None else f"{FOLDER}={user}", str(cache())]
-    return (
-        f"{file.path} was found neither below {' nor below '.join(places)} and could not be "
-        f"downloaded ({reason or 'it has no address'}); put it at {cache() / file.path}, or at "
-        f"{file.path} below a folder of yours that {FOLDER} names."
-    )
-
-
-def _checked(file: DataFile, at: Path) -> bytes:
-    """Return the content of `file`, which lies at `at`, or tell what is wrong with it."""
+def _content(file: DataFile, place: Path) -> bytes:
     try:
-        content = _decompressed(at.read_bytes(), file.path)
+        content = place.read_bytes()
+        if file.path.endswith(".xz"):
+            content = lzma.decompress(content)
+        elif file.path.endswith(".gz") and not file.path.endswith(".tar.gz"):
+            content = gzip.decompress(content)
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})") from error
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"is truncated or damaged ({error})") from error
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != file.sha256 and not (file.converted and digest == _recorded(at)):
-        raise DataError(f"is truncated or altered (sha256 {digest}, not {file.sha256})")
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != file.sha256 and not (file.converted and sha256 == _recorded(place)):
+        raise DataError(f"is truncated or altered (sha256 {sha256}, not {file.sha256})")
     return content
 
 
-def _decompressed(data: bytes, path: str) -> bytes:
-    if path.endswith(".xz"):
-        return lzma.decompress(data)
-    if path.endswith(".gz") and not path.endswith(".tar.gz"):
-        return gzip.decompress(data)
-    return data
+def record(place: Path) -> Path:
+    """Return where the sha256 of a conversion lies, beside the file."""
+    return place.with_name(f"{place.name}.sha256")
 
 
-def record(at: Path) -> Path:
-    """Return the place of the sha256 that a conversion records beside the file at `at`."""
-    return at.with_name(f"{at.name}.sha256")
-
-
-def _recorded(at: Path) -> str:
-    beside = record(at)
+def _recorded(place: Path) -> str:
+    beside = record(place)
     return beside.read_text("ascii", errors="replace").strip() if beside.is_file() else ""
 
 
-MOST = 1 << 28  # bytes of one member; the largest of any data set here has half of it
+def _download(file: DataFile, console: Console | None) -> bytes:
+    """Return the content from the first address that has it, once it is in the cache."""
+    target, reasons = cache() / file.path, []
+    for url in file.urls:
+        try:
+            with atomically(target) as temporary:
+                with temporary.open("wb") as out:
+                    for chunk in _chunks(url, console):
+                        out.write(chunk)
+                return _content(file, temporary)
+        except DataError as error:
+            reasons.append(f"{url}: {str(error).rstrip('.')}")
+    user = folder()
+    raise DataError(
+        f"{file.path} was found neither below {FOLDER}{'=' if user else ' (not set)'}{user or ''} "
+        f"nor below {cache()} and could not be downloaded "
+        f"({'; '.join(reasons) or 'it has no address'}); put it at {target}, or at {file.path} "
+        f"below a folder of yours that {FOLDER} names."
+    )
+
+
+def _chunks(url: str, console: Console | None) -> Iterator[bytes]:
+    """Yield the body of `url`; every failure of the network is a DataError."""
+    try:
+        request = Request(url, headers={"User-Agent": "suffice"})
+        with urlopen(request, timeout=TIMEOUT) as response:
+            total, received = int(response.headers.get("Content-Length", 0)), 0
+            with bar(console, url.rpartition("/")[2], total, unit="bytes") as advance:
+                while chunk := response.read(CHUNK):
+                    received += len(chunk)
+                    advance(len(chunk))
+                    yield chunk
+    except HTTPError as error:
+        error.close()
+        raise DataError(str(error)) from error
+    except (OSError, HTTPException, ValueError) as error:
+        raise DataError(str(error).strip("<>") or type(error).__name__) from error
+    if received < total:
+        raise DataError(f"the connection closed after {received:,} of {total:,} bytes")
+
+
+@contextlib.contextmanager
+def atomically(
+    path: Path, *, advice: str = "set XDG_CACHE_HOME to another folder"
+) -> Iterator[Path]:
+    """Yield a temporary name to write to; move it to `path` when the block ends well.
+
+    An error in the block leaves `path` as it was and removes the temporary file.
+
+    Args:
+        path: the file; its folder is made where it is absent.
+        advice: what else a user can do when it cannot be written.
+
+    Raises:
+        DataError: if the file or its folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            yield temporary
+    except OSError as error:
+        raise DataError(
+            f"cannot write {path} ({error.strerror}); make room or the folder writable, or "
+            f"{advice}."
+        ) from error
 
 
 def members(
@@ -287,56 +230,11 @@ def members(
                 match = form.fullmatch(member.name)
                 if not match or not member.isreg():
                     continue
-                if member.size > MOST:
+                if member.size > LARGEST_MEMBER:
                     raise DataError(f"{name}: {member.name} has {member.size:,} bytes; too many.")
                 yield match, stream.extractfile(member).read()
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name} is truncated or damaged ({error}).") from error
-
-
-REVIEW = re.compile(r"aclImdb/(train|test)/(pos|neg)/(\d{1,5})_(\d{1,2})\.txt")
-LABELS = {"neg": 0, "pos": 1}
-PRESET = 1  # of xz: the file is written once on the user's machine, a good deal faster than 6
-
-
-def convert(archive: bytes, folder: Path) -> None:
-    """Write `train.jsonl.xz` and `test.jsonl.xz` from the archive aclImdb_v1.tar.gz.
-
-    Each line is {"id", "label", "rating", "text"}; negative reviews (label 0) come first, then by
-    id. The sha256 of each file's content is recorded beside it.
-
-    Args:
-        archive: the bytes of the .tar.gz.
-        folder: where to write.
-
-    Raises:
-        DataError: if the archive cannot be read, or the files cannot be written.
-    """
-    for part, rows in _reviews(archive).items():
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        content = lines.encode()
-        target = folder / f"{part}.jsonl.xz"
-        # The record first: a file without one would be refused for good.
-        with atomically(record(target)) as temporary:
-            temporary.write_text(hashlib.sha256(content).hexdigest() + "\n", encoding="ascii")
-        with atomically(target) as temporary:
-            temporary.write_bytes(lzma.compress(content, preset=PRESET))
-
-
-def _reviews(archive: bytes) -> dict[str, list[dict[str, int | str]]]:
-    """Return the rows of each part, sorted by label and id."""
-    parts: dict[str, list[dict[str, int | str]]] = {"train": [], "test": []}
-    name = "the archive of IMDB reviews"
-    try:
-        for match, text in members(archive, REVIEW, name):
-            part, label, number, rating = match.groups()
-            row = {"id": int(number), "label": LABELS[label], "rating": int(rating)}
-            parts[part].append({**row, "text": text.decode()})
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name} is truncated or damaged ({error}).") from error
-    for rows in parts.values():
-        rows.sort(key=lambda row: (row["label"], row["id"]))
-    return parts
 
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
@@ -348,9 +246,9 @@ def lines(path: str | Path) -> Iterator[bytes]:
     Raises:
         DataError: if it is absent, cannot be read, or is truncated.
     """
-    opened = OPENERS.get(Path(path).suffix, open)
+    opener = OPENERS.get(Path(path).suffix, open)
     try:
-        with opened(path, "rb") as file:
+        with opener(path, "rb") as file:
             for line in file:
                 yield line.rstrip(b"\r\n")
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
@@ -360,33 +258,33 @@ def lines(path: str | Path) -> Iterator[bytes]:
         ) from error
 
 
-LOOKED_INTO = 64  # files; of more, names and sizes tell which they are
-ENDS = 1 << 16  # bytes at the start and at the end of a file that are looked into
+READ_EACH = 64  # files; of more, names and sizes alone enter the digest
+ENDS = 1 << 16  # bytes at the start and at the end of a file that enter the digest
 
 
-def found(data: str) -> str:
-    """Return the whole path of what is at a path that is given, or of a prefix of two files.
+def resolve(data: str) -> str:
+    """Return the absolute path of the user's data.
 
     Args:
-        data: of a file, a folder, or PATH where PATH.en and PATH.es are; a path that is not there
+        data: a file, a folder, or PATH where PATH.en and PATH.es are; a path that does not exist
             may be one below the data folder.
 
     Raises:
         DataError: if there is nothing.
     """
-    if not _at(Path(data)):
-        place = locate(data)
-        if place is None:
-            raise DataError(
-                f"--data {data}: there is no file or folder there; give the path of one that is."
-            )
-        return str(place.absolute())
-    return str(Path(data).absolute())
+    if _files_at(Path(data)):
+        return str(Path(data).absolute())
+    place = locate(data)
+    if place is None:
+        raise DataError(
+            f"--data {data}: there is no file or folder there; give the path of one that is."
+        )
+    return str(place.absolute())
 
 
 @lru_cache(maxsize=8)
 def digest(path: str) -> str:
-    """Return sixteen characters that tell apart what is at a path, wherever it lies.
+    """Return sixteen characters that identify what is at a path, wherever it lies.
 
     Names and sizes of all files count, and of a few files the first and the last bytes too: a
     large set is not read as a whole.
@@ -394,35 +292,33 @@ def digest(path: str) -> str:
     Raises:
         DataError: if something there cannot be read.
     """
-    place, told = Path(path), hashlib.sha256()
+    place, sha256 = Path(path), hashlib.sha256()
     try:
-        files = sorted(file for top in _at(place) for file in _below(top))
+        files = sorted(file for top in _files_at(place) for file in _files_below(top))
         for file in files:
             name = file.relative_to(place.parent).as_posix().removeprefix(place.name)
-            told.update(os.fsencode(f"{name}\0{file.stat().st_size}\0"))
-            if len(files) <= LOOKED_INTO:
-                told.update(_ends(file))
+            sha256.update(os.fsencode(f"{name}\0{file.stat().st_size}\0"))
+            if len(files) <= READ_EACH:
+                sha256.update(_ends(file))
     except OSError as error:
         raise DataError(
             f"--data {path} cannot be read ({error.strerror}); give files that can."
         ) from error
-    return told.hexdigest()[:16]
+    return sha256.hexdigest()[:16]
 
 
-def _at(place: Path) -> list[Path]:
+def _files_at(place: Path) -> list[Path]:
     """Return what a path names: itself, or the files it is a prefix of."""
-    both = [place.with_name(f"{place.name}.{side}") for side in ("en", "es")]
-    return [one for one in (place, *both) if one.exists()]
+    sides = [place.with_name(f"{place.name}.{side}") for side in ("en", "es")]
+    return [path for path in (place, *sides) if path.exists()]
 
 
-def _below(top: Path) -> list[Path]:
-    if top.is_dir():
-        return [file for file in top.rglob("*") if file.is_file()]
-    return [top]
+def _files_below(top: Path) -> list[Path]:
+    return [file for file in top.rglob("*") if file.is_file()] if top.is_dir() else [top]
 
 
 def _ends(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        first = opened.read(ENDS)
-        opened.seek(max(len(first), file.stat().st_size - ENDS))
-        return first + opened.read(ENDS)
+    with file.open("rb") as stream:
+        first = stream.read(ENDS)
+        stream.seek(max(len(first), file.stat().st_size - ENDS))
+        return first + stream.read(ENDS)

@@ -1,8 +1,7 @@
-"""The idx format of MNIST: a magic number, the sizes, then bytes."""
+"""Images of data sets: decoding, the cache of decoded pixels, splits, and folders of the user's."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -14,26 +13,114 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from suffice.data.dataset import Dataset, Split, held_out, permutation
-from suffice.data.files import DataFile, atomically, cache, locate, members, read, record
+from suffice.data.dataset import Dataset, Split, check_counts, held_out, permutation
+from suffice.data.files import DataFile, atomically, cache, locate, members, read
 from suffice.errors import ConfigError, DataError
+from suffice.progress import bar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+VALIDATION = 0.1  # of the official training part
+TEST_SHARE = 4  # where rows are limited: rows of training for each of validation and of test
+MEASURED = 10_000  # rows that the mean and the deviation of the pixels are taken over, at most
+UNSIGNED_BYTE = 8  # in the magic number of an idx file
+FORMATS = ("JPEG", "PNG")
+ENDINGS = (".jpeg", ".jpg", ".png")
+MOST_PIXELS = 1 << 26  # of an image, before it is resized
+AT_ONCE = 256  # images that are read ahead
 
-UNSIGNED_BYTE = 8
+
+def image_dataset(
+    train: Split,
+    test: Split,
+    *,
+    num_classes: int,
+    rows: int | None = None,
+    classes: int | None = None,
+    moments: tuple[Any, Any] | None = None,
+    **fields: Any,
+) -> Dataset:
+    """Return an official training and test part as a task.
+
+    A tenth of the training part is held out for validation, by a fixed permutation.
+
+    Args:
+        train: the official training part.
+        test: the official test part.
+        num_classes: that there are.
+        rows: training rows to keep, drawn at random but always the same; a quarter as many of
+            validation and test. None keeps all.
+        classes: the first so many only; None keeps all.
+        moments: mean and standard deviation of the pixels; None measures them.
+        **fields: the other fields of `Dataset`.
+
+    Raises:
+        ConfigError: if there are fewer rows.
+    """
+    first, second = _of_classes(train, classes), _of_classes(test, classes)
+    kept, held = held_out(len(first), VALIDATION)
+    tested = torch.arange(len(second))
+    check_rows(len(kept), rows)
+    if rows is not None:
+        others = -(-rows // TEST_SHARE)
+        kept, held = kept[:rows], held[:others]
+        tested = permutation(len(second))[:others].sort().values
+    learned = train.take(first[kept])
+    mean, std = moments or channel_moments(learned.inputs)
+    return Dataset(
+        train=learned,
+        validation=train.take(first[held]),
+        test=test.take(second[tested]),
+        num_classes=num_classes if classes is None else min(classes, num_classes),
+        mean=mean,
+        std=std,
+        **fields,
+    )
 
 
-def parse(raw: bytes, row: tuple[int, ...], name: str) -> Tensor:
-    """Parse an idx file of unsigned bytes.
+def _of_classes(split: Split, classes: int | None) -> Tensor:
+    """Return the rows of the first classes."""
+    if classes is None:
+        return torch.arange(len(split))
+    return (split.labels < classes).nonzero()[:, 0]
+
+
+def check_rows(available: int, rows: int | None) -> None:
+    """Refuse to keep more rows than there are.
+
+    Raises:
+        ConfigError: if `rows` is more.
+    """
+    if rows is not None and rows > available:
+        raise ConfigError(
+            f"rows={rows:,} of the training part are asked for and there are {available:,}; ask "
+            "for fewer, or leave rows out for all."
+        )
+
+
+def channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel, over at most 10,000 rows.
+
+    Shapes:
+        images: uint8 [N, C, H, W]
+    """
+    pixels = images[:MEASURED].transpose(0, 1).flatten(1)
+    counts = torch.stack([torch.bincount(channel, minlength=256) for channel in pixels]).double()
+    levels, total = torch.arange(256, dtype=torch.float64), counts.sum(dim=1)
+    mean = counts @ levels / total
+    variance = counts @ levels.square() / total - mean.square()
+    return tuple(mean.tolist()), tuple(variance.clamp(min=1.0).sqrt().tolist())
+
+
+def parse_idx(raw: bytes, row: tuple[int, ...], name: str) -> Tensor:
+    """Parse an idx file of unsigned bytes, the format of MNIST.
 
     The first four bytes are 0, 0, 8 (unsigned byte) and the number of sizes; the sizes follow as
     big-endian 32-bit integers, then one byte for each element.
@@ -63,14 +150,10 @@ def parse(raw: bytes, row: tuple[int, ...], name: str) -> Tensor:
     return torch.from_numpy(elements.copy()).reshape(sizes)
 
 
-FORMATS = ("JPEG", "PNG")
-MOST = 1 << 26  # pixels of a picture, before it is resized
-
-
 def decode(content: bytes, side: int, name: str) -> np.ndarray:
-    """Return the pixels of a picture as red, green and blue, resized to a square.
+    """Return the pixels of a JPEG or PNG as red, green and blue, resized to a square.
 
-    Grey pictures become coloured ones. A picture of another size is resized without regard to its
+    Grey images become coloured ones. An image of another size is resized without regard to its
     proportions, each new pixel a weighted mean of all that it covers.
 
     Args:
@@ -88,32 +171,28 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
 
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
-            if picture.width * picture.height > MOST:
+            if picture.width * picture.height > MOST_PIXELS:
                 raise DataError(
                     f"{name} has {picture.width}x{picture.height} pixels, more than the "
-                    f"{MOST:,} that are read; leave it out."
+                    f"{MOST_PIXELS:,} that are read; leave it out."
                 )
-            picture.draft("RGB", (side, side))  # a JPEG is decoded no larger than it is needed
-            coloured = picture.convert("RGB")
-            if coloured.size != (side, side):
-                coloured = coloured.resize((side, side), Image.Resampling.BILINEAR)
+            picture.draft("RGB", (side, side))  # decodes a JPEG no larger than necessary
+            colours = picture.convert("RGB")
+            if colours.size != (side, side):
+                colours = colours.resize((side, side), Image.Resampling.BILINEAR)
     except Image.DecompressionBombError as error:
         raise DataError(
-            f"{name} has more than the {MOST:,} pixels that are read ({error}); leave it out."
+            f"{name} has more than {MOST_PIXELS:,} pixels ({error}); leave it out."
         ) from error
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DataError(
             f"{name} is no whole JPEG or PNG ({error}); replace it or leave it out."
         ) from error
-    return np.ascontiguousarray(np.asarray(coloured).transpose(2, 0, 1))
-
-
-FOLDER = "decoded"  # below the cache
-CHUNK = 1 << 22  # bytes
+    return np.ascontiguousarray(np.asarray(colours).transpose(2, 0, 1))
 
 
 class Pixels(NamedTuple):
-    """Pictures with their labels.
+    """Decoded images with their labels.
 
     Args:
         images: uint8 [N, 3, S, S].
@@ -124,12 +203,12 @@ class Pixels(NamedTuple):
     labels: Tensor
 
 
-class Pictures(NamedTuple):
-    """Pictures that are still to be decoded.
+class Encoded(NamedTuple):
+    """Images that are still to be decoded.
 
     Args:
         labels: one for each.
-        pixels: uint8 [3, S, S] of each, in the same order; decoded as they are asked for.
+        pixels: uint8 [3, S, S] of each, in the same order; decoded as the iterator advances.
     """
 
     labels: list[int]
@@ -140,197 +219,64 @@ def decoded(
     name: str,
     key: object,
     side: int,
-    make: Callable[[], Pictures],
+    encoded: Callable[[], Encoded],
     *,
     console: Console | None = None,
 ) -> Pixels:
-    """Return pictures from the cache; decode them and keep them when it has none.
+    """Return images from the cache; decode them and keep them when it has none.
 
     Args:
-        name: what they are called there, such as "tiny_imagenet_100-train".
-        key: plain values that tell these pictures from all others of that name: the digests of
+        name: of the images in the cache, such as "tiny_imagenet_100-train".
+        key: plain values that tell these images from all others of that name: the digests of
             their sources, the sizes.
-        side: of the square pictures, pixels.
-        make: gives the pictures when they are not there yet.
+        side: of the square images, pixels.
+        encoded: gives the images when they are not there yet.
         console: where the progress is shown; None shows nothing.
 
     Raises:
-        DataError: if the pictures cannot be decoded or written, or what was kept is damaged.
+        DataError: if the images cannot be decoded or written, or the cached file is damaged.
     """
-    told = json.dumps([key, side], sort_keys=True).encode()
-    path = cache() / FOLDER / f"{name}-{hashlib.sha256(told).hexdigest()[:16]}.safetensors"
+    sha256 = hashlib.sha256(json.dumps([key, side], sort_keys=True).encode()).hexdigest()
+    path = cache() / "decoded" / f"{name}-{sha256[:16]}.npy"
     if not path.exists():
-        _write(path, make(), side, name, console)
-    return _read(path)
-
-
-def _write(path: Path, pictures: Pictures, side: int, name: str, console: Console | None) -> None:
-    """Write the pictures as they are decoded, and the digest of the whole beside them."""
-    labels = np.asarray(pictures.labels, dtype=np.int64)
-    digest = hashlib.sha256()
-    with atomically(path) as temporary, temporary.open("wb") as out:
-
-        def put(data: bytes) -> None:
-            digest.update(data)
-            out.write(data)
-
-        put(_header(len(labels), side))
-        put(labels.tobytes())
-        with _bar(f"decoding {name}", len(labels), console) as advance:
-            for pixels in pictures.pixels:
-                put(pixels.tobytes())
-                advance()
-        out.flush()
-        # the record before the file: one without it would be refused for good
-        with atomically(record(path)) as beside:
-            beside.write_text(digest.hexdigest() + "\n", encoding="ascii")
-
-
-def _header(count: int, side: int) -> bytes:
-    """Return the beginning of the file, padded so that the labels stand at a multiple of 8."""
-    ends = 8 * count, 8 * count + count * 3 * side * side
-    tensors = {
-        "labels": {"dtype": "I64", "shape": [count], "data_offsets": [0, ends[0]]},
-        "images": {"dtype": "U8", "shape": [count, 3, side, side], "data_offsets": list(ends)},
-    }
-    told = json.dumps(tensors).encode()
-    told += b" " * (-len(told) % 8)
-    return len(told).to_bytes(8, "little") + told
-
-
-def _read(path: Path) -> Pixels:
-    """Return what a file holds, once its digest was compared."""
-    advice = "delete it and run again to decode the pictures anew."
+        _write(path, encoded(), side, f"decoding {name}", console)
     try:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-        told = record(path).read_text("ascii", errors="replace").strip()
-        with safe_open(path, framework="pt") as tensors:
-            pixels = Pixels(tensors.get_tensor("images"), tensors.get_tensor("labels"))
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{path} cannot be read ({error}); {advice}") from error
-    if digest.hexdigest() != told:
-        raise DataError(f"{path} is truncated or altered; {advice}")
-    return pixels
+        rows = np.load(path, mmap_mode="c")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"{path} cannot be read ({error}); delete it and run again to decode the images anew."
+        ) from error
+    images, labels = rows["image"], np.ascontiguousarray(rows["label"])
+    return Pixels(torch.from_numpy(images), torch.from_numpy(labels))
 
 
-@contextlib.contextmanager
-def _bar(told: str, total: int, console: Console | None) -> Iterator[Callable[[], None]]:
-    """Show a bar of pictures while the block runs; gives the function that advances it."""
-    if console is None:
-        yield lambda: None
-        return
-    from rich import progress as rich
-
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
-        rich.TimeRemainingColumn(),
-    )
-    with rich.Progress(*columns, console=console) as progress:
-        task = progress.add_task(told, total=total)
-        yield lambda: progress.advance(task)
-
-
-VALIDATION = 0.1  # of the official training part
-MEASURED = 10_000  # rows that the mean and the deviation of the pixels are taken over, at most
-OTHERS = 4  # times fewer rows of validation and test than of training, where rows are limited
-
-
-def check(task: str, **counts: int | None) -> None:
-    """Refuse counts that are given and not whole numbers above 0.
-
-    Raises:
-        ConfigError: with every one that is not legal.
-    """
-    wrong = [
-        f"{name}={count!r}"
-        for name, count in counts.items()
-        if count is not None
-        and (isinstance(count, bool) or not isinstance(count, int) or count < 1)
-    ]
-    if wrong:
-        raise ConfigError(f"{task}: {', '.join(wrong)}; give whole numbers of at least 1.")
-
-
-def parts(
-    training: Split, test: Split, *, rows: int | None = None, classes: int | None = None
-) -> dict[str, Split]:
-    """Return the train, validation and test splits, as the arguments of a `Dataset`.
-
-    A tenth of the training part is held out for validation, by a fixed permutation.
-
-    Args:
-        training: the official training part.
-        test: the official test part.
-        rows: training rows to keep, drawn at random but always the same; a quarter of as many of
-            validation and test. None keeps all.
-        classes: the first so many only; None keeps all.
-
-    Raises:
-        ConfigError: if there are fewer rows.
-    """
-    first, second = _of(training, classes), _of(test, classes)
-    kept, out = held_out(len(first), VALIDATION)
-    tested = torch.arange(len(second))
-    refuse_more(len(kept), rows)
-    if rows is not None:
-        others = -(-rows // OTHERS)
-        kept, out, tested = kept[:rows], out[:others], permutation(len(second))[:others].sort()[0]
-    return {
-        "train": training.take(first[kept]),
-        "validation": training.take(first[out]),
-        "test": test.take(second[tested]),
-    }
-
-
-def refuse_more(there: int, rows: int | None) -> None:
-    """Refuse to keep more rows than there are.
-
-    Raises:
-        ConfigError: if `rows` is more.
-    """
-    if rows is not None and rows > there:
-        raise ConfigError(
-            f"rows={rows:,} of the training part are asked for and there are {there:,}; ask for "
-            "fewer, or leave rows out for all."
-        )
-
-
-def moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel, over at most 10,000 rows.
-
-    Shapes:
-        images: uint8 [N, C, H, W]
-    """
-    pixels = images[:MEASURED].transpose(0, 1).flatten(1)
-    counts = torch.stack([torch.bincount(channel, minlength=256) for channel in pixels]).double()
-    levels, total = torch.arange(256, dtype=torch.float64), counts.sum(dim=1)
-    mean = counts @ levels / total
-    variance = counts @ levels.square() / total - mean.square()
-    return tuple(mean.tolist()), tuple(variance.clamp(min=1.0).sqrt().tolist())
-
-
-def _of(split: Split, classes: int | None) -> Tensor:
-    """Return the rows of the first classes."""
-    if classes is None:
-        return torch.arange(len(split))
-    return (split.labels < classes).nonzero()[:, 0]
+def _write(
+    path: Path, encoded: Encoded, side: int, description: str, console: Console | None
+) -> None:
+    row = np.dtype([("image", np.uint8, (3, side, side)), ("label", np.int64)])
+    count = len(encoded.labels)
+    with (
+        atomically(path) as temporary,
+        temporary.open("wb") as file,
+        bar(console, description, count) as advance,
+    ):
+        header = {"descr": np.lib.format.dtype_to_descr(row), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (count,)})
+        for label, pixels in zip(encoded.labels, encoded.pixels, strict=True):
+            file.write(np.array((pixels, label), dtype=row).tobytes())
+            advance()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Archives:
-    """Where the pictures of one part are.
+    """Where the images of one part are.
 
     Args:
         name: of the part, such as "cifar10_jpeg-train".
         files: the archives, in order.
         form: of a member's whole name; its first group is the class.
         classes: the name of each, in the order of their labels.
-        count: pictures that there must be.
+        count: images that there must be.
     """
 
     name: str
@@ -340,60 +286,54 @@ class Archives:
     count: int
 
 
-def read_part(part: Archives, side: int, *, console: Console | None = None) -> Pixels:
-    """Return the pictures of a part, decoded now or before.
+def read_archives(part: Archives, side: int, *, console: Console | None = None) -> Split:
+    """Return the images of a part, decoded now or before.
 
     Args:
         part: where they are.
-        side: pixels of a picture; one of another size is resized.
+        side: pixels of an image; one of another size is resized.
         console: where progress is shown; None shows nothing.
 
     Raises:
-        DataError: if a file is absent, truncated or altered, or pictures are missing.
+        DataError: if a file is absent, truncated or altered, or images are missing.
     """
-    key = [[file.path, file.sha256] for file in part.files]
 
-    def make() -> Pictures:
-        archives = [read(file, console=console) for file in part.files]
-        labels = [part.classes.index(name) for name, _, _ in _pictures(part, archives)]
+    def encoded() -> Encoded:
+        contents = [read(file, console=console) for file in part.files]
+
+        def images() -> Iterator[tuple[str, bytes, str]]:
+            for file, archive in zip(part.files, contents, strict=True):
+                for match, content in members(archive, part.form, file.path):
+                    yield match[1], content, f"{file.path}: {match[0]}"
+
+        labels = [part.classes.index(name) for name, _, _ in images()]
         if len(labels) != part.count:
-            raise DataError(f"{part.name} holds {len(labels):,} pictures; {part.count:,} are due.")
-        found = _pictures(part, archives)
-        return Pictures(labels, (decode(content, side, name) for _, content, name in found))
+            raise DataError(f"{part.name} holds {len(labels):,} images; {part.count:,} are due.")
+        return Encoded(labels, (decode(content, side, where) for _, content, where in images()))
 
-    return decoded(part.name, key, side, make, console=console)
-
-
-def _pictures(part: Archives, archives: list[bytes]) -> Iterator[tuple[str, bytes, str]]:
-    """Yield the class, the content and the name of each picture."""
-    for file, archive in zip(part.files, archives, strict=True):
-        for match, content in members(archive, part.form, file.path):
-            yield match[1], content, f"{file.path}: {match[0]}"
+    key = [[file.path, file.sha256] for file in part.files]
+    return Split(*decoded(part.name, key, side, encoded, console=console))
 
 
-PLACE = "vision/imagenet"
-ENDINGS = (".jpeg", ".jpg", ".png")
-AT_ONCE = 256  # pictures that are read ahead
-
-Listed = list[tuple[str, int]]  # the place of each picture below the folder, and its label
+Listed = list[tuple[str, int]]  # the place of each image below the folder, and its label
 
 
 def image_folder(
     *,
-    path: str = PLACE,
+    path: str = "vision/imagenet",
     side: int = 112,
     rows: int | None = None,
     classes: int | None = None,
     console: Console | None = None,
 ) -> Dataset:
-    """Load pictures from `train` and `val` (or `test`); a tenth of `train` is for validation.
+    """Load images from `train` and `val` (or `test`); a tenth of `train` is for validation.
 
-    Classes are the folders of `train` in the order of their names. Only the pictures that are asked
+    Classes are the folders of `train` in the order of their names. Only the images that are asked
     for are decoded, once.
 
     Args:
         path: the folder, below the data folder or the cache, or an absolute path.
-        side: pixels that every picture is resized to.
+        side: pixels that every image is resized to.
         rows: of the training part; of validation and test a quarter as many. None takes all.
         classes: the first so many only; None takes all.
         console: where progress is shown; None shows nothing.
@@ -403,30 +343,30 @@ def image_folder(
 
     Raises:
         ConfigError: if side, rows or classes is below 1.
-        DataError: if the folder is absent, holds no pictures or too few classes, or a picture
+        DataError: if the folder is absent, holds no images or too few classes, or an image
             cannot be read.
     """
-    check("image_folder", side=side, rows=rows, classes=classes)
-    folder = _found(path)
-    names = _folders(folder / "train")
+    check_counts("image_folder", side=side, rows=rows, classes=classes)
+    folder = _image_folder(path)
+    names = sorted(entry.name for entry in os.scandir(folder / "train") if entry.is_dir())
     if len(names) < (classes or 1):
         raise DataError(
             f"{folder / 'train'} holds {len(names)} folders of classes; {classes or 1} are due."
         )
     names = names[:classes]
-    official = _listed(folder, "train", names, least=2)
+    official = _list(folder, "train", names, least=2)
     held = max(1, round(VALIDATION * len(official)))
     kept, out = official[:-held], official[-held:]
-    tested = _listed(folder, "val" if (folder / "val").is_dir() else "test", names)
-    refuse_more(len(kept), rows)
+    tested = _list(folder, "val" if (folder / "val").is_dir() else "test", names)
+    check_rows(len(kept), rows)
     if rows is not None:
-        others = -(-rows // OTHERS)
+        others = -(-rows // TEST_SHARE)
         kept, out, tested = kept[:rows], out[:others], tested[:others]
     splits = {
-        part: Split(*_pixels(folder, part, listed, side, console))
+        part: _read_listed(folder, part, listed, side, console)
         for part, listed in (("train", kept), ("validation", out), ("test", tested))
     }
-    mean, std = moments(splits["train"].inputs)
+    mean, std = channel_moments(splits["train"].inputs)
     return Dataset(
         name="image_folder",
         title=f"Pictures of {folder.name}, {len(names)} classes, {side}x{side} pixels",
@@ -438,74 +378,67 @@ def image_folder(
     )
 
 
-def _found(path: str) -> Path:
-    """Return where the folder is."""
+def _image_folder(path: str) -> Path:
     place = Path(path) if os.path.isabs(path) else locate(path)
     if place is None or not (place / "train").is_dir():
         raise DataError(
             f"there is no folder {path} with a folder train in it; put train and val, each with a "
-            f"folder of pictures for each class, at {path} below a folder of yours that "
+            f"folder of images for each class, at {path} below a folder of yours that "
             "SUFFICE_DATA names."
         )
     return place
 
 
-def _folders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-
-
-def _listed(folder: Path, part: str, names: list[str], *, least: int = 1) -> Listed:
-    """Return the pictures of a part, in an order that is drawn at random but always the same."""
-    found: Listed = []
+def _list(folder: Path, part: str, names: list[str], *, least: int = 1) -> Listed:
+    """Return the images of a part, in an order that is drawn at random but always the same."""
+    listed: Listed = []
     for label, name in enumerate(names):
         place = folder / part / name
         if not place.is_dir():
-            raise DataError(f"{place} is absent; every class needs a folder of pictures there.")
-        pictures = (file for file in sorted(os.listdir(place)) if file.lower().endswith(ENDINGS))
-        found += [(f"{part}/{name}/{file}", label) for file in pictures]
-    if len(found) < least:
+            raise DataError(f"{place} is absent; every class needs a folder of images there.")
+        images = (file for file in sorted(os.listdir(place)) if file.lower().endswith(ENDINGS))
+        listed += [(f"{part}/{name}/{file}", label) for file in images]
+    if len(listed) < least:
         raise DataError(
-            f"{folder / part} holds {len(found)} pictures of the classes and {least} "
-            f"{'is' if least == 1 else 'are'} due; they end in {', '.join(ENDINGS)}."
+            f"{folder / part} holds {len(listed)} images of the classes; {least} or more are due, "
+            f"that end in {', '.join(ENDINGS)}."
         )
-    return [found[row] for row in permutation(len(found)).tolist()]
+    return [listed[row] for row in permutation(len(listed)).tolist()]
 
 
-def _pixels(folder: Path, part: str, listed: Listed, side: int, console: Console | None) -> Pixels:
-    """Return the pictures listed, decoded now or before."""
-    facts = [[place, label, *_stamp(folder / place)] for place, label in listed]
+def _read_listed(
+    folder: Path, part: str, listed: Listed, side: int, console: Console | None
+) -> Split:
+    """Return the listed images, decoded now or before; some are read ahead, by threads."""
 
-    def make() -> Pictures:
-        return Pictures([label for _, label in listed], _decoded(folder, listed, side))
-
-    key = [str(folder.resolve()), facts]
-    return decoded(f"image_folder-{part}", key, side, make, console=console)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Return what changes when a file does: its size, and when it was written."""
-    try:
-        told = path.stat()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    return told.st_size, told.st_mtime_ns
-
-
-def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(f"cannot read {path} ({error.strerror}); replace it or leave it out.")
-
-
-def _decoded(folder: Path, listed: Listed, side: int) -> Iterator[np.ndarray]:
-    """Yield the pixels of each picture, some read ahead: decoding leaves the interpreter free."""
-
-    def one(row: tuple[str, int]) -> np.ndarray:
-        path = folder / row[0]
+    def image(entry: tuple[str, int]) -> np.ndarray:
+        path = folder / entry[0]
         try:
             content = path.read_bytes()
         except OSError as error:
             raise _unreadable(path, error) from error
         return decode(content, side, str(path))
 
-    with ThreadPoolExecutor() as pool:
-        for start in range(0, len(listed), AT_ONCE):
-            yield from pool.map(one, listed[start : start + AT_ONCE])
+    def images() -> Iterator[np.ndarray]:
+        with ThreadPoolExecutor() as pool:
+            for start in range(0, len(listed), AT_ONCE):
+                yield from pool.map(image, listed[start : start + AT_ONCE])
+
+    stamps = [[place, label, *_stamp(folder / place)] for place, label in listed]
+    encoded = Encoded([label for _, label in listed], images())
+    key = [str(folder.resolve()), stamps]
+    name = f"image_folder-{part}"
+    return Split(*decoded(name, key, side, lambda: encoded, console=console))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return the size of a file, and when it was written."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return status.st_size, status.st_mtime_ns
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"cannot read {path} ({error.strerror}); replace it or leave it out.")

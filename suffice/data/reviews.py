@@ -1,21 +1,23 @@
-"""Words of a text, and the numbers that stand for them."""
+"""Texts as rows of words: the vocabulary, and the reviews of Amazon, IMDB and a clothing shop."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import lzma
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from suffice.data.dataset import Dataset, Split, held_out, permutation
-from suffice.data.files import DataFile, cache, convert, lines, locate, read
+from suffice.data.dataset import Dataset, Split, check_counts, held_out, permutation
+from suffice.data.files import DataFile, atomically, cache, lines, locate, members, read, record
 from suffice.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def words(text: str) -> list[str]:
     return text.lower().translate(_SPACES).split()
 
 
-def check_size(size: int) -> None:
+def check_vocabulary_size(size: int) -> None:
     """Refuse a size of vocabulary that leaves no room for a word.
 
     Raises:
@@ -71,7 +73,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, texts: Iterable[Sequence[str]], size: int) -> Vocabulary:
-        """Keep the most frequent words of some texts.
+        """Return the vocabulary of the most frequent words of some texts.
 
         The more frequent word has the smaller id; of equally frequent words, the one that comes
         first by code points. So the order of the texts does not matter.
@@ -83,7 +85,7 @@ class Vocabulary:
         Raises:
             ConfigError: if size leaves no room for a word.
         """
-        check_size(size)
+        check_vocabulary_size(size)
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(text)
@@ -92,8 +94,7 @@ class Vocabulary:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        ordinary = self.words[len(SPECIAL) :]
-        return {word: number for number, word in enumerate(ordinary, len(SPECIAL))}
+        return {word: number for number, word in enumerate(self.words) if number >= len(SPECIAL)}
 
     def encode(self, text: Sequence[str]) -> list[int]:
         """Return the id of each word of a text, `UNKNOWN` for a word that was not kept."""
@@ -113,102 +114,43 @@ def last_words(
     """
     ids = np.full((len(texts), length), PAD, dtype=np.int64)
     for row, text in enumerate(texts):
-        kept = vocabulary.encode(words(text)[-length:])
-        if len(kept) < length:
-            kept = [START, *kept]
-        ids[row, length - len(kept) :] = kept
+        tokens = vocabulary.encode(words(text)[-length:])
+        if len(tokens) < length:
+            tokens = [START, *tokens]
+        ids[row, length - len(tokens) :] = tokens
     inputs = torch.from_numpy(ids)
     return Split(inputs, torch.tensor(labels), inputs != PAD)
 
 
-STARS = 5
-NAMES = (("rating", "text"), ("overall", "reviewText"))  # ours, and those of Ni et al. 2019
-PARTS = {0: "test", 1: "validation"}  # the digits of a text's digest that are held out
-
-
-def check(task: str, length: int, vocabulary_size: int, rows: int | None) -> None:
-    """Refuse options before a file is read.
-
-    Raises:
-        ConfigError: if one is not legal.
-    """
-    given = {"length": length} if rows is None else {"length": length, "rows": rows}
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{task}: {name}={value!r} is not legal; give an integer >= 1.")
-    check_size(vocabulary_size)
-
-
-def reviews(
-    lines: Iterable[bytes],
-    *,
-    where: str,
-    name: str,
-    title: str,
-    source: str,
-    length: int,
-    vocabulary_size: int,
-    rows: int | None,
-) -> Dataset:
-    """Return reviews as a task: the last words of each, and how many stars it gives, from 0.
-
-    Which part a review is of depends on its text alone: the sha1 of the text, modulo 10, is 0 for
-    the test and 1 for validation. So equal texts are never in two parts.
-
-    Args:
-        lines: objects with "rating" and "text", or "overall" and "reviewText"; those without text
-            are passed over.
-        where: the file, for messages.
-        name: of the task.
-        title: of the task.
-        source: of the data.
-        length: tokens of each row.
-        vocabulary_size: the most ids there may be.
-        rows: training rows that are kept at most, drawn by a fixed permutation; None = all.
-
-    Raises:
-        DataError: if a line is no review, or a part has none.
-    """
-    return classified(
-        ((text, stars - 1) for text, stars in _parsed(lines, where)),
-        where=where,
-        what="review",
-        name=name,
-        title=title,
-        source=source,
-        num_classes=STARS,
-        length=length,
-        vocabulary_size=vocabulary_size,
-        rows=rows,
-    )
+PARTS = {0: "test", 1: "validation"}  # by sha1 of the text, modulo 10; the others train
 
 
 def classified(
     pairs: Iterable[tuple[str, int]],
     *,
     where: str,
-    what: str,
-    name: str,
+    unit: str,
     title: str,
-    source: str,
-    num_classes: int,
     length: int,
     vocabulary_size: int,
     rows: int | None,
+    **fields: Any,
 ) -> Dataset:
-    """Return texts and their classes as a task, parted as `reviews` says.
+    """Return texts and their classes as a task: the last words of each text, and its class.
+
+    Which part a text belongs to depends on the text alone: its sha1, modulo 10, is 0 for the test
+    and 1 for validation. So equal texts are never in two parts. Words are ranked by frequency in
+    the training rows alone.
 
     Args:
         pairs: texts, and the number of the class of each.
         where: the file, for messages.
-        what: a text is, in a word.
-        name: of the task.
-        title: of the task.
-        source: of the data.
-        num_classes: how many classes there are.
+        unit: what a text is, in a word.
+        title: of the task, to which the number of words is added.
         length: tokens of each row.
         vocabulary_size: the most ids there may be.
-        rows: training rows that are kept at most; None = all.
+        rows: training rows that are kept at most, drawn by a fixed permutation; None = all.
+        **fields: the other fields of `Dataset`.
 
     Raises:
         DataError: if a part has no text.
@@ -222,23 +164,21 @@ def classified(
         labels.append(label)
     for part, (texts, _) in parts.items():
         if not texts:
-            raise DataError(f"{where} holds no {what} for {part}; give a file of more {what}s.")
+            raise DataError(f"{where} holds no {unit} for {part}; give a file of more {unit}s.")
     kept = permutation(len(parts["train"][0]))[:rows].sort().values.tolist()
     parts["train"] = tuple([column[row] for row in kept] for column in parts["train"])
     vocabulary = Vocabulary.build(map(words, parts["train"][0]), vocabulary_size)
     return Dataset(
-        name=name,
         title=f"{title}, last {length} words",
-        source=source,
-        **{part: last_words(*given, vocabulary, length) for part, given in parts.items()},
-        num_classes=num_classes,
+        **{part: last_words(*columns, vocabulary, length) for part, columns in parts.items()},
         vocabulary=vocabulary.words,
         scores=("balanced_accuracy",),
+        **fields,
     )
 
 
 def part_of(text: str) -> str:
-    """Return which part a review is of.
+    """Return which part a text belongs to.
 
     Example:
         >>> part_of("good"), part_of("fine")
@@ -249,13 +189,25 @@ def part_of(text: str) -> str:
     return PARTS.get(int(digest, 16) % 10, "train")
 
 
-def _parsed(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
-    """Yield text and stars of each review that has a text."""
+STARS = 5
+KEYS = (("rating", "text"), ("overall", "reviewText"))  # ours, and those of Ni et al. 2019
+
+
+def starred(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
+    """Yield the text and the class, stars from 0, of each review that has a text.
+
+    Args:
+        lines: JSON objects with "rating" and "text", or "overall" and "reviewText".
+        where: the file, for messages.
+
+    Raises:
+        DataError: if a line is no review.
+    """
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
             stars, text = next(
-                (row[rating], row.get(text)) for rating, text in NAMES if rating in row
+                (row[rating], row.get(text)) for rating, text in KEYS if rating in row
             )
             if stars not in range(1, STARS + 1) or not isinstance(text or "", str):
                 raise ValueError("rating and text are not 1 to 5 and words")
@@ -265,12 +217,16 @@ def _parsed(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
                 'give lines of JSON such as {"rating": 5, "text": "Good."}.'
             ) from error
         if text and text.strip():
-            yield text, int(stars)
+            yield text, int(stars) - 1
 
 
-FILE = DataFile(
+AMAZON = DataFile(
     path="text_classification/amazon_reviews/amazon_reviews.jsonl.xz",
     sha256="89ef3ad4ec7cac34703b04cad3591a05e66cd2e9e9964078feb5b3f5fd483326",
+)
+WOMENS_CLOTHING = DataFile(
+    path="text_classification/womens_clothing_reviews/reviews.jsonl.xz",
+    sha256="b9588d27ffd64ebef7dc516cd87778f40cb4ee30b0c5c0011bd4bb876a0c9635",
 )
 
 
@@ -309,128 +265,23 @@ def amazon(
         et al. 2019, "Justifying Recommendations using Distantly-Labeled Reviews", EMNLP, whose full
         set is the paper's. The sample is of all four.
     """
-    check("amazon", length, vocabulary_size, rows)
+    check_counts("amazon", length=length, rows=rows)
+    check_vocabulary_size(vocabulary_size)
     sample = path is None
-    return reviews(
-        read(FILE, console=console).split(b"\n")[:-1] if sample else lines(path),
-        where=FILE.path if sample else str(path),
+    where = AMAZON.path if sample else str(path)
+    content = read(AMAZON, console=console).split(b"\n")[:-1] if sample else lines(path)
+    return classified(
+        starred(content, where),
+        where=where,
+        unit="review",
         name="amazon",
         title="Amazon reviews, a sample" if sample else "Amazon reviews of the user",
         source="Ni et al. 2019 and three more (research use; the texts belong to their authors)",
+        num_classes=STARS,
         length=length,
         vocabulary_size=vocabulary_size,
         rows=rows,
     )
-
-
-PLACE = "text_classification/imdb"
-ROWS = 25_000  # of each part, half of each label
-VALIDATION = 0.1  # of the official training part
-
-ARCHIVE = DataFile(
-    path=f"{PLACE}/aclImdb_v1.tar.gz",
-    sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fa7008942e91923d1658bfe",
-    urls=("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",),
-)
-FILES = {
-    "train": DataFile(
-        path=f"{PLACE}/train.jsonl.xz",
-        sha256="a8e26fc1b1508a9f6ddab7f84203c5bd4f4ca13241079daf7187ce4936764358",
-        converted=True,
-    ),
-    "test": DataFile(
-        path=f"{PLACE}/test.jsonl.xz",
-        sha256="a17d3864569419dd31ba1b93004f9422507453612d58c5c6d2c606aff53eed16",
-        converted=True,
-    ),
-}
-
-
-def imdb(
-    *, length: int = 32, vocabulary_size: int = 20_000, console: Console | None = None
-) -> Dataset:
-    """Load the labelled IMDB reviews; a tenth of the training part is held out for validation.
-
-    A review is its words (`vocabulary.words`; HTML breaks leave the word "br") after a start
-    token; the last `length` ids are kept, and shorter reviews are padded in front. Words are
-    ranked by frequency in the training rows alone.
-
-    Args:
-        length: tokens of each row, >= 1.
-        vocabulary_size: the most ids there may be, >= 4; rarer words become unknown. The task
-            has `len(dataset.vocabulary)` ids.
-        console: where a download shows its progress; None shows nothing.
-
-    Shapes:
-        inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
-
-    Raises:
-        ConfigError: if length or vocabulary_size is not legal.
-        DataError: if a file is absent and cannot be downloaded, truncated or altered.
-
-    Source: Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis", ACL; tokens as in the
-        IMDB set of Keras. Differs: that set ranks words in all 50,000 reviews and leaves id 3
-        unused, where our words begin.
-    """
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise ConfigError(f"imdb: length={length!r} tokens is not legal; give an integer >= 1.")
-    check_size(vocabulary_size)  # before a download, not after
-    texts, labels = _official("train", console)
-    train, validation = held_out(len(texts), VALIDATION)
-    vocabulary = Vocabulary.build((words(texts[row]) for row in train.tolist()), vocabulary_size)
-    official = last_words(texts, labels, vocabulary, length)
-    return Dataset(
-        name="imdb",
-        title=f"IMDB film reviews, last {length} words",
-        source="Maas et al. 2011 (research use; the texts belong to their authors)",
-        train=official.take(train),
-        validation=official.take(validation),
-        test=last_words(*_official("test", console), vocabulary, length),
-        num_classes=2,
-        vocabulary=vocabulary.words,
-    )
-
-
-def _official(part: str, console: Console | None) -> tuple[list[str], list[int]]:
-    """Return the texts and labels of the official training or test part."""
-    file = FILES[part]
-    if locate(file.path) is None:
-        _convert(console)
-    texts, labels = [], []
-    try:
-        for line in read(file).splitlines():  # of bytes: text would be cut at U+2028 too
-            row = json.loads(line)
-            texts.append(row["text"])
-            labels.append(row["label"])
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{locate(file.path)}, row {len(labels) + 1}, is not a review ({error}); delete the "
-            "file and run again."
-        ) from error
-    counts = {label: labels.count(label) for label in (0, 1)}
-    if len(labels) != ROWS or set(counts.values()) != {ROWS // 2}:
-        raise DataError(
-            f"{locate(file.path)} holds {len(labels):,} reviews, {counts[0]:,} negative and "
-            f"{counts[1]:,} positive, not {ROWS:,}, half of each; delete it and run again."
-        )
-    return texts, labels
-
-
-def _convert(console: Console | None) -> None:
-    """Make the two files in the cache from the official archive, downloaded when absent."""
-    ours = locate(ARCHIVE.path) is None
-    archive = read(ARCHIVE, console=console)
-    status = console.status("converting the IMDB reviews") if console else contextlib.nullcontext()
-    with status:
-        convert(archive, cache() / PLACE)
-    if ours:
-        (cache() / ARCHIVE.path).unlink(missing_ok=True)
-
-
-WOMENS_CLOTHING_FILE = DataFile(
-    path="text_classification/womens_clothing_reviews/reviews.jsonl.xz",
-    sha256="b9588d27ffd64ebef7dc516cd87778f40cb4ee30b0c5c0011bd4bb876a0c9635",
-)
 
 
 def womens_clothing(
@@ -459,14 +310,145 @@ def womens_clothing(
 
     Source: "Women's E-Commerce Clothing Reviews", N. Brooks 2018, Kaggle.
     """
-    check("womens_clothing", length, vocabulary_size, rows)
-    return reviews(
-        read(WOMENS_CLOTHING_FILE, console=console).split(b"\n")[:-1],
-        where=WOMENS_CLOTHING_FILE.path,
+    check_counts("womens_clothing", length=length, rows=rows)
+    check_vocabulary_size(vocabulary_size)
+    where = WOMENS_CLOTHING.path
+    return classified(
+        starred(read(WOMENS_CLOTHING, console=console).split(b"\n")[:-1], where),
+        where=where,
+        unit="review",
         name="womens_clothing",
         title="Reviews of women's clothing",
         source="N. Brooks 2018, Kaggle (CC0)",
+        num_classes=STARS,
         length=length,
         vocabulary_size=vocabulary_size,
         rows=rows,
     )
+
+
+PLACE = "text_classification/imdb"
+ROWS = 25_000  # of each part, half of each label
+VALIDATION = 0.1  # of the official training part
+ARCHIVE = DataFile(
+    path=f"{PLACE}/aclImdb_v1.tar.gz",
+    sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fa7008942e91923d1658bfe",
+    urls=("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",),
+)
+FILES = {
+    "train": DataFile(
+        path=f"{PLACE}/train.jsonl.xz",
+        sha256="a8e26fc1b1508a9f6ddab7f84203c5bd4f4ca13241079daf7187ce4936764358",
+        converted=True,
+    ),
+    "test": DataFile(
+        path=f"{PLACE}/test.jsonl.xz",
+        sha256="a17d3864569419dd31ba1b93004f9422507453612d58c5c6d2c606aff53eed16",
+        converted=True,
+    ),
+}
+MEMBER = re.compile(r"aclImdb/(train|test)/(pos|neg)/(\d{1,5})_(\d{1,2})\.txt")
+LABELS = {"neg": 0, "pos": 1}
+PRESET = 1  # of xz: the file is written once on the user's machine, a good deal faster than 6
+
+
+def imdb(
+    *, length: int = 32, vocabulary_size: int = 20_000, console: Console | None = None
+) -> Dataset:
+    """Load the labelled IMDB reviews; a tenth of the training part is held out for validation.
+
+    A review is its words (`vocabulary.words`; HTML breaks leave the word "br") after a start
+    token; the last `length` ids are kept, and shorter reviews are padded in front. Words are
+    ranked by frequency in the training rows alone.
+
+    Args:
+        length: tokens of each row, >= 1.
+        vocabulary_size: the most ids there may be, >= 4; rarer words become unknown. The task
+            has `len(dataset.vocabulary)` ids.
+        console: where a download shows its progress; None shows nothing.
+
+    Shapes:
+        inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
+
+    Raises:
+        ConfigError: if length or vocabulary_size is not legal.
+        DataError: if a file is absent and cannot be downloaded, truncated or altered.
+
+    Source: Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis", ACL; tokens as in the
+        IMDB set of Keras. Differs: that set ranks words in all 50,000 reviews and leaves id 3
+        unused, where our words begin.
+    """
+    check_counts("imdb", length=length)
+    check_vocabulary_size(vocabulary_size)  # before a download, not after
+    texts, labels = _official(FILES["train"], console)
+    train, validation = held_out(len(texts), VALIDATION)
+    vocabulary = Vocabulary.build((words(texts[row]) for row in train.tolist()), vocabulary_size)
+    official = last_words(texts, labels, vocabulary, length)
+    return Dataset(
+        name="imdb",
+        title=f"IMDB film reviews, last {length} words",
+        source="Maas et al. 2011 (research use; the texts belong to their authors)",
+        train=official.take(train),
+        validation=official.take(validation),
+        test=last_words(*_official(FILES["test"], console), vocabulary, length),
+        num_classes=2,
+        vocabulary=vocabulary.words,
+    )
+
+
+def _official(file: DataFile, console: Console | None) -> tuple[list[str], list[int]]:
+    """Return the texts and labels of the official training or test part."""
+    if locate(file.path) is None:
+        _convert_archive(console)
+    texts, labels = [], []
+    try:
+        for line in read(file).splitlines():  # of bytes: text would be cut at U+2028 too
+            row = json.loads(line)
+            texts.append(row["text"])
+            labels.append(row["label"])
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{locate(file.path)}, row {len(labels) + 1}, is not a review ({error}); delete the "
+            "file and run again."
+        ) from error
+    counts = [labels.count(0), labels.count(1)]
+    if len(labels) != ROWS or counts != [ROWS // 2] * 2:
+        raise DataError(
+            f"{locate(file.path)} holds {len(labels):,} reviews, {counts[0]:,} negative and "
+            f"{counts[1]:,} positive, not {ROWS:,}, half of each; delete it and run again."
+        )
+    return texts, labels
+
+
+def _convert_archive(console: Console | None) -> None:
+    """Write the two files to the cache from the official archive, downloaded when absent."""
+    temporary = locate(ARCHIVE.path) is None
+    archive = read(ARCHIVE, console=console)
+    status = console.status("converting the IMDB reviews") if console else contextlib.nullcontext()
+    with status:
+        for part, rows in _archived(archive).items():
+            content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+            target = cache() / FILES[part].path
+            # the record first: a file without one would be refused for good
+            with atomically(record(target)) as beside:
+                beside.write_text(hashlib.sha256(content).hexdigest() + "\n", encoding="ascii")
+            with atomically(target) as written:
+                written.write_bytes(lzma.compress(content, preset=PRESET))
+    if temporary:
+        (cache() / ARCHIVE.path).unlink(missing_ok=True)
+
+
+def _archived(archive: bytes) -> dict[str, list[dict[str, int | str]]]:
+    """Return the reviews of each part, negative ones first, then by id."""
+    parts: dict[str, list[dict[str, int | str]]] = {"train": [], "test": []}
+    name = "the archive of IMDB reviews"
+    try:
+        for match, text in members(archive, MEMBER, name):
+            part, label, number, rating = match.groups()
+            row = {"id": int(number), "label": LABELS[label], "rating": int(rating)}
+            parts[part].append({**row, "text": text.decode()})
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name} is truncated or damaged ({error}).") from error
+    for rows in parts.values():
+        rows.sort(key=lambda row: (row["label"], row["id"]))
+    return parts

@@ -1,42 +1,24 @@
-"""Tasks that are drawn at random: no files, and the same rows on every machine."""
+"""Tasks drawn at random: no files, and the same rows on every machine.
+
+Each has 8,192 training rows unless other are asked for, 512 for validation and 1,024 for the test.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
-from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split, check_counts
 from suffice.errors import ConfigError
 
 TRAIN, VALIDATION, TEST = 8_192, 512, 1_024  # rows
 
-Draw = Callable[[str, np.random.RandomState, int], Split]
-"""From (part, random stream, rows) to that many rows of one part of a task."""
-
-
-def drawn(
-    name: str, draw: Draw, *, rows: int, seed: int, num_classes: int, **facts: object
-) -> Dataset:
-    """Return a task whose parts are drawn independently, each a pure function of (seed, part).
-
-    Args:
-        name: the task's key.
-        draw: draws rows of "train", "validation" or "test".
-        rows: of the training part; the others have VALIDATION and TEST.
-        seed: of the rows, which no training seed changes.
-        num_classes: of the task.
-        facts: the other fields of `Dataset`.
-
-    Raises:
-        ConfigError: if two parts share a row.
-    """
-    sizes = {"train": rows, "validation": VALIDATION, "test": TEST}
-    parts = {part: draw(part, stream(name, part, seed), count) for part, count in sizes.items()}
-    _refuse_shared(name, parts)
-    return Dataset(name=name, num_classes=num_classes, **parts, **facts)
+Draw = Callable[[str, np.random.RandomState, int], tuple[np.ndarray, np.ndarray]]
+"""From (part, random stream, rows) to inputs and labels of that many rows, int [N, T] each."""
 
 
 def stream(task: str, part: str, seed: int) -> np.random.RandomState:
@@ -53,32 +35,31 @@ def subsets(random: np.random.RandomState, rows: int, *, of: int, size: int) -> 
     return random.random_sample((rows, of)).argsort(axis=1, kind="stable")[:, :size]
 
 
-def check_counts(task: str, *, least: int = 1, **counts: int) -> None:
-    """Refuse options that are not whole numbers, or too small.
-
-    Raises:
-        ConfigError: with every one that is not legal.
-    """
-    wrong = [
-        f"{name}={value!r}"
-        for name, value in counts.items()
-        if isinstance(value, bool) or not isinstance(value, int) or value < least
-    ]
-    if wrong:
-        raise ConfigError(f"{task}: {', '.join(wrong)}; give whole numbers of at least {least}.")
+def _drawn(name: str, draw: Draw, *, rows: int, seed: int, paper: str, **fields: Any) -> Dataset:
+    """Return a task whose parts are drawn independently, each a pure function of (seed, part)."""
+    parts = {}
+    for part, count in {"train": rows, "validation": VALIDATION, "test": TEST}.items():
+        inputs, labels = draw(part, stream(name, part, seed), count)
+        parts[part] = Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+    _refuse_shared_rows(name, parts)
+    return Dataset(name=name, source=f"drawn at random, after {paper}", **parts, **fields)
 
 
-def _refuse_shared(name: str, parts: dict[str, Split]) -> None:
+def _refuse_shared_rows(name: str, parts: dict[str, Split]) -> None:
     """Raise if a row is in two parts: then the task has too few different rows."""
-    seen: dict[bytes, str] = {}
+    part_of: dict[bytes, str] = {}
     for part, split in parts.items():
         for row in split.inputs.numpy():
-            other = seen.setdefault(row.tobytes(), part)
+            other = part_of.setdefault(row.tobytes(), part)
             if other != part:
                 raise ConfigError(
                     f"{name}: a row of {part} is one of {other} too, so few different rows do "
                     "these sizes allow; give larger ones."
                 )
+
+
+def _unlabelled(tokens: np.ndarray) -> np.ndarray:
+    return np.full_like(tokens, IGNORE_INDEX)
 
 
 def copy(
@@ -93,11 +74,10 @@ def copy(
     """Draw rows of blanks, L symbols, a mark, and the same symbols but the last.
 
     L differs from row to row, and the stretch ends at the row's last token, so no fixed distance
-    answers: at the mark asked is the first symbol, behind each symbol again the next one, always L
-    tokens back. A symbol may stand twice. Rows hold more room than the longest stretch needs, so
-    that a model can be asked for stretches longer than it was trained on: the same task with
-    another `shortest` and `length`. The chance level is that of a guess among all symbols. 8,192
-    training rows, 512 for validation, 1,024 for the test.
+    answers: the label of the mark is the first symbol, that of each repeated symbol the next one,
+    always L tokens back. A symbol may occur twice. Rows have more room than the longest stretch
+    needs, so that a model can be tested on stretches longer than it was trained on: the same task
+    with another `shortest` and `length`. The chance level is that of a guess among all symbols.
 
     Args:
         symbols: different symbols there are; their ids come first, then those of blank and mark.
@@ -126,25 +106,25 @@ def copy(
         )
     blank, mark = symbols, symbols + 1
 
-    def draw(part: str, random: np.random.RandomState, count: int) -> Split:  # noqa: ARG001
-        own = random.randint(shortest, length + 1, size=(count, 1))
+    def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG001
+        size = random.randint(shortest, length + 1, size=(count, 1))
         body = random.randint(0, symbols, size=(count, 2 * room))
-        at, begins = np.arange(2 * room), 2 * room - own
-        inputs = np.where(at >= begins - own, body, blank)
-        answers = np.take_along_axis(inputs, (at - own).clip(min=0), axis=1)
+        at, begins = np.arange(2 * room), 2 * room - size
+        inputs = np.where(at >= begins - size, body, blank)
+        answers = np.take_along_axis(inputs, (at - size).clip(min=0), axis=1)
         labels = np.where(at >= begins, answers, IGNORE_INDEX)
         inputs = np.where(at > begins, np.roll(answers, 1, axis=1), inputs)
         inputs = np.where(at == begins, mark, inputs)
-        return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+        return inputs, labels
 
-    return drawn(
+    return _drawn(
         "copy",
         draw,
         rows=rows,
         seed=seed,
         num_classes=symbols + 2,
         title=f"Copying {shortest} to {length} symbols",
-        source="drawn at random, after Jelassi et al. 2024 (arXiv:2402.01032)",
+        paper="Jelassi et al. 2024 (arXiv:2402.01032)",
         chance=1 / symbols,
     )
 
@@ -154,15 +134,15 @@ def induction(
 ) -> Dataset:
     """Draw rows of `length` different symbols and then a stretch of them from anywhere, again.
 
-    At each token of the stretch, asked is the symbol that followed it the first time. The stretch
-    starts anywhere, so no fixed distance answers: a model has to find the token and look behind
-    it, as induction heads do. The chance level is that of a guess among the symbols of the row
-    that the stretch has not shown yet. 8,192 training rows, 512 for validation, 1,024 for the test.
+    The label of each token of the stretch is the symbol that followed it the first time. The
+    stretch starts anywhere, so no fixed distance answers: a model has to find the token and attend
+    to the one after it, as induction heads do. The chance level is that of a guess among the
+    symbols of the row that the stretch has not shown yet.
 
     Args:
         symbols: different symbols there are, >= length.
         length: of the sequence, tokens.
-        repeated: tokens of the stretch, each of which asks; below length. A row has
+        repeated: tokens of the stretch, each with a label; below length. A row has
             length + repeated tokens.
         rows: of the training part.
         seed: of the rows; no training seed changes them.
@@ -186,24 +166,22 @@ def induction(
             "symbols."
         )
 
-    def draw(part: str, random: np.random.RandomState, count: int) -> Split:  # noqa: ARG001
+    def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG001
         shown = subsets(random, count, of=symbols, size=length)
         start = random.randint(0, length - repeated, size=(count, 1))
         at = start + np.arange(repeated)
         again = np.take_along_axis(shown, at, axis=1)
         answers = np.take_along_axis(shown, at + 1, axis=1)
-        inputs = np.concatenate([shown, again], axis=1)
-        labels = np.concatenate([np.full_like(shown, IGNORE_INDEX), answers], axis=1)
-        return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+        return np.hstack([shown, again]), np.hstack([_unlabelled(shown), answers])
 
-    return drawn(
+    return _drawn(
         "induction",
         draw,
         rows=rows,
         seed=seed,
         num_classes=symbols,
         title=f"Induction, {repeated} of {length} symbols again",
-        source="drawn at random, after Olsson et al. 2022 (arXiv:2209.11895)",
+        paper="Olsson et al. 2022 (arXiv:2209.11895)",
         chance=sum(1 / (length - 1 - seen) for seen in range(repeated)) / repeated,
     )
 
@@ -211,14 +189,14 @@ def induction(
 def mqar(
     *, pairs: int = 8, keys: int = 16, values: int = 16, rows: int = TRAIN, seed: int = 0
 ) -> Dataset:
-    """Draw rows k1 v1 k2 v2 ... and then the same keys in another order; asked are their values.
+    """Draw rows k1 v1 k2 v2 ... and then the same keys in another order; labels are their values.
 
     Keys and values of a row are all different. Every key is asked once, and no answer is shown, so
-    who knows the values of a row but not which key each is of is right in 1 / pairs of the
-    answers: the chance level. 8,192 training rows, 512 for validation, 1,024 for the test.
+    a model that knows the values of a row but not their keys is right in 1 / pairs of the answers:
+    the chance level.
 
     Args:
-        pairs: of a row, >= 1; a row has 3 * pairs tokens and asks for `pairs` answers.
+        pairs: of a row, >= 1; a row has 3 * pairs tokens and `pairs` labels.
         keys: different keys there are, >= pairs; their ids come first.
         values: different values there are, >= pairs; their ids follow.
         rows: of the training part.
@@ -242,25 +220,23 @@ def mqar(
             "different, so give as many keys and values as pairs, or more."
         )
 
-    def draw(part: str, random: np.random.RandomState, count: int) -> Split:  # noqa: ARG001
-        own = subsets(random, count, of=keys, size=pairs)
-        theirs = keys + subsets(random, count, of=values, size=pairs)
+    def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG001
+        own_keys = subsets(random, count, of=keys, size=pairs)
+        own_values = keys + subsets(random, count, of=values, size=pairs)
         order = subsets(random, count, of=pairs, size=pairs)
-        shown = np.stack([own, theirs], axis=2).reshape(count, 2 * pairs)
-        asked = np.take_along_axis(own, order, axis=1)
-        answers = np.take_along_axis(theirs, order, axis=1)
-        labels = np.concatenate([np.full_like(shown, IGNORE_INDEX), answers], axis=1)
-        inputs = np.concatenate([shown, asked], axis=1)
-        return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+        shown = np.stack([own_keys, own_values], axis=2).reshape(count, 2 * pairs)
+        queries = np.take_along_axis(own_keys, order, axis=1)
+        answers = np.take_along_axis(own_values, order, axis=1)
+        return np.hstack([shown, queries]), np.hstack([_unlabelled(shown), answers])
 
-    return drawn(
+    return _drawn(
         "mqar",
         draw,
         rows=rows,
         seed=seed,
         num_classes=keys + values,
         title=f"Multi-query associative recall, {pairs} pairs",
-        source="drawn at random, after Arora et al. 2023 (arXiv:2312.04927)",
+        paper="Arora et al. 2023 (arXiv:2312.04927)",
         chance=1 / pairs,
     )
 
@@ -270,7 +246,7 @@ KEY, NUMBER, ASK = 10, 11, 12  # ids of the three marks
 FILLER = ("rain", "fell", "on", "the", "roof", "and", "nobody", "came")
 VOCABULARY = (*DIGITS, "<passkey>", "<number>", "<ask>", *FILLER)
 TENTHS = {"train": (0, 8), "validation": (8, 9), "test": (9, 10)}  # of all numbers
-MOST = 6  # digits
+MOST_DIGITS = 6
 
 
 def passkey(
@@ -278,14 +254,13 @@ def passkey(
 ) -> Dataset:
     """Draw rows of filler with `<passkey> 1 2 3` somewhere, and `<ask> 1 2` at the end.
 
-    Other numbers stand in the filler after `<number>`, so it is not enough to have seen digits.
-    At the end each digit of the passkey is asked for, given those before it. No number of a part,
-    passkey or other, is in another part. The chance level is that of one of ten digits. 8,192
-    training rows, 512 for validation, 1,024 for the test.
+    Other numbers are in the filler after `<number>`, so finding digits is not enough. At the end
+    each digit of the passkey is a label, given those before it. No number of a part, passkey or
+    other, is in another part. The chance level is that of one of ten digits.
 
     Args:
         length: of a row, tokens, the question included.
-        digits: of a number, 1 to 6; as many answers are asked for.
+        digits: of a number, 1 to 6; a row has as many labels.
         decoys: other numbers in the filler, >= 0.
         rows: of the training part.
         seed: of the rows; no training seed changes them.
@@ -302,8 +277,8 @@ def passkey(
     """
     check_counts("passkey", length=length, digits=digits, rows=rows)
     check_counts("passkey", least=0, decoys=decoys, seed=seed)
-    if digits > MOST:
-        raise ConfigError(f"passkey: digits={digits}; give at most {MOST}.")
+    if digits > MOST_DIGITS:
+        raise ConfigError(f"passkey: digits={digits}; give at most {MOST_DIGITS}.")
     count = decoys + 1
     least = digits + count * (digits + 1)
     if length < least:
@@ -313,18 +288,18 @@ def passkey(
         )
     numbers = _numbers(digits, seed)
 
-    def draw(part: str, random: np.random.RandomState, rows: int) -> Split:
+    def draw(part: str, random: np.random.RandomState, rows: int) -> tuple[np.ndarray, np.ndarray]:
         low, high = (len(numbers) * tenths // 10 for tenths in TENTHS[part])
-        return _rows(random, numbers[random.randint(low, high, size=(rows, count))], length)
+        return _passkey_rows(random, numbers[random.randint(low, high, size=(rows, count))], length)
 
-    return drawn(
+    return _drawn(
         "passkey",
         draw,
         rows=rows,
         seed=seed,
         num_classes=len(VOCABULARY),
         title=f"Passkey of {digits} digits and {decoys} other numbers in {length} tokens",
-        source="drawn at random, after Mohtashami and Jaggi 2023 (arXiv:2305.16300)",
+        paper="Mohtashami and Jaggi 2023 (arXiv:2305.16300)",
         vocabulary=VOCABULARY,
         chance=1 / len(DIGITS),
     )
@@ -336,7 +311,9 @@ def _numbers(digits: int, seed: int) -> np.ndarray:
     return order[:, None] // 10 ** np.arange(digits)[::-1] % 10
 
 
-def _rows(random: np.random.RandomState, numbers: np.ndarray, length: int) -> Split:
+def _passkey_rows(
+    random: np.random.RandomState, numbers: np.ndarray, length: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Put numbers [N, K, D] into filler, one of them marked as the passkey, and ask for it."""
     rows, count, digits = numbers.shape
     row, body = np.arange(rows), length - digits
@@ -353,23 +330,23 @@ def _rows(random: np.random.RandomState, numbers: np.ndarray, length: int) -> Sp
     answers = numbers[row, which]
     inputs[:, body] = ASK
     inputs[:, body + 1 :] = answers[:, :-1]
-    labels = np.full_like(inputs, IGNORE_INDEX)
+    labels = _unlabelled(inputs)
     labels[:, body:] = answers
-    return Split(torch.from_numpy(inputs).long(), torch.from_numpy(labels).long())
+    return inputs, labels
 
 
 def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int = 0) -> Dataset:
     """Draw rows of shuffled facts a b and b c, then every a and b alone, then the a's once more.
 
-    At the second coming of an a, asked is the c of its b, so one look at the facts cannot answer:
-    what is found has to be looked up again. At the first coming of an a or b, asked is what its own
-    fact says, but in training alone: two hops are learnt from one. A b that is found and a b that
-    leads on are different tokens. No answer is shown, so who knows the c's of a row but not whose
-    they are is right in 1 / chains of the answers: the chance level. 8,192 training rows, 512 for
-    validation, 1,024 for the test.
+    At the second occurrence of an a the label is the c of its b, so one lookup cannot answer: its
+    result has to be looked up again. At the first occurrence of an a or b the label is what its own
+    fact says, but in training alone: two hops are learned from one. A b that is found and a b that
+    leads on are different tokens. No answer is shown, so a model that knows the c's of a row but
+    not whose they are is right in 1 / chains of the answers: the chance level.
 
     Args:
-        chains: of a row, >= 1; a row has 7 * chains tokens and asks for `chains` answers.
+        chains: of a row, >= 1; a row has 7 * chains tokens and
+            `chains` labels.
         symbols: different a's there are, b's and c's likewise, >= chains. Ids: a's, b's that lead
             on, b's that are found, c's.
         rows: of the training part.
@@ -393,29 +370,28 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
             "give as many symbols as chains, or more."
         )
 
-    def draw(part: str, random: np.random.RandomState, count: int) -> Split:
+    def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:
         a, b, c = (subsets(random, count, of=symbols, size=chains) for _ in range(3))
-        a, b, found, c = a, b + symbols, b + 2 * symbols, c + 3 * symbols
-        keys, values = np.concatenate([a, b], axis=1), np.concatenate([found, c], axis=1)
+        a, b, b_found, c = a, b + symbols, b + 2 * symbols, c + 3 * symbols
+        keys, values = np.hstack([a, b]), np.hstack([b_found, c])
         order, first = (subsets(random, count, of=2 * chains, size=2 * chains) for _ in range(2))
         second = subsets(random, count, of=chains, size=chains)
         shown = np.take_along_axis(np.stack([keys, values], axis=2), order[:, :, None], axis=1)
         shown = shown.reshape(count, 4 * chains)
         inputs = [shown, *(np.take_along_axis(keys, at, axis=1) for at in (first, second))]
-        one = np.take_along_axis(values, first, axis=1)
+        one_hop = np.take_along_axis(values, first, axis=1)
         if part != "train":
-            one = np.full_like(one, IGNORE_INDEX)
-        labels = [np.full_like(shown, IGNORE_INDEX), one, np.take_along_axis(c, second, axis=1)]
-        whole = (torch.from_numpy(np.concatenate(tokens, axis=1)) for tokens in (inputs, labels))
-        return Split(*(tokens.long() for tokens in whole))
+            one_hop = _unlabelled(one_hop)
+        labels = [_unlabelled(shown), one_hop, np.take_along_axis(c, second, axis=1)]
+        return np.hstack(inputs), np.hstack(labels)
 
-    return drawn(
+    return _drawn(
         "two_hop",
         draw,
         rows=rows,
         seed=seed,
         num_classes=4 * symbols,
         title=f"Two hops, {chains} chains",
-        source="drawn at random, after Sanford et al. 2024 (arXiv:2402.09268)",
+        paper="Sanford et al. 2024 (arXiv:2402.09268)",
         chance=1 / chains,
     )

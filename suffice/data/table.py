@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from suffice.data.dataset import Dataset
+from suffice.data.dataset import Dataset, check_counts
 from suffice.data.files import OPENERS, lines
-from suffice.data.reviews import check, classified
+from suffice.data.reviews import check_vocabulary_size, classified
 from suffice.errors import ConfigError, DataError
 
 COLUMNS = "text,label"
@@ -33,7 +33,7 @@ def table(
 ) -> Dataset:
     """Load a table that has a column of texts and a column of classes.
 
-    Rows are read and parted as those of `amazon`: the last words of each text, a tenth of the rows
+    Rows are cut and split as those of `amazon`: the last words of each text, a tenth of the rows
     for the test and a tenth for validation, by the text alone. Classes are numbers in their order,
     else words in that of the alphabet. Rows without a text are passed over.
 
@@ -52,14 +52,15 @@ def table(
         ConfigError: if an option is not legal, or no path is given.
         DataError: if the file is absent or damaged, has no such columns, or too few rows.
     """
-    check("table", length, vocabulary_size, rows)
-    found = list(_rows(path, columns))
-    names = _classes(found, str(path), columns)
+    check_counts("table", length=length, rows=rows)
+    check_vocabulary_size(vocabulary_size)
+    pairs = list(_rows(path, columns))
+    names = _classes(pairs, str(path), columns)
     numbers = {name: number for number, name in enumerate(names)}
     return classified(
-        [(text, numbers[label]) for text, label in found],
+        [(text, numbers[label]) for text, label in pairs],
         where=str(path),
-        what="row",
+        unit="row",
         name="table",
         title=f"{Path(str(path)).name}, {len(names)} classes",
         source=f"the file {path}",
@@ -80,12 +81,12 @@ def classes(path: str, columns: str = COLUMNS) -> list[str]:
     return _classes(list(_rows(path, columns)), path, columns)
 
 
-def _classes(found: list[Row], where: str, columns: str) -> list[str]:
-    counts = Counter(label for _, label in found)
+def _classes(pairs: list[Row], where: str, columns: str) -> list[str]:
+    counts = Counter(label for _, label in pairs)
     label = columns.partition(",")[2].strip()
-    if len(counts) < 2 or len(counts) * LEAST > len(found):  # noqa: PLR2004
+    if len(counts) < 2 or len(counts) * LEAST > len(pairs):
         raise DataError(
-            f"{where}: column {label!r} holds {len(counts)} different values in {len(found)} rows "
+            f"{where}: column {label!r} holds {len(counts)} different values in {len(pairs)} rows "
             f"with a text; give two classes at least, and {LEAST} rows for each."
         )
     try:
@@ -102,7 +103,7 @@ def _rows(path: str | None, columns: str) -> Iterator[Row]:
             "--data."
         )
     names = tuple(name.strip() for name in columns.split(","))
-    if len(names) != 2 or not all(names):  # noqa: PLR2004
+    if len(names) != 2 or not all(names):
         raise ConfigError(
             f"columns {columns!r}: name the column of texts and that of classes, such as {COLUMNS}."
         )
@@ -147,8 +148,8 @@ def _objects(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, Ro
             raise DataError(f"{path}, line {number}, is not JSON ({error!s:.200}).") from error
         if not isinstance(row, dict) or not {text, label} <= set(row):
             _refuse_columns(path, row if isinstance(row, dict) else (), text, label)
-        given = ("" if value is None else value for value in (row[text], row[label]))
-        yield number, tuple(one if isinstance(one, str) else json.dumps(one) for one in given)
+        values = ("" if value is None else value for value in (row[text], row[label]))
+        yield number, tuple(v if isinstance(v, str) else json.dumps(v) for v in values)
 
 
 def _decoded(path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Sentences in English and Spanish, one beside the other, where they lie."""
+"""Translation from English to Spanish: pairs of sentences, cut into words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from suffice.data.dataset import IGNORE_INDEX, Dataset, Split, permutation
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split, check_counts, permutation
 from suffice.data.files import DataFile, lines, read
-from suffice.data.reviews import PAD, START, Vocabulary, check_size, words
-from suffice.data.synthetic import check_counts
+from suffice.data.reviews import PAD, START, Vocabulary, check_vocabulary_size, words
 from suffice.errors import DataError
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def python_docs(console: Console | None) -> Iterator[Pair]:
         yield row["en"], row["es"]
 
 
-def of_user(prefix: str) -> Iterator[Pair]:
+def parallel_files(prefix: str) -> Iterator[Pair]:
     """Yield the lines of `prefix`.en beside those of `prefix`.es, as Europarl comes.
 
     Raises:
@@ -77,7 +76,7 @@ def of_user(prefix: str) -> Iterator[Pair]:
             ) from error
 
 
-END = "<end>"  # the word behind every translation; no text has it, for its marks are cut off
+END = "<end>"  # ends every translation; no text has it, for its marks are cut off
 _MARKS = "¿¡«»“”„…—–·•"
 _PLAIN = str.maketrans({**dict.fromkeys(_MARKS, " "), "’": "'", "‘": "'"})
 
@@ -93,13 +92,13 @@ def translation_es(
     rows: int | None = None,
     console: Console | None = None,
 ) -> Dataset:
-    """Load pairs of English and Spanish: the words of one are asked given those of the other.
+    """Load pairs of English and Spanish sentences.
 
     Tokens are words: lower case, cut at white space and at punctuation, which is left out, as in
     the example of Keras that the paper follows. A source is its English words, a target the
-    Spanish ones behind a start token, and asked is each next word and at last the word `<end>`;
-    both are padded behind. Words that are not in the vocabulary are `<unknown>`, in answers too.
-    Pairs of `length` words or more on a side are left out.
+    Spanish ones after a start token; the labels are each next word and at last the word `<end>`.
+    Both are padded at the end. Words that are not in the vocabulary are `<unknown>`, in labels
+    too. Pairs of `length` words or more on a side are left out.
 
     Parts are cut by the English words: no English side is in two of them, whatever its
     punctuation. The sides come in the order of their sha1; the first are for the test, the next
@@ -125,11 +124,10 @@ def translation_es(
         (Koehn 2005) to the cards and does not say how long its rows and how large its vocabularies
         are; 23,000 words on each side give models of its sizes, 93 to 104 million parameters.
     """
-    given = {} if rows is None else {"rows": rows}
     check_counts("translation_es", least=2, length=length)
-    check_counts("translation_es", held_out=held_out, **given)
-    check_size(vocabulary_size)
-    more = python_docs(console) if path is None else of_user(path)
+    check_counts("translation_es", held_out=held_out, rows=rows)
+    check_vocabulary_size(vocabulary_size)
+    more = python_docs(console) if path is None else parallel_files(path)
     parts = _parts(_fitting(chain(anki(console), more), length), held_out, rows)
     sides = [
         Vocabulary.build((pair[side] for pair in parts["train"]), vocabulary_size)
@@ -148,11 +146,11 @@ def translation_es(
     )
 
 
-def spoken(text: str) -> list[str]:
+def sentence_words(text: str) -> list[str]:
     """Return the words of a sentence of either language.
 
     Example:
-        >>> spoken("¿Qué hora es?"), spoken("It’s late.")
+        >>> sentence_words("¿Qué hora es?"), sentence_words("It’s late.")
         (['qué', 'hora', 'es'], ["it's", 'late'])
     """
     return words(text.translate(_PLAIN))
@@ -160,7 +158,7 @@ def spoken(text: str) -> list[str]:
 
 def _fitting(pairs: Iterable[tuple[str, str]], length: int) -> list[Words]:
     """Return the words of each pair that has some on both sides and fits."""
-    cut = ((spoken(english), spoken(spanish)) for english, spanish in pairs)
+    cut = ((sentence_words(english), sentence_words(spanish)) for english, spanish in pairs)
     return [
         (english, [*spanish, END])
         for english, spanish in cut
@@ -191,9 +189,9 @@ def _split(pairs: Sequence[Words], english: Vocabulary, spanish: Vocabulary, len
     shape = (len(pairs), length)
     source, inputs = np.full(shape, PAD, np.int64), np.full(shape, PAD, np.int64)
     labels = np.full(shape, IGNORE_INDEX, np.int64)
-    for row, (theirs, ours) in enumerate(pairs):
-        ids = spanish.encode(ours)
-        source[row, : len(theirs)] = english.encode(theirs)
+    for row, (source_words, target_words) in enumerate(pairs):
+        ids = spanish.encode(target_words)
+        source[row, : len(source_words)] = english.encode(source_words)
         inputs[row, : len(ids)] = [START, *ids[:-1]]
         labels[row, : len(ids)] = ids
     tensors = [torch.from_numpy(each) for each in (inputs, labels, source)]

@@ -1,4 +1,4 @@
-"""The 8x8 digits that scikit-learn carries: real images, no network, the default task."""
+"""Image classification: the digits of scikit-learn, MNIST, CIFAR and Tiny ImageNet."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from suffice.data.dataset import Dataset, Split, stratified
+from suffice.data.dataset import Dataset, Split, check_counts, stratified
 from suffice.data.files import DataFile, members, read
-from suffice.data.images import Archives, check, moments, parse, parts, read_part
+from suffice.data.images import Archives, image_dataset, parse_idx, read_archives
 from suffice.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-TRAIN = 0.6  # of each class
-VALIDATION = 0.1  # of each class; the rest is the test part
+TRAIN, VALIDATION = 0.6, 0.1  # of each class of the digits; the rest is the test part
 
 
 def digits() -> Dataset:
@@ -36,57 +34,58 @@ def digits() -> Dataset:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    inputs = torch.from_numpy(bunch.images).to(torch.uint8)[:, None]
-    labels = torch.from_numpy(bunch.target).long()
-    train, validation, test = stratified(labels, TRAIN, VALIDATION)
-    every = Split(inputs, labels)
-    pixels = inputs[train].double()
+    images = Split(
+        torch.from_numpy(bunch.images).to(torch.uint8)[:, None],
+        torch.from_numpy(bunch.target).long(),
+    )
+    train, validation, test = map(images.take, stratified(images.labels, TRAIN, VALIDATION))
+    pixels = train.inputs.double()
     return Dataset(
         name="digits",
         title="Handwritten digits, 8x8 pixels",
         source="Alpaydin and Kaynak 1998, UCI (CC BY 4.0), carried by scikit-learn",
-        train=every.take(train),
-        validation=every.take(validation),
-        test=every.take(test),
+        train=train,
+        validation=validation,
+        test=test,
         num_classes=10,
         mean=pixels.mean().item(),
         std=pixels.std(correction=0).item(),
     )
 
 
-PIXELS = 28
-
+MNIST_PIXELS = 28
 # Mean and standard deviation of the pixels (0 to 255) of the training rows, by size of image.
 MOMENTS = {28: (33.30875819633409, 78.5556751109659), 32: (25.502017994068286, 70.16947327352987)}
-
-ADDRESSES = (
+MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
-
-
-def _file(name: str, sha256: str) -> DataFile:
-    urls = tuple(address + name for address in ADDRESSES)
-    return DataFile(path=f"vision/mnist/{name}", sha256=sha256, urls=urls)
-
-
 FILES = {
-    "train images": _file(
-        "train-images-idx3-ubyte.gz",
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    ),
-    "train labels": _file(
-        "train-labels-idx1-ubyte.gz",
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    ),
-    "test images": _file(
-        "t10k-images-idx3-ubyte.gz",
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    ),
-    "test labels": _file(
-        "t10k-labels-idx1-ubyte.gz",
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-    ),
+    part: DataFile(
+        path=f"vision/mnist/{name}", sha256=sha256, urls=tuple(url + name for url in MIRRORS)
+    )
+    for part, name, sha256 in (
+        (
+            "train images",
+            "train-images-idx3-ubyte.gz",
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        ),
+        (
+            "train labels",
+            "train-labels-idx1-ubyte.gz",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        ),
+        (
+            "test images",
+            "t10k-images-idx3-ubyte.gz",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        ),
+        (
+            "test labels",
+            "t10k-labels-idx1-ubyte.gz",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
+    )
 }
 
 
@@ -110,37 +109,34 @@ def mnist(*, size: int = 32, rows: int | None = None, console: Console | None = 
     """
     if not isinstance(size, int) or size not in MOMENTS:
         raise ConfigError(f"mnist: size={size!r} pixels is not legal; give 28 or 32.")
-    check("mnist", rows=rows)
-    official, test = _official("train", size, console), _official("test", size, console)
-    splits = parts(official, test, rows=rows)
-    mean, std = MOMENTS[size]
-    return Dataset(
+    check_counts("mnist", rows=rows)
+
+    def official(part: str) -> Split:
+        images, labels = FILES[f"{part} images"], FILES[f"{part} labels"]
+        shape = (MNIST_PIXELS, MNIST_PIXELS)
+        pixels = parse_idx(read(images, console=console), shape, images.path)
+        border = (size - MNIST_PIXELS) // 2
+        inputs = pad(pixels[:, None], (border, border, border, border))
+        return Split(inputs, parse_idx(read(labels, console=console), (), labels.path).long())
+
+    return image_dataset(
+        official("train"),
+        official("test"),
         name="mnist",
         title=f"MNIST handwritten digits, {size}x{size} pixels",
         source="LeCun, Cortes and Burges 1998 (CC BY-SA 3.0)",
         num_classes=10,
-        mean=mean,
-        std=std,
-        **splits,
+        rows=rows,
+        moments=MOMENTS[size],
     )
 
 
-def _official(part: str, size: int, console: Console | None) -> Split:
-    """Read the official training or test part, with its images padded to `size`."""
-    images, labels = FILES[f"{part} images"], FILES[f"{part} labels"]
-    pixels = parse(read(images, console=console), (PIXELS, PIXELS), images.path)
-    border = (size - PIXELS) // 2
-    inputs = pad(pixels[:, None], (border, border, border, border))
-    return Split(inputs, parse(read(labels, console=console), (), labels.path).long())
-
-
-CIFAR100_PIXELS, CLASSES = 32, 100
-ROW = (
-    2 + 3 * CIFAR100_PIXELS * CIFAR100_PIXELS
-)  # bytes: the coarse label, the fine one, then red, green and blue
-COUNTS = {"train": 50_000, "test": 10_000}
-FORM = re.compile(r"cifar-100-binary/(train|test)\.bin")
-FILE = DataFile(
+CIFAR_PIXELS = 32
+CIFAR100_CLASSES = 100
+CIFAR100_ROW = 2 + 3 * CIFAR_PIXELS**2  # bytes: the coarse label, the fine one, then the colours
+CIFAR100_COUNTS = {"train": 50_000, "test": 10_000}
+CIFAR100_MEMBER = re.compile(r"cifar-100-binary/(train|test)\.bin")
+CIFAR100_FILE = DataFile(
     path="vision/cifar100/cifar-100-binary.tar.gz",
     sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
     urls=("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
@@ -149,7 +145,7 @@ FILE = DataFile(
 
 def cifar100(
     *,
-    side: int = CIFAR100_PIXELS,
+    side: int = CIFAR_PIXELS,
     rows: int | None = None,
     classes: int | None = None,
     console: Console | None = None,
@@ -157,7 +153,7 @@ def cifar100(
     """Load CIFAR-100 with its fine labels; a tenth of the training part is for validation.
 
     Args:
-        side: pixels that the 32x32 pictures are resized to when a model is given them.
+        side: pixels that the 32x32 images are resized to when a model is given them.
         rows: of the training part; of validation and test a quarter as many. None takes all.
         classes: the first so many only; None takes all 100.
         console: where a download shows its progress; None shows nothing.
@@ -171,40 +167,35 @@ def cifar100(
 
     Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
     """
-    check("cifar100", side=side, rows=rows, classes=classes)
-    found = {
-        match[1]: content
-        for match, content in members(read(FILE, console=console), FORM, FILE.path)
-    }
-    splits = parts(_parse(found, "train"), _parse(found, "test"), rows=rows, classes=classes)
-    mean, std = moments(splits["train"].inputs)
-    count = CLASSES if classes is None else min(classes, CLASSES)
-    return Dataset(
+    check_counts("cifar100", side=side, rows=rows, classes=classes)
+    archive = members(read(CIFAR100_FILE, console=console), CIFAR100_MEMBER, CIFAR100_FILE.path)
+    contents = {match[1]: content for match, content in archive}
+    count = min(classes or CIFAR100_CLASSES, CIFAR100_CLASSES)
+    return image_dataset(
+        _parse_cifar100(contents, "train"),
+        _parse_cifar100(contents, "test"),
         name="cifar100",
         title=f"CIFAR-100, {count} classes, 32x32 pixels",
         source="Krizhevsky 2009",
-        num_classes=count,
-        mean=mean,
-        std=std,
+        num_classes=CIFAR100_CLASSES,
+        rows=rows,
+        classes=classes,
         side=side,
-        **splits,
     )
 
 
-def _parse(found: dict[str, bytes], part: str) -> Split:
-    """Return the pictures and the fine labels of one part."""
-    content = found.get(part, b"")
-    if len(content) != COUNTS[part] * ROW:
+def _parse_cifar100(contents: dict[str, bytes], part: str) -> Split:
+    content, due = contents.get(part, b""), CIFAR100_COUNTS[part] * CIFAR100_ROW
+    if len(content) != due:
         raise DataError(
-            f"{FILE.path}: {part}.bin holds {len(content):,} bytes; {COUNTS[part] * ROW:,} are due."
+            f"{CIFAR100_FILE.path}: {part}.bin holds {len(content):,} bytes; {due:,} are due."
         )
-    rows = np.frombuffer(content, dtype=np.uint8).reshape(-1, ROW)
-    images = torch.from_numpy(rows[:, 2:].copy()).reshape(-1, 3, CIFAR100_PIXELS, CIFAR100_PIXELS)
+    rows = np.frombuffer(content, dtype=np.uint8).reshape(-1, CIFAR100_ROW)
+    images = torch.from_numpy(rows[:, 2:].copy()).reshape(-1, 3, CIFAR_PIXELS, CIFAR_PIXELS)
     return Split(images, torch.from_numpy(rows[:, 1].astype(np.int64)))
 
 
-CIFAR10_JPEG_PIXELS = 32
-CIFAR10_JPEG_CLASSES = (
+CIFAR10_CLASSES = (
     "airplane",
     "automobile",
     "bird",
@@ -216,38 +207,31 @@ CIFAR10_JPEG_CLASSES = (
     "ship",
     "truck",
 )
-
-
-def _archives(part: str, count: int, sha256: str) -> Archives:
-    return Archives(
+CIFAR10_JPEG_PARTS = {
+    part: Archives(
         name=f"cifar10_jpeg-{part}",
         files=(DataFile(path=f"vision/cifar10_jpeg/cifar10_{part}.tar.gz", sha256=sha256),),
-        form=re.compile(rf"{part}/({'|'.join(CIFAR10_JPEG_CLASSES)})/\d{{1,5}}\.jpg"),
-        classes=CIFAR10_JPEG_CLASSES,
+        form=re.compile(rf"{part}/({'|'.join(CIFAR10_CLASSES)})/\d{{1,5}}\.jpg"),
+        classes=CIFAR10_CLASSES,
         count=count,
     )
-
-
-PARTS = {
-    "train": _archives(
-        "train", 50_000, "3c711becd9d4e1929e667e85dc46bd671b938c16e46410296e2b27240a7b3399"
-    ),
-    "test": _archives(
-        "test", 10_000, "33e6efe7655f1be7fb7373783dc369e9a809ff296896e9ff06f093b657170cc7"
-    ),
+    for part, count, sha256 in (
+        ("train", 50_000, "3c711becd9d4e1929e667e85dc46bd671b938c16e46410296e2b27240a7b3399"),
+        ("test", 10_000, "33e6efe7655f1be7fb7373783dc369e9a809ff296896e9ff06f093b657170cc7"),
+    )
 }
 
 
 def cifar10_jpeg(
-    *, side: int = CIFAR10_JPEG_PIXELS, rows: int | None = None, console: Console | None = None
+    *, side: int = CIFAR_PIXELS, rows: int | None = None, console: Console | None = None
 ) -> Dataset:
     """Load CIFAR-10 from JPEG files; a tenth of the official training part is for validation.
 
-    Each picture was compressed with loss, so accuracies are not those of CIFAR-10 proper;
+    Each image was compressed with loss, so accuracies are not those of CIFAR-10 proper;
     comparisons between models hold.
 
     Args:
-        side: pixels that the 32x32 pictures are resized to when a model is given them.
+        side: pixels that the 32x32 images are resized to when a model is given them.
         rows: of the training part; of validation and test a quarter as many. None takes all.
         console: where progress is shown; None shows nothing.
 
@@ -260,34 +244,29 @@ def cifar10_jpeg(
 
     Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
     """
-    check("cifar10_jpeg", side=side, rows=rows)
-    train, test = (
-        Split(*read_part(one, CIFAR10_JPEG_PIXELS, console=console)) for one in PARTS.values()
-    )
-    splits = parts(train, test, rows=rows)
-    mean, std = moments(splits["train"].inputs)
-    return Dataset(
+    check_counts("cifar10_jpeg", side=side, rows=rows)
+    return image_dataset(
+        *(
+            read_archives(part, CIFAR_PIXELS, console=console)
+            for part in CIFAR10_JPEG_PARTS.values()
+        ),
         name="cifar10_jpeg",
         title="CIFAR-10 from JPEG files, 32x32 pixels",
         source="Krizhevsky 2009, compressed with loss",
-        num_classes=len(CIFAR10_JPEG_CLASSES),
-        mean=mean,
-        std=std,
+        num_classes=len(CIFAR10_CLASSES),
+        rows=rows,
         side=side,
-        **splits,
     )
 
 
-TINY_IMAGENET_PIXELS, TINY_IMAGENET_CLASSES = 64, 100
-PLACE = "vision/tiny_imagenet_100"
-TINY_IMAGENET_FORM = r"{part}/(n\d{{8}})/\w{{1,32}}\.JPEG"
-
-NAMES = DataFile(
-    path=f"{PLACE}/classes.tsv",
+TINY_PIXELS, TINY_CLASSES = 64, 100
+TINY_FOLDER = "vision/tiny_imagenet_100"
+TINY_NAMES = DataFile(
+    path=f"{TINY_FOLDER}/classes.tsv",
     sha256="d97634d8c54dd865fee855ed0aecb7393b78813fa18031d8a16988f4a5eb6342",
 )
-TINY_IMAGENET_COUNTS = {"train": 50_000, "val": 5_000}
-TINY_IMAGENET_FILES = {
+TINY_COUNTS = {"train": 50_000, "val": 5_000}
+TINY_FILES = {
     "train": {
         "train_classes_00-24": "c84c3c74debb50dc67a442d37e7da956e48debb7dc322274bcef9d6bfda65d34",
         "train_classes_25-49": "9043df58c54fb5116f56cc908a73ecee2047a5fed9c19b29813dde2c1d8d2920",
@@ -300,7 +279,7 @@ TINY_IMAGENET_FILES = {
 
 def tiny_imagenet_100(
     *,
-    pixels: int = TINY_IMAGENET_PIXELS,
+    pixels: int = TINY_PIXELS,
     side: int | None = None,
     rows: int | None = None,
     classes: int | None = None,
@@ -308,10 +287,10 @@ def tiny_imagenet_100(
 ) -> Dataset:
     """Load the 100 classes; a tenth of the training part is for validation, `val` is the test part.
 
-    These are pictures of ImageNet, and neither ImageNet-1K nor CIFAR-100.
+    These are images of ImageNet, and neither ImageNet-1K nor CIFAR-100.
 
     Args:
-        pixels: that the 64x64 pictures are reduced to and kept as, 64 or fewer.
+        pixels: that the 64x64 images are reduced to and kept as, 64 or fewer.
         side: pixels that they are resized to when a model is given them; None leaves them as they
             are.
         rows: of the training part; of validation and test a quarter as many. None takes all.
@@ -328,51 +307,39 @@ def tiny_imagenet_100(
     Source: Stanford CS231n, "Tiny ImageNet"; ImageNet: Russakovsky et al. 2015. The terms of
         ImageNet hold: research and education only.
     """
-    check("tiny_imagenet_100", pixels=pixels, side=side, rows=rows, classes=classes)
-    if pixels > TINY_IMAGENET_PIXELS:
+    check_counts("tiny_imagenet_100", pixels=pixels, side=side, rows=rows, classes=classes)
+    if pixels > TINY_PIXELS:
         raise ConfigError(
-            f"tiny_imagenet_100: pixels={pixels}, and the pictures have {TINY_IMAGENET_PIXELS}; "
-            f"give side={pixels} to enlarge them when a model is given them."
+            f"tiny_imagenet_100: pixels={pixels}, and the images have {TINY_PIXELS}; give "
+            f"side={pixels} to enlarge them when a model is given them."
         )
-    names = _classes()
-    train, test = (
-        Split(*read_part(_archives_tiny_imagenet(part, names), pixels, console=console))
-        for part in TINY_IMAGENET_FILES
-    )
-    splits = parts(train, test, rows=rows, classes=classes)
-    mean, std = moments(splits["train"].inputs)
-    count = TINY_IMAGENET_CLASSES if classes is None else min(classes, TINY_IMAGENET_CLASSES)
-    return Dataset(
+    table = read(TINY_NAMES).decode().splitlines()[1:]
+    names = tuple(line.split("\t")[1] for line in table)  # in the order of their labels
+    if len(names) != TINY_CLASSES:
+        raise DataError(f"{TINY_NAMES.path} holds {len(names)} classes; {TINY_CLASSES} are due.")
+
+    def official(part: str) -> Split:
+        archives = Archives(
+            name=f"tiny_imagenet_100-{part}",
+            files=tuple(
+                DataFile(path=f"{TINY_FOLDER}/{name}.tar.gz", sha256=sha256)
+                for name, sha256 in TINY_FILES[part].items()
+            ),
+            form=re.compile(rf"{part}/(n\d{{8}})/\w{{1,32}}\.JPEG"),
+            classes=names,
+            count=TINY_COUNTS[part],
+        )
+        return read_archives(archives, pixels, console=console)
+
+    count = min(classes or TINY_CLASSES, TINY_CLASSES)
+    return image_dataset(
+        official("train"),
+        official("val"),
         name="tiny_imagenet_100",
         title=f"Tiny ImageNet, {count} of its 200 classes, {pixels}x{pixels} pixels",
         source="Stanford CS231n, pictures of ImageNet (research and education only)",
-        num_classes=count,
-        mean=mean,
-        std=std,
+        num_classes=TINY_CLASSES,
+        rows=rows,
+        classes=classes,
         side=side,
-        **splits,
     )
-
-
-def _archives_tiny_imagenet(part: str, names: tuple[str, ...]) -> Archives:
-    return Archives(
-        name=f"tiny_imagenet_100-{part}",
-        files=tuple(
-            DataFile(path=f"{PLACE}/{name}.tar.gz", sha256=sha256)
-            for name, sha256 in TINY_IMAGENET_FILES[part].items()
-        ),
-        form=re.compile(TINY_IMAGENET_FORM.format(part=part)),
-        classes=names,
-        count=TINY_IMAGENET_COUNTS[part],
-    )
-
-
-def _classes() -> tuple[str, ...]:
-    """Return the classes in the order of their labels, as the table beside the archives has it."""
-    lines = read(NAMES).decode().splitlines()[1:]
-    names = tuple(line.split("\t")[1] for line in lines)
-    if len(names) != TINY_IMAGENET_CLASSES:
-        raise DataError(
-            f"{NAMES.path} holds {len(names)} classes; {TINY_IMAGENET_CLASSES} are due."
-        )
-    return names

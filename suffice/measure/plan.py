@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.data.files import digest, found
+from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError
 from suffice.files import RunFolder, changed_settings, flatten, read_record
 from suffice.measure.results import check_margin
@@ -167,7 +167,7 @@ def data_digest(recipe: Recipe) -> str | None:
         DataError: if they are absent or cannot be read.
     """
     path = path_of(recipe)
-    return None if path is None else digest(found(path))
+    return None if path is None else digest(resolve(path))
 
 
 def check_data(folder: Path, expected: str | None, recipe: Recipe) -> None:

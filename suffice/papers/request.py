@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from suffice.data.files import digest
-from suffice.data.files import found as found_at
+from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import Plan
 from suffice.measure.report.tables import Line, Sheet
@@ -108,7 +107,7 @@ def ask(
     made = recipe(table.recipe, scale=chosen)
     suffix = "" if chosen == SCALES[0] else f"-{chosen}"
     if data is not None:
-        data = found_at(data)
+        data = resolve(data)
         made = of_user(made, data)
         suffix += f"-{Path(data).name}-{digest(data)[:8]}"
     found = Request(

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from suffice.data import TASKS, Dataset, Split
-from suffice.data.dataset import permutation
-from suffice.data.synthetic import check_counts
+from suffice.data.dataset import check_counts, permutation
 from suffice.errors import ConfigError, DataError
 from suffice.text.corpus import corpus as corpus_of
 from suffice.text.load import choose_tokenizer
@@ -142,7 +141,7 @@ def text(
         ConfigError: if an option is not legal.
         DataError: if the corpus is absent or too short.
     """
-    check_counts("text", length=length, **({} if rows is None else {"rows": rows}))
+    check_counts("text", length=length, rows=rows)
     found = corpus_of(corpus, console=console)
     cut = choose_tokenizer(tokenizer, found, vocabulary_size=vocabulary_size, console=console)
     learned = _split(found.train, cut, length, corpus)

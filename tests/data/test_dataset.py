@@ -3,9 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from suffice import data
 from suffice.data import IGNORE_INDEX, Dataset, Split
+from suffice.data.dataset import held_out, permutation, stratified
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
 from suffice.testing import assert_close
+
+# dataset
 
 
 def images(count: int = 3) -> Split:
@@ -66,7 +70,7 @@ def test_rows_say_how_many_answers_they_ask_for():
 
 def test_split_refuses_a_row_that_asks_nothing():
     labels = torch.tensor([[0, IGNORE_INDEX], [IGNORE_INDEX, IGNORE_INDEX]])
-    with pytest.raises(DataError, match="row 1 asks nothing: all its labels are -100; ask at one"):
+    with pytest.raises(DataError, match="row 1 asks nothing"):
         Split(torch.zeros(2, 2).long(), labels)
 
 
@@ -74,7 +78,7 @@ def test_split_refuses_a_question_at_padding():
     valid = torch.tensor([[True, True, True], [True, False, True]])
     given = asking()
     assert Split(given.inputs, given.labels, valid).answers.tolist() == [2, 1]
-    with pytest.raises(DataError, match="row 0 asks at token 2, which is padding; put -100 there"):
+    with pytest.raises(DataError, match="row 0 has a label at token 2, which is padding"):
         Split(given.inputs, given.labels, valid & torch.tensor([True, True, False]))
 
 
@@ -216,3 +220,68 @@ def test_sources_of_the_splits_are_of_one_length():
             test=longer,
             num_classes=1,
         )
+
+
+# partition
+
+
+def test_permutation_is_the_one_of_every_other_machine():
+    assert permutation(10).tolist() == [2, 8, 4, 9, 1, 6, 7, 3, 0, 5]
+
+
+def test_permutation_ignores_training_seeds():
+    torch.manual_seed(1)
+    first = permutation(100)
+    torch.manual_seed(2)
+    assert torch.equal(first, permutation(100))
+    assert sorted(first.tolist()) == list(range(100))
+
+
+def test_held_out_rows_are_the_last_of_the_permutation():
+    kept, out = held_out(10, 0.3)
+    assert kept.tolist() == [2, 8, 4, 9, 1, 6, 7]
+    assert out.tolist() == [3, 0, 5]
+
+
+def test_stratified_cuts_every_class_in_proportion():
+    labels = torch.tensor([0] * 20 + [1] * 10).roll(7)
+    parts = stratified(labels, 0.6, 0.1)
+    assert [labels[part].bincount().tolist() for part in parts] == [[12, 6], [2, 1], [6, 3]]
+    assert parts[1].tolist() == [6, 18, 19]
+    assert sorted(torch.cat(parts).tolist()) == list(range(30))
+    assert all(part.tolist() == sorted(part.tolist()) for part in parts)
+
+
+# load
+
+
+def test_tasks_go_by_the_names_of_their_functions():
+    assert all(function.__name__ == name for name, function in data.TASKS.items())
+
+
+def test_load_refuses_an_unknown_task_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown task 'mnits'; did you mean 'mnist'\?"):
+        data.load("mnits")
+
+
+def test_load_refuses_an_unknown_option_with_the_nearest():
+    with pytest.raises(
+        ConfigError,
+        match=r"option of task 'mnist': 'sise'; did you mean 'size'\? Legal: rows, size\.",
+    ):
+        data.load("mnist", sise=28)
+
+
+def test_load_refuses_an_option_of_a_task_without_options():
+    with pytest.raises(ConfigError, match=r"option of task 'digits': 'size'\. Legal: none"):
+        data.load("digits", size=8)
+
+
+def test_load_hands_on_options_and_console(monkeypatch: pytest.MonkeyPatch):
+    def toy(*, size: int = 1, console: object = None) -> tuple[int, object]:
+        return size, console
+
+    monkeypatch.setitem(data.TASKS, "toy", toy)
+    screen = object()
+    assert data.load("toy", size=3, console=screen) == (3, screen)
+    assert data.load("toy") == (1, None)

@@ -2,21 +2,75 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import lzma
 import os
+import tarfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
-from suffice.data import load, reviews
-from suffice.data.reviews import part_of
+from suffice.data import load
+from suffice.data import reviews as module
+from suffice.data.dataset import held_out
+from suffice.data.reviews import PAD, START, UNKNOWN, Vocabulary, part_of, words
 from suffice.errors import ConfigError, DataError
 
+# vocabulary
+
+
+def test_words_are_lower_case_without_punctuation():
+    assert words(
+        'A "well-made" film; isn\'t it?!\tTen\n\n(of)\u00a0ten...<br />\u00c9TAT_UNIS'
+    ) == [
+        *("a", "well", "made", "film", "isn't", "it"),
+        *("ten", "of", "ten", "br", "\u00e9tat", "unis"),
+    ]
+    assert words(" ... ") == []
+
+
+def test_every_punctuation_mark_but_the_apostrophe_cuts():
+    marks = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'
+    assert len(marks) == 31
+    assert all(words(f"a{mark}b") == ["a", "b"] for mark in marks)
+    assert words("a'b") == ["a'b"]
+
+
+def test_words_are_ranked_by_frequency_then_by_code_point():
+    texts = [["z", "b", "a"], ["z", "\u00e9", "b"], ["z", "a", "Z"]]
+    vocabulary = Vocabulary.build(texts, 100)
+    assert vocabulary.words[:3] == ("<pad>", "<start>", "<unknown>")
+    assert vocabulary.words[3:] == ("z", "a", "b", "Z", "\u00e9")
+    assert Vocabulary.build(reversed(texts), 100) == vocabulary
+
+
+def test_size_counts_the_special_ids():
+    vocabulary = Vocabulary.build([["a", "a", "b", "b", "c"]], 5)
+    assert vocabulary.words[3:] == ("a", "b")
+    assert vocabulary.encode(["c", "b", "a", "nothing"]) == [UNKNOWN, 4, 3, UNKNOWN]
+
+
+def test_a_text_cannot_spell_a_special_id():
+    vocabulary = Vocabulary.build([["a"]], 4)
+    assert vocabulary.encode(["<pad>", "<start>", "a"]) == [UNKNOWN, UNKNOWN, 3]
+    assert (PAD, START, UNKNOWN) == (0, 1, 2)
+
+
+@pytest.mark.parametrize("size", [3, 0, -1, 10.0, "20000", True])
+def test_a_size_without_room_for_a_word_is_refused(size: object):
+    with pytest.raises(ConfigError, match=r"vocabulary_size=.* give an integer above 3"):
+        Vocabulary.build([["a"]], size)
+
+
+# reviews
+
 REAL = {"amazon": (16_668, 2_127, 2_093), "womens_clothing": (18_134, 2_146, 2_361)}
-MODULES = {"amazon": reviews, "womens_clothing": reviews}
+FILES = {"amazon": "AMAZON", "womens_clothing": "WOMENS_CLOTHING"}
 
 
 def rows(count: int = 60) -> list[dict]:
@@ -31,13 +85,13 @@ def lines(given: list[dict]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in given).encode()
 
 
-@pytest.fixture(params=sorted(MODULES))
+@pytest.fixture(params=sorted(FILES))
 def task(request, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A task whose file holds 60 made-up reviews and one without text."""
     content = lines([*rows(), {"rating": 5, "text": " "}])
-    module = MODULES[request.param]
-    file = replace(module.FILE, sha256=hashlib.sha256(content).hexdigest())
-    monkeypatch.setattr(module, "FILE", file)
+    name = FILES[request.param]
+    file = replace(getattr(module, name), sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(module, name, file)
     at = home / file.path
     at.parent.mkdir(parents=True)
     at.write_bytes(lzma.compress(content))
@@ -131,11 +185,11 @@ def test_files_that_hold_too_little_are_refused(tmp_path: Path):
         load("amazon", path=str(cut))
 
 
-@pytest.mark.parametrize("task_name", sorted(MODULES))
+@pytest.mark.parametrize("task_name", sorted(FILES))
 def test_options_are_checked_before_a_file_is_read(home: Path, task_name: str):
-    with pytest.raises(ConfigError, match=rf"{task_name}: length=0 is not legal; give an integer"):
+    with pytest.raises(ConfigError, match=rf"{task_name}: length=0"):
         load(task_name, length=0)
-    with pytest.raises(ConfigError, match=r"rows=True is not legal"):
+    with pytest.raises(ConfigError, match="rows=True"):
         load(task_name, rows=True)
     with pytest.raises(ConfigError, match="vocabulary_size=3 is not legal"):
         load(task_name, vocabulary_size=3)
@@ -147,3 +201,279 @@ def test_the_real_files(name: str):
     data = load(name, length=8, vocabulary_size=1000)
     assert (len(data.train), len(data.validation), len(data.test)) == REAL[name]
     assert data.test.labels.bincount(minlength=5).argmax() == 4
+
+
+# imdb
+
+ROWS = 20
+
+
+def reviews(part: str) -> list[dict]:
+    """Row i says "film" twice, its own word, and i % 7 more words; the last words differ."""
+    return [
+        {
+            "id": row,
+            "label": row // (ROWS // 2),
+            "rating": 1,
+            "text": f"Film!\x85\u2028FILM, {part}{row}" + " <br /> so" * (row % 7),
+        }
+        for row in range(ROWS)
+    ]
+
+
+def lines_of_imdb(rows: list[dict]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def put(home: Path, monkeypatch: pytest.MonkeyPatch, part: str, content: bytes) -> Path:
+    file = replace(module.FILES[part], sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(module.FILES, part, file)
+    at = home / file.path
+    at.parent.mkdir(parents=True, exist_ok=True)
+    at.write_bytes(lzma.compress(content))
+    return at
+
+
+@pytest.fixture
+def small(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that holds 20 + 20 short reviews under the names of the real files."""
+    monkeypatch.setattr(module, "ROWS", ROWS)
+    for part in ("train", "test"):
+        put(home, monkeypatch, part, lines_of_imdb(reviews(part)))
+    return home
+
+
+def packed() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for part in ("train", "test"):
+            for row in reviews(part):
+                label = ("neg", "pos")[row["label"]]
+                info = tarfile.TarInfo(f"aclImdb/{part}/{label}/{row['id']}_1.txt")
+                info.size = len(row["text"].encode())
+                archive.addfile(info, io.BytesIO(row["text"].encode()))
+    return buffer.getvalue()
+
+
+def spoken_of_imdb(task, split, row: int) -> str:
+    return " ".join(task.vocabulary[token] for token in split.inputs[row].tolist())
+
+
+def test_rows_are_the_last_words_padded_in_front_of_imdb(small: Path):
+    task = load("imdb", length=6)
+    pads = "<pad> <pad> "
+    assert spoken_of_imdb(task, task.test, 0) == f"{pads}<start> film film <unknown>"
+    assert spoken_of_imdb(task, task.test, 1) == "<start> film film <unknown> br so"
+    assert spoken_of_imdb(task, task.test, 2) == "film <unknown> br so br so"
+    assert spoken_of_imdb(task, task.test, 6) == "br so br so br so"
+    assert task.test.inputs.dtype == torch.int64
+    assert task.test.valid is not None
+    assert task.test.valid[:2].tolist() == [[False] * 2 + [True] * 4, [True] * 6]
+
+
+def test_a_review_that_fills_the_row_loses_its_start(small: Path):
+    task = load("imdb", length=3)
+    assert spoken_of_imdb(task, task.test, 0) == "film film <unknown>"
+    assert spoken_of_imdb(task, load("imdb", length=4).test, 0) == "<start> film film <unknown>"
+    assert spoken_of_imdb(task, load("imdb", length=1).test, 1) == "so"
+
+
+def test_words_are_ranked_in_the_training_rows_alone(small: Path):
+    task = load("imdb")
+    train, validation = held_out(ROWS, module.VALIDATION)
+    more = sum(row % 7 for row in train.tolist())
+    counts = Counter({"film": 2 * len(train), "br": more, "so": more})
+    counts.update(f"train{row}" for row in train.tolist())
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    assert task.vocabulary == ("<pad>", "<start>", "<unknown>", *ranked)
+    for row in range(len(validation)):
+        assert "<unknown>" in spoken_of_imdb(task, task.validation, row)
+    for row in range(len(train)):
+        assert "<unknown>" not in spoken_of_imdb(task, task.train, row)
+
+
+def test_validation_is_the_last_tenth_of_the_fixed_permutation(small: Path):
+    task = load("imdb")
+    train, validation = held_out(ROWS, module.VALIDATION)
+    assert (len(task.train), len(task.validation), len(task.test)) == (18, 2, 20)
+    assert task.train.labels.tolist() == (train >= ROWS // 2).long().tolist()
+    assert task.validation.labels.tolist() == (validation >= ROWS // 2).long().tolist()
+    for place, row in enumerate(train.tolist()):
+        assert f"train{row}" in spoken_of_imdb(task, task.train, place).split()
+
+
+def test_vocabulary_size_bounds_the_ids(small: Path):
+    task = load("imdb", vocabulary_size=4)
+    assert len(task.vocabulary) == 4
+    assert task.train.inputs.max() == 3
+
+
+@pytest.mark.parametrize("length", [0, -1, 32.0, "32", True])
+def test_another_length_is_refused(length: object):
+    with pytest.raises(ConfigError, match="length="):
+        load("imdb", length=length)
+
+
+def test_another_vocabulary_size_is_refused_before_any_file_is_read(home: Path):
+    with pytest.raises(ConfigError, match="vocabulary_size=3 is not legal"):
+        load("imdb", vocabulary_size=3)
+
+
+def test_the_archive_is_downloaded_converted_and_removed(home: Path, site, monkeypatch):
+    archive = packed()
+    site.files["aclImdb_v1.tar.gz"] = archive
+    file = replace(
+        module.ARCHIVE,
+        sha256=hashlib.sha256(archive).hexdigest(),
+        urls=(site.url("aclImdb_v1.tar.gz"),),
+    )
+    monkeypatch.setattr(module, "ARCHIVE", file)
+    monkeypatch.setattr(module, "ROWS", ROWS)
+    screen = io.StringIO()
+    task = load("imdb", length=6, console=Console(file=screen, force_terminal=True, width=120))
+    assert "aclImdb_v1.tar.gz" in screen.getvalue()
+    assert "converting" in screen.getvalue()
+    assert spoken_of_imdb(task, task.test, 2) == "film <unknown> br so br so"
+    assert not (home / file.path).exists()
+    assert torch.equal(load("imdb", length=6).train.inputs, task.train.inputs)
+    assert site.asked == ["aclImdb_v1.tar.gz"]
+
+
+@pytest.mark.parametrize("place", ["mine", "cache/suffice"])
+def test_an_archive_that_was_there_is_converted_and_kept(home: Path, tmp_path, monkeypatch, place):
+    archive = packed()
+    at = tmp_path / place / module.ARCHIVE.path
+    at.parent.mkdir(parents=True)
+    at.write_bytes(archive)
+    if place == "mine":
+        monkeypatch.setenv("SUFFICE_DATA", str(tmp_path / place))
+    file = replace(module.ARCHIVE, sha256=hashlib.sha256(archive).hexdigest())
+    monkeypatch.setattr(module, "ARCHIVE", file)
+    monkeypatch.setattr(module, "ROWS", ROWS)
+    assert len(load("imdb").train) == 18
+    assert at.read_bytes() == archive
+    assert (home / module.FILES["train"].path).exists()
+
+
+def test_a_tampered_conversion_is_noticed(home: Path, site, monkeypatch):
+    monkeypatch.setattr(module, "ROWS", ROWS)
+    at = home / module.FILES["train"].path
+    at.parent.mkdir(parents=True)
+    at.write_bytes(lzma.compress(lines_of_imdb(reviews("train"))))
+    with pytest.raises(DataError, match=r"train\.jsonl\.xz is truncated or altered.*delete it"):
+        load("imdb")
+
+
+def test_absent_and_offline_names_the_archive(home: Path, site, monkeypatch):
+    monkeypatch.setattr(module, "ARCHIVE", replace(module.ARCHIVE, urls=(site.url("gone"),)))
+    with pytest.raises(DataError, match=r"put it at .*imdb/aclImdb_v1\.tar\.gz"):
+        load("imdb")
+
+
+@pytest.mark.parametrize("change", ["fewer", "unbalanced", "label"])
+def test_another_count_of_reviews_is_refused(small: Path, monkeypatch, change: str):
+    rows = reviews("train")
+    if change == "fewer":
+        rows.pop()
+    else:
+        rows[0]["label"] = 1 if change == "unbalanced" else 2
+    put(small, monkeypatch, "train", lines_of_imdb(rows))
+    with pytest.raises(DataError, match=r"train\.jsonl\.xz holds .* not 20, half of each"):
+        load("imdb")
+
+
+@pytest.mark.parametrize("line", [b"{", b'{"text": "x"}', b"7", b'{"text": "\xff"}'])
+def test_a_row_that_is_no_review_is_named(small: Path, monkeypatch, line: bytes):
+    put(small, monkeypatch, "test", lines_of_imdb(reviews("test")[:3]) + line + b"\n")
+    with pytest.raises(DataError, match=r"test\.jsonl\.xz, row 4, is not a review"):
+        load("imdb")
+
+
+@pytest.mark.skipif("SUFFICE_DATA" not in os.environ, reason="SUFFICE_DATA names no data folder")
+def test_the_real_set_has_the_published_counts():
+    task = load("imdb")
+    assert (len(task.train), len(task.validation), len(task.test)) == (22_500, 2_500, 25_000)
+    labels = torch.cat((task.train.labels, task.validation.labels))
+    assert labels.bincount().tolist() == task.test.labels.bincount().tolist() == [12_500, 12_500]
+    assert task.vocabulary is not None
+    assert len(task.vocabulary) == 20_000
+    assert task.vocabulary[3:8] == ("the", "and", "a", "of", "to")
+    assert task.train.inputs.shape == (22_500, 32)
+
+
+# archive
+
+REVIEWS = {
+    "aclImdb/train/pos/10_9.txt": "good, <br />\u2028 caf\u00e9",
+    "aclImdb/train/pos/2_7.txt": "fine",
+    "aclImdb/train/neg/11_1.txt": "bad",
+    "aclImdb/test/neg/0_10.txt": "worse\nstill",
+}
+
+
+def packed_of_archive(files: dict[str, bytes], *others: tarfile.TarInfo) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        for info in others:
+            archive.addfile(info)
+    return buffer.getvalue()
+
+
+def member(name: str, form: bytes, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = form, target
+    return info
+
+
+def test_reviews_become_rows_sorted_by_label_and_id():
+    archive = packed_of_archive({name: text.encode() for name, text in REVIEWS.items()})
+    assert module._archived(archive) == {
+        "train": [
+            {"id": 11, "label": 0, "rating": 1, "text": "bad"},
+            {"id": 2, "label": 1, "rating": 7, "text": "fine"},
+            {"id": 10, "label": 1, "rating": 9, "text": "good, <br />\u2028 caf\u00e9"},
+        ],
+        "test": [{"id": 0, "label": 0, "rating": 10, "text": "worse\nstill"}],
+    }
+
+
+def test_all_other_members_are_skipped():
+    strange = [
+        "../../aclImdb/train/pos/1_9.txt",
+        "/aclImdb/train/pos/1_9.txt",
+        "aclImdb/train/pos/../1_9.txt",
+        "aclImdb/train/pos/1_9.txt.exe",
+        "aclImdb/train/pos/1_9.txt\n",
+        "aclImdb/train/unsup/1_0.txt",
+        "aclImdb/train/urls_pos.txt",
+        "aclImdb/train/pos/123456_9.txt",
+    ]
+    archive = packed_of_archive(
+        dict.fromkeys(strange, b"evil") | {"aclImdb/test/pos/3_8.txt": b"kept"},
+        member("aclImdb/train/pos/4_9.txt", tarfile.SYMTYPE, "aclImdb/test/pos/3_8.txt"),
+        member("aclImdb/train/pos/5_9.txt", tarfile.LNKTYPE, "aclImdb/test/pos/3_8.txt"),
+        member("aclImdb/train/pos/6_9.txt", tarfile.DIRTYPE),
+        member("aclImdb/train/pos/7_9.txt", tarfile.CHRTYPE),
+    )
+    parts = module._archived(archive)
+    assert parts["train"] == []
+    assert [row["text"] for row in parts["test"]] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        b"plainly no archive",
+        packed_of_archive({name: text.encode() * 999 for name, text in REVIEWS.items()})[:150],
+        packed_of_archive({"aclImdb/train/pos/1_9.txt": b"\xff\xfe not UTF-8"}),
+        b"",
+    ],
+    ids=["text", "cut", "latin", "empty"],
+)
+def test_a_damaged_archive_is_refused(archive: bytes):
+    with pytest.raises(DataError, match="archive of IMDB reviews is truncated or damaged"):
+        module._archived(archive)

@@ -12,7 +12,7 @@ import torch
 
 from suffice.data import load, translation
 from suffice.data.dataset import IGNORE_INDEX
-from suffice.data.translation import END, spoken
+from suffice.data.translation import END, sentence_words
 from suffice.errors import ConfigError, DataError
 
 CARDS = [(f"I see {i}!", f"¡Veo {i}!") for i in range(30)] + [("I see 3.", "Lo veo 3")]
@@ -77,7 +77,8 @@ def test_no_english_side_is_in_two_parts(small: Path):
         for row in split.source[:, :].tolist():
             sides.setdefault(part, set()).add(tuple(row))
     keys = sorted(
-        {" ".join(spoken(a)) for a, _ in CARDS} | {" ".join(spoken(row["en"])) for row in DOCS},
+        {" ".join(sentence_words(a)) for a, _ in CARDS}
+        | {" ".join(sentence_words(row["en"])) for row in DOCS},
         key=lambda key: hashlib.sha1(key.encode()).digest(),
     )
     english = ["i", "see", "call", "now"]

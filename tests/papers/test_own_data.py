@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from suffice.data import TASKS
-from suffice.data.files import digest, found
+from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
 from suffice.measure.results import write_cell
 from suffice.papers.jobs import Order, order_of
@@ -69,14 +69,14 @@ def test_a_task_without_files_of_the_user_says_which_have():
 
 def test_a_path_is_whole_wherever_it_was_given(tmp_path, monkeypatch):
     write("all.jsonl")
-    assert found("all.jsonl") == str(tmp_path / "all.jsonl") == found(str(tmp_path / "all.jsonl"))
+    assert resolve("all.jsonl") == str(tmp_path / "all.jsonl") == resolve(str(tmp_path / "all.jsonl"))
     write("corpus/eu.en")
-    assert found("corpus/eu") == str(tmp_path / "corpus" / "eu")
+    assert resolve("corpus/eu") == str(tmp_path / "corpus" / "eu")
     write("data/vision/own/train/a/1.png")
     monkeypatch.setenv("SUFFICE_DATA", "data")
-    assert found("vision/own") == str(tmp_path / "data" / "vision" / "own")
+    assert resolve("vision/own") == str(tmp_path / "data" / "vision" / "own")
     with pytest.raises(DataError, match="--data nowhere: there is no file or folder there; give"):
-        found("nowhere")
+        resolve("nowhere")
 
 
 def test_what_a_file_holds_is_told_apart():

@@ -62,7 +62,7 @@ def generate(
 ) -> None:
     """Write text behind a prompt, token by token; the prompt comes first."""
     from suffice.generate import generate as write
-    from suffice.generate.generate import room
+    from suffice.generate.generate import token_budget
     from suffice.models import folder
     from suffice.train import resolve_device
 
@@ -91,7 +91,7 @@ def generate(
 
     new = max_new_tokens
     if new is None:
-        ends = [room(one, kept, len(ids)) for one in (lm, small) if one]
+        ends = [token_budget(one, kept, len(ids)) for one in (lm, small) if one]
         new = max(1, min([NEW, *(end for end in ends if end is not None)]))
     sizes = {"max_new_tokens": new, "sampling": sampling, "stop": stop, "beams": beams}
     begun = perf_counter()

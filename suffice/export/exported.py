@@ -25,7 +25,7 @@ from suffice.export.architecture import config_of, described
 from suffice.export.graph import Decoder, Port, Whole, reach
 from suffice.export.parity import CLOSE, Checked, check
 from suffice.files import sync_folder
-from suffice.generate.generate import most_tokens
+from suffice.generate.generate import max_length
 from suffice.models import LM
 from suffice.models.packed import schemes_of, unpack
 from suffice.models.vit import ViT
@@ -188,7 +188,7 @@ def manifest_of(
     told["outputs"] = [port.to_json() for port in outputs]
     if isinstance(model, LM):
         table = architecture == GPT2.class_name  # whatever the model computes its positions by
-        length = model.config.length if table else most_tokens(model)
+        length = model.config.length if table else max_length(model)
         told |= {"length": length, "reach": reach(model)}
     names = sorted(path.name for path in folder.iterdir())
     told["files"] = {

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from suffice.convert.sources import hugging_face
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export.graph import LOGITS, TOKENS, VALID, Decoder, Whole, arranged
-from suffice.generate.generate import most_tokens
+from suffice.generate.generate import max_length
 from suffice.models import LM
 
 Call = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
@@ -77,7 +77,7 @@ def check(
 def _texts(decoder: Decoder, lm: nn.Module, pasts: Sequence[int]) -> Callable[..., Iterator]:
     """Return what gives logits of a graph, of the model, and where they count."""
     draws = torch.Generator().manual_seed(0)
-    most, size = most_tokens(lm), lm.config.vocabulary_size
+    most, size = max_length(lm), lm.config.vocabulary_size
     state = [port for port in decoder.inputs() if port.becomes]
 
     def cases(call: Callable) -> Iterator[tuple[np.ndarray, Tensor, Tensor]]:

@@ -1,4 +1,4 @@
-"""Text from a language model or a translator, token by token: what is drawn, and when it ends."""
+"""Generate text token by token, with a language model or a translator."""
 
 from suffice.generate.generate import Generated, generate
 from suffice.generate.sampling import Greedy, Sample, Sampling

@@ -1,44 +1,37 @@
-"""A token at a time, each row its own."""
+"""Token-by-token decoding: prompts as a batch, prefill, the greedy or sampled loop, its backend.
+
+Letters: B rows, T tokens of the longest prompt, N new tokens, M d_model, V vocabulary.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, unknown
-from suffice.generate.prompts import Prompts
-from suffice.generate.sampling import Choice
+from suffice.generate.sampling import Sampler
 from suffice.memory import Memory
+from suffice.models.embedding import check_rows
+from suffice.models.lm import LMConfig
 from suffice.models.native_decoder import NativeDecoder, unsupported
-from suffice.models.packed import told
+from suffice.models.packed import packed_products
 from suffice.models.state import ModelState
 from suffice.ops.native import library
 from suffice.spec import AttentionSpec
 
-
-class Sizes(Protocol):
-    """What is asked of the sizes of a model."""
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Ids are below this."""
-
-    @property
-    def length(self) -> int:
-        """The longest row with learned positions."""
-
-    @property
-    def positions(self) -> str:
-        """What is added to the tokens for where they stand."""
+OnToken = Callable[[list[int | None]], None]
+IMPLS = ("auto", "native", "torch")
+MIN_CHUNK, CHUNK_WINDOWS = 1024, 4  # tokens of a prefill chunk: short ones make slow products
 
 
-class Writer(Protocol):
-    """A model that goes on from tokens, as `LM` does."""
+class CausalModel(Protocol):
+    """A model that predicts the next token from a state, as `LM` does."""
 
-    config: Sizes
+    config: LMConfig
     specs: Sequence[AttentionSpec]
     training: bool
 
@@ -50,59 +43,141 @@ class Writer(Protocol):
         """Return an empty state."""
 
     def features(self, tokens: Tensor, *, valid: Tensor | None = None, state: ModelState) -> Tensor:
-        """Return what the head reads, [B, T, M], of tokens that go on from a state."""
+        """Return the input of the head, [B, T, M], of tokens that continue a state."""
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the head's logits."""
 
     def step(self, tokens: Tensor, state: ModelState) -> Tensor:
-        """Return the logits [B, V] behind one more token [B] of each row."""
+        """Return the logits [B, V] after one more token [B] of each row."""
 
     def train(self, mode: bool = True) -> object:
-        """Turn dropout on, or off."""
+        """Turn dropout on or off."""
 
 
-LEAST, WINDOWS = 1024, 4  # tokens of a piece: small ones make slow products
-
-
-def piece_of(memory: Memory, chunk: int | None) -> int | None:
-    """Return the tokens read at once: as asked, or a few windows' worth; None = all."""
-    if chunk is not None or memory.window is None:
-        return chunk
-    return max(WINDOWS * memory.window, LEAST)
-
-
-def read(lm: Writer, prompts: Prompts, state: ModelState, piece: int | None) -> Tensor:
-    """Return the logits [B, V] behind the prompts, which the state has read then.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prompts:
+    """Prompts as a batch; shorter ones are padded on the left.
 
     Args:
-        lm: the model.
-        prompts: what is read.
-        state: of the model, empty.
-        piece: tokens read at once; None = all.
+        tokens: int64 [B, T].
+        valid: bool [B, T], True = a real token; None = all are.
+        lengths: real tokens of each row.
     """
+
+    tokens: Tensor
+    valid: Tensor | None
+    lengths: tuple[int, ...]
+
+    def row(self, row: int) -> Prompts:
+        """Return one row without its padding."""
+        length = self.lengths[row]
+        tokens = self.tokens[row : row + 1, self.tokens.shape[1] - length :]
+        return Prompts(tokens=tokens, valid=None, lengths=(length,))
+
+
+def batch_prompts(
+    tokens: Tensor | Sequence[Sequence[int]],
+    valid: Tensor | None,
+    *,
+    vocabulary_size: int,
+    pad: int,
+    device: torch.device,
+) -> Prompts:
+    """Return prompts as a batch.
+
+    Args:
+        tokens: int [B, T], or ids of each row, of any lengths.
+        valid: bool [B, T] beside a tensor, True = a real token; padding may stand anywhere.
+        vocabulary_size: ids are below this.
+        pad: id at padding.
+        device: of the batch.
+
+    Raises:
+        ConfigError: for no rows, an empty row, ids out of range, or valid beside lists.
+        ShapeError: if a shape does not fit.
+        MaskError: if valid is not boolean.
+
+    Example:
+        >>> batch_prompts([[5], [6, 7]], None, vocabulary_size=9, pad=0, device="cpu")
+        Prompts(tokens=tensor([[0, 5],
+                [6, 7]]), valid=tensor([[False,  True],
+                [ True,  True]]), lengths=(1, 2))
+    """
+    rows = _real_tokens(tokens, valid)
+    lengths = tuple(map(len, rows))
+    if not all(lengths) or not rows:
+        what = f"prompt {lengths.index(0)} has no token" if rows else "no prompts"
+        raise ConfigError(f"{what}; give at least one token to continue in each row.")
+    longest = max(lengths)
+    batch = torch.full((len(rows), longest), pad)
+    for number, row in enumerate(rows):
+        batch[number, longest - len(row) :] = row
+    low, high = int(batch.min()), int(batch.max())
+    if low < 0 or high >= vocabulary_size:
+        raise ConfigError(
+            f"prompts hold id {low if low < 0 else high}; give ids of 0 to {vocabulary_size - 1}."
+        )
+    real = None
+    if min(lengths) < longest:
+        starts = longest - torch.tensor(lengths)
+        real = (torch.arange(longest) >= starts[:, None]).to(device)
+    return Prompts(tokens=batch.to(device), valid=real, lengths=lengths)
+
+
+def _real_tokens(tokens: Tensor | Sequence[Sequence[int]], valid: Tensor | None) -> list[Tensor]:
+    if not isinstance(tokens, Tensor):
+        if valid is not None:
+            raise ConfigError("valid beside lists of ids: give each row its own tokens only.")
+        return [_ids(row) for row in tokens]
+    check_rows("tokens", tokens, valid, None)
+    if tokens.is_floating_point() or tokens.dtype is torch.bool:
+        raise ConfigError(f"tokens have dtype {tokens.dtype}; ids are integers.")
+    tokens = tokens.to("cpu", torch.int64)
+    if valid is None:
+        return list(tokens.unbind())
+    return [row[real] for row, real in zip(tokens, valid.cpu(), strict=True)]
+
+
+def _ids(row: Sequence[int]) -> Tensor:
+    ids = None if isinstance(row, str) else torch.as_tensor(row)
+    if ids is None or ids.dim() != 1:
+        raise ConfigError(
+            f"a prompt is {row!r:.60}; give a list of prompts, each the ids of a tokenizer, such "
+            "as [[5, 2], [7]]."
+        )
+    if len(ids) and (ids.is_floating_point() or ids.dtype is torch.bool):
+        raise ConfigError(f"a prompt has dtype {ids.dtype}; ids are integers.")
+    return ids.to("cpu", torch.int64)
+
+
+def prefill_chunk(memory: Memory, chunk: int | None) -> int | None:
+    """Return how many prompt tokens are read at once: `chunk`, or a few windows; None = all."""
+    if chunk is not None or memory.window is None:
+        return chunk
+    return max(CHUNK_WINDOWS * memory.window, MIN_CHUNK)
+
+
+def prefill(lm: CausalModel, prompts: Prompts, state: ModelState, chunk: int | None) -> Tensor:
+    """Read prompts into an empty state; return the logits [B, V] after their last tokens."""
     length = prompts.tokens.shape[1]
-    step = piece or length
-    for start in range(0, length, step):
-        span = slice(start, start + step)
+    for start in range(0, length, chunk or length):
+        span = slice(start, start + (chunk or length))
         valid = None if prompts.valid is None else prompts.valid[:, span]
         features = lm.features(prompts.tokens[:, span], valid=valid, state=state)
     return lm.logits(features[:, -1])
 
 
-OnToken = Callable[[list[int | None]], None]
-
-
-class Rows:
-    """New tokens of a batch.
+class Output:
+    """The new tokens of a batch.
 
     Args:
         batch: B.
         new: N at most.
         stop: ids that end a row.
-        pad: what stands behind its end.
+        pad: id after its end.
         device: of the tokens.
-        on_token: told the token of each row as it comes, None for rows that ended.
+        on_token: called with the token of each row as it is written, None for rows that ended.
     """
 
     def __init__(
@@ -116,102 +191,90 @@ class Rows:
         on_token: OnToken | None,
     ) -> None:
         self.tokens = torch.full((batch, new), pad, device=device)
-        self.pad, self.on_token, self.ids = pad, on_token, stop
-        self.stop = torch.tensor(stop, device=device) if stop else None
+        self.pad, self.on_token, self.stop = pad, on_token, stop
+        self.stop_ids = torch.tensor(stop, device=device) if stop else None
         self.ended = torch.zeros(batch, dtype=torch.bool, device=device)
         self.count = 0  # columns written
         self.lengths = torch.zeros(batch, dtype=torch.int64, device=device)
 
-    def write(self, tokens: Tensor) -> bool:
+    def append(self, tokens: Tensor) -> bool:
         """Write the next token [B] of each row; return whether all rows have ended."""
-        if self.stop is not None:
+        if self.stop_ids is not None:
             tokens = tokens.masked_fill(self.ended, self.pad)
         self.tokens[:, self.count] = tokens
         self.lengths += ~self.ended
         self.count += 1
         if self.on_token is not None:
-            ended = self.ended.tolist()
-            pairs = zip(tokens.tolist(), ended, strict=True)
-            self.on_token([None if end else token for token, end in pairs])
-        if self.stop is None:
-            return self.count == self.tokens.shape[1]
-        self.ended |= (tokens[:, None] == self.stop).any(dim=1)
-        return self.count == self.tokens.shape[1] or bool(self.ended.all())
+            pairs = zip(tokens.tolist(), self.ended.tolist(), strict=True)
+            self.on_token([None if ended else token for token, ended in pairs])
+        full = self.count == self.tokens.shape[1]
+        if self.stop_ids is None:
+            return full
+        self.ended |= (tokens[:, None] == self.stop_ids).any(dim=1)
+        return full or bool(self.ended.all())
 
-    def only(self, row: int) -> Rows:
-        """Return the book of one row, empty; `take` puts it in its place."""
+    def row(self, row: int) -> Output:
+        """Return an empty output of one row; `set_row` puts it in its place."""
         batch, new = self.tokens.shape
-        told = None
+        on_token = None
         if self.on_token is not None:
-            before, behind = [None] * row, [None] * (batch - row - 1)
+            before, after = [None] * row, [None] * (batch - row - 1)
 
-            def told(tokens: list[int | None]) -> None:
-                self.on_token([*before, *tokens, *behind])
+            def on_token(tokens: list[int | None]) -> None:
+                self.on_token([*before, *tokens, *after])
 
-        options = {"pad": self.pad, "device": self.tokens.device, "on_token": told}
-        return Rows(1, new, stop=self.ids, **options)
+        options = {"pad": self.pad, "device": self.tokens.device, "on_token": on_token}
+        return Output(1, new, stop=self.stop, **options)
 
-    def take(self, one: Rows, row: int) -> None:
-        """Put what was written into the book of one row into its place."""
-        self.tokens[row], self.lengths[row] = one.tokens[0], one.lengths[0]
-        self.count = max(self.count, one.count)
+    def set_row(self, row: int, output: Output) -> None:
+        """Take the tokens of an output of one row as those of this row."""
+        self.tokens[row], self.lengths[row] = output.tokens[0], output.lengths[0]
+        self.count = max(self.count, output.count)
 
 
-def write(
-    lm: Writer, prompts: Prompts, state: ModelState, rows: Rows, choice: Choice, piece: int | None
+def decode(
+    lm: CausalModel,
+    prompts: Prompts,
+    state: ModelState,
+    output: Output,
+    sampler: Sampler,
+    chunk: int | None,
 ) -> None:
-    """Fill the rows.
+    """Fill the output, one token of each row at a time.
 
     Args:
         lm: the model.
-        prompts: what it goes on from.
+        prompts: to continue.
         state: of the model, empty.
-        rows: where new tokens are written.
-        choice: of each token.
-        piece: prompt tokens read at once; None = all.
+        output: where new tokens are written.
+        sampler: of each token.
+        chunk: prompt tokens read at once; None = all.
     """
-    tokens = choice(read(lm, prompts, state, piece))
-    while not rows.write(tokens):
-        tokens = choice(lm.step(tokens, state))
+    tokens = sampler(prefill(lm, prompts, state, chunk))
+    while not output.append(tokens):
+        tokens = sampler(lm.step(tokens, state))
 
 
-IMPLS = ("auto", "native", "torch")
-
-
-def check_impl(impl: str) -> None:
-    """Refuse what is no impl.
-
-    Raises:
-        ConfigError: naming those there are.
-    """
-    if impl not in IMPLS:
-        raise unknown("impl", impl, IMPLS)
-
-
-def stepping(model: Writer, memory: Memory, impl: str) -> tuple[Writer, str]:
-    """Return what to step with, and how it steps, in words.
+def choose_backend(lm: CausalModel, memory: Memory, impl: str) -> tuple[CausalModel, str]:
+    """Return the model to decode with, native or torch, and a description of the choice.
 
     Args:
-        model: the model.
+        lm: the model.
         memory: of its states.
         impl: "auto", "native" or "torch".
 
     Raises:
-        ConfigError: for another impl, or a model that native code is asked for and cannot serve.
+        ConfigError: for another impl, or "native" for a model that native code cannot decode.
     """
-    check_impl(impl)
-    if isinstance(model, NativeDecoder):
-        if impl == "torch":
-            return model.lm, "torch (asked for)"
-        return model, _natively()
-    reason = "asked for" if impl == "torch" else unsupported(model, memory)
+    if impl not in IMPLS:
+        raise unknown("impl", impl, IMPLS)
+    native = f"native ({library.instructions()})" if library.available() else ""
+    if isinstance(lm, NativeDecoder):
+        return (lm.lm, "torch (asked for)") if impl == "torch" else (lm, native)
+    reason = "asked for" if impl == "torch" else unsupported(lm, memory)
     if not reason:
-        return NativeDecoder(model, memory), _natively()  # type: ignore[arg-type]
+        return NativeDecoder(lm, memory), native  # type: ignore[arg-type]
     if impl == "native":
         raise ConfigError(f"impl='native' is not possible: {reason}; give 'auto' or 'torch'.")
-    maps = told(model, model.device.type)
-    return model, f"torch ({reason})" + (f", {maps}" if maps else "")
-
-
-def _natively() -> str:
-    return f"native ({library.instructions()})"
+    products = packed_products(lm, lm.device.type)
+    return lm, f"torch ({reason})" + (f", {products}" if products else "")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -13,118 +13,33 @@ from torch import Tensor
 from suffice.errors import ConfigError
 from suffice.generate import beams as beam_search
 from suffice.generate import decoding, speculative
-from suffice.generate.decoding import OnToken, Rows, Writer, check_impl, piece_of, stepping
-from suffice.generate.prompts import Prompts, prompts_of
-from suffice.generate.sampling import Choice, Greedy, Sampling
+from suffice.generate.decoding import (
+    CausalModel,
+    OnToken,
+    Output,
+    batch_prompts,
+    choose_backend,
+    prefill_chunk,
+)
+from suffice.generate.sampling import Greedy, Sampler, Sampling
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
 
-
-def is_whole(value: object) -> bool:
-    """Return whether this is a whole number, also NumPy's; True and False are none.
-
-    Example:
-        >>> is_whole(3), is_whole(3.0), is_whole(True)
-        (True, False, False)
-    """
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def check_kinds(lm: Writer, sampling: Sampling, memory: Memory, whole: dict[str, object]) -> None:
-    """Refuse a model, a sampling, a memory or counts that are none.
-
-    Args:
-        lm: the model.
-        sampling: how a token is chosen.
-        memory: what each layer keeps.
-        whole: numbers by name.
-
-    Raises:
-        ConfigError: naming what was given.
-    """
-    if not hasattr(lm, "config") or not hasattr(lm, "state"):
-        raise ConfigError(
-            f"lm={lm!r:.80} is a {type(lm).__name__}, no language model; give what "
-            "LMConfig(...).build(...) or suffice.models.folder.load returns."
-        )
-    if not isinstance(sampling, Sampling):
-        raise ConfigError(f"sampling={sampling!r:.80}: give Greedy() or Sample(...).")
-    if not isinstance(memory, Memory):
-        raise ConfigError(
-            f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."
-        )
-    for name, value in whole.items():
-        if not is_whole(value):
-            raise ConfigError(f"{name}={value!r} is not a whole number.")
-
-
-def most_tokens(lm: Writer) -> int | None:
-    """Return how many tokens a text of a model may have; None = any number."""
-    limits = [spec.max_length for spec in lm.specs]
-    limits.append(lm.config.length if lm.config.positions == "learned" else None)
-    return min((one for one in limits if one is not None), default=None)
-
-
-def room(lm: Writer, memory: Memory, prompt: int) -> int | None:
-    """Return how many tokens can be written behind a prompt; None = any number.
-
-    Args:
-        lm: the model.
-        memory: what it keeps.
-        prompt: tokens of the prompt.
-    """
-    ends = [end for end in (memory.capacity, most_tokens(lm)) if end is not None]
-    return max(0, min(ends) - prompt + 1) if ends else None
-
-
-def check_room(lm: Writer, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
-    """Refuse more tokens than the model or the memory can hold.
-
-    The last new token is not read again, so prompt + new - 1 tokens are.
-
-    Args:
-        lm: the model.
-        memory: what it keeps.
-        prompt: columns of the batch of prompts, padding included.
-        longest: tokens of the longest prompt.
-        new: tokens to write.
-
-    Raises:
-        ConfigError: with what is needed and what there is.
-    """
-    if not new:
-        return
-    if memory.capacity is not None and prompt + new - 1 > memory.capacity:
-        raise ConfigError(
-            f"a prompt of {prompt} and {new} new tokens need {prompt + new - 1} positions of "
-            f"{memory!r}, which has {memory.capacity}; give a longer one, or ask for fewer tokens."
-        )
-    if lm.config.positions == "learned" and longest + new - 1 > lm.config.length:
-        raise ConfigError(
-            f"a prompt of {longest} and {new} new tokens need {longest + new - 1} positions of a "
-            f"model that learned {lm.config.length}; ask for fewer tokens, or cut the prompt."
-        )
-    for number, spec in enumerate(lm.specs):
-        if spec.max_length is not None and longest + new - 1 > spec.max_length:
-            raise ConfigError(
-                f"a prompt of {longest} and {new} new tokens need {longest + new - 1} positions; "
-                f"{type(spec.mixing).__name__} in block {number} reaches {spec.max_length}; ask "
-                "for fewer tokens, or cut the prompt."
-            )
+GREEDY, EVERYTHING = Greedy(), Dynamic()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generated:
-    """Prompts and what was written behind them.
+    """Prompts and their continuations.
 
     Args:
         tokens: int64 [B, T + N]: padding, prompt, new tokens, padding.
         prompts: tokens of each prompt.
         lengths: new tokens of each row, the stop id included.
         scores: [B], sum of the log-probabilities of the new tokens over lengths^length_penalty,
-            where beams were searched; else None.
-        state: of the model behind all but the last tokens, where it was asked for; else None.
-        steps: how single tokens went through the model: "native (avx512)", or "torch" and why.
+            of a beam search; else None.
+        state: of the model after all but the last tokens, if keep_state; else None.
+        steps: how single tokens were decoded: "native (avx512)", or "torch" and why.
     """
 
     tokens: Tensor
@@ -136,20 +51,17 @@ class Generated:
 
     @property
     def new(self) -> Tensor:
-        """The new tokens [B, N], padding behind those of shorter rows."""
+        """The new tokens [B, N], shorter rows padded on the right."""
         return self.tokens[:, max(self.prompts) :]
 
     def row(self, row: int) -> list[int]:
-        """Return prompt and new tokens of a row, without any padding."""
+        """Return prompt and new tokens of a row, without padding."""
         end = max(self.prompts)
         return self.tokens[row, end - self.prompts[row] : end + self.lengths[row]].tolist()
 
 
-GREEDY, EVERYTHING = Greedy(), Dynamic()
-
-
 def generate(
-    lm: Writer,
+    lm: CausalModel,
     tokens: Tensor | Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
@@ -161,42 +73,43 @@ def generate(
     memory: Memory = EVERYTHING,
     valid: Tensor | None = None,
     chunk: int | None = None,
-    draft: Writer | None = None,
+    draft: CausalModel | None = None,
     drafts: int = 4,
     on_token: OnToken | None = None,
     keep_state: bool = False,
     impl: str = "auto",
 ) -> Generated:
-    """Return prompts and what a model writes behind them; dropout is off meanwhile.
+    """Return prompts continued by a model, with dropout off.
 
-    Each row gives what it gives alone, within rounding. It ends with its first new stop id, and
-    padding follows; stop ids inside a prompt end nothing.
+    Each row gives what it gives alone, within rounding. It ends at its first new stop id, and
+    padding follows; stop ids inside a prompt have no effect.
 
     Args:
         lm: the model.
         tokens: int [B, T], or the ids of each row, of any lengths.
         max_new_tokens: of each row, >= 0.
         sampling: how a token is chosen.
-        beams: rows searched for the most probable continuation, see `beams.search`; 1 = no search.
+        beams: beam width of a search for the most probable continuation, see `beams.search`; 1 =
+            no search.
         length_penalty: power of the length that divides a beam's score.
         stop: ids that end a row.
-        pad: id that stands at padding.
-        memory: what each layer keeps; layers of features keep their sums.
+        pad: id at padding.
+        memory: the KV cache of each layer; layers of features keep their sums instead.
         valid: bool [B, T] beside a tensor, True = a real token; padding may stand anywhere.
         chunk: prompt tokens read at once; None = all, or a few windows' worth with a rolling
             memory.
-        draft: a smaller model of the same vocabulary that proposes tokens; what is written stays
-            distributed as without it, and greedily the same. Rows are written one after another.
+        draft: a smaller model of the same vocabulary for speculative decoding; it changes neither
+            the distribution of samples nor a greedy text. Rows are written one after another.
         drafts: tokens it proposes at once.
         on_token: called with the token of each row as it is written, None for rows that ended;
-            with a draft, row after row. A search knows its tokens at its end and takes none.
+            with a draft, row after row. Not with beams, whose tokens are known at the end.
         keep_state: whether the result holds the state of the model.
-        impl: how one token goes through the model: "native", by the kernels of this library for
-            CPUs; "torch"; or "auto", natively where that is possible. The result says which.
+        impl: how single tokens are decoded: "native", by this library's kernels for CPUs;
+            "torch"; or "auto", natively where possible. The result says which.
 
     Raises:
         ConfigError: for numbers outside their range, arguments that do not go together, or more
-            tokens than the model or its memory can hold; nothing was read then.
+            tokens than the model or its memory can hold; before anything is read.
         ShapeError: if a shape does not fit.
         MaskError: if valid is not boolean.
 
@@ -208,21 +121,23 @@ def generate(
         >>> generate(lm, [[3], [1, 2]], max_new_tokens=4).tokens.shape
         torch.Size([2, 6])
     """
-    check_kinds(lm, sampling, memory, whole={"max_new_tokens": max_new_tokens, "beams": beams})
-    vocabulary = lm.config.vocabulary_size
-    _check_numbers(vocabulary, max_new_tokens, stop, pad, chunk)
-    check_impl(impl)
-    prompts = prompts_of(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=lm.device)
-    sizes = {"prompt": prompts.tokens.shape[1], "longest": max(prompts.lengths)}
-    check_room(lm, memory, new=max_new_tokens, **sizes)
+    vocabulary = _check_model(lm, sampling, memory)
+    _check_count("max_new_tokens", max_new_tokens, least=0)
+    _check_count("beams", beams)
+    _check_count("chunk", 1 if chunk is None else chunk)
+    _check_count("drafts", 1 if draft is None else drafts)
+    _check_ids(vocabulary, stop, pad)
     beam_search.check(beams, sampling, length_penalty, draft, on_token, keep_state)
+    prompts = batch_prompts(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=lm.device)
+    sizes = {"prompt": prompts.tokens.shape[1], "longest": max(prompts.lengths)}
+    check_fits(lm, memory, new=max_new_tokens, **sizes)
     if draft is not None:
         memory = speculative.check(lm, draft, drafts, memory, keep_state)
-        check_room(draft, memory, new=max_new_tokens, **sizes)
-    lm, how = stepping(lm, memory, impl)
-    draft = None if draft is None else stepping(draft, memory, impl)[0]
+        check_fits(draft, memory, new=max_new_tokens, **sizes)
+        draft, _ = choose_backend(draft, memory, impl)
+    lm, backend = choose_backend(lm, memory, impl)
     state = lm.state(memory)
-    rows = Rows(
+    output = Output(
         len(prompts.lengths),
         max_new_tokens,
         stop=tuple(stop),
@@ -230,66 +145,125 @@ def generate(
         device=lm.device,
         on_token=on_token,
     )
-    scores, piece = None, piece_of(memory, chunk)
+    scores, chunk = None, prefill_chunk(memory, chunk)
+    # a state that is kept must serve outside of inference mode, too
+    no_gradients = torch.no_grad() if keep_state else torch.inference_mode()
     if max_new_tokens:
-        with _quiet(keep_state), Still(lm, draft):
+        with no_gradients, eval_mode(lm, draft):
             if beams > 1:
-                scores = beam_search.search(lm, prompts, state, rows, beams, length_penalty, piece)
+                scores = beam_search.search(
+                    lm, prompts, state, output, beams, length_penalty, chunk
+                )
             elif draft is not None:
-                speculative.write(lm, draft, prompts, rows, sampling, memory, piece, drafts)
+                speculative.decode(lm, draft, prompts, output, sampling, memory, chunk, drafts)
             else:
-                choice = Choice(sampling, prompts, vocabulary)
-                decoding.write(lm, prompts, state, rows, choice, piece)
-    return _result(prompts, rows, scores, state if keep_state else None, how)
-
-
-def _result(
-    prompts: Prompts, rows: Rows, scores: Tensor | None, state: ModelState | None, how: str
-) -> Generated:
-    new = rows.tokens[:, : rows.count]
+                sampler = Sampler(sampling, prompts.tokens, prompts.valid, vocabulary)
+                decoding.decode(lm, prompts, state, output, sampler, chunk)
     return Generated(
-        tokens=torch.cat([prompts.tokens, new], dim=1),
+        tokens=torch.cat([prompts.tokens, output.tokens[:, : output.count]], dim=1),
         prompts=prompts.lengths,
-        lengths=tuple(rows.lengths.tolist()),
+        lengths=tuple(output.lengths.tolist()),
         scores=None if scores is None else scores.clone(),
-        state=state,
-        steps=how,
+        state=state if keep_state else None,
+        steps=backend,
     )
 
 
-def _check_numbers(
-    vocabulary: int, new: int, stop: Sequence[int], pad: int, chunk: int | None
-) -> None:
-    if new < 0:
-        raise ConfigError(f"max_new_tokens={new}: give at least 0.")
+@contextmanager
+def eval_mode(*models: CausalModel | None) -> Iterator[None]:
+    """Turn dropout off in models, and on again in those that were training."""
+    training = [model for model in models if model is not None and model.training]
+    for model in training:
+        model.train(False)
+    try:
+        yield
+    finally:
+        for model in training:
+            model.train()
+
+
+def max_length(lm: CausalModel) -> int | None:
+    """Return how many tokens a text of a model may have; None = any number."""
+    limits = [spec.max_length for spec in lm.specs]
+    limits.append(lm.config.length if lm.config.positions == "learned" else None)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def token_budget(lm: CausalModel, memory: Memory, prompt: int) -> int | None:
+    """Return how many tokens can follow a prompt of so many; None = any number.
+
+    The last new token is not read again, so prompt + new - 1 tokens are.
+    """
+    limits = [limit for limit in (memory.capacity, max_length(lm)) if limit is not None]
+    return max(0, min(limits) - prompt + 1) if limits else None
+
+
+def check_fits(lm: CausalModel, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
+    """Raise if a text has more tokens than the model or the memory can hold.
+
+    Args:
+        lm: the model.
+        memory: its KV cache.
+        prompt: columns of the batch of prompts, padding included.
+        longest: tokens of the longest prompt.
+        new: tokens to write.
+
+    Raises:
+        ConfigError: with what is needed and what there is.
+    """
+    if not new:
+        return
+    advice = "ask for fewer tokens, or cut the prompt."
+    needed = f"a prompt of {longest} and {new} new tokens need {longest + new - 1} positions"
+    if memory.capacity is not None and prompt + new - 1 > memory.capacity:
+        raise ConfigError(
+            f"a prompt of {prompt} and {new} new tokens need {prompt + new - 1} positions of "
+            f"{memory!r}, which has {memory.capacity}; give a longer one, or ask for fewer tokens."
+        )
+    if lm.config.positions == "learned" and longest + new - 1 > lm.config.length:
+        raise ConfigError(f"{needed} of a model that learned {lm.config.length}; {advice}")
+    for number, spec in enumerate(lm.specs):
+        if spec.max_length is not None and longest + new - 1 > spec.max_length:
+            raise ConfigError(
+                f"{needed}; {type(spec.mixing).__name__} in block {number} reaches "
+                f"{spec.max_length}; {advice}"
+            )
+
+
+def _check_model(lm: CausalModel, sampling: Sampling, memory: Memory) -> int:
+    """Return the size of the vocabulary, once model, sampling and memory are of their types."""
+    if not hasattr(lm, "config") or not hasattr(lm, "state"):
+        raise ConfigError(
+            f"lm={lm!r:.80} is a {type(lm).__name__}, no language model; give what "
+            "LMConfig(...).build(...) or suffice.models.folder.load returns."
+        )
+    if not isinstance(sampling, Sampling):
+        raise ConfigError(f"sampling={sampling!r:.80}: give Greedy() or Sample(...).")
+    if not isinstance(memory, Memory):
+        raise ConfigError(
+            f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."
+        )
+    return lm.config.vocabulary_size
+
+
+def _check_count(name: str, value: int, least: int = 1) -> None:
+    if not _is_integer(value):
+        raise ConfigError(f"{name}={value!r} is not a whole number.")
+    if value < least:
+        raise ConfigError(f"{name}={value}: give at least {least}.")
+
+
+def _check_ids(vocabulary: int, stop: Sequence[int], pad: int) -> None:
     if not isinstance(stop, Sequence) or isinstance(stop, str):
         raise ConfigError(
             f"stop={stop!r}: give the ids that end a row as a sequence, such as (2,)."
         )
-    wrong = [id_ for id_ in (*stop, pad) if not is_whole(id_) or not 0 <= id_ < vocabulary]
-    if wrong:
-        raise ConfigError(
-            f"stop={tuple(stop)}, pad={pad}: {wrong[0]!r} is no id; give 0 to {vocabulary - 1}."
-        )
-    if chunk is not None and chunk < 1:
-        raise ConfigError(f"chunk={chunk}: give at least 1, or None.")
+    for value in (*stop, pad):
+        if not _is_integer(value) or not 0 <= value < vocabulary:
+            raise ConfigError(
+                f"stop={tuple(stop)}, pad={pad}: {value!r} is no id; give 0 to {vocabulary - 1}."
+            )
 
 
-def _quiet(keep_state: bool) -> AbstractContextManager[object]:
-    """Leave gradients out; a state that is kept must serve outside of inference mode, too."""
-    return torch.no_grad() if keep_state else torch.inference_mode()
-
-
-class Still:
-    """Models whose dropout is off for a while."""
-
-    def __init__(self, *models: Writer | None) -> None:
-        self.models = [model for model in models if model is not None and model.training]
-
-    def __enter__(self) -> None:
-        for model in self.models:
-            model.train(False)
-
-    def __exit__(self, *_: object) -> None:
-        for model in self.models:
-            model.train()
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -1,7 +1,7 @@
-"""How the next token is chosen, as values.
+"""How the next token is chosen: greedily or sampled.
 
-Everything is computed in fp32, in this order: repetition penalty, temperature, top-k, top-p, min-p,
-softmax over what is left.
+Everything is computed in fp32, in this order: repetition penalty, temperature, top-k, softmax,
+top-p and min-p, renormalisation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.generate.prompts import Prompts
 from suffice.records import check_fields
 
 
@@ -38,17 +37,17 @@ class Greedy:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A token drawn from softmax(logits), changed and restricted as follows, in this order.
+    """A token drawn from softmax(logits), modified as follows, in this order.
 
     Args:
         temperature: logits are divided by it.
-        top_k: tokens whose logit is at least the k-th highest are left; None = all.
-        top_p: the fewest most probable tokens whose probabilities sum to at least this are left;
+        top_k: keep the tokens whose logit is at least the k-th highest; None = all.
+        top_p: keep the fewest most probable tokens whose probabilities sum to at least this;
             of equal ones the lowest ids. 1 = all.
-        min_p: tokens at least this share of the highest probability are left; 0 = all.
-        repetition_penalty: before all of this, logits of tokens that stand in the row already are
-            divided by it where positive and multiplied by it where negative. 1 = no change.
-        seed: row i of a call draws numbers of its own, which depend on seed and i alone.
+        min_p: keep the tokens of at least this fraction of the highest probability; 0 = all.
+        repetition_penalty: before all of this, logits of tokens that are in the row already are
+            divided by it if positive and multiplied by it if negative. 1 = no change.
+        seed: row i of a call has its own random numbers, which depend on seed and i alone.
 
     Raises:
         ConfigError: if a number is outside its range.
@@ -92,87 +91,84 @@ def _check_penalty(sampling: Sampling) -> None:
         )
 
 
-def penalised(logits: Tensor, seen: Tensor | None, penalty: float) -> Tensor:
-    """Return logits with those of tokens that were seen brought nearer to never.
+def penalised(logits: Tensor, present: Tensor | None, penalty: float) -> Tensor:
+    """Return logits with those of tokens that are in the row already made less likely.
 
     Args:
         logits: [N, V].
-        seen: bool [N, V]; None = no penalty.
+        present: bool [N, V]; None = no penalty.
         penalty: divides positive logits and multiplies negative ones.
 
     Example:
         >>> penalised(torch.tensor([[2.0, -2.0, 1.0]]), torch.tensor([[True, True, False]]), 2.0)
         tensor([[ 1., -4.,  1.]])
     """
-    if seen is None:
+    if present is None:
         return logits
     changed = torch.where(logits > 0, logits / penalty, logits * penalty)
     most = torch.finfo(logits.dtype).max  # an infinite logit has no probability
-    return torch.where(seen, changed.clamp(min=-most, max=most), logits)
+    return torch.where(present, changed.clamp(min=-most, max=most), logits)
 
 
-def probabilities(logits: Tensor, sample: Sample, seen: Tensor | None = None) -> Tensor:
+def probabilities(logits: Tensor, sample: Sample, present: Tensor | None = None) -> Tensor:
     """Return the probabilities [N, V] that tokens are drawn with, fp32.
 
     Args:
         logits: [N, V].
-        sample: what changes and restricts them.
-        seen: bool [N, V], tokens the penalty holds for; None = no penalty.
+        sample: how they are modified.
+        present: bool [N, V], tokens that the penalty applies to; None = no penalty.
 
     Example:
         >>> logits = torch.tensor([[0.0, 0.0, -100.0]])
         >>> probabilities(logits, Sample(top_k=2))
         tensor([[0.5000, 0.5000, 0.0000]])
     """
-    logits = penalised(logits.float(), seen, sample.repetition_penalty)
+    logits = penalised(logits.float(), present, sample.repetition_penalty)
     divisor = max(sample.temperature, torch.finfo(logits.dtype).tiny)
-    # from the highest down: the highest stays finite whatever divides it
+    # relative to the highest, which stays finite whatever divides it
     logits = (logits - logits.amax(dim=-1, keepdim=True)) / divisor
     if sample.top_k is not None and sample.top_k < logits.shape[-1]:
         least = logits.topk(sample.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
-    shares = logits.softmax(dim=-1)
+    probs = logits.softmax(dim=-1)
     if sample.top_p == 1.0 and sample.min_p == 0.0:
-        return shares
-    left = shares >= sample.min_p * shares.amax(dim=-1, keepdim=True)
+        return probs
+    keep = probs >= sample.min_p * probs.amax(dim=-1, keepdim=True)
     if sample.top_p < 1.0:
-        left &= _fewest(shares, sample.top_p)
-    shares = shares.masked_fill(~left, 0.0)
-    return shares / shares.sum(dim=-1, keepdim=True)
+        keep &= _nucleus(probs, sample.top_p)
+    probs = probs.masked_fill(~keep, 0.0)
+    return probs / probs.sum(dim=-1, keepdim=True)
 
 
-def _fewest(shares: Tensor, top_p: float) -> Tensor:
-    """Return which most probable tokens together have the share top_p: bool [N, V]."""
-    ordered, order = shares.sort(dim=-1, descending=True, stable=True)
+def _nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """Return which most probable tokens together reach top_p: bool [N, V]."""
+    ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     before = ordered.double().cumsum(dim=-1) - ordered
-    left = before < top_p
-    left[..., 0] = True
-    return torch.empty_like(left).scatter_(-1, order, left)
+    keep = before < top_p
+    keep[..., 0] = True
+    return torch.empty_like(keep).scatter_(-1, order, keep)
 
 
-def pick(shares: Tensor, at: Tensor) -> Tensor:
-    """Return the token [N] where the running sum of probabilities passes a share of the whole.
+def inverse_cdf(weights: Tensor, u: Tensor) -> Tensor:
+    """Return the token [N] at which the cumulative weights pass the fraction u of their sum.
 
     Args:
-        shares: [N, V], not negative; rows need not sum to 1.
-        at: float64 [N] in [0, 1).
+        weights: [N, V], not negative; rows need not sum to 1.
+        u: float64 [N] in [0, 1).
 
     Example:
-        >>> shares = torch.tensor([[0.25, 0.0, 0.75]]).expand(3, -1)
-        >>> pick(shares, torch.tensor([0.0, 0.25, 0.99]).double())
+        >>> weights = torch.tensor([[0.25, 0.0, 0.75]]).expand(3, -1)
+        >>> inverse_cdf(weights, torch.tensor([0.0, 0.25, 0.99]).double())
         tensor([0, 2, 2])
     """
-    sums = shares.double().cumsum(dim=-1)
-    whole = sums[..., -1:]
-    below = torch.nextafter(whole, torch.zeros_like(whole))  # a token of no share is never picked
-    return torch.searchsorted(sums, torch.minimum(at[..., None] * whole, below), right=True)[..., 0]
+    sums = weights.double().cumsum(dim=-1)
+    total = sums[..., -1:]
+    below = torch.nextafter(total, torch.zeros_like(total))  # never a token of weight 0
+    return torch.searchsorted(sums, torch.minimum(u[..., None] * total, below), right=True)[..., 0]
 
 
-KEPT = 64  # numbers drawn at once
-
-
-class Draws:
-    """A sequence of numbers in [0, 1) for each row, which depends on the seed and the row alone.
+class RandomStreams:
+    """A sequence of uniform numbers in [0, 1) for each row, set by the seed and the row alone.
 
     Drawn on the CPU, so that every device has the same.
 
@@ -182,67 +178,79 @@ class Draws:
         device: where the numbers are used.
 
     Example:
-        >>> one, both = Draws(5, [1], "cpu"), Draws(5, [0, 1], "cpu")
+        >>> one, both = RandomStreams(5, [1], "cpu"), RandomStreams(5, [0, 1], "cpu")
         >>> bool(one.next()[0] == both.next()[1])
         True
     """
 
+    BUFFERED = 64  # numbers drawn at once
+
     def __init__(self, seed: int, rows: list[int], device: torch.device | str) -> None:
-        self.generators = [torch.Generator().manual_seed(_seed(seed, row)) for row in rows]
+        self.generators = [torch.Generator().manual_seed(_row_seed(seed, row)) for row in rows]
         self.device = device
-        self.kept: list[Tensor] = []
+        self.buffer: list[Tensor] = []
 
     def next(self) -> Tensor:
         """Return the next number of each row, float64 [rows]."""
-        if not self.kept:
-            drawn = [torch.rand(KEPT, generator=g, dtype=torch.float64) for g in self.generators]
-            self.kept = list(torch.stack(drawn, dim=1).to(self.device).unbind())[::-1]
-        return self.kept.pop()
+        if not self.buffer:
+            drawn = [
+                torch.rand(self.BUFFERED, generator=generator, dtype=torch.float64)
+                for generator in self.generators
+            ]
+            self.buffer = list(torch.stack(drawn, dim=1).to(self.device).unbind())[::-1]
+        return self.buffer.pop()
 
 
-def _seed(seed: int, row: int) -> int:
+def _row_seed(seed: int, row: int) -> int:
     digest = hashlib.blake2b(f"{seed} {row}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
-class Choice:
-    """Chooses the next token of each row and remembers what a penalty needs.
+class Sampler:
+    """Chooses the next token of each row, and tracks which tokens the penalty applies to.
 
     Args:
         sampling: how.
-        prompts: what stands in the rows.
+        prompts: int [B, T], the tokens of the rows so far.
+        valid: bool [B, T], True = a real token; None = all are.
         vocabulary_size: V.
-        first: number of the first row, for its draws.
+        first: number of the first row, for its random numbers.
     """
 
     def __init__(
-        self, sampling: Sampling, prompts: Prompts, vocabulary_size: int, first: int = 0
+        self,
+        sampling: Sampling,
+        prompts: Tensor,
+        valid: Tensor | None,
+        vocabulary_size: int,
+        first: int = 0,
     ) -> None:
         self.sampling = sampling
-        batch, device = prompts.tokens.shape[0], prompts.tokens.device
-        self.draws = None
+        batch, device = len(prompts), prompts.device
+        self.random = None
         if not isinstance(sampling, Greedy):
-            self.draws = Draws(sampling.seed, [first + row for row in range(batch)], device)
-        self.seen = None
+            self.random = RandomStreams(sampling.seed, [*range(first, first + batch)], device)
+        self.present = None
         if sampling.repetition_penalty != 1.0:
             counts = torch.zeros(batch, vocabulary_size, device=device)
-            real = torch.ones_like(counts[:, :1]).expand(prompts.tokens.shape)
-            if prompts.valid is not None:
-                real = prompts.valid.float()
-            self.seen = counts.scatter_add_(1, prompts.tokens, real) > 0
+            real = torch.ones_like(prompts) if valid is None else valid
+            self.present = counts.scatter_add_(1, prompts, real.float()) > 0
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Return the tokens [B] chosen by logits [B, V]."""
-        if isinstance(self.sampling, Greedy):
-            scores = penalised(logits.float(), self.seen, self.sampling.repetition_penalty)
-            tokens = scores.argmax(dim=-1)
-        else:
-            shares = probabilities(logits, self.sampling, self.seen)
-            tokens = pick(shares, self.draws.next())
-        self.note(tokens)
+        """Return the tokens [B] chosen from logits [B, V]."""
+        tokens, _ = self.draw(logits, self.present)
+        self.add(tokens)
         return tokens
 
-    def note(self, tokens: Tensor) -> None:
-        """Remember tokens [B] that now stand in the rows."""
-        if self.seen is not None:
-            self.seen.scatter_(1, tokens[:, None], True)
+    def draw(self, logits: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return tokens [N] and the probabilities [N, V] they were drawn with; None if greedy."""
+        if isinstance(self.sampling, Greedy):
+            penalty = self.sampling.repetition_penalty
+            return penalised(logits.float(), present, penalty).argmax(dim=-1), None
+        probs = probabilities(logits, self.sampling, present)
+        return inverse_cdf(probs, self.random.next()), probs
+
+    def add(self, tokens: Tensor) -> None:
+        """Count tokens [B] as present in their rows."""
+        if self.present is not None:
+            self.present.scatter_(1, tokens[:, None], True)

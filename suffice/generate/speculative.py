@@ -1,4 +1,4 @@
-"""A small model proposes tokens, the large one reads them at once and keeps those that stand."""
+"""Speculative decoding: a small model drafts tokens, the large one verifies them in one call."""
 
 from __future__ import annotations
 
@@ -8,49 +8,48 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.generate.decoding import Rows, Writer, read
-from suffice.generate.prompts import Prompts
-from suffice.generate.sampling import Choice, Greedy, Sampling, penalised, pick, probabilities
+from suffice.generate.decoding import CausalModel, Output, Prompts, prefill
+from suffice.generate.sampling import Sampler, Sampling, inverse_cdf, probabilities
 from suffice.memory import Memory, Rolling
 from suffice.models.state import ModelState
 
 
 def accept(
-    model: Tensor, draft: Tensor, drafted: Tensor, at: Tensor, again: Tensor
+    model: Tensor, draft: Tensor, drafted: Tensor, u_accept: Tensor, u_redraw: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return tokens distributed as `model`, and whether each one is the drafted one.
 
-    A drafted token x stands with probability min(1, model(x) / draft(x)); else one is drawn from
-    max(model - draft, 0), scaled to sum to 1.
+    A drafted token x is accepted with probability min(1, model(x) / draft(x)); else one is drawn
+    from max(model - draft, 0), scaled to sum to 1.
 
     Args:
         model: probabilities [N, V].
         draft: probabilities [N, V] that `drafted` was drawn with.
         drafted: int [N].
-        at: float64 [N] in [0, 1), decides.
-        again: float64 [N] in [0, 1), draws.
+        u_accept: float64 [N], uniform in [0, 1).
+        u_redraw: float64 [N], uniform in [0, 1).
 
     Returns:
         int [N] and bool [N].
 
     Source: Leviathan et al. 2023, arXiv:2211.17192, section 2.3. No difference.
     """
-    wanted, proposed = (p.double().gather(-1, drafted[..., None])[..., 0] for p in (model, draft))
-    stands = at * proposed < wanted
+    p, q = (x.double().gather(-1, drafted[..., None])[..., 0] for x in (model, draft))
+    accepted = u_accept * q < p
     rest = (model.double() - draft.double()).clamp(min=0.0)
-    other = pick(rest.where(rest.sum(dim=-1, keepdim=True) > 0, model.double()), again)
-    return drafted.where(stands, other), stands
+    rest = rest.where(rest.sum(dim=-1, keepdim=True) > 0, model.double())
+    return drafted.where(accepted, inverse_cdf(rest, u_redraw)), accepted
 
 
-def check(lm: Writer, draft: Writer, drafts: int, memory: Memory, keep_state: bool) -> Memory:
-    """Return the memory with room to take drafts back.
+def check(
+    lm: CausalModel, draft: CausalModel, drafts: int, memory: Memory, keep_state: bool
+) -> Memory:
+    """Return the memory with room to drop rejected drafts.
 
     Raises:
-        ConfigError: if the models do not share a vocabulary, a layer cannot take tokens back, the
-            memory is coded, or a number is below 1.
+        ConfigError: if the models do not share a vocabulary, a layer cannot drop tokens, the
+            memory is quantised, or the state is to be kept.
     """
-    if drafts < 1:
-        raise ConfigError(f"drafts={drafts}: give at least 1.")
     if keep_state:
         raise ConfigError("keep_state beside draft: two models read the text; leave one out.")
     sizes = [model.config.vocabulary_size for model in (lm, draft)]
@@ -60,145 +59,124 @@ def check(lm: Writer, draft: Writer, drafts: int, memory: Memory, keep_state: bo
             "vocabulary."
         )
     for spec in (*lm.specs, *draft.specs):
-        sums = spec.past if spec.past.reads else spec.kernel
         if spec.past.reads or not spec.kernel.weighs_pairs:
+            sums = spec.past if spec.past.reads else spec.kernel
             raise ConfigError(
                 f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
-                "drafts cannot be refused; leave draft out."
+                "drafts cannot be rejected; leave draft out."
             )
     if memory.rounds:
         raise ConfigError(
-            f"{memory!r} beside draft: what is read at once and one by one differs in a memory "
-            "that rounds; give one that does not."
+            f"{memory!r} beside draft: in a memory that rounds, tokens read at once and one by one "
+            "give different results; give one that does not."
         )
     if isinstance(memory, Rolling):
         return replace(memory, spare=max(memory.spare, drafts))
     return memory
 
 
-def write(
-    lm: Writer,
-    draft: Writer,
+def decode(
+    lm: CausalModel,
+    draft: CausalModel,
     prompts: Prompts,
-    rows: Rows,
+    output: Output,
     sampling: Sampling,
     memory: Memory,
-    piece: int | None,
+    chunk: int | None,
     drafts: int,
 ) -> None:
-    """Fill the rows, one after another.
+    """Fill the output, one row after another.
 
     Args:
         lm: the model.
-        draft: the one that proposes.
-        prompts: what they go on from.
-        rows: where new tokens are written.
+        draft: the small model.
+        prompts: to continue.
+        output: where new tokens are written.
         sampling: how tokens are chosen.
         memory: of both models, with room for `drafts`.
-        piece: prompt tokens read at once; None = all.
-        drafts: proposed at once.
+        chunk: prompt tokens read at once; None = all.
+        drafts: tokens proposed at once.
     """
     for number in range(len(prompts.lengths)):
-        prompt = prompts.row(number)
-        choice = Choice(sampling, prompt, lm.config.vocabulary_size, first=number)
-        row = rows.only(number)
-        pair = _Pair(lm, draft, prompt, memory, choice)
-        tokens = pair.begin(piece)
-        while not _written(row, tokens):
-            tokens = pair.round(min(drafts, row.tokens.shape[1] - row.count - 1))
-        rows.take(row, number)
+        prompt, row = prompts.row(number), output.row(number)
+        vocabulary = lm.config.vocabulary_size
+        sampler = Sampler(sampling, prompt.tokens, None, vocabulary, first=number)
+        decoder = _SpeculativeRow(lm, draft, memory, sampler)
+        tokens = decoder.prefill(prompt, chunk)
+        while not any(row.append(token) for token in tokens):
+            tokens = decoder.step(min(drafts, row.tokens.shape[1] - row.count - 1))
+        output.set_row(number, row)
 
 
-def _written(row: Rows, tokens: list[Tensor]) -> bool:
-    """Write tokens until the row ends; return whether it has."""
-    return any(row.write(token) for token in tokens)
-
-
-class _Pair:
-    """Two models at one row; the large one has read all of it but the last token.
-
-    Args:
-        lm: the large one.
-        draft: the small one.
-        prompt: one row.
-        memory: of both.
-        choice: of tokens.
-    """
+class _SpeculativeRow:
+    """Both models on one row; the large one has read all of it but the last token."""
 
     def __init__(
-        self, lm: Writer, draft: Writer, prompt: Prompts, memory: Memory, choice: Choice
+        self, lm: CausalModel, draft: CausalModel, memory: Memory, sampler: Sampler
     ) -> None:
-        self.lm, self.draft, self.choice, self.prompt = lm, draft, choice, prompt
-        self.states: tuple[ModelState, ModelState] = lm.state(memory), draft.state(memory)
+        self.lm, self.draft, self.sampler = lm, draft, sampler
+        self.state: ModelState = lm.state(memory)
+        self.draft_state: ModelState = draft.state(memory)
         self.unread: list[Tensor] = []  # by the draft, [1] each
-        self.last = prompt.tokens[:, -1]
+        self.last: Tensor
 
-    def begin(self, piece: int | None) -> list[Tensor]:
-        """Read the prompt and return the first token."""
-        read(self.draft, self.prompt, self.states[1], piece)
-        return self._went_on([self.choice(read(self.lm, self.prompt, self.states[0], piece))])
+    def prefill(self, prompt: Prompts, chunk: int | None) -> list[Tensor]:
+        """Read the prompt; return the first token."""
+        prefill(self.draft, prompt, self.draft_state, chunk)
+        self.last = self.sampler(prefill(self.lm, prompt, self.state, chunk))
+        self.unread = [self.last]
+        return [self.last]
 
-    def _went_on(self, tokens: list[Tensor]) -> list[Tensor]:
-        self.last = tokens[-1]
-        self.unread.append(self.last)
-        return tokens
-
-    def round(self, drafts: int) -> list[Tensor]:
+    def step(self, drafts: int) -> list[Tensor]:
         """Return the next tokens [1], at least one."""
-        drafted, shares = self._propose(drafts)
+        drafted, draft_probs = self._propose(drafts)
         line = torch.stack([self.last, *drafted], dim=1)
-        logits = self.lm.logits(self.lm.features(line, state=self.states[0]))[0]
+        logits = self.lm.logits(self.lm.features(line, state=self.state))[0]
         tokens: list[Tensor] = []
-        for at, proposal in enumerate(drafted):
-            token, stands = self._judge(logits[at : at + 1], proposal, shares[at])
-            self.choice.note(token)
+        for i, proposal in enumerate(drafted):
+            token, accepted = self._verify(logits[i : i + 1], proposal, draft_probs[i])
+            self.sampler.add(token)
             tokens.append(token)
-            if not stands:
+            if not accepted:
                 break
         else:
-            tokens.append(self.choice(logits[-1:]))
-        stood = len(tokens) - 1
-        self.states[0].drop_last(drafts - stood)
-        self.states[1].drop_last(max(drafts - 1 - stood, 0))
-        # of the drafts the small model read all but the last
-        self.unread = drafted[-1:] if drafts and stood == drafts else []
-        return self._went_on(tokens)
+            tokens.append(self.sampler(logits[-1:]))
+        accepted_count = len(tokens) - 1
+        self.state.drop_last(drafts - accepted_count)
+        # the draft has read all of its proposals but the last
+        self.draft_state.drop_last(max(drafts - 1 - accepted_count, 0))
+        self.last = tokens[-1]
+        unread = drafted[-1:] if drafts and accepted_count == drafts else []
+        self.unread = [*unread, self.last]
+        return tokens
 
     def _propose(self, drafts: int) -> tuple[list[Tensor], list[Tensor | None]]:
         """Return proposed tokens [1] and the probabilities [1, V] each was drawn with."""
-        seen = None if self.choice.seen is None else self.choice.seen.clone()
-        drafted, shares = [], []
+        present = None if self.sampler.present is None else self.sampler.present.clone()
+        drafted, probs = [], []
         for _ in range(drafts):
-            logits = self._read_drafts()
-            token, share = self._draw(logits, seen)
+            if len(self.unread) == 1:
+                logits = self.draft.step(self.unread[0], self.draft_state)
+            else:
+                line = torch.stack(self.unread, dim=1)
+                features = self.draft.features(line, state=self.draft_state)
+                logits = self.draft.logits(features[:, -1])
+            token, token_probs = self.sampler.draw(logits, present)
             drafted.append(token)
-            shares.append(share)
+            probs.append(token_probs)
             self.unread = [token]
-            if seen is not None:
-                seen.scatter_(1, token[:, None], True)
-        return drafted, shares
+            if present is not None:
+                present.scatter_(1, token[:, None], True)
+        return drafted, probs
 
-    def _read_drafts(self) -> Tensor:
-        """Return the draft's logits [1, V] behind what it has not read yet."""
-        if len(self.unread) == 1:
-            return self.draft.step(self.unread[0], self.states[1])
-        line = torch.stack(self.unread, dim=1)
-        return self.draft.logits(self.draft.features(line, state=self.states[1])[:, -1])
-
-    def _draw(self, logits: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        sampling = self.choice.sampling
-        if isinstance(sampling, Greedy):
-            scores = penalised(logits.float(), seen, sampling.repetition_penalty)
-            return scores.argmax(dim=-1), None
-        share = probabilities(logits, sampling, seen)
-        return pick(share, self.choice.draws.next()), share
-
-    def _judge(self, logits: Tensor, proposal: Tensor, share: Tensor | None) -> tuple[Tensor, bool]:
-        """Return the token [1] that stands in the place of a proposal, and whether that is it."""
-        if share is None:
-            token, _ = self._draw(logits, self.choice.seen)
+    def _verify(
+        self, logits: Tensor, proposal: Tensor, draft_probs: Tensor | None
+    ) -> tuple[Tensor, bool]:
+        """Return the token [1] in the place of a proposal, and whether it is the proposal."""
+        if draft_probs is None:
+            token, _ = self.sampler.draw(logits, self.sampler.present)
             return token, bool(token == proposal)
-        model = probabilities(logits, self.choice.sampling, self.choice.seen)
-        draws = self.choice.draws
-        token, stands = accept(model, share, proposal, draws.next(), draws.next())
-        return token, bool(stands)
+        probs = probabilities(logits, self.sampler.sampling, self.sampler.present)
+        random = self.sampler.random
+        token, accepted = accept(probs, draft_probs, proposal, random.next(), random.next())
+        return token, bool(accepted)

@@ -6,17 +6,16 @@ Letters: B rows, S tokens of the longest source, T tokens, M d_model, V target v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.generate.decoding import OnToken
-from suffice.generate.generate import EVERYTHING, GREEDY, Generated, Still, generate
-from suffice.generate.prompts import prompts_of
+from suffice.generate.decoding import OnToken, batch_prompts
+from suffice.generate.generate import EVERYTHING, GREEDY, Generated, eval_mode, generate
 from suffice.generate.sampling import Sampling
 from suffice.memory import Memory
+from suffice.models.lm import LMConfig
 from suffice.models.state import ModelState
 from suffice.models.translator import Translator
 
@@ -36,21 +35,21 @@ def translate(
     source_valid: Tensor | None = None,
     on_token: OnToken | None = None,
 ) -> Generated:
-    """Return translations of texts, each behind the id that starts it; dropout is off meanwhile.
+    """Return translations of texts, each after the id that starts it, with dropout off.
 
-    A source is read once, and `generate` writes with the decoder: what it promises holds here.
+    A source is read once, then `generate` runs the decoder, with the same guarantees.
 
     Args:
         model: the translator.
         source: int [B, S], or the ids of each text, of any lengths.
-        start: id of the target that stands before every translation.
+        start: id of the target before every translation.
         max_new_tokens: of each translation, >= 0.
         sampling: as of `generate`, like the next five.
-        beams: rows searched for the most probable translation; 1 = no search.
+        beams: beam width of a search for the most probable translation; 1 = no search.
         length_penalty: power of the length that divides a beam's score.
         stop: ids that end a translation.
-        pad: id of the target that stands behind its end.
-        memory: what each self-attention of the decoder keeps.
+        pad: id of the target after its end.
+        memory: the KV cache of each self-attention of the decoder.
         source_valid: bool [B, S] beside a tensor, True = a real token; padding may stand anywhere.
         on_token: called as by `generate`.
 
@@ -76,14 +75,14 @@ def translate(
         raise ConfigError(
             f"start={start} is no id of the target; give 0 to {sizes.target_vocabulary_size - 1}."
         )
-    texts = prompts_of(
+    texts = batch_prompts(
         source,
         source_valid,
         vocabulary_size=sizes.source_vocabulary_size,
         pad=0,
         device=model.source.tokens.weight.device,
     )
-    with torch.inference_mode(), Still(model):
+    with torch.inference_mode(), eval_mode(model):
         encoded = model.encode(texts.tokens, texts.valid)
         return generate(
             _Decoder(model, encoded, texts.valid),
@@ -99,33 +98,26 @@ def translate(
         )
 
 
-class _Sizes(NamedTuple):
-    vocabulary_size: int
-    length: int
-    positions: str
-
-
 class _Decoder:
-    """The decoder at some sources, as a model that goes on from tokens.
+    """The decoder with its encoded source [B, S, M], as a `CausalModel`."""
 
-    Args:
-        model: the translator, without dropout.
-        encoded: [B, S, M].
-        valid: bool [B, S].
-    """
-
-    def __init__(self, model: Translator, encoded: Tensor, valid: Tensor | None) -> None:
-        self.model, self.encoded, self.valid = model, encoded, valid
+    def __init__(self, model: Translator, source: Tensor, source_valid: Tensor | None) -> None:
+        self.model, self.source, self.source_valid = model, source, source_valid
         sizes = model.config
-        self.config = _Sizes(sizes.target_vocabulary_size, sizes.length, sizes.positions)
-        self.specs, self.device = model.decoder_specs, encoded.device
-        self.training = False
+        self.config = LMConfig(
+            vocabulary_size=sizes.target_vocabulary_size,
+            length=sizes.length,
+            d_model=sizes.d_model,
+            depth=sizes.decoder_depth,
+            mlp_width=sizes.mlp_width,
+            positions=sizes.positions,
+        )
+        self.specs, self.device = model.decoder_specs, source.device
+        self.training = False  # translate() has turned dropout off
         self.features, self.logits, self.train = model.features, model.logits, model.train
 
     def state(self, memory: Memory) -> ModelState:
-        """Return the state before the first token."""
-        return self.model.state(self.encoded, self.valid, memory=memory)
+        return self.model.state(self.source, self.source_valid, memory=memory)
 
     def step(self, tokens: Tensor, state: ModelState) -> Tensor:
-        """Return the logits [B, V] behind one more token [B] of each row."""
         return self.logits(self.features(tokens[:, None], state=state)[:, -1])

@@ -225,7 +225,7 @@ def where_it_serves(model: nn.Module, device: str) -> None:
         with_torchao(model)
 
 
-def told(model: object, device: str) -> str:
+def packed_products(model: object, device: str) -> str:
     """Return what multiplies by packed matrices, where it is torchao or might be; else "".
 
     Args:
@@ -233,7 +233,7 @@ def told(model: object, device: str) -> str:
         device: where it lies.
 
     Example:
-        >>> told(nn.Linear(2, 2), "cuda")
+        >>> packed_products(nn.Linear(2, 2), "cuda")
         ''
     """
     modules = model.modules() if isinstance(model, nn.Module) else ()

@@ -14,7 +14,7 @@ from suffice.advise.candidates import candidate
 from suffice.advise.evidence import Evidence, Library
 from suffice.advise.race import Sampler
 from suffice.errors import ConfigError
-from suffice.generate.decoding import stepping
+from suffice.generate.decoding import choose_backend
 from suffice.ops.native import library
 
 from .worlds import World, lm_base, translator_base
@@ -353,7 +353,7 @@ def test_kernels_take_the_steps():
     base = lm_base()
     one = candidate(Composition.parse("standard"), base)
     model = Sampler(base, torch.device("cpu")).models.of(one, 64)
-    assert stepping(model, one.memory, "auto")[1].startswith("native")
+    assert choose_backend(model, one.memory, "auto")[1].startswith("native")
 
 
 def test_long_calls_are_timed_once(monkeypatch):

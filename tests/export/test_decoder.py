@@ -11,7 +11,7 @@ from suffice import preset
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export.graph import Decoder, Whole, arranged, reach
 from suffice.export.parity import check
-from suffice.generate.generate import most_tokens
+from suffice.generate.generate import max_length
 from suffice.patterns import Causal, Full
 
 from .models import (
@@ -76,11 +76,11 @@ def test_a_state_is_what_the_mechanism_keeps():
 
 
 def test_how_far_a_model_reads_and_reaches():
-    assert (reach(language()), most_tokens(language())) == (None, 80)
+    assert (reach(language()), max_length(language())) == (None, 80)
     lm = language(replace(TURNING, pattern=NEAR), **ROTARY)
-    assert (reach(lm), most_tokens(lm)) == (5, None)
+    assert (reach(lm), max_length(lm)) == (5, None)
     spec, _ = STREAMING["super"]
-    assert most_tokens(language(spec, positions="none")) == 80
+    assert max_length(language(spec, positions="none")) == 80
     assert reach(language(replace(spec, pattern=NEAR))) is None
 
 

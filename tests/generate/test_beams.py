@@ -19,21 +19,21 @@ def log_probabilities(lm, row):
 
 def searched(lm, prompt, new, beams, stop, power):
     """Return (score, tokens) of the best continuation: the definition, with lists."""
-    running, kept = [(0.0, [])], []
+    running, hypotheses = [(0.0, [])], []
     for length in range(1, new + 1):
-        found = []
+        candidates = []
         for score, tokens in running:
             steps = log_probabilities(lm, prompt + tokens)
-            found += [(score + step, [*tokens, t]) for t, step in enumerate(steps)]
-        found = sorted(found, reverse=True)[: beams * (1 + len(stop))]
-        ended = [pair for pair in found if pair[1][-1] in stop or length == new]
-        kept += [(score / length**power, tokens) for score, tokens in ended]
-        kept = sorted(kept, reverse=True)[:beams]
-        running = [pair for pair in found if pair[1][-1] not in stop][:beams]
+            candidates += [(score + step, [*tokens, t]) for t, step in enumerate(steps)]
+        candidates = sorted(candidates, reverse=True)[: beams * (1 + len(stop))]
+        ended = [pair for pair in candidates if pair[1][-1] in stop or length == new]
+        hypotheses += [(score / length**power, tokens) for score, tokens in ended]
+        hypotheses = sorted(hypotheses, reverse=True)[:beams]
+        running = [pair for pair in candidates if pair[1][-1] not in stop][:beams]
         best = max(score for score, _ in running) / new**power
-        if len(kept) == beams and kept[-1][0] >= best:
+        if len(hypotheses) == beams and hypotheses[-1][0] >= best:
             break
-    return kept[0]
+    return hypotheses[0]
 
 
 @pytest.mark.parametrize("beams", [2, 5])
@@ -69,7 +69,7 @@ def test_one_beam_is_greedy():
 
 
 @pytest.mark.parametrize(
-    ("told", "options"),
+    ("match", "options"),
     [
         ("beams=0", {"beams": 0}),
         ("length_penalty=-1", {"beams": 2, "length_penalty": -1.0}),
@@ -79,6 +79,6 @@ def test_one_beam_is_greedy():
         ("beams=2 beside draft", {"beams": 2, "draft": model(SPEC, depth=1)}),
     ],
 )
-def test_refusals(told, options):
-    with pytest.raises(ConfigError, match=told):
+def test_refusals(match, options):
+    with pytest.raises(ConfigError, match=match):
         generate(model(), PROMPTS, max_new_tokens=3, **options)

@@ -6,17 +6,21 @@ import os
 import resource
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from suffice import AttentionSpec
 from suffice.errors import ConfigError
-from suffice.generate import Sample, generate
-from suffice.generate.decoding import piece_of
+from suffice.generate import Greedy, Sample, generate
+from suffice.generate.decoding import prefill_chunk
+from suffice.generate.generate import token_budget
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment
 from suffice.patterns import Causal, Window
+from suffice.positions import Rope
+from suffice.presets import preset
 from tests.generate.models import PROMPTS, SPEC, free_run, model
 
 
@@ -86,17 +90,19 @@ def test_a_rolling_memory_reads_a_prompt_longer_than_its_window():
         assert as_lists(got) == [free_run(lm, prompt, 30) for prompt in PROMPTS]
 
 
-def test_only_memories_with_a_window_read_in_pieces_unasked():
-    asked = [piece_of(memory, chunk) for memory in (Dynamic(), Rolling(500)) for chunk in (None, 7)]
-    assert asked == [None, 7, 2000, 7]
-    assert piece_of(Quantised(Rolling(9)), None) == 1024
+def test_only_memories_with_a_window_read_in_chunks_by_default():
+    chunks = [
+        prefill_chunk(memory, chunk) for memory in (Dynamic(), Rolling(500)) for chunk in (None, 7)
+    ]
+    assert chunks == [None, 7, 2000, 7]
+    assert prefill_chunk(Quantised(Rolling(9)), None) == 1024
 
 
 def test_a_row_ends_with_its_first_stop_id_and_padding_follows(lm):
     free = generate(lm, PROMPTS, max_new_tokens=20).new
     stops = (int(free[0, 3]), int(free[1, 6]))
-    told = []
-    got = generate(lm, PROMPTS, max_new_tokens=20, stop=stops, pad=22, on_token=told.append)
+    calls = []
+    got = generate(lm, PROMPTS, max_new_tokens=20, stop=stops, pad=22, on_token=calls.append)
     ends = []
     for row, tokens in enumerate(free.tolist()):
         end = next((at + 1 for at, token in enumerate(tokens) if token in stops), 20)
@@ -106,9 +112,9 @@ def test_a_row_ends_with_its_first_stop_id_and_padding_follows(lm):
         assert got.row(row) == PROMPTS[row] + tokens[:end]
     assert got.lengths == tuple(ends)
     assert ends[0] <= 4
-    assert got.new.shape[1] == max(ends) == len(told)
+    assert got.new.shape[1] == max(ends) == len(calls)
     for row, end in enumerate(ends):
-        column = [tokens[row] for tokens in told]
+        column = [tokens[row] for tokens in calls]
         assert column[:end] == free[row, :end].tolist()
         assert set(column[end:]) <= {None}
 
@@ -121,14 +127,14 @@ def test_stop_ids_inside_a_prompt_end_nothing(lm):
 
 
 def test_no_new_tokens_give_the_prompts_back(lm):
-    told = []
-    got = generate(lm, PROMPTS, max_new_tokens=0, memory=Static(1), on_token=told.append)
+    calls = []
+    got = generate(lm, PROMPTS, max_new_tokens=0, memory=Static(1), on_token=calls.append)
     assert as_lists(got) == PROMPTS
     assert got.new.shape == (3, 0)
-    assert told == []
+    assert calls == []
 
 
-def test_dropout_is_off_meanwhile():
+def test_dropout_is_off():
     lm = model(dropout=0.5)
     want = generate(lm, PROMPTS, max_new_tokens=6)
     lm.train()
@@ -169,7 +175,7 @@ def test_exactly_what_fits_is_written(lm):
 
 
 @pytest.mark.parametrize(
-    ("told", "tokens", "options"),
+    ("match", "tokens", "options"),
     [
         ("max_new_tokens=-1", [[1]], {"max_new_tokens": -1}),
         ("no prompts", [], {}),
@@ -184,9 +190,84 @@ def test_exactly_what_fits_is_written(lm):
         ("counts every position", [[1], [1, 2]], {"memory": Rolling(4, sinks=1)}),
     ],
 )
-def test_refusals(lm, told, tokens, options):
-    with pytest.raises(ConfigError, match=told):
+def test_refusals(lm, match, tokens, options):
+    with pytest.raises(ConfigError, match=match):
         generate(lm, tokens, **{"max_new_tokens": 3, **options})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "match"),
+    [
+        ("abc", r"a prompt is 'a'; give a list of prompts, each the ids of a tokenizer"),
+        ([1, 2], r"a prompt is 1; give a list of prompts"),
+        ([[[1]]], r"a prompt is \[\[1\]\]; give a list"),
+        ([[1.5, 2.0]], r"a prompt has dtype torch.float32; ids are integers"),
+        ([[True]], r"a prompt has dtype torch.bool; ids are integers"),
+    ],
+)
+def test_prompts_of_wrong_types(tokens, match):
+    with pytest.raises(ConfigError, match=match):
+        generate(model(), tokens, max_new_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"max_new_tokens": 2.0}, r"max_new_tokens=2.0 is not a whole number"),
+        ({"max_new_tokens": True}, r"max_new_tokens=True is not a whole number"),
+        ({"beams": True}, r"beams=True is not a whole number"),
+        ({"sampling": "greedy"}, r"sampling='greedy': give Greedy\(\) or Sample\(...\)"),
+        ({"memory": "dynamic"}, r"memory='dynamic' is no memory; give an instance"),
+        ({"stop": 2}, r"stop=2: give the ids that end a row as a sequence"),
+        ({"stop": "x"}, r"stop='x': give the ids that end a row as a sequence"),
+        ({"stop": (True,)}, r"True is no id; give 0 to 22"),
+    ],
+)
+def test_options_of_wrong_types(options, match):
+    with pytest.raises(ConfigError, match=match):
+        generate(model(), [[1]], **{"max_new_tokens": 1, **options})
+
+
+def test_other_objects_are_no_model():
+    with pytest.raises(ConfigError, match="runs/char"):
+        generate("runs/char", [[1]], max_new_tokens=1)
+
+
+def test_ids_may_be_numpy_or_torch():
+    wanted = generate(model(), [[1, 2]], max_new_tokens=2).tokens
+    for prompts in (np.array([[1, 2]]), [torch.tensor([1, 2])], [np.array([1, 2], "uint8")]):
+        assert torch.equal(generate(model(), prompts, max_new_tokens=2).tokens, wanted)
+
+
+@pytest.mark.parametrize("field", [{"temperature": "1"}, {"top_k": True}, {"seed": 1.5}])
+def test_sampling_options_of_wrong_types(field):
+    with pytest.raises(ConfigError, match=rf"Sample: {next(iter(field))}=.* is not a"):
+        Sample(**field)
+    with pytest.raises(ConfigError, match="Greedy: repetition_penalty='1' is not a finite number"):
+        Greedy(repetition_penalty="1")
+
+
+def test_the_token_budget_is_what_can_be_written():
+    assert token_budget(model(), Dynamic(), 60) == 5
+    assert token_budget(model(), Static(9), 4) == 6
+    assert token_budget(model(), Dynamic(), 99) == 0
+    turning = model(positions="none")
+    assert turning.specs[0].position == Rope()
+    assert token_budget(turning, Dynamic(), 60) is None
+    aligned = preset("super_attention", SPEC.d_model, 4, length=64, causal=True)
+    assert token_budget(model(aligned, positions="none"), Dynamic(), 60) == 5
+    for prompt, lm in ((60, model()), (60, model(aligned, positions="none"))):
+        end = token_budget(lm, Dynamic(), prompt)
+        row = [list(range(20)) * 3]
+        assert len(generate(lm, row, max_new_tokens=end).row(0)) == 65
+        with pytest.raises(ConfigError, match="need 65 positions"):
+            generate(lm, row, max_new_tokens=end + 1)
+
+
+def test_numpy_integers_are_accepted():
+    new, stop = np.int64(3), (np.int32(2),)
+    got = generate(model(), np.array([[1, 2]]), max_new_tokens=new, stop=stop)
+    assert torch.equal(got.tokens, generate(model(), [[1, 2]], max_new_tokens=3, stop=(2,)).tokens)
 
 
 STATM = Path("/proc/self/statm")

@@ -9,17 +9,17 @@ import torch
 
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
-from suffice.generate.sampling import Draws, pick, probabilities
+from suffice.generate.sampling import RandomStreams, inverse_cdf, probabilities
 from suffice.testing import assert_close, normal
 from tests.generate.models import PROMPTS, V, free_run, model
 
 LOGITS = 3.0 * normal(40, V, seed=3).float()
 
 
-def by_definition(logits, sample, seen=()):
+def by_definition(logits, sample, present=()):
     """Return probabilities of one row, from the definitions, in plain loops and doubles."""
     logits = [float(logit) for logit in logits]
-    for token in set(seen):
+    for token in set(present):
         up = logits[token] > 0
         penalty = sample.repetition_penalty
         logits[token] = logits[token] / penalty if up else logits[token] * penalty
@@ -28,16 +28,16 @@ def by_definition(logits, sample, seen=()):
         least = sorted(logits)[-min(sample.top_k, len(logits))]
         logits = [logit if logit >= least else -math.inf for logit in logits]
     weights = [math.exp(logit - max(logits)) for logit in logits]
-    shares = [weight / sum(weights) for weight in weights]
-    left, total = set(), 0.0
-    for token in sorted(range(len(shares)), key=lambda token: (-shares[token], token)):
-        if sample.top_p < 1.0 and left and total >= sample.top_p:
+    probs = [weight / sum(weights) for weight in weights]
+    kept, total = set(), 0.0
+    for token in sorted(range(len(probs)), key=lambda token: (-probs[token], token)):
+        if sample.top_p < 1.0 and kept and total >= sample.top_p:
             break
-        left.add(token)
-        total += shares[token]
-    left = {token for token in left if shares[token] >= sample.min_p * max(shares)}
-    whole = sum(shares[token] for token in left)
-    return [shares[token] / whole if token in left else 0.0 for token in range(len(shares))]
+        kept.add(token)
+        total += probs[token]
+    kept = {token for token in kept if probs[token] >= sample.min_p * max(probs)}
+    kept_sum = sum(probs[token] for token in kept)
+    return [probs[token] / kept_sum if token in kept else 0.0 for token in range(len(probs))]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def by_definition(logits, sample, seen=()):
     ids=repr,
 )
 def test_probabilities_are_the_definition(sample):
-    seen = torch.zeros(len(LOGITS), V, dtype=torch.bool)
-    seen[:, [2, 5, 11, 17]] = True
-    got = probabilities(LOGITS, sample, seen)
+    present = torch.zeros(len(LOGITS), V, dtype=torch.bool)
+    present[:, [2, 5, 11, 17]] = True
+    got = probabilities(LOGITS, sample, present)
     want = torch.tensor([by_definition(row, sample, (2, 5, 11, 17)) for row in LOGITS])
     assert got.dtype == torch.float32
     assert_close(got, want, n=V)
@@ -78,22 +78,22 @@ def test_half_logits_are_restricted_in_fp32():
     assert_close(got, probabilities(LOGITS.bfloat16().float(), Sample(top_p=0.9)), "exact")
 
 
-def test_tokens_are_picked_by_their_share():
-    shares = torch.tensor([0.0, 0.1, 0.0, 0.6, 0.3, 0.0])
-    at = torch.linspace(0, 1 - 2**-53, 10_001, dtype=torch.float64)
-    got = torch.bincount(pick(shares.expand(len(at), -1), at), minlength=6) / len(at)
-    assert ((got - shares).abs() < 2e-3).all()
-    assert (got[shares == 0] == 0).all()
+def test_tokens_are_drawn_by_their_probability():
+    probs = torch.tensor([0.0, 0.1, 0.0, 0.6, 0.3, 0.0])
+    u = torch.linspace(0, 1 - 2**-53, 10_001, dtype=torch.float64)
+    got = torch.bincount(inverse_cdf(probs.expand(len(u), -1), u), minlength=6) / len(u)
+    assert ((got - probs).abs() < 2e-3).all()
+    assert (got[probs == 0] == 0).all()
 
 
-def test_draws_are_uniform_and_of_their_row():
-    draws = Draws(3, [0, 1, 5], "cpu")
-    drawn = torch.stack([draws.next() for _ in range(500)])
+def test_random_streams_are_uniform_and_of_their_row():
+    streams = RandomStreams(3, [0, 1, 5], "cpu")
+    drawn = torch.stack([streams.next() for _ in range(500)])
     assert ((drawn.mean(dim=0) - 0.5).abs() < 4 / math.sqrt(12 * 500)).all()
     assert len(drawn.unique()) == drawn.numel()
-    alone = Draws(3, [5], "cpu")
+    alone = RandomStreams(3, [5], "cpu")
     assert torch.equal(torch.stack([alone.next() for _ in range(500)])[:, 0], drawn[:, 2])
-    assert not torch.equal(Draws(4, [0], "cpu").next(), drawn[:1, 0])
+    assert not torch.equal(RandomStreams(4, [0], "cpu").next(), drawn[:1, 0])
 
 
 def test_a_row_does_not_depend_on_its_neighbours():
@@ -139,9 +139,9 @@ def test_a_cold_sample_is_greedy(temperature):
 @pytest.mark.parametrize("penalty", [1e-300, 1e-40, 1e300])
 def test_a_penalty_that_overflows_leaves_probabilities(penalty):
     logits = torch.tensor([[3.0, -2.0, 1.0]])
-    shares = probabilities(logits, Sample(repetition_penalty=penalty), torch.tensor([[True] * 3]))
-    assert bool(shares.isfinite().all())
-    assert_close(shares.sum(), torch.tensor(1.0), "same_math")
+    probs = probabilities(logits, Sample(repetition_penalty=penalty), torch.tensor([[True] * 3]))
+    assert bool(probs.isfinite().all())
+    assert_close(probs.sum(), torch.tensor(1.0), "same_math")
 
 
 @pytest.mark.parametrize(
@@ -162,5 +162,5 @@ def test_numbers_outside_their_range(options):
     with pytest.raises(ConfigError, match=f"{name}="):
         Sample(**options)
     if name == "repetition_penalty":
-        with pytest.raises(ConfigError, match="give a number above 0; 1 changes nothing"):
+        with pytest.raises(ConfigError, match="repetition_penalty"):
             Greedy(**options)

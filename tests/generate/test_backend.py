@@ -1,4 +1,4 @@
-"""Who steps changes how fast tokens come, never which."""
+"""The backend changes the speed, not the text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from suffice import AttentionSpec
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
-from suffice.generate.decoding import stepping
+from suffice.generate.decoding import choose_backend
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models.native_decoder import NativeDecoder
@@ -111,10 +111,13 @@ def test_dropout_is_off_while_native_code_steps():
 
 
 @needs_kernels
-def test_a_stepper_may_be_given_in_the_models_place(lm):
+def test_a_native_decoder_in_place_of_a_model(lm):
     decoder = NativeDecoder(lm, Dynamic())
-    assert stepping(decoder, Dynamic(), "auto") == (decoder, f"native ({library.instructions()})")
-    assert stepping(decoder, Dynamic(), "torch") == (lm, "torch (asked for)")
+    assert choose_backend(decoder, Dynamic(), "auto") == (
+        decoder,
+        f"native ({library.instructions()})",
+    )
+    assert choose_backend(decoder, Dynamic(), "torch") == (lm, "torch (asked for)")
     got = generate(decoder, PROMPTS, max_new_tokens=6)
     assert torch.equal(got.tokens, generate(lm, PROMPTS, max_new_tokens=6, impl="torch").tokens)
 

@@ -52,7 +52,7 @@ class CheckpointError(SufficeError, ValueError):
 
 
 def did_you_mean(name: object, legal: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name, with the nearest legal one if any is near.
+    """Return the end of a sentence about an unknown name: the nearest legal one, if one is near.
 
     Example:
         >>> did_you_mean("eficient", ["standard", "efficient"]), did_you_mean("x", ["standard"])

@@ -65,7 +65,7 @@ def check(
                 f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
                 "drafts cannot be rejected; leave draft out."
             )
-    if memory.rounds:
+    if memory.lossy:
         raise ConfigError(
             f"{memory!r} beside draft: in a memory that rounds, tokens read at once and one by one "
             "give different results; give one that does not."

@@ -36,7 +36,7 @@ def read(layer: Attention, q: Tensor, k: Tensor, v: Tensor, state: LayerState, n
         state: of the layer.
         new: where they stand, what `begin` gave.
     """
-    if state.memory.rounds:
+    if state.memory.lossy:
         problem = _of_codes(layer, q, state, new)
         if problem is not None:
             return _coded(layer, q, k, v, state, new, problem)
@@ -108,12 +108,12 @@ def _coded(
     new: Next,
     problem: AttentionCall,
 ) -> Tensor:
-    claim = state.lay(layer.mixing, k, v, new)
+    slot = state.append_encoded(layer.mixing, k, v, new)
     if state.memory.window is None:
         where = where_of(new, problem.pattern, state.places, 0, 0, state.length)[0]
     else:
         where = PLAIN if new.places is None else replace(PLAIN, q_positions=new.rows.positions)
-    out, whole = decode.attend_coded(q, state.store, claim, state.memory, where, problem)
+    out, whole = decode.attend_coded(q, state.store, slot, state.memory, where, problem)
     if whole or problem.unrestricted:
         return out
-    return _plainly(layer, q, state.seen(state.store.held(), new), state, new)
+    return _plainly(layer, q, state.seen(state.store.cached(), new), state, new)

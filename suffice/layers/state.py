@@ -22,7 +22,7 @@ from suffice.layers.history import history_of, kept, mixed, placed, remembered
 from suffice.layers.next import Next, after, real
 from suffice.layers.recall import Recalled
 from suffice.layers.seen import Seen, where_of
-from suffice.memory import Claim, Held, Memory, Store
+from suffice.memory import CachedTensors, Memory, Slot, Store
 from suffice.ops import running_sums, scan
 from suffice.ops.call import AttentionCall
 from suffice.patterns import Global, Window
@@ -80,7 +80,7 @@ class LayerState:
     @property
     def exact(self) -> bool:
         """True if any pieces give what one call without a state gives, within rounding."""
-        return self.sees_all and not self.memory.rounds
+        return self.sees_all and not self.memory.lossy
 
     @property
     def nbytes(self) -> int:
@@ -179,15 +179,15 @@ class LayerState:
         """
         return self.seen(self._keep(self.store.append, mixing, k, v, new), new)
 
-    def seen(self, held: Held, new: Next) -> Seen:
+    def seen(self, held: CachedTensors, new: Next) -> Seen:
         """Return what the new positions read of what is held."""
-        keys = held.parts[0].shape[2]
+        keys = held.tensors[0].shape[2]
         restricted = where_of(new, self.pattern, self.places, held.first, held.sinks, keys)
-        return Seen(held.parts[0], held.parts[-1], *restricted)
+        return Seen(held.tensors[0], held.tensors[-1], *restricted)
 
-    def lay(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> Claim:
+    def append_encoded(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> Slot:
         """Keep new keys and values as `add` does; say where they and what is coded lie."""
-        return self._keep(self.store.lay, mixing, k, v, new)
+        return self._keep(self.store.append_encoded, mixing, k, v, new)
 
     def _keep(
         self, into: Callable[..., A], mixing: nn.Module, k: Tensor, v: Tensor, new: Next
@@ -201,18 +201,18 @@ class LayerState:
         self._advance(new)
         return kept
 
-    def claim(self, new: Next) -> Claim:
-        """Keep one more position, whose keys and values the caller writes, and say where.
+    def reserve(self, new: Next) -> Slot:
+        """Append one position whose keys and values the caller writes.
 
         Raises:
-            ConfigError: if the memory gives out no room; nothing has changed then.
+            ConfigError: if the memory has no room for it; nothing has changed then.
         """
-        claimed = self.store.claim()
+        slot = self.store.reserve()
         if self.spec.mixing.mixes:
-            raw = claimed.near if self.raw is None else self.raw.claim().near
-            claimed = claimed._replace(raw=raw)
+            unmixed = slot.recent if self.raw is None else self.raw.reserve().recent
+            slot = slot._replace(unmixed=unmixed)
         self._advance(new)
-        return claimed
+        return slot
 
     def sum_up(
         self,

@@ -1,18 +1,18 @@
-"""What a streaming layer keeps of the past: one file per memory."""
+"""What a streaming layer keeps of its keys and values: the KV cache, as a value and as a store."""
 
-from suffice.memory.base import Claim, Held, Memory, Store, Stretch
+from suffice.memory.base import BufferView, CachedTensors, Memory, Slot, Store
 from suffice.memory.dynamic import Dynamic, Static
 from suffice.memory.quantised import Quantised
 from suffice.memory.rolling import Rolling
 
 __all__ = [
-    "Claim",
+    "BufferView",
+    "CachedTensors",
     "Dynamic",
-    "Held",
     "Memory",
     "Quantised",
     "Rolling",
+    "Slot",
     "Static",
     "Store",
-    "Stretch",
 ]

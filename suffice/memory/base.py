@@ -1,8 +1,8 @@
-"""What a streaming layer keeps of the past.
+"""The KV cache of a streaming layer.
 
-A `Memory` is a value (what is kept), a `Store` holds the numbers of one layer. A store knows
-tensors [B, G, n, W] that grow along n together and nothing of what they mean; a layer puts keys
-and values there, and what attention reads comes back as one stretch of memory.
+A `Memory` is a value: which positions are kept, and how. A `Store` holds the tensors of one layer:
+[B, G, n, W] each, growing along n together. It knows nothing of their meaning; a layer appends keys
+and values, and gets back what attention reads.
 
 Letters: B batch, G heads, n positions, W width.
 """
@@ -20,50 +20,52 @@ from suffice.errors import ConfigError
 from suffice.records import Axis
 
 
-class Held(NamedTuple):
-    """What a store gives back.
+class CachedTensors(NamedTuple):
+    """The contents of a store, the newest positions last.
+
+    With sinks=2 and first=5 the tensors hold the positions 0, 1, 5, 6, 7, ... of the text.
 
     Args:
-        parts: [B, G, S, W] each, what was given last at the end.
-        first: where the first of the last S - sinks positions stands, counted from the first ever.
-        sinks: how many positions of the very beginning stand before them.
+        tensors: [B, G, S, W] each.
+        first: position of the first entry behind the sinks, counted from the start of the text.
+        sinks: number of entries from the very start of the text, which come first.
     """
 
-    parts: tuple[Tensor, ...]
+    tensors: tuple[Tensor, ...]
     first: int
     sinks: int = 0
 
 
-class Stretch(NamedTuple):
-    """Positions where they lie, for code that reads memory itself.
+class BufferView(NamedTuple):
+    """Where entries lie in the buffers of a store, for native code that reads them in place.
 
     Args:
-        parts: [B, G, room, W] each, in one piece.
-        start: of what is held, in the room.
-        end: of it; the next position is written there.
-        first: where the one at `start` stands, counted from the first ever.
-        sinks: [B, G, n, W] each, the very beginning where it is held apart; or nothing.
+        tensors: the buffers, [B, G, room, W] each, contiguous.
+        start: of the entries, in the buffers.
+        end: of the entries; the next one is written there.
+        first: position of the entry at `start`, counted from the start of the text.
+        sinks: [B, G, n, W] each, the entries from the start of the text if they are held apart.
     """
 
-    parts: tuple[Tensor, ...]
+    tensors: tuple[Tensor, ...]
     start: int
     end: int
     first: int
     sinks: tuple[Tensor, ...] = ()
 
 
-class Claim(NamedTuple):
-    """Room for one position, and what is held beside it.
+class Slot(NamedTuple):
+    """A reserved position, with views of the cache before it.
 
     Args:
-        near: the latest positions as they are; the last one is the caller's to write.
-        coded: those before them that are coded, in blocks, if any are.
-        raw: values before a mixing, which the caller writes, too; the keys, where keys are those.
+        recent: the latest positions in plain numbers; the caller writes the last one.
+        encoded: blocks of quantised positions before them, if there are any.
+        unmixed: values before the mixing, whose last one the caller writes, too.
     """
 
-    near: Stretch
-    coded: Stretch | None = None
-    raw: Stretch | None = None
+    recent: BufferView
+    encoded: BufferView | None = None
+    unmixed: BufferView | None = None
 
 
 class Memory(Axis, ABC, family="memory"):
@@ -73,10 +75,10 @@ class Memory(Axis, ABC, family="memory"):
     """Latest positions that are kept; None = all."""
 
     sinks: int = 0
-    """Positions of the very beginning that are kept beside them."""
+    """Positions from the start of the text that are kept beside the window."""
 
     spare: int = 0
-    """Last positions that can be dropped beside the window."""
+    """Last positions that can be dropped again beside the window."""
 
     capacity: int | None = None
     """Positions there is room for; None = any number."""
@@ -84,8 +86,8 @@ class Memory(Axis, ABC, family="memory"):
     grain: int = 0
     """Positions that may be held beyond the window, because they are kept in blocks."""
 
-    rounds: bool = False
-    """True if what comes back is not exactly what was given."""
+    lossy: bool = False
+    """True if numbers come back rounded."""
 
     def widened(self, window: int) -> Memory:  # noqa: ARG002 - without a window everything is kept
         """Return the memory with a window of at least so many positions."""
@@ -96,7 +98,7 @@ class Memory(Axis, ABC, family="memory"):
 
         Args:
             tokens: appended so far.
-            unit: positions that one entry of the store stands for; a last part of one is left out.
+            unit: positions of one entry; an incomplete last entry is not counted.
         """
         return tokens // unit
 
@@ -118,68 +120,68 @@ class Memory(Axis, ABC, family="memory"):
 
     @abstractmethod
     def build(self, unit: int = 1) -> Store:
-        """Return an empty store; its sizes are those of what is appended first.
+        """Return an empty store, which takes its sizes from what is appended first.
 
         Args:
-            unit: positions that one entry of the store stands for.
+            unit: positions of one entry.
         """
 
 
 class Store(ABC):
-    """Tensors [B, G, n, W] that grow along n together, in the order they are appended.
+    """Tensors [B, G, n, W] that grow along n together.
 
-    `length` is how many positions were appended and not dropped again.
+    `length` is the number of positions appended and not dropped again.
     """
 
     def __init__(self) -> None:
         self.length = 0
 
     @abstractmethod
-    def append(self, *parts: Tensor) -> Held:
-        """Keep positions and return what is held, the new ones last.
+    def append(self, *tensors: Tensor) -> CachedTensors:
+        """Append positions and return what is kept, the new ones last.
 
         Args:
-            parts: [B, G, n, W], the same number of tensors in every call.
+            tensors: [B, G, n, W], the same number of tensors in every call.
 
         Raises:
             ConfigError: if there is no room; nothing has changed then.
         """
 
     def check_room(self, positions: int) -> None:
-        """Refuse more positions than there can be room for; nothing changes.
+        """Check that so many more positions fit.
 
         Raises:
-            ConfigError: if they do not fit.
+            ConfigError: if they do not.
         """
-        del positions  # there is room for any number
+        del positions  # unlimited unless a subclass says otherwise
 
-    def claim(self) -> Claim:
-        """Keep one more position, which the caller writes, and say where.
+    def reserve(self) -> Slot:
+        """Append one position that the caller writes.
 
         Raises:
-            ConfigError: if there is no room, or nothing was appended before that would tell sizes;
-                nothing has changed then.
+            ConfigError: if there is no room, or nothing was appended before, so that sizes are
+                unknown; nothing has changed then.
         """
-        raise ConfigError(f"{type(self).__name__} gives out no room; append positions.")
+        raise ConfigError(f"{type(self).__name__} does not support in-place writes; use append().")
 
     @abstractmethod
     def latest(self, positions: int) -> tuple[Tensor, ...]:
-        """Return the last positions of what is held, [B, G, positions, W]."""
+        """Return the last positions, [B, G, positions, W]."""
 
     def can_drop(self, positions: int) -> bool:
-        """Return whether so many last positions can be taken back."""
+        """Return whether so many last positions can be dropped."""
         return 0 <= positions <= self.length
 
     def drop_last(self, positions: int) -> None:
-        """Take the last positions back, as if they had never been appended.
+        """Drop the last positions, as if they had never been appended.
 
         Raises:
-            ConfigError: if they cannot be; nothing has changed then.
+            ConfigError: if they cannot be dropped; nothing has changed then.
         """
         if not self.can_drop(positions):
             raise ConfigError(
                 f"drop_last({positions}) of a memory that holds {self.length} positions"
-                f"{self._why_not()}; ask can_drop first."
+                f"{self._drop_limit()}; ask can_drop first."
             )
         self._drop(positions)
         self.length -= positions
@@ -188,8 +190,8 @@ class Store(ABC):
     def _drop(self, positions: int) -> None:
         """Forget the last positions; `length` still counts them."""
 
-    def _why_not(self) -> str:
-        """Say what else limits dropping."""
+    def _drop_limit(self) -> str:
+        """Return what else limits dropping, for the error message."""
         return ""
 
     @abstractmethod
@@ -198,35 +200,16 @@ class Store(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget everything; memory is kept for the next sequence."""
+        """Forget all positions; buffers are kept for the next sequence."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of all tensors that are held, spare room included."""
+        """Bytes of all tensors, room to grow included."""
 
 
-def bytes_of(tensors: tuple[Tensor, ...]) -> int:
-    """Return the bytes of tensors, each storage counted once.
-
-    Example:
-        >>> x = torch.zeros(2, 8)
-        >>> bytes_of((x, x))
-        64
-    """
-    return sum({x.data_ptr(): x.numel() * x.element_size() for x in tensors}.values())
-
-
-def fits(buffers: tuple[Tensor, ...], parts: tuple[Tensor, ...]) -> bool:
-    """Return whether buffers are for as many rows as these, and of their dtype and device."""
-    if not buffers or buffers[0].shape[0] != parts[0].shape[0]:
-        return False
-    pairs = zip(buffers, parts, strict=True)
-    return all(b.dtype is part.dtype and b.device == part.device for b, part in pairs)
-
-
-def check_begun(buffers: tuple[Tensor, ...]) -> None:
-    """Refuse to give out room of unknown sizes.
+def check_sizes_known(buffers: tuple[Tensor, ...]) -> None:
+    """Refuse to reserve a position of unknown size.
 
     Raises:
         ConfigError: if nothing was appended yet.
@@ -237,6 +220,25 @@ def check_begun(buffers: tuple[Tensor, ...]) -> None:
         )
 
 
-def recorded(parts: tuple[Tensor, ...]) -> bool:
-    """Return whether gradients flow through these, so that nothing may be written in place."""
-    return torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+def bytes_of(tensors: tuple[Tensor, ...]) -> int:
+    """Return the bytes of tensors, a tensor that comes twice counted once.
+
+    Example:
+        >>> x = torch.zeros(2, 8)
+        >>> bytes_of((x, x))
+        64
+    """
+    return sum({x.data_ptr(): x.numel() * x.element_size() for x in tensors}.values())
+
+
+def can_write(buffers: tuple[Tensor, ...], tensors: tuple[Tensor, ...]) -> bool:
+    """Return whether buffers have the rows, dtype and device of tensors to be written there."""
+    if not buffers or buffers[0].shape[0] != tensors[0].shape[0]:
+        return False
+    pairs = zip(buffers, tensors, strict=True)
+    return all(b.dtype is x.dtype and b.device == x.device for b, x in pairs)
+
+
+def need_gradients(tensors: tuple[Tensor, ...]) -> bool:
+    """Return whether gradients flow through tensors, so that nothing may be written in place."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)

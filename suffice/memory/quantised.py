@@ -1,4 +1,4 @@
-"""A memory in a few bits for each number."""
+"""A memory in 8 or 4 bits per number."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.memory.base import Claim, Held, Memory, Store
+from suffice.memory.base import CachedTensors, Memory, Slot, Store
 from suffice.memory.dynamic import Dynamic, GrowingStore
 
 BITS = (4, 8)
-RANGE_BYTES = 4  # of a least number, and of a step: float32
+RANGE_BYTES = 8  # a minimum and a step in float32
 
 
 @dataclass(frozen=True)
 class Quantised(Memory):
-    """What another memory keeps, in 8 or 4 bits; the latest positions as they are.
+    """Keeps what another memory keeps in 8 or 4 bits per number; the latest positions are exact.
 
-    Blocks of positions that are old enough are coded once: the first tensor of a layer (keys, or
-    what is key and value in one) with a range for each channel of a block, the others with a range
-    for each position and group of channels. A range is its least number and its step, float32; a
-    code is packed into its bits. Native kernels read codes for a few positions at a time; else they
-    are decoded first, which saves memory, not time.
+    Blocks of positions that are old enough are quantised once: the first tensor of a layer (keys,
+    or keys and values in one) with a range per channel of a block, the others with a range per
+    position and group of channels. A range is its minimum and its step, float32; two codes of 4
+    bits share a byte. Native kernels read the codes in place when a few queries attend; otherwise
+    they are dequantised first, which saves memory, not time.
 
     Args:
-        inner: what is kept.
+        inner: which positions are kept.
         bits: of a code, 8 or 4.
-        block: positions coded together, even.
-        recent: latest positions that are never coded.
-        group: channels of a position with one range.
+        block: positions quantised together, even.
+        recent: latest positions that are never quantised.
+        group: channels of a position that share a range.
 
     Raises:
-        ConfigError: for other bits, sizes below 1, an odd block, or a memory that is coded already.
+        ConfigError: for other bits, sizes below 1, an odd block, or an inner memory that rounds.
 
     Cost: bits / 8 bytes a number, 8 / block for keys and 8 / group for values in ranges.
     Source: Liu et al. 2024, arXiv:2402.02750, section 3 (per-channel keys, per-token values, a
         window in full precision). Differs: 8 and 4 bits, ranges in float32.
     """
 
-    rounds = True
+    lossy = True
 
     inner: Memory = Dynamic()
     bits: int = 8
@@ -52,7 +52,7 @@ class Quantised(Memory):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.inner, Memory) or self.inner.rounds:
+        if not isinstance(self.inner, Memory) or self.inner.lossy:
             raise ConfigError(
                 f"Quantised(inner={self.inner!r}): give a memory that keeps numbers as they are, "
                 "such as Dynamic() or Rolling(256)."
@@ -87,7 +87,7 @@ class Quantised(Memory):
 
     @property
     def grain(self) -> int:  # type: ignore[override]
-        """A block that is not coded yet, one that is half out of the window, and the latest."""
+        """A block not quantised yet, one half out of the window, and the recent positions."""
         return 2 * self.block + self.recent
 
     def widened(self, window: int) -> Quantised:
@@ -95,20 +95,20 @@ class Quantised(Memory):
         return replace(self, inner=self.inner.widened(window))
 
     def nbytes_of(self, widths: Sequence[tuple[int, int]], tokens: int, itemsize: int) -> int:
-        """Return the bytes of codes, of their ranges and of the tail that is not coded."""
-        coded = max(tokens - self.recent, 0) // self.block * self.block
-        blocks = self.inner.entries(coded, self.block)
+        """Return the bytes of codes, of their ranges and of the positions not quantised yet."""
+        encoded = max(tokens - self.recent, 0) // self.block * self.block
+        blocks = self.inner.entries(encoded, self.block)
         total = 0
         for i, (heads, width) in enumerate(widths):
             group = min(self.group, width)
             groups = ceil(width / group)
             numbers = self.block * (width if i == 0 else groups * group)
             ranges = width if i == 0 else self.block * groups
-            a_block = numbers * self.bits // 8 + 2 * RANGE_BYTES * ranges
-            total += heads * (blocks * a_block + (tokens - coded) * width * itemsize)
+            block_bytes = numbers * self.bits // 8 + RANGE_BYTES * ranges
+            total += heads * (blocks * block_bytes + (tokens - encoded) * width * itemsize)
         return total
 
-    def build(self, unit: int = 1) -> Store:  # noqa: ARG002 - it is never inside another
+    def build(self, unit: int = 1) -> Store:  # noqa: ARG002 - it is never the inner memory
         """Return an empty store."""
         return QuantisedStore(self)
 
@@ -119,7 +119,7 @@ class Quantised(Memory):
 
 
 class QuantisedStore(Store):
-    """Coded blocks in a store of the inner memory, then the latest positions as they came.
+    """Quantised blocks in a store of the inner memory, then the latest positions in plain numbers.
 
     Args:
         memory: the settings.
@@ -131,41 +131,51 @@ class QuantisedStore(Store):
         self.blocks = memory.inner.build(memory.block)
         self.tail = GrowingStore(memory.block)
 
-    def append(self, *parts: Tensor) -> Held:
-        """Keep positions; return what was kept decoded, and these as they are."""
-        self.check_room(parts[0].shape[2])
-        self.tail.append(*parts)
-        held = self._held()
-        self.length += parts[0].shape[2]
-        self._code()
-        return held
+    def append(self, *tensors: Tensor) -> CachedTensors:
+        """Append positions; return what was kept before dequantised, and these as they are."""
+        self.check_room(tensors[0].shape[2])
+        self.tail.append(*tensors)
+        cached = self.cached()
+        self.length += tensors[0].shape[2]
+        self._encode_tail()
+        return cached
 
-    def claim(self) -> Claim:
-        """Keep one more position, which the caller writes."""
+    def append_encoded(self, *tensors: Tensor) -> Slot:
+        """Append positions as `append` does, and return where codes and tail lie."""
+        self.check_room(tensors[0].shape[2])
+        self._encode_tail()
+        self.tail.append(*tensors)
+        return self._slot(tensors[0].shape[2])
+
+    def reserve(self) -> Slot:
+        """Append one position that the caller writes."""
         self.check_room(1)
-        self._code()  # a claimed position is coded by the next call: it is written by then
-        self.tail.claim()
-        return self._laid(1)
+        self._encode_tail()  # the position reserved last is written by now
+        self.tail.reserve()
+        return self._slot(1)
 
-    def lay(self, *parts: Tensor) -> Claim:
-        """Keep positions as `append` does, and say where all lies: nothing is decoded."""
-        self.check_room(parts[0].shape[2])
-        self._code()
-        self.tail.append(*parts)
-        return self._laid(parts[0].shape[2])
-
-    def _laid(self, positions: int) -> Claim:
+    def _slot(self, positions: int) -> Slot:
         self.length += positions
-        coded = self.blocks.stretch() if self.blocks.length else None
-        first = self.length - self.tail.length
-        return Claim(self.tail.stretch()._replace(first=first), coded)
+        encoded = self.blocks.view() if self.blocks.length else None
+        return Slot(self.tail.view()._replace(first=self.length - self.tail.length), encoded)
 
-    def held(self) -> Held:
-        """Return all that is kept, decoded."""
-        return self._held()
+    def cached(self) -> CachedTensors:
+        """Return all that is kept, dequantised."""
+        tail = self.tail.latest(self.tail.length)
+        if not self.blocks.length:
+            return CachedTensors(tail, 0)
+        nothing = tuple(x[:, :, :0] for x in tail)
+        blocks = self.blocks.append(*self._encode(nothing))
+        decoded = (
+            self._decode(*blocks.tensors[2 * i : 2 * i + 2], like=x, per_position=i > 0)
+            for i, x in enumerate(tail)
+        )
+        joined = tuple(torch.cat(pair, dim=2) for pair in zip(decoded, tail, strict=True))
+        block = self.memory.block
+        return CachedTensors(joined, blocks.first * block, blocks.sinks * block)
 
     def check_room(self, positions: int) -> None:
-        """Refuse positions beyond the inner memory's capacity."""
+        """Check that positions fit the inner memory's capacity."""
         capacity = self.memory.capacity
         if capacity is not None and self.length + positions > capacity:
             raise ConfigError(
@@ -173,95 +183,72 @@ class QuantisedStore(Store):
                 f"{self.memory.inner!r}; give a longer one, or reset the state."
             )
 
-    def _held(self) -> Held:
-        tail = self._tail()
-        if not self.blocks.length:
-            return Held(tail, 0)
-        block = self.memory.block
-        units = self.blocks.append(*self._coded(tuple(part[:, :, :0] for part in tail)))
-        decoded = (
-            self._decoded(*units.parts[2 * i : 2 * i + 2], part, i > 0)
-            for i, part in enumerate(tail)
-        )
-        whole = tuple(torch.cat(pair, dim=2) for pair in zip(decoded, tail, strict=True))
-        return Held(whole, units.first * block, units.sinks * block)
-
-    def _tail(self) -> tuple[Tensor, ...]:
-        return self.tail.latest(self.tail.length)
-
-    def _code(self) -> None:
-        """Move what is old enough from the tail into the blocks."""
-        block, held = self.memory.block, self.tail.length
-        old = max(held - self.memory.recent, 0) // block * block
+    def _encode_tail(self) -> None:
+        """Move whole blocks that are old enough from the tail to the quantised blocks."""
+        block, length = self.memory.block, self.tail.length
+        old = max(length - self.memory.recent, 0) // block * block
         if old:
-            tail, self.tail = self._tail(), GrowingStore(block)
-            self.blocks.append(*self._coded(tuple(part[:, :, :old] for part in tail)))
-            self.tail.append(*(part[:, :, old:] for part in tail))
+            tail, self.tail = self.tail.latest(length), GrowingStore(block)
+            self.blocks.append(*self._encode(tuple(x[:, :, :old] for x in tail)))
+            self.tail.append(*(x[:, :, old:] for x in tail))
 
-    def _coded(self, parts: tuple[Tensor, ...]) -> list[Tensor]:
-        """Return codes and ranges [B, G, blocks, *] of each part [B, G, n, W], n whole blocks."""
-        coded = []
-        for i, part in enumerate(parts):
-            blocks = part.shape[2] // self.memory.block
-            x = part.float().unflatten(2, (blocks, self.memory.block))
-            grouped = self._grouped(x, i > 0)
-            axis = -1 if i > 0 else -2
-            low, high = grouped.amin(dim=axis, keepdim=True), grouped.amax(dim=axis, keepdim=True)
+    def _encode(self, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+        """Return codes and ranges [B, G, blocks, *] of each tensor [B, G, n, W] of whole blocks."""
+        encoded = []
+        for i, tensor in enumerate(tensors):
+            x = tensor.float().unflatten(2, (-1, self.memory.block))
+            axis = -2
+            if i > 0:  # a range per position and group of channels
+                x, axis = self._in_groups(x), -1
+            low, high = x.amin(dim=axis, keepdim=True), x.amax(dim=axis, keepdim=True)
             step = (high - low) / (2**self.memory.bits - 1)
-            codes = ((grouped - low) / step.masked_fill(step == 0.0, 1.0)).round_()
-            codes = self._packed(codes.to(torch.uint8).flatten(3))
-            coded += [codes, torch.stack([low, step], dim=3).flatten(3)]
-        return coded
+            codes = ((x - low) / step.masked_fill(step == 0.0, 1.0)).round_()
+            codes = self._pack(codes.to(torch.uint8).flatten(3))
+            encoded += [codes, torch.stack([low, step], dim=3).flatten(3)]
+        return encoded
 
-    def _grouped(self, x: Tensor, by_position: bool) -> Tensor:
-        """Return blocks [B, G, blocks, n, W] so that the numbers of one range lie on one axis."""
-        if not by_position:
-            return x
-        more = -x.shape[4] % self._group(x.shape[4])
-        if more:  # the last group is filled up with a number of its own
-            x = torch.cat([x, x[..., -1:].expand(*x.shape[:4], more)], dim=4)
-        return x.unflatten(4, (-1, self._group(x.shape[4])))
+    def _in_groups(self, x: Tensor) -> Tensor:
+        """Split channels into groups, the last one padded with its own last channel."""
+        group = min(self.memory.group, x.shape[-1])
+        if missing := -x.shape[-1] % group:
+            x = torch.cat([x, x[..., -1:].expand(*x.shape[:-1], missing)], dim=-1)
+        return x.unflatten(-1, (-1, group))
 
-    def _group(self, width: int) -> int:
-        return min(self.memory.group, width)
-
-    def _packed(self, codes: Tensor) -> Tensor:
-        if self.memory.bits == 8:  # noqa: PLR2004
-            return codes
-        return codes[..., ::2] | (codes[..., 1::2] << 4)
-
-    def _unpacked(self, codes: Tensor) -> Tensor:
-        if self.memory.bits == 8:  # noqa: PLR2004
-            return codes
-        return torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2)
-
-    def _decoded(self, codes: Tensor, ranges: Tensor, like: Tensor, by_position: bool) -> Tensor:
-        """Return the numbers of some blocks, [B, G, n, W] in the dtype of what is not coded."""
+    def _decode(self, codes: Tensor, ranges: Tensor, *, like: Tensor, per_position: bool) -> Tensor:
+        """Return the numbers of some blocks, [B, G, n, W] in the width and dtype of `like`."""
         width, block = like.shape[3], self.memory.block
-        codes = self._unpacked(codes).float()
+        codes = self._unpack(codes).float()
         low, step = ranges.unflatten(3, (2, -1)).unbind(3)
-        if by_position:
-            group = self._group(width)
-            groups = -(-width // group)
-            numbers = codes.unflatten(3, (block, groups, group))
-            shape = (block, groups, 1)
+        if per_position:
+            group = min(self.memory.group, width)
+            groups = ceil(width / group)
+            codes, shape = codes.unflatten(3, (block, groups, group)), (block, groups, 1)
         else:
-            numbers, shape = codes.unflatten(3, (block, width)), (1, width)
-        numbers = numbers * step.unflatten(3, shape) + low.unflatten(3, shape)
-        numbers = numbers.flatten(4)[..., :width] if by_position else numbers
+            codes, shape = codes.unflatten(3, (block, width)), (1, width)
+        numbers = codes * step.unflatten(3, shape) + low.unflatten(3, shape)
+        numbers = numbers.flatten(4)[..., :width]
         return numbers.flatten(2, 3).to(like.dtype)
 
+    def _pack(self, codes: Tensor) -> Tensor:
+        if self.memory.bits == 4:  # noqa: PLR2004
+            return codes[..., ::2] | (codes[..., 1::2] << 4)
+        return codes
+
+    def _unpack(self, codes: Tensor) -> Tensor:
+        if self.memory.bits == 4:  # noqa: PLR2004
+            return torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2)
+        return codes
+
     def latest(self, positions: int) -> tuple[Tensor, ...]:
-        """Return the last positions, decoded."""
-        parts = self._held().parts
-        return tuple(part[:, :, part.shape[2] - positions :] for part in parts)
+        """Return the last positions, dequantised."""
+        return tuple(x[:, :, x.shape[2] - positions :] for x in self.cached().tensors)
 
     def can_drop(self, positions: int) -> bool:
-        """Return whether the last positions are not coded yet."""
+        """Return whether the last positions are not quantised yet."""
         return 0 <= positions <= self.tail.length
 
-    def _why_not(self) -> str:
-        return f", of which the last {self.tail.length} are not coded"
+    def _drop_limit(self) -> str:
+        return f", of which the last {self.tail.length} are not quantised"
 
     def _drop(self, positions: int) -> None:
         self.tail.drop_last(positions)
@@ -279,5 +266,5 @@ class QuantisedStore(Store):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of codes, ranges and the tail, spare room included."""
+        """Bytes of codes, ranges and the tail, room to grow included."""
         return self.blocks.nbytes + self.tail.nbytes

@@ -1,4 +1,4 @@
-"""A memory of the latest positions."""
+"""A memory of the latest positions: a sliding window with attention sinks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.memory.base import (
-    Claim,
-    Held,
+    BufferView,
+    CachedTensors,
     Memory,
+    Slot,
     Store,
-    Stretch,
     bytes_of,
-    check_begun,
-    fits,
-    recorded,
+    can_write,
+    check_sizes_known,
+    need_gradients,
 )
 from suffice.torch_compat import usable
 
-SLACK = 64  # positions of room at least, so that the latest are moved rarely
+MIN_SLACK = 64  # positions of room beside the window, so that it is moved rarely
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Rolling(Memory):
         return replace(self, window=max(self.window, window))
 
     def entries(self, tokens: int, unit: int = 1) -> int:
-        """Return the latest entries and the sinks, which are held apart."""
+        """Return the latest entries and the sinks, which are kept apart."""
         window, sinks, spare = self._in_units(unit)
         return min(tokens // unit, window + spare) + min(tokens // unit, sinks)
 
@@ -85,10 +85,10 @@ class Rolling(Memory):
 
 
 class RollingStore(Store):
-    """A buffer with the latest positions at its end, moved to its start when it is full.
+    """A buffer with the latest entries at its end, moved to its start when it is full.
 
-    What is held before the latest is the room that sinks are copied to, so that attention reads one
-    stretch.
+    The buffer begins with room for the sinks: they are copied in front of the latest entries, so
+    that attention reads one piece.
 
     Args:
         window: latest entries, the newest included.
@@ -98,64 +98,67 @@ class RollingStore(Store):
 
     def __init__(self, window: int, sinks: int, spare: int) -> None:
         super().__init__()
-        self.window, self.first_kept, self.spare = window, sinks, spare
-        self.kept = window - 1 + spare  # of the past, as the next ones are appended
+        self.window, self.num_sinks, self.spare = window, sinks, spare
+        self.max_past = window - 1 + spare  # entries that are read beside new ones
         self.buffers: tuple[Tensor, ...] = ()
         self.sinks: tuple[Tensor, ...] = ()
-        self.end = 0  # of what is held, in the buffer
-        self.oldest = 0  # where the first position in the buffer stands
+        self.end = 0  # of the entries, in the buffer
+        self.oldest = 0  # position of the first entry in the buffer
 
-    def append(self, *parts: Tensor) -> Held:
-        """Keep positions; return them behind as much of the past as they may see."""
-        if recorded(parts):
+    @property
+    def past(self) -> int:
+        """Entries of the past that are read beside new ones."""
+        return min(self.max_past, self.length - self.oldest)
+
+    def append(self, *tensors: Tensor) -> CachedTensors:
+        """Append positions; return them behind as much of the past as they may see."""
+        if need_gradients(tensors):
             raise ConfigError(
                 "a rolling memory is written in place, which gradients cannot pass; stream under "
                 "torch.no_grad(), or use Dynamic()."
             )
         self.buffers = usable(self.buffers)
-        new, sinks = parts[0].shape[2], self.first_kept
-        if self.length < sinks:
-            self._keep_sinks(parts)
-        past = min(self.kept, self.length - self.oldest)
+        if self.length < self.num_sinks:
+            self._append_sinks(tensors)
+        past, new = self.past, tensors[0].shape[2]
         first = self.length - past
-        if not self.buffers or not (self.length or fits(self.buffers, parts)):
-            room = sinks + self.kept + 1 + max(self.window, SLACK)
-            self.buffers = tuple(p.new_empty(*p.shape[:2], room, p.shape[3]) for p in parts)
-        if sinks + past + new > self.buffers[0].shape[2]:
-            held = self._long(parts, past, first)
+        if not self.buffers or not (self.length or can_write(self.buffers, tensors)):
+            room = self.num_sinks + self.max_past + 1 + max(self.window, MIN_SLACK)
+            self.buffers = tuple(x.new_empty(*x.shape[:2], room, x.shape[3]) for x in tensors)
+        if self.num_sinks + past + new > self.buffers[0].shape[2]:
+            cached = self._append_many(tensors, past, first)
         else:
-            held = self._short(parts, past, first)
+            cached = self._append_few(tensors, past, first)
         self.length += new
-        return held
+        return cached
 
-    def claim(self) -> Claim:
-        """Keep one more position, which the caller writes; the first sinks are appended."""
-        check_begun(self.buffers)
-        if self.length < self.first_kept:
+    def reserve(self) -> Slot:
+        """Append one position that the caller writes; the sinks must be there already."""
+        check_sizes_known(self.buffers)
+        if self.length < self.num_sinks:
             raise ConfigError(
-                f"{self.length} positions of {self.first_kept} sinks are there; append the others."
+                f"{self.length} positions of {self.num_sinks} sinks are there; append the others."
             )
         if self.end == self.buffers[0].shape[2]:
             self.buffers = usable(self.buffers)
-            self._move(min(self.kept, self.length - self.oldest))
-        before = self.stretch()
+            self._move_to_start(self.past)
+        before = self.view()
         self.end += 1
         self.length += 1
-        return Claim(before._replace(end=self.end))
+        return Slot(before._replace(end=self.end))
 
-    def stretch(self) -> Stretch:
+    def view(self) -> BufferView:
         """Return where the latest positions lie that the next one may see."""
-        past = min(self.kept, self.length - self.oldest)
-        at = {"start": self.end - past, "end": self.end, "first": self.length - past}
-        return Stretch(self.buffers, sinks=self.sinks, **at)
+        span = {"start": self.end - self.past, "end": self.end, "first": self.length - self.past}
+        return BufferView(self.buffers, sinks=self.sinks, **span)
 
-    def _short(self, parts: tuple[Tensor, ...], past: int, first: int) -> Held:
-        """Append in the buffer."""
-        new, sinks = parts[0].shape[2], min(self.first_kept, first)
+    def _append_few(self, tensors: tuple[Tensor, ...], past: int, first: int) -> CachedTensors:
+        """Append what the buffer has room for."""
+        new, sinks = tensors[0].shape[2], min(self.num_sinks, first)
         if self.end + new > self.buffers[0].shape[2]:
-            self._move(past)
-        for buffer, part in zip(self.buffers, parts, strict=True):
-            buffer[:, :, self.end : self.end + new] = part
+            self._move_to_start(past)
+        for buffer, x in zip(self.buffers, tensors, strict=True):
+            buffer[:, :, self.end : self.end + new] = x
         start = self.end - past
         self.end += new
         if sinks:
@@ -163,35 +166,35 @@ class RollingStore(Store):
                 buffer[:, :, start - sinks : start] = sink[:, :, :sinks]
             self.oldest = max(self.oldest, first)
         read = slice(start - sinks, self.end)
-        return Held(tuple(buffer[:, :, read] for buffer in self.buffers), first, sinks)
+        return CachedTensors(tuple(buffer[:, :, read] for buffer in self.buffers), first, sinks)
 
-    def _long(self, parts: tuple[Tensor, ...], past: int, first: int) -> Held:
-        """Join more than the buffer holds; keep the end of it."""
-        sinks = min(self.first_kept, first)
-        begun = self.sinks or tuple(part[:, :, :0] for part in parts)
+    def _append_many(self, tensors: tuple[Tensor, ...], past: int, first: int) -> CachedTensors:
+        """Return a concatenation of more than the buffer holds, and keep the end of it."""
+        sinks = min(self.num_sinks, first)
+        kept_sinks = self.sinks or tuple(x[:, :, :0] for x in tensors)
         joined = tuple(
-            torch.cat([b[:, :, :sinks], old[:, :, self.end - past : self.end], part], dim=2)
-            for b, old, part in zip(begun, self.buffers, parts, strict=True)
+            torch.cat([sink[:, :, :sinks], old[:, :, self.end - past : self.end], new], dim=2)
+            for sink, old, new in zip(kept_sinks, self.buffers, tensors, strict=True)
         )
-        total = past + parts[0].shape[2]
-        kept, at = min(self.kept, total), self.first_kept
-        for buffer, whole in zip(self.buffers, joined, strict=True):
-            buffer[:, :, at : at + kept] = whole[:, :, whole.shape[2] - kept :]
-        self.end, self.oldest = at + kept, first + total - kept
-        return Held(joined, first, sinks)
+        total = past + tensors[0].shape[2]
+        kept, start = min(self.max_past, total), self.num_sinks
+        for buffer, x in zip(self.buffers, joined, strict=True):
+            buffer[:, :, start : start + kept] = x[:, :, x.shape[2] - kept :]
+        self.end, self.oldest = start + kept, first + total - kept
+        return CachedTensors(joined, first, sinks)
 
-    def _move(self, past: int) -> None:
-        """Bring the latest positions to the start of the buffer, behind room for the sinks."""
-        at = self.first_kept
+    def _move_to_start(self, past: int) -> None:
+        start = self.num_sinks
         for buffer in self.buffers:
-            buffer[:, :, at : at + past] = buffer[:, :, self.end - past : self.end].clone()
-        self.end, self.oldest = at + past, self.length - past
+            buffer[:, :, start : start + past] = buffer[:, :, self.end - past : self.end].clone()
+        self.end, self.oldest = start + past, self.length - past
 
-    def _keep_sinks(self, parts: tuple[Tensor, ...]) -> None:
-        new = (p[:, :, : self.first_kept - self.length] for p in parts)
-        old = self.sinks or tuple(p[:, :, :0] for p in parts)
+    def _append_sinks(self, tensors: tuple[Tensor, ...]) -> None:
+        old = self.sinks or tuple(x[:, :, :0] for x in tensors)
+        missing = self.num_sinks - self.length
         self.sinks = tuple(
-            torch.cat([o[:, :, : self.length], n], dim=2) for o, n in zip(old, new, strict=True)
+            torch.cat([sink[:, :, : self.length], x[:, :, :missing]], dim=2)
+            for sink, x in zip(old, tensors, strict=True)
         )
 
     def latest(self, positions: int) -> tuple[Tensor, ...]:
@@ -199,14 +202,13 @@ class RollingStore(Store):
         return tuple(buffer[:, :, self.end - positions : self.end] for buffer in self.buffers)
 
     def can_drop(self, positions: int) -> bool:
-        """Return whether enough of the past is held for what comes instead of them."""
+        """Return whether the window before the positions that remain is still kept."""
         if not 0 <= positions <= self.length:
             return False
-        left = self.length - positions
-        needed = min(self.window - 1, left)
-        return self.oldest <= left - needed
+        remaining = self.length - positions
+        return self.oldest <= remaining - min(self.window - 1, remaining)
 
-    def _why_not(self) -> str:
+    def _drop_limit(self) -> str:
         return f" and whose spare is {self.spare}"
 
     def _drop(self, positions: int) -> None:

@@ -176,10 +176,10 @@ class NativeDecoder:
             if mixing is not None:
                 mixing.place(rows)  # raises beyond its length, before any cache has changed
         for layer, held, mixing in zip(state.layers, self.caches, self.mixings, strict=True):
-            slot = layer.claim(step)
+            slot = layer.reserve(step)
             longest = max(longest, held.take(slot))
             if mixing is not None:
-                mixing.take(slot.raw)
+                mixing.take(slot.unmixed)
         return longest
 
     def _allocate(self, rows: int, longest: int) -> None:
@@ -318,7 +318,7 @@ def _unsupported_layer(spec: AttentionSpec, memory: Memory) -> str | None:
         return f"{type(spec.kernel).__name__} keeps sums of features"
     if spec.mixing.mixes and not spec.mixing.keeps_keys:
         return f"{mixing} sums keys"
-    if spec.mixing.mixes and memory.rounds:
+    if spec.mixing.mixes and memory.lossy:
         return f"{mixing} reads values, which {type(memory).__name__} rounds"
     if spec.encoder.shares and spec.encoder.learns_keys:
         return f"{encoder} computes values from learned keys"

@@ -85,7 +85,7 @@ def test_a_memory_of_choice(memory):
     cache = SufficeCache(made, memory)
     assert (cache.batch_size, cache.is_initialized) == (-1, False)
     got = written(made, ids, do_sample=False, past_key_values=cache)
-    if not memory.rounds:
+    if not memory.lossy:
         state = made.to_suffice().state(memory)
         lm, want, step = made.to_suffice(), ids, ids
         for _ in range(12):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.memory import Claim, Memory, Quantised, Stretch
+from suffice.memory import BufferView, Memory, Quantised, Slot
 from suffice.mixing.value_map import ValueMap
 from suffice.ops.native import library as of
 from suffice.ops.native.matrix import BITS, KINDS
@@ -71,13 +71,13 @@ class Holding:
             held.group = min(memory.group, width)
             self.coded = BITS[memory.bits]
 
-    def take(self, claim: Claim, queries: int = 1) -> int:
-        """Tell of claimed positions and those before them; return the most that a span reads."""
-        held, near, blocks = self.held, claim.near, claim.coded
+    def take(self, slot: Slot, queries: int = 1) -> int:
+        """Tell of reserved positions and those before them; return the most that a span reads."""
+        held, near, blocks = self.held, slot.recent, slot.encoded
         shift = near.first - near.start
         after = near.end + shift  # positions of the text so far
         oldest = 0 if self.window is None else max(after - self.window - (queries - 1), 0)
-        self._tell("near", near.parts)
+        self._tell("near", near.tensors)
         held.near.first, held.near.end = max(near.start, oldest - shift), near.end
         held.near.shift = shift
         longest = near.end - held.near.first
@@ -92,15 +92,15 @@ class Holding:
             longest = max(longest, held.sinks.end)
         return longest
 
-    def _take_coded(self, blocks: Stretch, oldest: int) -> int:
+    def _take_coded(self, blocks: BufferView, oldest: int) -> int:
         coded, block = self.held.coded, self.block
-        self._tell("coded", blocks.parts)
+        self._tell("coded", blocks.tensors)
         coded.shift = (blocks.first - blocks.start) * block
         coded.end = blocks.end * block
         coded.first = min(max(blocks.start * block, oldest - coded.shift), coded.end)
         return coded.end - coded.first
 
-    def _tell_sinks(self, near: Stretch, blocks: Stretch | None) -> None:
+    def _tell_sinks(self, near: BufferView, blocks: BufferView | None) -> None:
         """Tell where the beginning of the text lies: apart, or still where all the others do."""
         sinks = self.held.sinks
         sinks.shift = 0
@@ -109,7 +109,7 @@ class Holding:
         elif near.sinks:
             self._tell("sinks", near.sinks)
         else:
-            self._tell("sinks", near.parts)
+            self._tell("sinks", near.tensors)
 
     def _tell(self, name: str, parts: tuple[torch.Tensor, ...]) -> None:
         """Tell pointers and strides, if they are others than before."""
@@ -178,8 +178,8 @@ class Mixing:
         pointers = (row.data_ptr() for row in self.numbers)
         self.mix.first, self.mix.count, self.mix.offset = pointers
 
-    def take(self, raw: Stretch) -> None:
+    def take(self, raw: BufferView) -> None:
         """Tell of values as they were, the next position's room at the end."""
-        mix, values = self.mix, raw.parts[0]
+        mix, values = self.mix, raw.tensors[0]
         mix.raw, mix.at = values.data_ptr(), raw.end - 1
         mix.row, mix.head = values.stride(0), values.stride(1)

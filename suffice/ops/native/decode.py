@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from suffice.memory import Claim, Memory, Quantised, Store, Stretch
+from suffice.memory import BufferView, Memory, Quantised, Slot, Store
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.fused import dense_rows
 from suffice.ops.native import attention, cache
@@ -305,14 +305,14 @@ def reads(memory: Memory, call: AttentionCall) -> bool:
 
 
 def attend_coded(
-    q: Tensor, store: Store, claim: Claim, memory: Memory, masks: MaskInputs, call: AttentionCall
+    q: Tensor, store: Store, slot: Slot, memory: Memory, masks: MaskInputs, call: AttentionCall
 ) -> tuple[Tensor, bool]:
     """Return the outputs [B, H, T, D] in the dtype of q, and whether all are finite.
 
     Args:
         q: [B, H, T, D].
         store: that keeps the keys and values.
-        claim: where it says they lie.
+        slot: where they lie.
         memory: whose settings it has.
         masks: what restricts the queries; for a memory that forgets, padding on the left alone.
         call: its pattern is the layer's own.
@@ -323,28 +323,28 @@ def attend_coded(
     else:  # what is beyond the window is not read
         limits = limits_of(MaskInputs(), replace(call, pattern=Full()), q.device)
         if masks.q_positions is not None:
-            last = claim.near.end + claim.near.first - claim.near.start - 1
+            last = slot.recent.end + slot.recent.first - slot.recent.start - 1
             padding = (last - masks.q_positions[:, 0]).expand(q.shape[0]).contiguous()
     band = band_of(call.pattern)
     window = None if band is None or band[0] is None or limits.allowed is not None else band[0] + 1
     numbers = call.num_kv_heads, call.scale, padding
     if is_traced():
-        out = _look_coded(q, *_spread(claim), text_of(memory), window, *told(limits), *numbers)
+        out = _look_coded(q, *_spread(slot), text_of(memory), window, *told(limits), *numbers)
         return out.to(q.dtype), True
     holding = _holdings.get(store)
     if holding is None or holding.reach != window:
         holding = cache.Holding(of.Held(), memory, window, call.head_dim)
         _holdings[store] = holding
-    holding.take(claim, call.queries)
+    holding.take(slot, call.queries)
     out, whole = look_at(q, holding.held, limits, *numbers)
     return out.to(q.dtype), whole
 
 
-def _spread(claim: Claim) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[int]]:
-    """Return a claim as what a registered operator takes."""
-    near, coded = claim.near, claim.coded or Stretch((), 0, 0, 0)
+def _spread(slot: Slot) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[int]]:
+    """Return a slot as what a registered operator takes."""
+    near, coded = slot.recent, slot.encoded or BufferView((), 0, 0, 0)
     numbers = [n for one in (near, coded) for n in (one.start, one.end, one.first)]
-    return list(near.parts), list(coded.parts), list(coded.sinks), numbers
+    return list(near.tensors), list(coded.tensors), list(coded.sinks), numbers
 
 
 @torch.library.custom_op("suffice::look_at_codes", mutates_args=())
@@ -366,14 +366,14 @@ def _look_coded(
     scale: float,
     padding: Tensor | None,
 ) -> Tensor:
-    """Return the outputs [B, H, T, D], float32, for what `_spread` says of a claim."""
+    """Return the outputs [B, H, T, D], float32, for what `_spread` says of a slot."""
     limits = Limits(
         before=before, after=after, slopes=slopes, allowed=allowed, q_at=q_at, k_at=k_at
     )
-    blocks = Stretch(tuple(coded), *spans[3:], tuple(sinks)) if coded else None
+    blocks = BufferView(tuple(coded), *spans[3:], tuple(sinks)) if coded else None
     kept = value_of(Memory, memory)
     holding = cache.Holding(of.Held(), kept, window, q.shape[3])
-    holding.take(Claim(Stretch(tuple(parts), *spans[:3]), blocks), q.shape[2])
+    holding.take(Slot(BufferView(tuple(parts), *spans[:3]), blocks), q.shape[2])
     return look_at(q, holding.held, limits, groups, scale, padding)[0]
 
 

@@ -18,7 +18,7 @@ from suffice.layers.arguments import check_memory
 from suffice.layers.packed import DEFAULT
 from suffice.measure.edge.shapes import attended_positions
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
-from suffice.memory.rolling import SLACK
+from suffice.memory.rolling import MIN_SLACK
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.models.config import check_crosses
 from suffice.models.configurations import layers
@@ -505,7 +505,7 @@ def _held(memory: Memory, length: int) -> int:
     """Return how many positions there is room for behind an input."""
     if memory.window is None:
         return length
-    room = memory.window + max(memory.window, SLACK)
+    room = memory.window + max(memory.window, MIN_SLACK)
     return min(length, room) + memory.sinks
 
 

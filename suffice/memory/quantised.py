@@ -137,20 +137,20 @@ class QuantisedStore(Store):
         self.tail.append(*tensors)
         cached = self.cached()
         self.length += tensors[0].shape[2]
-        self._encode_tail()
+        self.encode_tail()
         return cached
 
     def append_encoded(self, *tensors: Tensor) -> Slot:
         """Append positions as `append` does, and return where codes and tail lie."""
         self.check_room(tensors[0].shape[2])
-        self._encode_tail()
+        self.encode_tail()
         self.tail.append(*tensors)
         return self._slot(tensors[0].shape[2])
 
     def reserve(self) -> Slot:
         """Append one position that the caller writes."""
         self.check_room(1)
-        self._encode_tail()  # the position reserved last is written by now
+        self.encode_tail()  # the position reserved last is written by now
         self.tail.reserve()
         return self._slot(1)
 
@@ -183,7 +183,7 @@ class QuantisedStore(Store):
                 f"{self.memory.inner!r}; give a longer one, or reset the state."
             )
 
-    def _encode_tail(self) -> None:
+    def encode_tail(self) -> None:
         """Move whole blocks that are old enough from the tail to the quantised blocks."""
         block, length = self.memory.block, self.tail.length
         old = max(length - self.memory.recent, 0) // block * block

@@ -119,7 +119,7 @@ def settled(state):
     """
     state = copy.deepcopy(state)
     for layer in state.layers:
-        layer.store._code()
+        layer.store.encode_tail()
     return state
 
 

@@ -1,4 +1,4 @@
-"""Experiments by name: functions that return frozen dataclasses."""
+"""Experiments by name: each a function that returns a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from suffice.errors import unknown
 from suffice.recipes.language import (
-    LM_RECIPES,
     LMRecipe,
     llama_1b_efficient,
-    lm_recipe,
     nanogpt_124m,
     shakespeare_char,
     stdlib_bpe,
@@ -45,35 +43,43 @@ from suffice.recipes.vision import (
 )
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
-    "digits_vit": digits_vit,
-    "mnist_v2": mnist_v2,
-    "mnist_v1": mnist_v1,
-    "cifar100_v1": cifar100_v1,
-    "cifar10_v1": cifar10_v1,
-    "tiny_imagenet_32_v1": tiny_imagenet_32_v1,
-    "cifar100_v2": cifar100_v2,
-    "cifar10_v2": cifar10_v2,
-    "tiny_imagenet_32_v2": tiny_imagenet_32_v2,
-    "imagenet_v2": imagenet_v2,
-    "imagenet_equal_params": imagenet_equal_params,
-    "tiny_imagenet_112_v2": tiny_imagenet_112_v2,
-    "tiny_imagenet_112_equal_params": tiny_imagenet_112_equal_params,
-    "imdb": imdb,
-    "amazon": amazon,
-    "amazon_scaling_5m": amazon_scaling_5m,
-    "amazon_scaling_10m": amazon_scaling_10m,
-    "amazon_scaling_15m": amazon_scaling_15m,
-    "amazon_scaling_20m": amazon_scaling_20m,
-    "amazon_scaling_25m": amazon_scaling_25m,
-    "translation_es": translation_es,
-    "womens_clothing": womens_clothing,
-    "table": table,
-    "lm_small": lm_small,
-    "mqar": mqar,
-    "induction": induction,
-    "passkey": passkey,
-    "copy": copy,
-    "two_hop": two_hop,
+    function.__name__: function
+    for function in (
+        digits_vit,
+        mnist_v2,
+        mnist_v1,
+        cifar100_v1,
+        cifar10_v1,
+        tiny_imagenet_32_v1,
+        cifar100_v2,
+        cifar10_v2,
+        tiny_imagenet_32_v2,
+        imagenet_v2,
+        imagenet_equal_params,
+        tiny_imagenet_112_v2,
+        tiny_imagenet_112_equal_params,
+        imdb,
+        amazon,
+        amazon_scaling_5m,
+        amazon_scaling_10m,
+        amazon_scaling_15m,
+        amazon_scaling_20m,
+        amazon_scaling_25m,
+        translation_es,
+        womens_clothing,
+        table,
+        lm_small,
+        mqar,
+        induction,
+        passkey,
+        copy,
+        two_hop,
+    )
+}
+
+LM_RECIPES: dict[str, Callable[..., LMRecipe]] = {
+    function.__name__: function
+    for function in (shakespeare_char, stdlib_bpe, nanogpt_124m, llama_1b_efficient)
 }
 
 TASK_RECIPES = {
@@ -105,43 +111,12 @@ __all__ = [
     "TASK_RECIPES",
     "LMRecipe",
     "Recipe",
-    "amazon",
-    "amazon_scaling_5m",
-    "amazon_scaling_10m",
-    "amazon_scaling_15m",
-    "amazon_scaling_20m",
-    "amazon_scaling_25m",
-    "cifar10_v1",
-    "cifar10_v2",
-    "cifar100_v1",
-    "cifar100_v2",
-    "copy",
-    "digits_vit",
-    "imagenet_equal_params",
-    "imagenet_v2",
-    "imdb",
-    "induction",
-    "llama_1b_efficient",
     "lm_recipe",
-    "lm_small",
-    "mnist_v1",
-    "mnist_v2",
-    "mqar",
-    "nanogpt_124m",
-    "passkey",
     "recipe",
     "recipe_of_task",
-    "shakespeare_char",
     "stands_for",
-    "stdlib_bpe",
-    "table",
-    "tiny_imagenet_32_v1",
-    "tiny_imagenet_32_v2",
-    "tiny_imagenet_112_equal_params",
-    "tiny_imagenet_112_v2",
-    "translation_es",
-    "two_hop",
-    "womens_clothing",
+    *LM_RECIPES,
+    *RECIPES,
 ]
 
 
@@ -173,3 +148,18 @@ def recipe_of_task(task: str, *, scale: str = "paper") -> Recipe:
     if task not in TASK_RECIPES:
         raise unknown("task", task, TASK_RECIPES)
     return recipe(TASK_RECIPES[task], scale=scale)
+
+
+def lm_recipe(name: str, *, scale: str = "paper") -> LMRecipe:
+    """Return a recipe of a language model by name.
+
+    Args:
+        name: a key of `LM_RECIPES`.
+        scale: "paper" for the sizes it is named for, "small" for minutes on two cores.
+
+    Raises:
+        ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
+    """
+    if name not in LM_RECIPES:
+        raise unknown("recipe", name, LM_RECIPES)
+    return LM_RECIPES[name](scale)

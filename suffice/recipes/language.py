@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import unknown
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
 from suffice.models.configurations import Configured, layers
-from suffice.recipes.recipe import SCALES, SMALL
+from suffice.recipes.recipe import at_scale
 from suffice.train.language import LMTraining
 
 SIZES = ("d_model", "depth", "mlp_width")  # which a configuration fixes
@@ -58,21 +57,7 @@ class LMRecipe:
         Raises:
             ConfigError: for an unknown scale, or one that the recipe does not have.
         """
-        if scale not in SCALES:
-            raise unknown("scale", scale, SCALES)
-        if scale == "paper":
-            return self
-        if not fields:
-            raise ConfigError(
-                f"recipe {self.name} trains in minutes and has one scale only; leave "
-                f"scale={scale!r} out."
-            )
-        return replace(
-            self,
-            training=replace(self.training, **(training or {})),
-            scale=scale,
-            **{**fields, "title": f"{fields['title']}; {SMALL}"},
-        )
+        return at_scale(self, scale, {"training": training or {}}, fields)
 
     @property
     def vocabulary_size(self) -> int | None:
@@ -139,6 +124,18 @@ def _resized(config: LMConfig, sizes: dict[str, Any]) -> LMConfig:
     return replace(config, **sizes)
 
 
+# nanoGPT's settings for a laptop
+LAPTOP = {
+    "learning_rate": 1e-3,
+    "min_learning_rate": 1e-4,
+    "warmup": 100,
+    "weight_decay": 0.1,
+    "betas": (0.9, 0.99),
+    "clip": 1.0,
+    "evaluate_every": 500,
+}
+
+
 def shakespeare_char(scale: str = "paper") -> LMRecipe:
     """Characters of Shakespeare's plays, nanoGPT's settings for a laptop: 4 layers of 128 features.
 
@@ -159,13 +156,7 @@ def shakespeare_char(scale: str = "paper") -> LMRecipe:
             steps=5000,
             batch_size=12,
             length=64,
-            learning_rate=1e-3,
-            min_learning_rate=1e-4,
-            warmup=100,
-            weight_decay=0.1,
-            betas=(0.9, 0.99),
-            clip=1.0,
-            evaluate_every=500,
+            **LAPTOP,
         ),
     ).at(scale)
 
@@ -186,20 +177,23 @@ def stdlib_bpe(scale: str = "paper") -> LMRecipe:
             steps=2000,
             batch_size=16,
             length=128,
-            learning_rate=1e-3,
-            min_learning_rate=1e-4,
-            warmup=100,
-            weight_decay=0.1,
-            betas=(0.9, 0.99),
-            clip=1.0,
-            evaluate_every=500,
+            **LAPTOP,
             evaluation_batches=64,
             documents="separate",
         ),
     ).at(scale)
 
 
-# of a small twin's training
+# of GPT-2 and TinyLlama
+PRETRAINING = {
+    "warmup": 2000,
+    "weight_decay": 0.1,
+    "betas": (0.9, 0.95),
+    "clip": 1.0,
+    "evaluate_every": 1000,
+    "dtype": "bfloat16",
+}
+# of their small twins
 MINUTES = {
     "batch_size": 8,
     "accumulate": 1,
@@ -237,13 +231,8 @@ def nanogpt_124m(scale: str = "paper") -> LMRecipe:
             length=1024,
             learning_rate=6e-4,
             min_learning_rate=6e-5,
-            warmup=2000,
-            weight_decay=0.1,
-            betas=(0.9, 0.95),
-            clip=1.0,
-            evaluate_every=1000,
             evaluation_batches=200,
-            dtype="bfloat16",
+            **PRETRAINING,
         ),
     ).at(
         scale,
@@ -278,15 +267,9 @@ def llama_1b_efficient(scale: str = "paper") -> LMRecipe:
             length=2048,
             learning_rate=4e-4,
             min_learning_rate=4e-5,
-            warmup=2000,
-            weight_decay=0.1,
-            betas=(0.9, 0.95),
-            clip=1.0,
-            evaluate_every=1000,
             evaluation_batches=100,
-            dtype="bfloat16",
+            **PRETRAINING,
             checkpointing=True,
-            documents="joined",
         ),
     ).at(
         scale,
@@ -295,37 +278,3 @@ def llama_1b_efficient(scale: str = "paper") -> LMRecipe:
         options=(("d_model", 384), ("depth", 8), ("mlp_width", 1024), ("vocabulary_size", 4096)),
         training={**MINUTES, "steps": 200, "warmup": 20, "checkpointing": False},
     )
-
-
-LM_RECIPES: dict[str, Callable[..., LMRecipe]] = {
-    "shakespeare_char": shakespeare_char,
-    "stdlib_bpe": stdlib_bpe,
-    "nanogpt_124m": nanogpt_124m,
-    "llama_1b_efficient": llama_1b_efficient,
-}
-
-
-def lm_recipe(name: str, *, scale: str = "paper") -> LMRecipe:
-    """Return a recipe of a language model by name.
-
-    Args:
-        name: a key of `LM_RECIPES`.
-        scale: "paper" for the sizes it is named for, "small" for minutes on two cores.
-
-    Raises:
-        ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
-    """
-    if name not in LM_RECIPES:
-        raise unknown("recipe", name, LM_RECIPES)
-    return LM_RECIPES[name](scale)
-
-
-__all__ = [
-    "LM_RECIPES",
-    "LMRecipe",
-    "llama_1b_efficient",
-    "lm_recipe",
-    "nanogpt_124m",
-    "shakespeare_char",
-    "stdlib_bpe",
-]

@@ -1,6 +1,8 @@
-"""A small language model on text, by epochs, so that mechanisms can be compared on it."""
+"""Small language models that are compared by epochs: text, and five drawn tasks."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from suffice.models import LMConfig
 from suffice.recipes.recipe import Recipe
@@ -54,50 +56,34 @@ def copy(scale: str = "paper") -> Recipe:
     The stretch lies as far back as it is long, so windows shorter than 8 tokens cannot, and sums
     of features have to keep every symbol with its place. A blind guess is right in 1 of 32.
     """
-    return Recipe(
-        name="copy",
-        title="Copying 8 to 12 symbols, language model of 2 blocks, d_model 64, 32 tokens",
-        task="copy",
-        task_options=(("symbols", 32), ("shortest", 8), ("length", 12), ("room", 16)),
-        model=LMConfig(
-            vocabulary_size=34, length=32, d_model=64, depth=2, mlp_width=128, tied=False, start=0.1
-        ),
-        training=Training(
-            epochs=8,
-            batch_size=64,
-            learning_rate=3e-3,
-            warmup=0.1,
-            schedule="cosine",
-            clip=1.0,
-        ),
-        num_heads=2,
+    return _probe(
+        "copy",
+        "Copying 8 to 12 symbols",
+        (("symbols", 32), ("shortest", 8), ("length", 12), ("room", 16)),
+        vocabulary_size=34,
+        length=32,
+        epochs=8,
+        learning_rate=3e-3,
+        schedule="cosine",
     ).at(scale)
 
 
 def induction(scale: str = "paper") -> Recipe:
     """Two causal blocks of 64 features continue a stretch of 16 symbols seen before.
 
-    A block has to find the same symbol and another one to have passed on what stood before: the
-    circuit behind in-context copying. Windows shorter than the way back cannot. A guess among
+    One block passes on the symbol before, another finds the same symbol: the circuit behind
+    in-context copying. Windows shorter than the distance cannot. A guess among
     the symbols not yet repeated is right in about 1 of 11 answers.
     """
-    return Recipe(
-        name="induction",
-        title="Induction, 8 of 16 symbols again, language model of 2 blocks, d_model 64, 24 tokens",
-        task="induction",
-        task_options=(("symbols", 16), ("length", 16), ("repeated", 8)),
-        model=LMConfig(
-            vocabulary_size=16, length=24, d_model=64, depth=2, mlp_width=128, tied=False, start=0.1
-        ),
-        training=Training(
-            epochs=4,
-            batch_size=64,
-            learning_rate=3e-3,
-            warmup=0.1,
-            schedule="cosine",
-            clip=1.0,
-        ),
-        num_heads=2,
+    return _probe(
+        "induction",
+        "Induction, 8 of 16 symbols again",
+        (("symbols", 16), ("length", 16), ("repeated", 8)),
+        vocabulary_size=16,
+        length=24,
+        epochs=4,
+        learning_rate=3e-3,
+        schedule="cosine",
     ).at(scale)
 
 
@@ -108,23 +94,15 @@ def mqar(scale: str = "paper") -> Recipe:
     and sums of smooth features blur which value was whose. A guess among the values of a row is
     right in 1 of 8 answers.
     """
-    return Recipe(
-        name="mqar",
-        title="Associative recall of 8 pairs, language model of 2 blocks, d_model 64, 24 tokens",
-        task="mqar",
-        task_options=(("pairs", 8), ("keys", 16), ("values", 16)),
-        model=LMConfig(
-            vocabulary_size=32, length=24, d_model=64, depth=2, mlp_width=128, tied=False, start=0.1
-        ),
-        training=Training(
-            epochs=4,
-            batch_size=64,
-            learning_rate=3e-3,
-            warmup=0.1,
-            schedule="cosine",
-            clip=1.0,
-        ),
-        num_heads=2,
+    return _probe(
+        "mqar",
+        "Associative recall of 8 pairs",
+        (("pairs", 8), ("keys", 16), ("values", 16)),
+        vocabulary_size=32,
+        length=24,
+        epochs=4,
+        learning_rate=3e-3,
+        schedule="cosine",
     ).at(scale)
 
 
@@ -135,23 +113,15 @@ def passkey(scale: str = "paper") -> Recipe:
     Sums of features do reach, and only have to keep the passkey apart from the other numbers. A
     blind guess of a digit is right in 1 of 10.
     """
-    return Recipe(
-        name="passkey",
-        title="Passkey among 3 other numbers, language model of 2 blocks, d_model 64, 64 tokens",
-        task="passkey",
-        task_options=(("length", 64), ("digits", 3), ("decoys", 3)),
-        model=LMConfig(
-            vocabulary_size=21, length=64, d_model=64, depth=2, mlp_width=128, tied=False, start=0.1
-        ),
-        training=Training(
-            epochs=4,
-            batch_size=64,
-            learning_rate=3e-3,
-            warmup=0.1,
-            schedule="cosine",
-            clip=1.0,
-        ),
-        num_heads=2,
+    return _probe(
+        "passkey",
+        "Passkey among 3 other numbers",
+        (("length", 64), ("digits", 3), ("decoys", 3)),
+        vocabulary_size=21,
+        length=64,
+        epochs=4,
+        learning_rate=3e-3,
+        schedule="cosine",
     ).at(scale)
 
 
@@ -162,20 +132,42 @@ def two_hop(scale: str = "paper") -> Recipe:
     a model of one block can do no more than guess among the ends of the chains, which is right in
     1 of 3 answers.
     """
-    return Recipe(
-        name="two_hop",
-        title="Two hops, 3 chains, language model of 3 blocks, d_model 64, 21 tokens",
-        task="two_hop",
-        task_options=(("chains", 3), ("symbols", 6)),
-        model=LMConfig(
-            vocabulary_size=24, length=21, d_model=64, depth=3, mlp_width=128, tied=False, start=0.1
-        ),
-        training=Training(
-            epochs=8,
-            batch_size=64,
-            learning_rate=1e-3,
-            warmup=0.1,  # and then constant: the two hops are learnt at once, sooner or later
-            clip=1.0,
-        ),
-        num_heads=2,
+    return _probe(
+        "two_hop",
+        "Two hops, 3 chains",
+        (("chains", 3), ("symbols", 6)),
+        vocabulary_size=24,
+        length=21,
+        depth=3,
+        epochs=8,
+        learning_rate=1e-3,  # constant: the two hops are learned at once, sooner or later
     ).at(scale)
+
+
+def _probe(
+    task: str,
+    title: str,
+    task_options: tuple[tuple[str, Any], ...],
+    *,
+    vocabulary_size: int,
+    length: int,
+    depth: int = 2,
+    **training: Any,
+) -> Recipe:
+    return Recipe(
+        name=task,
+        title=f"{title}, language model of {depth} blocks, d_model 64, {length} tokens",
+        task=task,
+        task_options=task_options,
+        model=LMConfig(
+            vocabulary_size=vocabulary_size,
+            length=length,
+            d_model=64,
+            depth=depth,
+            mlp_width=128,
+            tied=False,
+            start=0.1,
+        ),
+        training=Training(batch_size=64, warmup=0.1, clip=1.0, **training),
+        num_heads=2,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from suffice.errors import ConfigError, unknown
 from suffice.models import LM, Classifier, Translator, ViT, ViTConfig
@@ -62,22 +62,7 @@ class Recipe:
         Raises:
             ConfigError: for an unknown scale, or one that the recipe does not have.
         """
-        if scale not in SCALES:
-            raise unknown("scale", scale, SCALES)
-        if scale == "paper":
-            return self
-        if not fields:
-            raise ConfigError(
-                f"recipe {self.name} is of no paper and has one scale only; leave scale={scale!r} "
-                "out."
-            )
-        return replace(
-            self,
-            model=replace(self.model, **(model or {})),
-            training=replace(self.training, **(training or {})),
-            scale=scale,
-            **{**fields, "title": f"{fields['title']}; {SMALL}"},
-        )
+        return at_scale(self, scale, {"model": model or {}, "training": training or {}}, fields)
 
     def model_of(self, mechanism: str) -> Sizes:
         """Return the sizes of the model that has this mechanism."""
@@ -102,6 +87,32 @@ class Recipe:
     def build(self, mechanism: str, num_heads: int) -> ViT | Classifier | LM | Translator:
         """Return a fresh model of one cell, drawn from torch's present random state."""
         return built(self.model_of(mechanism), self.specs(mechanism, num_heads))
+
+
+R = TypeVar("R")
+
+
+def at_scale(recipe: R, scale: str, parts: dict[str, dict[str, Any]], fields: dict[str, Any]) -> R:
+    """Return a recipe as it is, or its small twin.
+
+    Args:
+        recipe: at the paper's scale.
+        scale: "paper" or "small".
+        parts: what differs when small, by the field of the recipe that holds it.
+        fields: fields of the recipe that differ when small; empty if it has no small scale.
+
+    Raises:
+        ConfigError: for an unknown scale, or one that the recipe does not have.
+    """
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    if scale == "paper":
+        return recipe
+    if not fields:
+        raise ConfigError(f"recipe {recipe.name} has one scale only; leave scale={scale!r} out.")
+    changed = {name: replace(getattr(recipe, name), **part) for name, part in parts.items()}
+    title = f"{fields['title']}; {SMALL}"
+    return replace(recipe, **changed, **{**fields, "title": title, "scale": scale})
 
 
 STAND_INS = {

@@ -1,4 +1,4 @@
-"""The paper's text classifier on IMDB."""
+"""Text classification and translation: the experiments of arXiv:2403.01643."""
 
 from __future__ import annotations
 

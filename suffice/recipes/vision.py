@@ -1,4 +1,4 @@
-"""A small vision Transformer on scikit-learn's handwritten digits."""
+"""Vision Transformers on images: digits, and the experiments of arXiv:2403.01643."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def digits_vit(scale: str = "paper") -> Recipe:
     ).at(scale)
 
 
+# What the paper does not say, from the Keras example of a vision Transformer it builds on.
+TRAINING = Training(epochs=50, batch_size=256, learning_rate=1e-3, weight_decay=1e-4)
+FLATTENED = {"pooling": "flatten", "head_widths": (2048, 1024), "head_dropout": 0.5}
+SMALL_HEAD = (128, 64)
+
+
 def mnist_v1(scale: str = "paper") -> Recipe:
     """MNIST as in version 1 of arXiv:2403.01643, tables 1 and 5: 2 layers, d 64, 64 tokens.
 
@@ -57,37 +63,18 @@ def mnist_v1(scale: str = "paper") -> Recipe:
     Args:
         scale: "small" for 8,000 training rows, d 32, a head of 128 and 64, and 6 epochs.
     """
-    return Recipe(
+    wide = mnist_v2()
+    return replace(
+        wide,
         name="mnist_v1",
         title="MNIST, ViT of 2 blocks, d_model 64, 64 patches (arXiv:2403.01643v1)",
-        task="mnist",
-        task_options=(("size", 32),),
-        model=ViTConfig(
-            image_size=32,
-            patch_size=4,
-            num_classes=10,
-            d_model=64,
-            depth=2,
-            mlp_width=128,
-            pooling="flatten",
-            head_widths=(2048, 1024),
-            dropout=0.1,
-            head_dropout=0.5,
-        ),
-        training=Training(
-            epochs=20,
-            batch_size=256,
-            learning_rate=1e-3,
-            weight_decay=1e-4,
-            patience=3,
-            augment="flip_turn_zoom",
-        ),
-        num_heads=4,
+        model=replace(wide.model, d_model=64, mlp_width=128, **FLATTENED),
+        training=replace(wide.training, augment="flip_turn_zoom"),
     ).at(
         scale,
         title="MNIST, 8,000 rows, ViT of 2 blocks, d_model 32, 64 patches",
         task_options=(("size", 32), ("rows", 8_000)),
-        model={"d_model": 32, "mlp_width": 64, "head_widths": (128, 64)},
+        model={"d_model": 32, "mlp_width": 64, "head_widths": SMALL_HEAD},
         training={"epochs": 6, "batch_size": 64},
     )
 
@@ -120,9 +107,7 @@ def mnist_v2(scale: str = "paper") -> Recipe:
             mlp_width=256,
             dropout=0.1,
         ),
-        training=Training(
-            epochs=20, batch_size=256, learning_rate=1e-3, weight_decay=1e-4, patience=3
-        ),
+        training=replace(TRAINING, epochs=20, patience=3),
         num_heads=4,
     ).at(
         scale,
@@ -137,78 +122,94 @@ Options = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pictures:
-    """A task of pictures, at both scales.
+class ImageTask:
+    """A task of images, at both scales.
 
     Args:
         task: name of the data set, see `suffice.data.TASKS`.
-        told: what the pictures are, for titles.
+        title: of the images, the beginning of a recipe's title.
         num_classes: of the task.
+        small_classes: of the task at small scale, the first ones.
         options: keyword arguments of its loader.
-        few_classes: of the task at small scale.
-        few: keyword arguments of its loader that limit the classes, at small scale.
-        papers: whether these are the paper's own pictures.
+        in_paper: whether the paper uses these images, and not others of the same size.
     """
 
     task: str
-    told: str
+    title: str
     num_classes: int
+    small_classes: int = 20
     options: Options = ()
-    few_classes: int
-    few: Options = ()
-    papers: bool = False
+    in_paper: bool = False
 
-    def source(self, version: int) -> str:
-        """Return what a title says of the paper: its number, and that it is its sizes only.
+    def recipe(
+        self,
+        name: str,
+        scale: str,
+        *,
+        version: int,
+        title: str,
+        side: int | None,
+        model: ViTConfig,
+        training: Training,
+        num_heads: int,
+        small_title: str,
+        small_side: int | None,
+        small_rows: int,
+        small_heads: int,
+        small_model: dict[str, Any],
+        small_training: dict[str, Any],
+    ) -> Recipe:
+        """Return an experiment of the paper on these images, resized to `side` pixels."""
+        source = f"{'' if self.in_paper else 'sizes of '}arXiv:2403.01643v{version}"
+        options = dict(self.options)
+        small = {**options, **_given(side=small_side), "rows": small_rows}
+        if self.small_classes < self.num_classes:
+            small["classes"] = self.small_classes
+        return Recipe(
+            name=name,
+            title=f"{self.title}, ViT of {model.depth} blocks, {title} ({source})",
+            task=self.task,
+            task_options=tuple({**options, **_given(side=side)}.items()),
+            model=replace(model, num_classes=self.num_classes),
+            training=training,
+            num_heads=num_heads,
+        ).at(
+            scale,
+            title=f"{self.title}, {self.small_classes} classes, {small_rows:,} rows, "
+            f"ViT of {small_model['depth']} blocks, {small_title}",
+            task_options=tuple(small.items()),
+            model={
+                **small_model,
+                **_given(image_size=small_side),
+                "num_classes": self.small_classes,
+            },
+            training={"batch_size": 64, **small_training},
+            num_heads=small_heads,
+        )
 
-        Example:
-            >>> JPEG_CIFAR10.source(2)
-            'sizes of arXiv:2403.01643v2'
-        """
-        return f"{'' if self.papers else 'sizes of '}arXiv:2403.01643v{version}"
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
-FEW = 20  # classes of a hundred or more
-
-CIFAR100 = Pictures(
-    task="cifar100",
-    told="CIFAR-100",
-    num_classes=100,
-    few_classes=FEW,
-    few=(("classes", FEW),),
-    papers=True,
+CIFAR100 = ImageTask(task="cifar100", title="CIFAR-100", num_classes=100, in_paper=True)
+JPEG_CIFAR10 = ImageTask(
+    task="cifar10_jpeg", title="CIFAR-10 from JPEG files", num_classes=10, small_classes=10
 )
-JPEG_CIFAR10 = Pictures(
-    task="cifar10_jpeg", told="CIFAR-10 from JPEG files", num_classes=10, few_classes=10
-)
-TINY_32 = Pictures(
+TINY_32 = ImageTask(
     task="tiny_imagenet_100",
-    told="Tiny ImageNet, 32x32",
+    title="Tiny ImageNet, 32x32",
     num_classes=100,
     options=(("pixels", 32),),
-    few_classes=FEW,
-    few=(("classes", FEW),),
 )
-IMAGENET = Pictures(
+TINY_64 = ImageTask(task="tiny_imagenet_100", title="Tiny ImageNet, 64x64", num_classes=100)
+IMAGENET = ImageTask(
     task="image_folder",
-    told="ImageNet",
+    title="ImageNet",
     num_classes=1000,
     options=(("classes", 1000),),
-    few_classes=FEW,
-    few=(("classes", FEW),),
-    papers=True,
+    in_paper=True,
 )
-TINY_64 = Pictures(
-    task="tiny_imagenet_100",
-    told="Tiny ImageNet, 64x64",
-    num_classes=100,
-    few_classes=FEW,
-    few=(("classes", FEW),),
-)
-
-
-SIDE, SMALL_SIDE = 72, 48
-ROWS = 5_000
 
 
 def cifar100_v1(scale: str = "paper") -> Recipe:
@@ -217,11 +218,11 @@ def cifar100_v1(scale: str = "paper") -> Recipe:
     The paper fixes the width, the eight attention layers, the 144 tokens (Super Attention's 62,640
     parameters of a layer tell them), 50 epochs (its figure 1), heads 1, 2, 4 and 6 of Standard
     and Optimised, and one of the others. What it does not say is taken from the Keras example of a
-    vision Transformer, which is on this data: pictures enlarged to 72 pixels and cut into patches
+    vision Transformer, which is on this data: images enlarged to 72 pixels and cut into patches
     of 6, learned positions, pre-norm blocks with an MLP of 2 d GELU features and dropout 0.1, all
     tokens flattened into a head of 2048 and 1024 features with dropout 0.5, AdamW at 1e-3 with
-    weight decay 1e-4, batches of 256, pictures flipped, turned and zoomed, a tenth held out.
-    Ours: pictures are flipped, turned and zoomed before they are enlarged; weights of the best
+    weight decay 1e-4, batches of 256, images flipped, turned and zoomed, a tenth held out.
+    Ours: images are flipped, turned and zoomed before they are enlarged; weights of the best
     validation loss are kept (the example keeps the best accuracy); attention weights are not
     dropped, what attention gives is.
 
@@ -229,72 +230,54 @@ def cifar100_v1(scale: str = "paper") -> Recipe:
         scale: "small" for 5,000 training rows of 20 classes, 48 pixels, 2 layers, d 48, a head of
             128 and 64, and 8 epochs.
     """
-    return _recipe("cifar100_v1", CIFAR100, scale)
+    return _version_1("cifar100_v1", CIFAR100, scale)
 
 
 def cifar10_v1(scale: str = "paper") -> Recipe:
-    """`cifar100_v1` on CIFAR-10 from JPEG files, which stands in for the paper's pictures.
+    """`cifar100_v1` on CIFAR-10 from JPEG files, which stands in for the paper's images.
 
     Args:
         scale: see `cifar100_v1`; ten classes.
     """
-    return _recipe("cifar10_v1", JPEG_CIFAR10, scale)
+    return _version_1("cifar10_v1", JPEG_CIFAR10, scale)
 
 
 def tiny_imagenet_32_v1(scale: str = "paper") -> Recipe:
-    """`cifar100_v1` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's pictures.
+    """`cifar100_v1` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images.
 
     Args:
         scale: see `cifar100_v1`.
     """
-    return _recipe("tiny_imagenet_32_v1", TINY_32, scale)
+    return _version_1("tiny_imagenet_32_v1", TINY_32, scale)
 
 
-def _recipe(name: str, pictures: Pictures, scale: str) -> Recipe:
-    return Recipe(
-        name=name,
-        title=f"{pictures.told}, ViT of 8 blocks, d_model 144, 144 patches ({pictures.source(1)})",
-        task=pictures.task,
-        task_options=(*pictures.options, ("side", SIDE)),
+def _version_1(name: str, images: ImageTask, scale: str) -> Recipe:
+    return images.recipe(
+        name,
+        scale,
+        version=1,
+        title="d_model 144, 144 patches",
+        side=72,
         model=ViTConfig(
-            image_size=SIDE,
+            image_size=72,
             patch_size=6,
-            num_classes=pictures.num_classes,
+            num_classes=images.num_classes,
             d_model=144,
             depth=8,
             mlp_width=288,
             channels=3,
-            pooling="flatten",
-            head_widths=(2048, 1024),
             dropout=0.1,
-            head_dropout=0.5,
+            **FLATTENED,
         ),
-        training=Training(
-            epochs=50,
-            batch_size=256,
-            learning_rate=1e-3,
-            weight_decay=1e-4,
-            augment="flip_turn_zoom",
-        ),
+        training=replace(TRAINING, augment="flip_turn_zoom"),
         num_heads=4,
-    ).at(
-        scale,
-        title=f"{pictures.told}, {pictures.few_classes} classes, {ROWS:,} rows, ViT of 2 blocks, "
-        "d_model 48, 64 patches",
-        task_options=(*pictures.options, ("side", SMALL_SIDE), ("rows", ROWS), *pictures.few),
-        model={
-            "image_size": SMALL_SIDE,
-            "num_classes": pictures.few_classes,
-            "d_model": 48,
-            "depth": 2,
-            "mlp_width": 96,
-            "head_widths": (128, 64),
-        },
-        training={"epochs": 8, "batch_size": 64},
+        small_title="d_model 48, 64 patches",
+        small_side=48,
+        small_rows=5_000,
+        small_heads=4,
+        small_model={"d_model": 48, "depth": 2, "mlp_width": 96, "head_widths": SMALL_HEAD},
+        small_training={"epochs": 8},
     )
-
-
-CIFAR_V2_ROWS = 5_000
 
 
 def cifar100_v2(scale: str = "paper") -> Recipe:
@@ -305,8 +288,8 @@ def cifar100_v2(scale: str = "paper") -> Recipe:
     before 256 patches. It trains until the validation loss is flat. What it does not say is taken
     from the Keras example of a vision Transformer: learned positions, pre-norm blocks with an MLP
     of 2 d GELU features and dropout 0.1, AdamW at 1e-3 with weight decay 1e-4, batches of 256, a
-    tenth held out. Ours: patches of 2x2 pixels, which 32-pixel pictures give 256 of; the head is
-    one linear map of the class token; pictures are not changed at random, because the paper's
+    tenth held out. Ours: patches of 2x2 pixels, which 32-pixel images give 256 of; the head is
+    one linear map of the class token; images are not changed at random, because the paper's
     training accuracy, 14 to 23 points above that of the test, speaks against it; at most 50
     epochs; attention weights are not dropped, what attention gives is.
 
@@ -314,37 +297,38 @@ def cifar100_v2(scale: str = "paper") -> Recipe:
         scale: "small" for 5,000 training rows of 20 classes, patches of 4x4, 2 layers, d 48, 4
             heads and 8 epochs.
     """
-    return _recipe_cifar_v2("cifar100_v2", CIFAR100, scale)
+    return _version_2("cifar100_v2", CIFAR100, scale)
 
 
 def cifar10_v2(scale: str = "paper") -> Recipe:
-    """`cifar100_v2` on CIFAR-10 from JPEG files, which stands in for the paper's pictures.
+    """`cifar100_v2` on CIFAR-10 from JPEG files, which stands in for the paper's images.
 
     Args:
         scale: see `cifar100_v2`; ten classes.
     """
-    return _recipe_cifar_v2("cifar10_v2", JPEG_CIFAR10, scale)
+    return _version_2("cifar10_v2", JPEG_CIFAR10, scale)
 
 
 def tiny_imagenet_32_v2(scale: str = "paper") -> Recipe:
-    """`cifar100_v2` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's pictures.
+    """`cifar100_v2` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images.
 
     Args:
         scale: see `cifar100_v2`.
     """
-    return _recipe_cifar_v2("tiny_imagenet_32_v2", TINY_32, scale)
+    return _version_2("tiny_imagenet_32_v2", TINY_32, scale)
 
 
-def _recipe_cifar_v2(name: str, pictures: Pictures, scale: str) -> Recipe:
-    return Recipe(
-        name=name,
-        title=f"{pictures.told}, ViT of 8 blocks, d_model 256, 257 tokens ({pictures.source(2)})",
-        task=pictures.task,
-        task_options=pictures.options,
+def _version_2(name: str, images: ImageTask, scale: str) -> Recipe:
+    return images.recipe(
+        name,
+        scale,
+        version=2,
+        title="d_model 256, 257 tokens",
+        side=None,
         model=ViTConfig(
             image_size=32,
             patch_size=2,
-            num_classes=pictures.num_classes,
+            num_classes=images.num_classes,
             d_model=256,
             depth=8,
             mlp_width=512,
@@ -352,29 +336,18 @@ def _recipe_cifar_v2(name: str, pictures: Pictures, scale: str) -> Recipe:
             pooling="class_token",
             dropout=0.1,
         ),
-        training=Training(
-            epochs=50, batch_size=256, learning_rate=1e-3, weight_decay=1e-4, patience=3
-        ),
+        training=replace(TRAINING, patience=3),
         num_heads=8,
-    ).at(
-        scale,
-        title=f"{pictures.told}, {pictures.few_classes} classes, "
-        f"{CIFAR_V2_ROWS:,} rows, ViT of 2 blocks, d_model 48, 65 tokens",
-        task_options=(*pictures.options, ("rows", CIFAR_V2_ROWS), *pictures.few),
-        model={
-            "patch_size": 4,
-            "num_classes": pictures.few_classes,
-            "d_model": 48,
-            "depth": 2,
-            "mlp_width": 96,
-        },
-        training={"epochs": 8, "batch_size": 64},
-        num_heads=4,
+        small_title="d_model 48, 65 tokens",
+        small_side=None,
+        small_rows=5_000,
+        small_heads=4,
+        small_model={"patch_size": 4, "d_model": 48, "depth": 2, "mlp_width": 96},
+        small_training={"epochs": 8},
     )
 
 
-IMAGENET_V2_SIDE, IMAGENET_V2_SMALL_SIDE = 112, 64
-IMAGENET_V2_ROWS = 3_000
+# (d_model, depth) by which models have as many parameters as that of Standard
 EQUAL = {"optimised": (816, 8), "efficient": (804, 9), "super_attention": (804, 9)}
 SMALL_EQUAL = {"optimised": (76, 3), "efficient": (84, 3), "super_attention": (80, 3)}
 
@@ -382,13 +355,13 @@ SMALL_EQUAL = {"optimised": (76, 3), "efficient": (84, 3), "super_attention": (8
 def imagenet_v2(scale: str = "paper") -> Recipe:
     """ImageNet as in version 2 of arXiv:2403.01643, table 1: 8 layers, d 768, 197 tokens.
 
-    The paper fixes a ViT-B/16 of 8 blocks instead of 12, pictures resized to 112x112 and cut into
+    The paper fixes a ViT-B/16 of 8 blocks instead of 12, images resized to 112x112 and cut into
     patches of 8, d 768, 12 heads, and all else as in ViT-B: an MLP of 3072 GELU features, learned
     positions, a class token (its text says 256 tokens; 1.22M parameters of a Super Attention layer
     say 197). The head is a hidden layer of 2000 features: with it the four totals of table 7 come
     out, each cut to two decimals (60.54M, 60.12M, 60.09M, 60.44M). Ours, for the paper says
     nothing of it: dropout 0.1 as in ViT-B, AdamW at 3e-4 with weight decay 1e-4 after a warm-up,
-    gradients clipped at 1, batches of 256, pictures not changed at random, a tenth of the training
+    gradients clipped at 1, batches of 256, images not changed at random, a tenth of the training
     part held out, at most 50 epochs, fewer once the validation loss is flat. Version 3 adds that
     these models were trained on ImageNet-21K before; these are not.
 
@@ -396,16 +369,16 @@ def imagenet_v2(scale: str = "paper") -> Recipe:
         scale: "small" for 3,000 training rows of 20 classes, 64 pixels, 3 layers, d 72, a head of
             100, and 6 epochs.
     """
-    return _recipe_imagenet_v2("imagenet_v2", IMAGENET, scale)
+    return _imagenet("imagenet_v2", IMAGENET, scale)
 
 
 def tiny_imagenet_112_v2(scale: str = "paper") -> Recipe:
-    """`imagenet_v2` on Tiny ImageNet enlarged to 112x112, which stands in for the paper's pictures.
+    """`imagenet_v2` on Tiny ImageNet enlarged to 112x112, which stands in for the paper's images.
 
     Args:
         scale: see `imagenet_v2`.
     """
-    return _recipe_imagenet_v2("tiny_imagenet_112_v2", TINY_64, scale)
+    return _imagenet("tiny_imagenet_112_v2", TINY_64, scale)
 
 
 def imagenet_equal_params(scale: str = "paper") -> Recipe:
@@ -419,7 +392,7 @@ def imagenet_equal_params(scale: str = "paper") -> Recipe:
     Args:
         scale: "small" as in `imagenet_v2`, with d 76, 84 and 80 for the three.
     """
-    return _equal(_recipe_imagenet_v2("imagenet_equal_params", IMAGENET, scale))
+    return _equal(_imagenet("imagenet_equal_params", IMAGENET, scale))
 
 
 def tiny_imagenet_112_equal_params(scale: str = "paper") -> Recipe:
@@ -428,19 +401,20 @@ def tiny_imagenet_112_equal_params(scale: str = "paper") -> Recipe:
     Args:
         scale: see `imagenet_equal_params`.
     """
-    return _equal(_recipe_imagenet_v2("tiny_imagenet_112_equal_params", TINY_64, scale))
+    return _equal(_imagenet("tiny_imagenet_112_equal_params", TINY_64, scale))
 
 
-def _recipe_imagenet_v2(name: str, pictures: Pictures, scale: str) -> Recipe:
-    return Recipe(
-        name=name,
-        title=f"{pictures.told}, ViT of 8 blocks, d_model 768, 197 tokens ({pictures.source(2)})",
-        task=pictures.task,
-        task_options=(*pictures.options, ("side", IMAGENET_V2_SIDE)),
+def _imagenet(name: str, images: ImageTask, scale: str) -> Recipe:
+    return images.recipe(
+        name,
+        scale,
+        version=2,
+        title="d_model 768, 197 tokens",
+        side=112,
         model=ViTConfig(
-            image_size=IMAGENET_V2_SIDE,
+            image_size=112,
             patch_size=8,
-            num_classes=pictures.num_classes,
+            num_classes=images.num_classes,
             d_model=768,
             depth=8,
             mlp_width=3072,
@@ -449,50 +423,23 @@ def _recipe_imagenet_v2(name: str, pictures: Pictures, scale: str) -> Recipe:
             head_widths=(2000,),
             dropout=0.1,
         ),
-        training=Training(
-            epochs=50,
-            batch_size=256,
-            learning_rate=3e-4,
-            weight_decay=1e-4,
-            warmup=0.05,
-            clip=1.0,
-            patience=3,
-        ),
+        training=replace(TRAINING, learning_rate=3e-4, warmup=0.05, clip=1.0, patience=3),
         num_heads=12,
-    ).at(
-        scale,
-        title=f"{pictures.told}, {pictures.few_classes} classes, "
-        f"{IMAGENET_V2_ROWS:,} rows, ViT of 3 blocks, d_model 72, 65 tokens",
-        task_options=_changed(
-            pictures.options,
-            ("side", IMAGENET_V2_SMALL_SIDE),
-            ("rows", IMAGENET_V2_ROWS),
-            *pictures.few,
-        ),
-        model={
-            "image_size": IMAGENET_V2_SMALL_SIDE,
-            "num_classes": pictures.few_classes,
-            "d_model": 72,
-            "depth": 3,
-            "mlp_width": 288,
-            "head_widths": (100,),
-        },
-        training={"epochs": 6, "batch_size": 64, "learning_rate": 1e-3},
-        num_heads=4,
+        small_title="d_model 72, 65 tokens",
+        small_side=64,
+        small_rows=3_000,
+        small_heads=4,
+        small_model={"d_model": 72, "depth": 3, "mlp_width": 288, "head_widths": (100,)},
+        small_training={"epochs": 6, "learning_rate": 1e-3},
     )
 
 
-def _changed(options: Options, *others: tuple[str, Any]) -> Options:
-    """Return options with others added, or in their place."""
-    return tuple({**dict(options), **dict(others)}.items())
-
-
-def _equal(one: Recipe) -> Recipe:
+def _equal(recipe: Recipe) -> Recipe:
     """Give each mechanism the sizes that make the models' parameters equal."""
-    sizes = EQUAL if one.scale == "paper" else SMALL_EQUAL
+    sizes = EQUAL if recipe.scale == "paper" else SMALL_EQUAL
     models = tuple(
-        (mechanism, replace(one.model, d_model=d_model, depth=depth))
+        (mechanism, replace(recipe.model, d_model=d_model, depth=depth))
         for mechanism, (d_model, depth) in sizes.items()
     )
-    title = one.title.replace(f"d_model {one.model.d_model}", "equal parameters")
-    return replace(one, models=models, title=title)
+    title = recipe.title.replace(f"d_model {recipe.model.d_model}", "equal parameters")
+    return replace(recipe, models=models, title=title)

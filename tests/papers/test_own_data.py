@@ -69,7 +69,8 @@ def test_a_task_without_files_of_the_user_says_which_have():
 
 def test_a_path_is_whole_wherever_it_was_given(tmp_path, monkeypatch):
     write("all.jsonl")
-    assert resolve("all.jsonl") == str(tmp_path / "all.jsonl") == resolve(str(tmp_path / "all.jsonl"))
+    path = str(tmp_path / "all.jsonl")
+    assert resolve("all.jsonl") == resolve(path) == path
     write("corpus/eu.en")
     assert resolve("corpus/eu") == str(tmp_path / "corpus" / "eu")
     write("data/vision/own/train/a/1.png")

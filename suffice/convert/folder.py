@@ -86,9 +86,8 @@ def load_classifier(path: Path) -> Source:
     config, weights, kind = read_json(path / folder.CONFIG), path / folder.WEIGHTS, ""
     try:
         kind = config["kind"]
-        sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in config["model"].items()}
         specs = [AttentionSpec.from_json(spec) for spec in config["specs"]]
-        model: nn.Module = CLASSIFIERS[kind].from_json(sizes).build(specs)
+        model: nn.Module = CLASSIFIERS[kind].from_json(config["model"]).build(specs)
     except (ConfigError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{path} cannot be loaded: its {folder.CONFIG} does not describe the {kind} that it "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ from suffice.generate.decoding import (
 from suffice.generate.sampling import Greedy, Sampler, Sampling
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
+from suffice.records import is_whole
 
 GREEDY, EVERYTHING = Greedy(), Dynamic()
 
@@ -247,7 +247,7 @@ def _check_model(lm: CausalModel, sampling: Sampling, memory: Memory) -> int:
 
 
 def _check_count(name: str, value: int, least: int = 1) -> None:
-    if not _is_integer(value):
+    if not is_whole(value):
         raise ConfigError(f"{name}={value!r} is not a whole number.")
     if value < least:
         raise ConfigError(f"{name}={value}: give at least {least}.")
@@ -259,11 +259,7 @@ def _check_ids(vocabulary: int, stop: Sequence[int], pad: int) -> None:
             f"stop={stop!r}: give the ids that end a row as a sequence, such as (2,)."
         )
     for value in (*stop, pad):
-        if not _is_integer(value) or not 0 <= value < vocabulary:
+        if not is_whole(value) or not 0 <= value < vocabulary:
             raise ConfigError(
                 f"stop={tuple(stop)}, pad={pad}: {value!r} is no id; give 0 to {vocabulary - 1}."
             )
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)

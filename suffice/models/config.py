@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from suffice.errors import ConfigError, unknown
-from suffice.records import check_fields
+from suffice.records import check_fields, decode, encode, type_hints
 from suffice.spec import AttentionSpec
 
 POSITIONS = ("learned", "sinusoidal", "none")
 """What a model can add to its tokens for their positions."""
+SIZES = (int, tuple[int, ...])  # types of fields
 
 C = TypeVar("C", bound="ModelConfig")
 
@@ -33,8 +32,9 @@ class ModelConfig:
     choices: ClassVar[dict[str, Iterable[str]]] = {}
 
     def __post_init__(self) -> None:
-        self._check(_sizes_of(type(self)), _is_size, "give whole numbers of at least 1")
         check_fields(self)
+        sizes = [name for name, hint in type_hints(type(self)).items() if hint in SIZES]
+        self._check(sizes, _is_size, "give whole numbers of at least 1")
         self._check(("eps",), lambda x: x > 0.0, "give a number above 0, such as 1e-5")
         self._check(("start",), lambda x: x > 0.0, "give a number above 0, such as 0.02")
         dropouts = ("dropout", "head_dropout")
@@ -51,7 +51,7 @@ class ModelConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain data."""
-        return dataclasses.asdict(self)
+        return encode(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls: type[C], data: Any) -> C:
@@ -61,30 +61,11 @@ class ModelConfig:
             ConfigError: for data that is no dictionary, unknown fields, missing ones, or values
                 that the class refuses.
         """
-        if not isinstance(data, dict):
-            raise ConfigError(
-                f"{cls.__name__} is stored as a dictionary of its fields, got {data!r}."
-            )
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        for key in data:
-            if key not in fields:
-                raise unknown(f"field of {cls.__name__}", key, fields)
-        required = {key for key, f in fields.items() if f.default is dataclasses.MISSING}
-        if missing := sorted(required - data.keys()):
-            raise ConfigError(f"a stored {cls.__name__} needs {' and '.join(missing)}.")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+        return decode(cls, data, where=cls.__name__, error=ConfigError)
 
 
-@cache
-def _sizes_of(config: type[ModelConfig]) -> tuple[str, ...]:
-    hints = typing.get_type_hints(config)
-    return tuple(name for name, hint in hints.items() if hint in (int, tuple[int, ...]))
-
-
-def _is_size(value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_size, value))
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _is_size(value: int | tuple[int, ...]) -> bool:
+    return all(size >= 1 for size in (value if isinstance(value, tuple) else (value,)))
 
 
 def specs_of_blocks(

@@ -12,6 +12,7 @@ from suffice.layers.attention import Attention
 from suffice.layers.next import Next
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
+from suffice.records import is_whole
 from suffice.spec import AttentionSpec
 
 
@@ -138,7 +139,7 @@ class ModelState:
             ConfigError: if times < 1.
         """
         batch = self._batch()
-        if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+        if not is_whole(times, least=1):
             raise ConfigError(
                 f"repeat({times!r}): give a whole number of at least 1, each row itself."
             )

@@ -153,16 +153,12 @@ def _built(path: Path, kind: Any, sizes: Any, specs: Any) -> nn.Module:
     """Return the model that a description says, with weights still to come."""
     try:
         known = {field.name for field in dataclasses.fields(kind)}
-        given = {name: _plain(value) for name, value in sizes.items() if name in known}
+        given = {name: value for name, value in sizes.items() if name in known}
         return kind.from_json(given).build([AttentionSpec.from_json(s) for s in specs])
     except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
         raise CheckpointError(
             f"{path.name} does not say what model it holds ({error!s:.200})."
         ) from error
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _filled(path: Path, model: nn.Module) -> nn.Module:

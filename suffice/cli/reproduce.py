@@ -24,7 +24,7 @@ from suffice.cli.reproduce_more import (
 )
 from suffice.cli.terminal import INTERRUPTED, Stopped
 from suffice.errors import ConfigError, unknown
-from suffice.measure.report.tables import lay_out
+from suffice.measure.report.sheet import rich_table
 from suffice.papers.edge import (
     edge_sheet,
     finished,
@@ -234,7 +234,7 @@ def _again(request: Request, asked: Asked, console: Console) -> None:
     """Train one cell again and print it beside the finished one."""
     key = _key(asked.rerun or "")
     sheet = twice(request, key, asked.means, console=console, command=asked.command)
-    console_of().print(lay_out(sheet))
+    console_of().print(rich_table(sheet))
 
 
 def _key(word: str) -> Key:

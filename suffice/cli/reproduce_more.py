@@ -22,7 +22,7 @@ from suffice.errors import ConfigError
 from suffice.files import write_atomic
 from suffice.measure.evaluation import evaluate_task
 from suffice.measure.machine import machine_facts
-from suffice.measure.report.tables import Sheet, lay_out
+from suffice.measure.report.sheet import Sheet, rich_table
 from suffice.models import folder as models
 from suffice.papers import edge
 from suffice.papers.conversion import MINUTES, finished, publish, run, sheet, to_csv, wanted
@@ -68,7 +68,7 @@ WIDTH = 150  # columns of a table that goes to a file or a pipe
 
 def print_sheet(sheet: Sheet, console: Console) -> None:
     """Print one table and an empty line."""
-    console.print(lay_out(sheet))
+    console.print(rich_table(sheet))
     console.print()
 
 

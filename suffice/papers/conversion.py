@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import time
@@ -27,7 +25,7 @@ from suffice.files import write_atomic
 from suffice.heal import Healing, Texts, heal
 from suffice.heal.text import halves
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.report.tables import Line, Sheet
+from suffice.measure.report.sheet import Column, Sheet, csv_text, markdown, sheet_of
 from suffice.models import LM
 from suffice.papers.results import path_of, write_published
 from suffice.papers.rows import machine_line
@@ -404,43 +402,64 @@ def _sizes(
     )
 
 
-CHANGES = ("naive", "closed", "healed", "control", "against_control")
-COLUMNS = (
-    "model",
-    "attention",
-    "state/token",
-    "naive",
-    "closed form",
-    "healed",
-    "control",
-    "healed - control",
-    "steps",
-)
+CHANGES = {
+    "naive": "naive",
+    "closed": "closed form",
+    "healed": "healed",
+    "control": "control",
+    "against_control": "healed - control",
+}
 FIELDS = ("change", "low", "high", "before", "after", "rows", "tokens")
+
+
+def _change_column(name: str, title: str) -> Column:
+    def cell(row: Row) -> str:
+        return _interval(getattr(row, name)) if not row.refused else "refused" * (name == "naive")
+
+    return Column(title=title, cell=cell)
+
+
+def _interval(change: LossChange | None) -> str:
+    """Write a change with half the width of its interval, in whose middle it stands.
+
+    Example:
+        >>> _interval(None)
+        ''
+    """
+    if change is None:
+        return ""
+    around = "" if change.low is None else f" ± {(change.high - change.low) / 2:.4f}"
+    return f"{change.change:+.4f}{around}"
+
+
+COLUMNS = (
+    Column(title="model", cell=lambda row: row.subject),
+    Column(title="attention", cell=lambda row: row.target, words=True),
+    Column(
+        title="state/token",
+        cell=lambda row: "" if row.refused else f"{row.state[0]} -> {row.state[1]}",
+    ),
+    *(_change_column(name, title) for name, title in CHANGES.items()),
+    Column(title="steps", cell=lambda row: "" if row.refused else f"{row.steps:,}"),
+)
 
 
 def sheet(found: Conversions) -> Sheet:
     """Lay the table out."""
-    lines, last = [], None
-    for row in found.rows:
-        lines.append(Line(cells=_cells(row), starts_group=last is not None and row.subject != last))
-        last = row.subject
-    return Sheet(
-        title="conversion: held-out loss after conversion and after healing",
-        columns=COLUMNS,
-        lines=tuple(lines),
-        words=("attention",),
+    return sheet_of(
+        "conversion: held-out loss after conversion and after healing",
+        COLUMNS,
+        found.rows,
+        group=lambda row: row.subject,
         caption=" ".join(notes(found)),
     )
 
 
 def lines(found: Conversions) -> list[str]:
-    """Return the table in Markdown, with what it says below it."""
+    """Return the table in Markdown, followed by its notes."""
     if not found.rows:
         return ["Nothing is published yet."]
-    told = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    told += ["| " + " | ".join(_cells(row)) + " |" for row in found.rows]
-    return [*told, "", *notes(found)]
+    return [*markdown(sheet(found)), "", *notes(found)]
 
 
 def notes(found: Conversions) -> list[str]:
@@ -476,42 +495,20 @@ def notes(found: Conversions) -> list[str]:
 
 def to_csv(found: Conversions) -> str:
     """Write one line for each change."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["subject", "target", "steps", "minutes", "of", *FIELDS])
-    for row in found.rows:
-        for name in CHANGES:
-            change = getattr(row, name)
-            if change is not None:
-                values = [getattr(change, field) for field in FIELDS]
-                start = [row.subject, row.target, row.steps, row.minutes[0], name]
-                writer.writerow([*start, *["" if value is None else value for value in values]])
-    return stream.getvalue()
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    if row.refused:
-        return (row.subject, row.target, "", "refused", *[""] * (len(COLUMNS) - 4))
-    return (
-        row.subject,
-        row.target,
-        f"{row.state[0]} -> {row.state[1]}",
-        *(_interval(getattr(row, name)) for name in CHANGES),
-        f"{row.steps:,}",
-    )
-
-
-def _interval(change: LossChange | None) -> str:
-    """Write a change with half the width of its interval, in whose middle it stands.
-
-    Example:
-        >>> _interval(None)
-        ''
-    """
-    if change is None:
-        return ""
-    around = "" if change.low is None else f" ± {(change.high - change.low) / 2:.4f}"
-    return f"{change.change:+.4f}{around}"
+    records = [
+        {
+            "subject": row.subject,
+            "target": row.target,
+            "steps": row.steps,
+            "minutes": row.minutes[0],
+            "of": name,
+            **{field: getattr(getattr(row, name), field) for field in FIELDS},
+        }
+        for row in found.rows
+        for name in CHANGES
+        if getattr(row, name) is not None
+    ]
+    return csv_text(("subject", "target", "steps", "minutes", "of", *FIELDS), records)
 
 
 def _range(minutes: list[float]) -> str:

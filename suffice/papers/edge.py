@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import statistics
@@ -20,11 +18,11 @@ from torch import Tensor, nn
 from suffice.errors import DataError
 from suffice.files import write_atomic
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.paper import paper_seconds
 from suffice.measure.report.canvas import INK, blank, looks, style
-from suffice.measure.report.tables import Line, Sheet
+from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.timing import interleave, ratio
 from suffice.models import ViTConfig
+from suffice.papers.printed import paper_seconds
 from suffice.papers.results import path_of, write_published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import BASELINE, Table
@@ -349,7 +347,7 @@ def _call(
 
 TASKS = {"cifar10_jpeg": "cifar100", "image_folder": "imagenet"}  # what the paper's table names
 FIELDS = ("task", "heads", "mechanism", "seconds", "ratio", "joules", "samples", "rank")
-COLUMNS = ("task", "heads", "mechanism", "seconds", "ratio", "joules", "paper, s", "paper's ratio")
+FIELDS += ("paper", "paper_ratio")
 
 
 def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
@@ -382,6 +380,22 @@ def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
     return found
 
 
+def _blank_or(form: str, name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda record: "" if record[name] is None else format(record[name], form)
+
+
+COLUMNS = (
+    Column(title="task", cell=lambda record: record["task"]),
+    Column(title="heads", cell=lambda record: str(record["heads"])),
+    Column(title="mechanism", cell=lambda record: record["mechanism"], words=True),
+    Column(title="seconds", cell=lambda record: f"{record['seconds']:.3g} ({record['rank']})"),
+    Column(title="ratio", cell=_blank_or(".3f", "ratio")),
+    Column(title="joules", cell=_blank_or(".3g", "joules")),
+    Column(title="paper, s", cell=_blank_or("g", "paper")),
+    Column(title="paper's ratio", cell=_blank_or(".3f", "paper_ratio")),
+)
+
+
 def edge_sheet(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> Sheet:
     """Lay the table out.
 
@@ -390,29 +404,18 @@ def edge_sheet(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> Shee
         edge: what was timed.
         missing: groups that were not.
     """
-    lines, last = [], None
-    for record in records(table, edge):
-        group = (record["task"], record["heads"])
-        lines.append(Line(cells=_cells(record), starts_group=last is not None and group != last))
-        last = group
-    return Sheet(
-        title=f"{table.name}: {table.title}",
-        columns=COLUMNS,
-        lines=tuple(lines),
-        words=("mechanism",),
+    return sheet_of(
+        f"{table.name}: {table.title}",
+        COLUMNS,
+        records(table, edge),
+        group=lambda record: (record["task"], record["heads"]),
         caption=" ".join(_notes(table, edge, missing)),
     )
 
 
 def to_csv(table: Table, edge: Edge) -> str:
     """Write one line for each record."""
-    stream = io.StringIO()
-    names = (*FIELDS, "paper", "paper_ratio")
-    writer = csv.DictWriter(stream, names, lineterminator="\n")
-    writer.writeheader()
-    for record in records(table, edge):
-        writer.writerow({key: "" if value is None else value for key, value in record.items()})
-    return stream.getvalue()
+    return csv_text(FIELDS, records(table, edge))
 
 
 def latency_bars(table: Table, edge: Edge) -> Figure:
@@ -449,20 +452,6 @@ def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
             linewidth=1.2,
         )
     axes.set_xticks(range(len(tasks)), tasks)
-
-
-def _cells(record: dict[str, Any]) -> tuple[str, ...]:
-    theirs, their_ratio, joules = record["paper"], record["paper_ratio"], record["joules"]
-    return (
-        record["task"],
-        str(record["heads"]),
-        record["mechanism"],
-        f"{record['seconds']:.3g} ({record['rank']})",
-        f"{record['ratio']:.3f}",
-        "" if joules is None else f"{joules:.3g}",
-        "" if theirs is None else f"{theirs:g}",
-        "" if their_ratio is None else f"{their_ratio:.3f}",
-    )
 
 
 def _notes(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> list[str]:

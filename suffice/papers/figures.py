@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from suffice.papers.tables import Column, Table
+    from suffice.papers.tables import Measure, Table
 
 
 ABLATED = ("test_accuracy", "test_loss")
@@ -46,7 +46,7 @@ def heads(shown: Shown) -> Figure:
     return _named(figure, shown.request.table, [shown])
 
 
-def _heads_panel(axes: Axes, shown: Shown, column: Column) -> None:
+def _heads_panel(axes: Axes, shown: Shown, column: Measure) -> None:
     """Draw one measure."""
     scale = 100 if column.rising else 1
     all_heads = shown.request.heads

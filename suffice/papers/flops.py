@@ -14,7 +14,7 @@ from rich.table import Table
 from suffice.cost import PAPER_CONSTANTS, paper_flops
 from suffice.files import write_atomic
 from suffice.measure.report.canvas import GRID, PAGE, blank, legend, looks, png, style
-from suffice.measure.report.page import NOTHING
+from suffice.measure.report.page import WITHOUT_DATE
 from suffice.measure.sentence import count_heads
 from suffice.presets import preset, takes_length
 
@@ -364,5 +364,5 @@ def _svg(figure: Figure, name: str) -> bytes:
     stream = BytesIO()
     with style():
         matplotlib.rcParams["svg.hashsalt"] = name
-        figure.savefig(stream, format="svg", metadata=NOTHING)
+        figure.savefig(stream, format="svg", metadata=WITHOUT_DATE)
     return stream.getvalue()

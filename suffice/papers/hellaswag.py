@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import hashlib
-import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from suffice.errors import DataError
 from suffice.files import write_atomic
-from suffice.measure.report.tables import Line, Sheet, count, loss
+from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
+from suffice.measure.report.tables import count, loss
 from suffice.papers.results import path_of, write_published
 from suffice.papers.rows import machine_line
 from suffice.recipes import SMALL, lm_recipe
@@ -150,36 +150,52 @@ def scores_sheet(found: list[Scored], scale: str) -> Sheet:
         f"{machine_line(one.machine)}."
         for one in found
     ]
-    return Sheet(
-        title=f"{NAME}: {title}{small}",
-        columns=("mechanism", "params", "validation loss", *SCORERS.values()),
-        lines=tuple(_line(name, by_name.get(name)) for name in MECHANISMS),
+    return sheet_of(
+        f"{NAME}: {title}{small}",
+        COLUMNS,
+        [(name, by_name.get(name)) for name in MECHANISMS],
         caption=" ".join(notes),
     )
 
 
+def _column(title: str, write: Callable[[Scored], str]) -> Column:
+    return Column(title=title, cell=lambda row: "" if row[1] is None else write(row[1]))
+
+
+def _scorer_column(name: str, title: str) -> Column:
+    def write(scored: Scored) -> str:
+        error = scored.errors[name]
+        ends = "" if error is None else f" ± {100 * error:.2f}"
+        return f"{100 * scored.scores[name]:.2f}{ends}"
+
+    return _column(title, write)
+
+
+COLUMNS = (
+    Column(title="mechanism", cell=lambda row: row[0]),
+    _column("params", lambda scored: count(scored.parameters)),
+    _column("validation loss", lambda scored: loss(scored.validation_loss)),
+    *(_scorer_column(name, title) for name, title in SCORERS.items()),
+)
+
+
 def scores_csv(found: list[Scored]) -> str:
     """Write one line for each score."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(FIELDS)
-    for one in found:
-        for name, value in one.scores.items():
-            error = one.errors[name]
-            told = (one.mechanism, one.scale, one.items, one.of, name, value)
-            writer.writerow([*told, "" if error is None else error, one.weights])
-    return stream.getvalue()
-
-
-def _line(name: str, one: Scored | None) -> Line:
-    if one is None:
-        return Line(cells=(name, *[""] * (2 + len(SCORERS))))
-    told = []
-    for scorer in SCORERS:
-        error = one.errors[scorer]
-        ends = "" if error is None else f" ± {100 * error:.2f}"
-        told.append(f"{100 * one.scores[scorer]:.2f}{ends}")
-    return Line(cells=(name, count(one.parameters), loss(one.validation_loss), *told))
+    records = [
+        {
+            "mechanism": one.mechanism,
+            "scale": one.scale,
+            "items": one.items,
+            "of": one.of,
+            "scorer": name,
+            "value": value,
+            "standard_error": one.errors[name],
+            "weights": one.weights,
+        }
+        for one in found
+        for name, value in one.scores.items()
+    ]
+    return csv_text(FIELDS, records)
 
 
 def _decoded(path: Path, record: Any) -> Any:

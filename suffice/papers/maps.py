@@ -5,8 +5,6 @@ Letters: H query heads, T queries, S keys.
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ from suffice.errors import CheckpointError
 from suffice.layers import watched
 from suffice.measure.plan import FILE, read_plan
 from suffice.measure.report.canvas import FAINT, PAGE, blank, looks, style
-from suffice.measure.report.tables import Line, Sheet
+from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.results import cell_path
 from suffice.measure.training import Place
 from suffice.papers.request import Request, ask
@@ -268,7 +266,6 @@ def _picture(axes: list[list[Axes]], row: Tensor) -> None:
 
 FIELDS = ("table", "scale", "mechanism", "heads", "seed", "layer", "head", "keys", "row_sum")
 MIXED = ("effective_sum", "negative")
-COLUMNS = ("mechanism", "heads", "layer", "keys", "row sums", "of S W_A", "negative")
 
 
 def maps_records(found: list[Maps]) -> list[dict[str, Any]]:
@@ -302,32 +299,49 @@ def maps_sheet(found: list[Maps]) -> Sheet:
     Args:
         found: models of one table.
     """
-    lines, last = [], None
-    for one in found:
-        for layer in one.layers:
-            lines.append(Line(cells=_cells(one, layer), starts_group=last not in (None, one.key)))
-            last = one.key
     request = found[0].request
     small = "" if request.recipe.scale == "paper" else " Trained at small scale."
-    return Sheet(
-        title=f"Attention maps of {title_of(request)}",
-        columns=COLUMNS,
-        lines=tuple(lines),
-        words=("layer",),
+    return sheet_of(
+        f"Attention maps of {title_of(request)}",
+        COLUMNS,
+        [(one.key, layer, _over_heads(layer)) for one in found for layer in one.layers],
+        group=lambda row: row[0],
         caption="Of one row of test data, seed 0, mean over heads. Keys: how many a query spreads "
         "its weights over, e to the entropy. Row sums: the farthest from 1. Of S W_A: the mean "
         "sum of the rows of the effective map, and the share taken with a negative sign." + small,
     )
 
 
+def _over_heads(layer: LayerMap) -> dict[str, float | None]:
+    """Return the mean of each number over the heads of a layer, and the row sum farthest from 1."""
+    heads = [_numbers(layer, head) for head in range(len(layer.weights))]
+    means = {
+        name: None if heads[0][name] is None else sum(head[name] for head in heads) / len(heads)
+        for name in ("keys", *MIXED)
+    }
+    return {**means, "row_sum": max((h["row_sum"] for h in heads), key=lambda s: abs(s - 1))}
+
+
+def _mixed_column(title: str, name: str) -> Column:
+    return Column(
+        title=title, cell=lambda row: "" if row[2][name] is None else f"{row[2][name]:.2f}"
+    )
+
+
+COLUMNS = (
+    Column(title="mechanism", cell=lambda row: row[0][0]),
+    Column(title="heads", cell=lambda row: str(row[0][1])),
+    Column(title="layer", cell=lambda row: row[1].layer, words=True),
+    Column(title="keys", cell=lambda row: f"{row[2]['keys']:.2f} of {row[1].weights.shape[-1]}"),
+    Column(title="row sums", cell=lambda row: f"{row[2]['row_sum']:.6f}"),
+    _mixed_column("of S W_A", "effective_sum"),
+    _mixed_column("negative", "negative"),
+)
+
+
 def maps_csv(found: list[Maps]) -> str:
     """Write one line for each record."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, (*FIELDS, *MIXED), lineterminator="\n")
-    writer.writeheader()
-    for record in maps_records(found):
-        writer.writerow({key: "" if value is None else value for key, value in record.items()})
-    return stream.getvalue()
+    return csv_text((*FIELDS, *MIXED), maps_records(found))
 
 
 def keys_of(weights: Tensor) -> float:
@@ -353,21 +367,3 @@ def _numbers(layer: LayerMap, head: int) -> dict[str, float | None]:
         numbers["effective_sum"] = float(taken.sum(-1).mean())
         numbers["negative"] = float(taken.clamp(max=0).sum().abs() / taken.abs().sum())
     return numbers
-
-
-def _cells(one: Maps, layer: LayerMap) -> tuple[str, ...]:
-    heads = [_numbers(layer, head) for head in range(len(layer.weights))]
-    mean = {
-        name: None if heads[0][name] is None else sum(own[name] for own in heads) / len(heads)
-        for name in ("keys", *MIXED)
-    }
-    farthest = max((own["row_sum"] for own in heads), key=lambda total: abs(total - 1))
-    mixed = ["" if mean[name] is None else f"{mean[name]:.2f}" for name in MIXED]
-    return (
-        one.key[0],
-        str(one.key[1]),
-        layer.layer,
-        f"{mean['keys']:.2f} of {layer.weights.shape[-1]}",
-        f"{farthest:.6f}",
-        *mixed,
-    )

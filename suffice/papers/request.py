@@ -10,11 +10,11 @@ from rich.console import Console
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import Plan
-from suffice.measure.report.tables import Line, Sheet
+from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.results import Cell, cell_path, read_cell
 from suffice.papers.jobs import Execution, run_cells
 from suffice.papers.results import Key, Published, cell_name, cells_of, in_folder, joined, published
-from suffice.papers.tables import BASELINE, Table
+from suffice.papers.tables import BASELINE, Measure, Table
 from suffice.recipes import SCALES, Recipe, recipe
 from suffice.recipes.own_data import of_user
 
@@ -164,16 +164,22 @@ def twice(
 
 
 def _sheet(request: Request, key: Key, before: Cell | None, now: Cell) -> Sheet:
-    lines = []
-    for column in request.table.columns:
-        ours = [None if cell is None else column.ours(cell) for cell in (before, now)]
-        both = None not in ours
-        texts = ["" if value is None else column.written(value) for value in ours]
-        change = f"{ours[1] - ours[0]:+.4g}" if both else ""
-        lines.append(Line(cells=(column.title, *texts, change)))
-    return Sheet(
-        title=f"{request.table.name}: {cell_name(key)}, trained twice",
-        columns=("figure", "finished", "again", "difference"),
-        lines=tuple(lines),
+    def text(measure: Measure, cell: Cell | None) -> str:
+        value = None if cell is None else measure.ours(cell)
+        return "" if value is None else measure.write(value)
+
+    def change(measure: Measure) -> str:
+        values = [None if cell is None else measure.ours(cell) for cell in (before, now)]
+        return "" if None in values else f"{values[1] - values[0]:+.4g}"
+
+    return sheet_of(
+        f"{request.table.name}: {cell_name(key)}, trained twice",
+        (
+            Column(title="figure", cell=lambda measure: measure.title),
+            Column(title="finished", cell=lambda measure: text(measure, before)),
+            Column(title="again", cell=lambda measure: text(measure, now)),
+            Column(title="difference", cell=change),
+        ),
+        request.table.columns,
         caption="Equal machines, versions and threads give equal scores; times differ.",
     )

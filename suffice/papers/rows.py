@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.measure.paper import PaperRow, paper_row
-from suffice.measure.report.tables import PAPER, Line, Sheet, beside
+from suffice.measure.report.sheet import Column as SheetColumn
+from suffice.measure.report.sheet import Sheet, csv_text, mark_different, sheet_of
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, summarise
+from suffice.papers.printed import PaperRow, paper_row
 from suffice.papers.request import Request
 from suffice.papers.results import Key, machine_of, trained_seconds
-from suffice.papers.tables import Column, Table
+from suffice.papers.tables import Measure, Table
 from suffice.recipes import SCALES, SMALL
 from suffice.records import encode
 
@@ -91,106 +90,85 @@ def _group(table: Table, heads: int, cells: list[Cell]) -> list[Row]:
 
 
 def _figures(
-    column: Column, cells: dict[str, list[Cell]], papers: dict[str, PaperRow | None]
+    column: Measure, cells: dict[str, list[Cell]], papers: dict[str, PaperRow | None]
 ) -> dict[str, Figure]:
     """Return the figures of one column among equal heads, by mechanism."""
     ours = {name: over(column, own) for name, own in cells.items()}
     theirs = {name: column.theirs(row) for name, row in papers.items()}
-    ranks = ranked({n: None if s is None else s.mean for n, s in ours.items()}, column)
-    of_paper = ranked(theirs, column)
+    means = {name: None if summary is None else summary.mean for name, summary in ours.items()}
+    our_ranks, paper_ranks = column.ranks(means), column.ranks(theirs)
     return {
         name: Figure(
-            ours=ours[name], rank=ranks[name], paper=theirs[name], paper_rank=of_paper[name]
+            ours=ours[name], rank=our_ranks[name], paper=theirs[name], paper_rank=paper_ranks[name]
         )
         for name in cells
     }
 
 
-def over(column: Column, cells: list[Cell]) -> Summary | None:
+def over(column: Measure, cells: list[Cell]) -> Summary | None:
     """Summarise a column over the seeds; None if a cell does not have it, or there is none."""
     values = [column.ours(cell) for cell in cells]
     return None if not values or None in values else summarise(values)
 
 
-def ranked(values: dict[str, float | None], column: Column) -> dict[str, int | None]:
-    """Rank values by name; what is written alike shares a place, None and one alone have none.
-
-    Example:
-        >>> from suffice.papers.tables import PARAMETERS
-        >>> ranked({"a": 3.0, "b": 2.0, "c": 2.0, "d": None}, PARAMETERS)
-        {'a': 3, 'b': 1, 'c': 1, 'd': None}
-    """
-    sign = -1 if column.rising else 1
-    known = {name: value for name, value in values.items() if value is not None}
-    if len(known) < 2:
-        return dict.fromkeys(values)
-    best: dict[str, float] = {}
-    for value in sorted(known.values(), key=lambda value: sign * value):
-        best.setdefault(column.written(value), sign * value)
-    places = {name: best[column.written(value)] for name, value in known.items()}
-    return {
-        name: 1 + sum(other < places[name] for other in places.values()) if name in places else None
-        for name in values
-    }
-
-
 def sheet(
-    title: str, columns: tuple[Column, ...], found: list[Row], *, source: str, notes: list[str]
+    title: str, measures: tuple[Measure, ...], found: list[Row], *, source: str, notes: list[str]
 ) -> Sheet:
     """Lay out rows of cells.
 
     Args:
         title: of the table.
-        columns: in the paper's order.
+        measures: its columns, in the paper's order; those without any figure are left out.
         found: the rows, grouped by heads.
         source: the paper's table.
         notes: what the caption says besides.
     """
-    shown = [column for column in columns if _known(column, found)]
-    lines = []
-    for place, row in enumerate(found):
-        starts = place > 0 and row.num_heads != found[place - 1].num_heads
-        seeds = str(row.seeds) if row.seeds else ""
-        ours = [_ours(column, row.figures[column.name]) for column in shown]
-        lines.append(
-            Line(cells=(row.mechanism, str(row.num_heads), seeds, *ours), starts_group=starts)
-        )
-        if row.paper is not None:
-            theirs = [_paper(column, row.figures[column.name]) for column in shown]
-            lines.append(Line(cells=(PAPER, "", "", *theirs), from_paper=True))
+    columns = (
+        SheetColumn(title="mechanism", cell=lambda row: row.mechanism),
+        SheetColumn(title="heads", cell=lambda row: str(row.num_heads)),
+        SheetColumn(title="seeds", cell=lambda row: str(row.seeds or "")),
+        *(_column(measure) for measure in measures if _has_figures(measure, found)),
+    )
     caption = (
         "Mean over seeds ± half of the 95% t interval; (rank) among equal heads; accuracies in "
         "percent. "
     )
-    if any(line.from_paper for line in lines):
-        caption += f"Lines named {PAPER}: arXiv:2403.01643, {source}. "
-    return Sheet(
-        title=title,
-        columns=("mechanism", "heads", "seeds", *[column.title for column in shown]),
-        lines=tuple(lines),
+    if any(row.paper is not None for row in found):
+        caption += f"Lines named paper: arXiv:2403.01643, {source}. "
+    return sheet_of(
+        title,
+        columns,
+        found,
+        group=lambda row: row.num_heads,
+        in_paper=lambda row: row.paper is not None,
         caption=caption + " ".join(notes),
     )
 
 
-def _known(column: Column, found: list[Row]) -> bool:
-    """Say whether a column has any figure."""
-    figures = [row.figures[column.name] for row in found]
+def _has_figures(measure: Measure, found: list[Row]) -> bool:
+    figures = [row.figures[measure.name] for row in found]
     return any(figure.ours is not None or figure.paper is not None for figure in figures)
 
 
-def _ours(column: Column, figure: Figure) -> str:
-    """Write our figure; blank where nothing was trained."""
-    if figure.ours is None:
-        return ""
-    text = column.written(figure.ours.mean)
-    if figure.ours.sd is not None and not column.fixed:
-        text += f" ± {column.written((figure.ours.high - figure.ours.low) / 2)}"
-    return text + _rank(figure.rank)
+def _column(measure: Measure) -> SheetColumn:
+    """Return a column of our figures and the paper's, blank where there is none."""
 
+    def cell(row: Row) -> str:
+        figure = row.figures[measure.name]
+        if figure.ours is None:
+            return ""
+        text = measure.write(figure.ours.mean)
+        if figure.ours.sd is not None and not measure.fixed:
+            text += f" ± {measure.write((figure.ours.high - figure.ours.low) / 2)}"
+        return text + _rank(figure.rank)
 
-def _paper(column: Column, figure: Figure) -> str:
-    """Write the paper's figure; blank where it prints none."""
-    return "" if figure.paper is None else column.written(figure.paper) + _rank(figure.paper_rank)
+    def paper(row: Row) -> str:
+        figure = row.figures[measure.name]
+        return (
+            "" if figure.paper is None else measure.write(figure.paper) + _rank(figure.paper_rank)
+        )
+
+    return SheetColumn(title=measure.title, cell=cell, paper=paper)
 
 
 def _rank(rank: int | None) -> str:
@@ -231,7 +209,7 @@ class Shown:
             source=table.source,
             notes=self._notes(),
         )
-        return beside(made, *differs(self.request))
+        return mark_different(made, *differs(self.request))
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as plain data, unrounded; numbers that JSON lacks are words."""
@@ -332,30 +310,29 @@ def machine_line(machine: dict[str, Any]) -> str:
 
 def to_csv(shown: list[Shown]) -> str:
     """Write one line for each figure of each row."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    start = ["table", "scale", "mechanism", "heads", "figure"]
-    writer.writerow([*start, *FIELDS, "paper_differs_in"])
+    fields = ("table", "scale", "mechanism", "heads", "figure", *FIELDS, "paper_differs_in")
+    records = []
     for part in shown:
         content = part.to_json()
         for row in content["rows"]:
-            for name, figure in row["figures"].items():
-                if figure["mean"] is None and figure["paper"] is None:
-                    continue
-                values = [figure[field] for field in FIELDS]
-                start = [content["table"], content["scale"], row["mechanism"], row["heads"], name]
-                written = ["" if value is None else value for value in values]
-                writer.writerow([*start, *written, " and ".join(content["paper_differs_in"])])
-    return stream.getvalue()
+            records += [
+                {
+                    "table": content["table"],
+                    "scale": content["scale"],
+                    "mechanism": row["mechanism"],
+                    "heads": row["heads"],
+                    "figure": name,
+                    **figure,
+                    "paper_differs_in": " and ".join(content["paper_differs_in"]),
+                }
+                for name, figure in row["figures"].items()
+                if figure["mean"] is not None or figure["paper"] is not None
+            ]
+    return csv_text(fields, records)
 
 
 def _flat(figure: Any) -> dict[str, Any]:
     """Return a figure with its summary's fields beside the others."""
     ours = asdict(figure.ours) if figure.ours else dict.fromkeys(("n", "mean", "low", "high"))
-    found = {
-        **{name: ours[name] for name in ("n", "mean", "low", "high")},
-        "rank": figure.rank,
-        "paper": figure.paper,
-        "paper_rank": figure.paper_rank,
-    }
-    return encode(found)
+    fields = {**ours, "rank": figure.rank, "paper": figure.paper, "paper_rank": figure.paper_rank}
+    return encode({name: fields[name] for name in FIELDS})

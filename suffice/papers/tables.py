@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from suffice.errors import unknown
-from suffice.measure.paper import PaperRow
+from suffice.measure.report.sheet import ranks
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
+from suffice.papers.printed import PaperRow
 from suffice.recipes import RECIPES, recipe, stands_for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
-    """One figure of a training.
+class Measure:
+    """One measure of a training, a column of a table.
 
     Args:
         name: of the field of a cell and of the paper's row, or of one of the cell's scores.
         title: head of the column.
-        written: a value as text; values that are written alike share a rank.
+        write: a value as text; values that are written alike share a rank.
         rising: whether more is better.
-        of_paper: field of the paper's row; `name` unless told.
-        fixed: whether every seed gives the same, so that there is no interval.
+        of_paper: field of the paper's row; `name` by default.
+        fixed: whether every seed gives the same value, so that there is no interval.
     """
 
     name: str
     title: str
-    written: Callable[[float], str]
+    write: Callable[[float], str]
     rising: bool = False
     of_paper: str = ""
     fixed: bool = False
@@ -39,27 +40,31 @@ class Column:
             return getattr(cell, self.name)
         return dict(getattr(cell, "scores", None) or {}).get(self.name)
 
+    def ranks(self, values: Mapping[str, float | None]) -> dict[str, int | None]:
+        """Rank values by name, 1 is best; see `suffice.measure.report.sheet.ranks`."""
+        return ranks(values, self.write, rising=self.rising)
+
     def theirs(self, row: PaperRow | None) -> float | None:
         """Return the paper's figure, None where it is not printed."""
         return None if row is None else getattr(row, self.of_paper or self.name, None)
 
 
-PARAMETERS = Column(name="parameters_layer", title="params/layer", written=count, fixed=True)
-EPOCH = Column(name="seconds_per_epoch", title="epoch", written=seconds)
+PARAMETERS = Measure(name="parameters_layer", title="params/layer", write=count, fixed=True)
+EPOCH = Measure(name="seconds_per_epoch", title="epoch", write=seconds)
 TRAIN = (
-    Column(name="train_accuracy", title="train acc", written=percent, rising=True),
-    Column(name="train_loss", title="train loss", written=loss),
+    Measure(name="train_accuracy", title="train acc", write=percent, rising=True),
+    Measure(name="train_loss", title="train loss", write=loss),
 )
-TRAIN_TOP5 = Column(name="train_top5", title="train top-5", written=percent, rising=True)
+TRAIN_TOP5 = Measure(name="train_top5", title="train top-5", write=percent, rising=True)
 TEST = (
-    Column(name="test_accuracy", title="test acc", written=percent, rising=True),
-    Column(name="test_loss", title="test loss", written=loss),
+    Measure(name="test_accuracy", title="test acc", write=percent, rising=True),
+    Measure(name="test_loss", title="test loss", write=loss),
 )
-TEST_TOP5 = Column(name="test_top5", title="test top-5", written=percent, rising=True)
-BALANCED = Column(name="balanced_accuracy", title="balanced acc", written=percent, rising=True)
-BLEU = Column(name="bleu", title="BLEU", written="{:.1f}".format, rising=True, of_paper="test_bleu")
-PERPLEXITY = Column(name="perplexity", title="perplexity", written="{:.2f}".format)
-MODEL = Column(name="parameters_model", title="params", written=count, fixed=True)
+TEST_TOP5 = Measure(name="test_top5", title="test top-5", write=percent, rising=True)
+BALANCED = Measure(name="balanced_accuracy", title="balanced acc", write=percent, rising=True)
+BLEU = Measure(name="bleu", title="BLEU", write="{:.1f}".format, rising=True, of_paper="test_bleu")
+PERPLEXITY = Measure(name="perplexity", title="perplexity", write="{:.2f}".format)
+MODEL = Measure(name="parameters_model", title="params", write=count, fixed=True)
 
 CLASSES = (PARAMETERS, EPOCH, *TRAIN, *TEST)
 MANY_CLASSES = (PARAMETERS, EPOCH, *TRAIN, TRAIN_TOP5, *TEST, TEST_TOP5)
@@ -103,7 +108,7 @@ class Table:
     mechanisms: tuple[str, ...] = MECHANISMS
     heads: tuple[int, ...] = ()
     seeds: int = SEEDS
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Measure, ...] = ()
     cells_of: str = ""
     parts: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
@@ -143,7 +148,7 @@ def of_cells(
     recipe: str,
     paper: str,
     heads: tuple[int, ...],
-    columns: tuple[Column, ...],
+    columns: tuple[Measure, ...],
     **other: Any,
 ) -> Table:
     """Return a table of cells; one with several numbers of heads draws them."""

@@ -6,14 +6,14 @@ say about their models.
 
 from __future__ import annotations
 
-from suffice.measure.paper import PaperRow, paper_row
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, pair, summarise
 from suffice.papers.edge import published_edge, records, wanted
 from suffice.papers.finding import Finding, percent
+from suffice.papers.printed import PaperRow, paper_row
 from suffice.papers.results import published
-from suffice.papers.rows import over, ranked
-from suffice.papers.tables import BASELINE, BLEU, MECHANISMS, TEST, TRAIN, Column, table
+from suffice.papers.rows import over
+from suffice.papers.tables import BASELINE, BLEU, MECHANISMS, TEST, TRAIN, Measure, table
 
 COLUMNS = {column.name: column for column in (*TRAIN, *TEST)}
 SUPER = "super_attention"
@@ -169,7 +169,7 @@ def _cells(name: str, mechanism: str, heads: int) -> list[Cell] | None:
     return cells if len(cells) >= ENOUGH else None
 
 
-def means(name: str, heads: int, column: Column) -> dict[str, float] | None:
+def means(name: str, heads: int, column: Measure) -> dict[str, float] | None:
     """Return the mean of each mechanism; None unless all were trained."""
     found = {}
     for mechanism in table(name).mechanisms:
@@ -181,12 +181,12 @@ def means(name: str, heads: int, column: Column) -> dict[str, float] | None:
     return found
 
 
-def _first(column: Column, values: dict[str, float | None] | None) -> list[str] | None:
+def _first(column: Measure, values: dict[str, float | None] | None) -> list[str] | None:
     """Return who is best as written; None where nobody is known."""
     if values is None or None in values.values():
         return None
     best = (max if column.rising else min)(values.values())
-    return [name for name, value in values.items() if column.written(value) == column.written(best)]
+    return [name for name, value in values.items() if column.write(value) == column.write(best)]
 
 
 def _gain(name: str, metric: str) -> Summary | None:
@@ -247,17 +247,17 @@ def _at(heads: int) -> str:
     return f"{heads} head{'s' * (heads != 1)}"
 
 
-RANKS_COLUMNS: dict[str, Column] = {column.name: column for column in (*TRAIN, *TEST, BLEU)}
+RANKS_COLUMNS: dict[str, Measure] = {column.name: column for column in (*TRAIN, *TEST, BLEU)}
 
 
 def rank(name: str, metric: str, heads: int, stated: dict[str, int]) -> Finding:
     """Hold printed ranks against the printed figures."""
     shown, column = table(name), RANKS_COLUMNS[metric]
     values = {m: column.theirs(paper_row(shown.paper, m, heads)) for m in shown.mechanisms}
-    places = ranked(values, column)
-    told = [f"{m} {column.written(v)} is {places[m]}" for m, v in values.items() if m in stated]
+    places = column.ranks(values)
+    told = [f"{m} {column.write(v)} is {places[m]}" for m, v in values.items() if m in stated]
     found = means(name, heads, column)
-    ours = "" if found is None else f"{name}: " + _listed(ranked(found, column))
+    ours = "" if found is None else f"{name}: " + _listed(column.ranks(found))
     return Finding(
         theirs="; ".join(told),
         ours=ours,
@@ -320,7 +320,7 @@ def _reaches(ours: list[float], most: float, *, complete: bool) -> bool | None:
 
 def _of_paper(name: str, mechanisms: list[str]) -> list[float]:
     """Return the paper's ratios to Standard at equal heads."""
-    from suffice.measure.paper import paper_seconds
+    from suffice.papers.printed import paper_seconds
 
     version = table(name).paper
     found = []

@@ -14,11 +14,13 @@ from urllib.parse import unquote
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
 from suffice.measure.report.canvas import looks
-from suffice.measure.report.tables import Row, Sheet, build_rows, sheets
+from suffice.measure.report.sheet import Sheet
+from suffice.measure.report.tables import Row, build_rows, tables
 from suffice.measure.results import Cell, Results, cell_path, read_cell, read_results
 from suffice.measure.sentence import margin_points, notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
+from suffice.papers.printed import paper_rows
 from suffice.papers.results import path_of, published, read_ran, trained_seconds
 from suffice.papers.tables import TABLES
 from suffice.studio.folders import below, rooted
@@ -59,6 +61,7 @@ def told(results: Results, cost: str = "flops", margin: float | None = None) -> 
         raise ConfigError(f"margin={margin!r:.40} is no number; give a fraction such as 0.01.")
     verdict = judge(results, margin=margin, cost=cost)
     rows = build_rows(results, verdict)
+    paper = paper_rows(results.task, results.recipe)
     return {
         "title": results.title,
         "recipe": results.recipe,
@@ -71,7 +74,7 @@ def told(results: Results, cost: str = "flops", margin: float | None = None) -> 
         "outcome": verdict.outcome,
         "sentence": sentence(verdict, results),
         "notes": notes(verdict, results),
-        "tables": [_table(sheet) for sheet in sheets(results, verdict, rows) if sheet.lines],
+        "tables": [_table(sheet) for sheet in tables(results, verdict, paper)],
         "points": _points(rows, verdict),
         "curves": {name: _curves(results, name) for name in CURVES},
         "curve_names": CURVES,

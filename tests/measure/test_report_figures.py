@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.report.canvas import COLOURS, DPI, KNOWN, PAGE, looks, png, themed
+from suffice.measure.report.canvas import COLOURS, DPI, KNOWN, PAGE, colours_by_theme, looks, png
 from suffice.measure.report.plots import (
     FIGURES,
     average,
@@ -264,7 +264,7 @@ def test_the_papers_mechanisms_stay_apart_for_the_colour_blind(blindness, theme)
 
 
 def test_themed_colours_are_distinct():
-    assert len(themed()) == len(COLOURS) + 5
+    assert len(colours_by_theme()) == len(COLOURS) + 5
 
 
 def settings() -> dict:

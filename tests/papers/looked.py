@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
 import torch
 
 from suffice.checkpoint import save_model
-from suffice.cli import reproduce
 from suffice.measure.plan import describe
 from suffice.papers import request as request_module
 from suffice.papers import tables
@@ -27,7 +27,7 @@ def register(monkeypatch, folder) -> None:
     """Let the registry be two tables of the digits and what their models look at."""
     made = {"tiny": ONE, "other": replace(ONE, name="other"), "maps": MAPS, "both": BOTH}
     monkeypatch.setattr(tables, "TABLES", made)
-    monkeypatch.setattr(reproduce, "TABLES", made)
+    monkeypatch.setattr(import_module("suffice.cli.reproduce"), "TABLES", made)
     monkeypatch.setattr(request_module, "recipe", scaled)
     monkeypatch.chdir(folder)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from suffice.data import TASKS
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
 from suffice.measure.results import write_cell
-from suffice.papers.jobs import Order, order_of
 from suffice.papers.request import ask
 from suffice.papers.results import RAN, cells_of, claim, in_folder, read_ran
 from suffice.papers.rows import show
@@ -199,19 +197,6 @@ def test_a_folder_from_before_there_were_own_data_goes_on():
     del content["data"]
     Path("run", RAN).write_text(json.dumps(content))
     assert len(in_folder(Path("run"), request.plan)) == len(request.plan.cells)
-
-
-def test_workers_are_told_where_the_files_lie():
-    write("all.jsonl")
-    request = ask(AMAZON, data="all.jsonl", scale="small")
-    order = order_of(request.plan, request.folder, 1)
-    assert Order.from_line(order.to_line()) == order
-    assert order.made == request.recipe
-    assert order.data == request.data
-    usual = order_of(ask(AMAZON).plan, Path("run"), 1)
-    assert (usual.data, usual.made) == (None, recipe("amazon"))
-    folder = replace(request.plan, recipe=recipe("imagenet_v2"))
-    assert order_of(folder, Path("run"), 1).data is None
 
 
 def test_titles_and_data_name_them():

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.report.tables import lay_out
+from suffice.measure.report.sheet import rich_table
 from suffice.measure.results import cell_path
 from suffice.papers import jobs
 from suffice.papers import request as twice_module
@@ -124,7 +124,7 @@ def test_a_loss_that_ran_away_is_a_word_in_json(tmp_path):
     content = json.dumps(shown.to_json(), allow_nan=False)
     assert json.loads(content)["rows"][0]["figures"]["test_loss"]["mean"] == "inf"
     console = Console(width=200, file=io.StringIO())
-    console.print(lay_out(shown.sheet()))
+    console.print(rich_table(shown.sheet()))
     assert " inf (1)" in console.file.getvalue()
 
 

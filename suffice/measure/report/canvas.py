@@ -71,7 +71,7 @@ def looks(mechanisms: Iterable[str]) -> dict[str, Look]:
     return {name: _look(places[name]) for name in names}
 
 
-def themed() -> dict[str, str]:
+def colours_by_theme() -> dict[str, str]:
     """Return the colour on a dark page of every colour on a light one."""
     return dict([*COLOURS, INK, FAINT, GRID, PAGE, BAND])
 

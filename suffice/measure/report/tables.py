@@ -1,23 +1,32 @@
-"""What each table of the report holds, as text; the terminal and the page only lay it out."""
+"""The tables of the report: quality on each split, difference to the baseline, cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from suffice.measure.paper import PaperRow, paper_row, paper_table_of
+from suffice.measure.report.sheet import (
+    DIM,
+    Column,
+    Sheet,
+    mark_different,
+    ranks,
+    rich_table,
+    sheet_of,
+)
 from suffice.measure.results import Cell, Results
 from suffice.measure.sentence import decision, margin_points, notes, points, sentence
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import Times, ratio, summarise_times
 from suffice.measure.verdict import ALPHA, Comparison, Verdict
 from suffice.recipes import SMALL
+
+PaperRows = Mapping[tuple[str, int], Any]
+"""The paper's row of (mechanism, heads): fields as of a cell, and its source."""
 
 STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -33,7 +42,7 @@ def percent(value: float | None) -> str:
 
 
 def loss(value: float) -> str:
-    """Write a loss to three digits behind the point, two from 1 on.
+    """Write a loss with three decimals, two from 1 on.
 
     Example:
         >>> loss(0.06249), loss(2.9)
@@ -43,7 +52,7 @@ def loss(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Write a count in full with thousands apart.
+    """Write a count in full with separators.
 
     Example:
         >>> count(66048)
@@ -124,7 +133,7 @@ def _three_digits(value: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What is known about one (mechanism, heads).
+    """One (mechanism, heads), averaged over its seeds.
 
     Args:
         mechanism: name of the mechanism.
@@ -146,8 +155,8 @@ class Row:
         peak_bytes: most bytes at once in that forward, None if not measured.
         comparison: against the baseline, None for the baseline.
         paper: the paper's own row, None where it has none.
-        scores: further figures of the test split by name, of those that all seeds have.
-        ranks: place among equal heads by name of the measure, 1 is best.
+        scores: further scores of the test split by name, of those that all seeds have.
+        ranks: among equal heads by name of the measure, 1 is best; values printed alike share one.
     """
 
     mechanism: str
@@ -168,45 +177,27 @@ class Row:
     batch_size: int | None
     peak_bytes: int | None
     comparison: Comparison | None
-    paper: PaperRow | None
+    paper: Any
     scores: dict[str, Summary] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
 
 
-# what is ranked: value as printed, so that equal prints share a place; lower is better
-RANKED: dict[str, Callable[[Row], float | None]] = {
-    "parameters_layer": lambda row: row.parameters_layer,
-    "flops": lambda row: row.flops,
-    "epoch": lambda row: float(f"{row.epoch.mean:.3g}"),
-    "train_accuracy": lambda row: _falling(row.train_accuracy),
-    "train_loss": lambda row: float(loss(row.train_loss.mean)),
-    "train_top5": lambda row: _falling(row.train_top5),
-    "test_accuracy": lambda row: _falling(row.test_accuracy),
-    "test_loss": lambda row: float(loss(row.test_loss.mean)),
-    "test_top5": lambda row: _falling(row.test_top5),
-    "latency": lambda row: row.latency and float(f"{row.latency.median:.3g}"),
-}
-FALLING = ("perplexity",)  # scores that are better the lower they are
-PRINTED = {"balanced_accuracy": 4}  # digits behind the point, where not two
-
-
-def build_rows(results: Results, verdict: Verdict) -> list[Row]:
+def build_rows(results: Results, verdict: Verdict, paper: PaperRows | None = None) -> list[Row]:
     """Build every row, grouped by heads in rising order, ranked within each group."""
-    table = paper_table_of(results.task, results.recipe)
-    rows = [_row(results, verdict, table, *key) for key in results.pairs()]
+    rows = [_row(results, verdict, paper or {}, *key) for key in results.pairs()]
     rows.sort(key=lambda row: row.num_heads)
     for heads in {row.num_heads for row in rows}:
         _rank([row for row in rows if row.num_heads == heads])
     return rows
 
 
-def _row(results: Results, verdict: Verdict, table: str | None, name: str, heads: int) -> Row:
-    """Average the cells of one (mechanism, heads)."""
+def _row(results: Results, verdict: Verdict, paper: PaperRows, name: str, heads: int) -> Row:
     cells = results.select(name, heads)
     speed = results.speed(name, heads)
     baseline = results.speed(results.baseline, heads)
     timed = speed is not None and baseline is not None
     same_rounds = timed and len(speed.latency) == len(baseline.latency)
+    score_names = [n for n in cells[0].scores if all(n in cell.scores for cell in cells)]
     return Row(
         mechanism=name,
         num_heads=heads,
@@ -226,8 +217,8 @@ def _row(results: Results, verdict: Verdict, table: str | None, name: str, heads
         batch_size=None if speed is None else speed.batch_size,
         peak_bytes=None if speed is None else speed.peak_bytes,
         comparison=verdict.find(name, heads),
-        paper=None if table is None else paper_row(table, name, heads),
-        scores=_scores(cells),
+        paper=paper.get((name, heads)),
+        scores={n: summarise([cell.scores[n] for cell in cells]) for n in score_names},
     )
 
 
@@ -237,82 +228,247 @@ def _over(cells: list[Cell], name: str) -> Summary | None:
     return None if None in values else summarise(values)
 
 
-def _scores(cells: list[Cell]) -> dict[str, Summary]:
-    """Summarise the further scores that every seed has."""
-    names = [name for name in cells[0].scores if all(name in cell.scores for cell in cells)]
-    return {name: summarise([cell.scores[name] for cell in cells]) for name in names}
-
-
-def _score(row: Row, name: str) -> float | None:
-    """Return a further score as printed, so that lower is better."""
-    if name not in row.scores:
-        return None
-    value = round(row.scores[name].mean, PRINTED.get(name, 2))
-    return value if name in FALLING else -value
+# measures with a rank: how a value is printed, and whether more is better
+RANKED = {
+    "parameters_layer": (count, False),
+    "flops": (str, False),
+    "epoch": (seconds, False),
+    "train_accuracy": (percent, True),
+    "train_loss": (loss, False),
+    "train_top5": (percent, True),
+    "test_accuracy": (percent, True),
+    "test_loss": (loss, False),
+    "test_top5": (percent, True),
+    "latency": (seconds, False),
+}
+FALLING = ("perplexity",)  # scores that are better the lower they are
+FRACTIONS = ("balanced_accuracy",)  # scores that are written in percent
 
 
 def _rank(rows: list[Row]) -> None:
-    """Number the rows by each measure; equal values share a place."""
-    further = {name: partial(_score, name=name) for row in rows for name in row.scores}
-    for name, value in {**RANKED, **further}.items():
-        values = [value(row) for row in rows]
-        if None in values or len(rows) < 2:
+    measured = {name: [getattr(row, name) for row in rows] for name in RANKED}
+    scores = dict.fromkeys(name for row in rows for name in row.scores)
+    measured |= {name: [row.scores.get(name) for row in rows] for name in scores}
+    for name, values in measured.items():
+        if None in values:
             continue
-        for row, own in zip(rows, values, strict=True):
-            row.ranks[name] = 1 + sum(other < own for other in values)
+        plain = (percent if name in FRACTIONS else "{:.2f}".format, name not in FALLING)
+        write, rising = RANKED.get(name, plain)
+        numbers = {place: _center(value) for place, value in enumerate(values)}
+        for place, rank in ranks(numbers, write, rising=rising).items():
+            if rank is not None:
+                rows[place].ranks[name] = rank
 
 
-def _falling(summary: Summary | None) -> float | None:
-    """Return an accuracy as printed, negated so that lower is better."""
-    return None if summary is None else -round(summary.mean, 4)
+def _center(value: Summary | Times | float) -> float:
+    if isinstance(value, Summary):
+        return value.mean
+    return value.median if isinstance(value, Times) else value
 
 
-PAPER = "paper"  # what stands in place of a mechanism's name before the paper's own figures
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """One line of a table.
-
-    Args:
-        cells: one text per column.
-        from_paper: whether these are the paper's figures rather than ours.
-        starts_group: whether a new number of heads starts here.
-    """
-
-    cells: tuple[str, ...]
-    from_paper: bool = False
-    starts_group: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sheet:
-    """One table.
+def tables(results: Results, verdict: Verdict, paper: PaperRows | None = None) -> list[Sheet]:
+    """Return every table of the report that has lines, readable at 100 columns.
 
     Args:
-        title: what it shows.
-        columns: their heads; the first is text, the others are aligned to the right unless
-            they are in `words`.
-        lines: its lines, in order.
-        words: columns that hold words.
-        caption: how to read it.
+        results: the comparison.
+        verdict: what `judge` returned.
+        paper: the paper's rows, shown below ours.
     """
+    rows = build_rows(results, verdict, paper)
+    counted = "" if results.answers == 1.0 else " of answers"
+    sheets = [
+        quality_table(rows, "train", counted=counted),
+        quality_table(rows, "test", counted=counted),
+        scores_table(rows),
+        difference_table(results, verdict, rows),
+        cost_table(rows),
+    ]
+    sheets = [sheet for sheet in sheets if sheet.lines]
+    if results.scale == "paper":
+        return sheets
+    return [mark_different(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in sheets]
 
-    title: str
-    columns: tuple[str, ...]
-    lines: tuple[Line, ...]
-    words: tuple[str, ...] = ()
-    caption: str = ""
+
+def print_report(
+    results: Results, verdict: Verdict, console: Console, paper: PaperRows | None = None
+) -> None:
+    """Print the tables, the verdict and its limits.
+
+    Args:
+        results: the comparison.
+        verdict: what `judge` returned.
+        console: where to.
+        paper: the paper's rows, shown below ours.
+    """
+    for sheet in tables(results, verdict, paper):
+        console.print(rich_table(sheet))
+        console.print()
+    console.print(Text(sentence(verdict, results), style="bold"))
+    for note in notes(verdict, results):
+        console.print(Text(f"- {note}", style=DIM))
 
 
-def starts(lines: list[Line], rows: list[Row], row: Row) -> bool:
-    """Say whether a row opens a new number of heads below others."""
-    first = next(r for r in rows if r.num_heads == row.num_heads)
-    return bool(lines) and row is first
+NAMES = (
+    Column(title="mechanism", cell=lambda row: row.mechanism),
+    Column(title="heads", cell=lambda row: str(row.num_heads)),
+)
+
+
+def _measure(title: str, name: str, write: Any, *, paper: bool = True) -> Column:
+    """Return the column of a measure with its rank, written from its center."""
+
+    def cell(row: Row) -> str:
+        value = getattr(row, name)
+        return "-" if value is None else ranked(row, name, write(_center(value)))
+
+    of_paper = {"epoch": "seconds_per_epoch"}.get(name, name)
+    theirs = (lambda row: write(getattr(row.paper, of_paper))) if paper else (lambda _row: "")
+    return Column(title=title, cell=cell, paper=theirs)
+
+
+def ranked(row: Row, name: str, text: str) -> str:
+    """Add the rank among equal heads, where there is one."""
+    return f"{text} ({row.ranks[name]})" if name in row.ranks else text
+
+
+def quality_table(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
+    """Return accuracy and loss on a split in the paper's columns; `counted` names other units."""
+    columns = [_measure("train acc", "train_accuracy", percent)]
+    if split == "test":
+        columns = [
+            Column(
+                title="test acc ± sd",
+                cell=lambda row: ranked(row, "test_accuracy", spread(row.test_accuracy)),
+                paper=lambda row: percent(row.paper.test_accuracy),
+            ),
+            Column(title="95% CI", cell=lambda row: bounds(row.test_accuracy)),
+        ]
+    columns.append(_measure(f"{split} loss", f"{split}_loss", loss))
+    if any(getattr(row, f"{split}_top5") is not None for row in rows):
+        columns.append(_measure(f"{split} top-5", f"{split}_top5", percent))
+    return _grouped(
+        f"Quality, {split}",
+        (*NAMES, *columns),
+        rows,
+        caption=f"Mean over {seeds(rows)}; accuracies in percent{counted}; sd over seeds; 95% t "
+        "interval of the mean; (rank) among equal heads. " + source(rows),
+    )
+
+
+def scores_table(rows: list[Row]) -> Sheet:
+    """Return every further score of the test split; no lines where the task has none."""
+    names = list(dict.fromkeys(name for row in rows for name in row.scores))
+
+    def printed(row: Row, name: str) -> float | None:
+        return getattr(row.paper, f"test_{name}", None)
+
+    def column(name: str) -> Column:
+        def cell(row: Row) -> str:
+            summary = row.scores.get(name)
+            if summary is None:
+                return "-"
+            sd = "" if summary.sd is None else f" ± {summary.sd:.2f}"
+            text = spread(summary) if name in FRACTIONS else f"{summary.mean:.2f}{sd}"
+            return ranked(row, name, text)
+
+        def paper(row: Row) -> str:
+            value = printed(row, name)
+            return "" if value is None else f"{value:.2f}"
+
+        return Column(title=name.replace("_", " "), cell=cell, paper=paper)
+
+    shown = rows if names else []
+    in_paper = [row for row in shown if any(printed(row, name) is not None for name in names)]
+    return sheet_of(
+        "Further scores, test",
+        (*NAMES, *map(column, names)),
+        shown,
+        group=lambda row: row.num_heads,
+        in_paper=lambda row: row in in_paper,
+        caption=f"Mean over {seeds(rows)} ± sd; (rank) among equal heads. "
+        + ("Balanced accuracy in percent. " if set(names) & set(FRACTIONS) else "")
+        + (source(rows) if in_paper else ""),
+    )
+
+
+def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> Sheet:
+    """Return the paired differences to the baseline at equal heads, on which the verdict rests."""
+
+    def mean(row: Row) -> str:
+        difference = row.comparison.difference
+        return "-" if difference is None else points(difference.mean)
+
+    def ends(row: Row) -> str:
+        difference = row.comparison.difference
+        if difference is None or difference.sd is None:
+            return "-"
+        return f"[{points(difference.low)}, {points(difference.high)}]"
+
+    def p_value(row: Row) -> str:
+        return "-" if row.comparison.p_value is None else f"{row.comparison.p_value:.2g}"
+
+    return sheet_of(
+        f"Test accuracy against {results.baseline} at equal heads",
+        (
+            *NAMES,
+            Column(title="points", cell=mean),
+            Column(title="95% CI", cell=ends),
+            Column(title="p (Holm)", cell=p_value),
+            Column(title="claim", cell=lambda row: row.comparison.claim, words=True),
+            Column(title="verdict", cell=lambda row: decision(row.comparison), words=True),
+        ),
+        [row for row in rows if row.comparison is not None],
+        group=lambda row: row.num_heads,
+        caption="Paired by seed. Suffices: the whole 95% interval lies above "
+        f"-{margin_points(verdict.margin)} points. Better or worse: paired t-test, Holm-corrected, "
+        f"p < {ALPHA}.",
+    )
+
+
+def cost_table(rows: list[Row]) -> Sheet:
+    """Return parameters, FLOPs, time and memory."""
+
+    def times(row: Row) -> str:
+        return "-" if row.latency_ratio is None else f"{row.latency_ratio:.2f}x"
+
+    def memory(row: Row) -> str:
+        return "-" if row.peak_bytes is None else size(row.peak_bytes)
+
+    batches = sorted({row.batch_size for row in rows if row.batch_size is not None})
+    batch = f" of {' or '.join(map(str, batches))} samples" if batches else ""
+    return _grouped(
+        "Cost",
+        (
+            *NAMES,
+            _measure("params/layer", "parameters_layer", count),
+            Column(title="model", cell=lambda row: scaled(row.parameters_model)),
+            _measure("FLOPs", "flops", scaled, paper=False),
+            _measure("epoch", "epoch", seconds),
+            _measure("latency", "latency", seconds, paper=False),
+            Column(title="ratio", cell=times),
+            Column(title="memory", cell=memory),
+        ),
+        rows,
+        caption="FLOPs: one forward of the attention layers for one sample. Latency: median "
+        f"forward of a batch{batch}; ratio: median over rounds against the baseline at "
+        "equal heads; memory: most bytes at once in that forward. " + source(rows),
+    )
+
+
+def _grouped(title: str, columns: tuple[Column, ...], rows: list[Row], *, caption: str) -> Sheet:
+    """Lay rows out by heads, each with the paper's row below it."""
+    return sheet_of(
+        title,
+        columns,
+        rows,
+        group=lambda row: row.num_heads,
+        in_paper=lambda row: row.paper is not None,
+        caption=caption,
+    )
 
 
 def seeds(rows: list[Row]) -> str:
-    """Write how many seeds stand behind the means."""
+    """Write how many seeds the means are over."""
     fewest, most = min(row.seeds for row in rows), max(row.seeds for row in rows)
     return f"{fewest} seed{'s' * (most > 1)}" if fewest == most else f"{fewest} to {most} seeds"
 
@@ -320,299 +476,4 @@ def seeds(rows: list[Row]) -> str:
 def source(rows: list[Row]) -> str:
     """Name where the paper's lines come from, if there are any."""
     sources = sorted({row.paper.source for row in rows if row.paper is not None})
-    return f"Lines named {PAPER}: arXiv:2403.01643, {', '.join(sources)}." if sources else ""
-
-
-def beside(sheet: Sheet, *differ: str) -> Sheet:
-    """Say in the title, the caption and before each of the paper's lines that they differ.
-
-    Args:
-        sheet: a table.
-        differ: in what they differ from ours, such as "size" and "data"; nothing if they do not.
-
-    Example:
-        >>> sheet = Sheet(title="a", columns=(), lines=(Line(cells=("paper",), from_paper=True),))
-        >>> beside(sheet, "size").lines[0].cells
-        ('paper (other size)',)
-    """
-    if not differ or not any(line.from_paper for line in sheet.lines):
-        return sheet
-    other = f"other {' and '.join(differ)}"
-    name = f"{PAPER} ({other})"
-    return replace(
-        sheet,
-        title=f"{sheet.title}; the paper's lines: {other}",
-        lines=tuple(
-            replace(line, cells=(name, *line.cells[1:])) if line.from_paper else line
-            for line in sheet.lines
-        ),
-        caption=sheet.caption.replace(f"Lines named {PAPER}:", f"Lines named {name}:").rstrip()
-        + " The paper's lines are not to be held against ours, neither figures nor ranks.",
-    )
-
-
-FRACTIONS = ("balanced_accuracy",)  # written in percent
-
-
-def further_sheet(rows: list[Row]) -> Sheet:
-    """Every further score of the test split; no lines where the task has none."""
-    names = list(dict.fromkeys(name for row in rows for name in row.scores))
-    lines: list[Line] = []
-    for row in rows if names else ():
-        told = tuple(_written(row, name) for name in names)
-        cells = (row.mechanism, str(row.num_heads), *told)
-        lines.append(Line(cells=cells, starts_group=starts(lines, rows, row)))
-        theirs = tuple(_of_paper(row.paper, name) for name in names)
-        if any(theirs):
-            lines.append(Line(cells=(PAPER, "", *theirs), from_paper=True))
-    from_paper = any(line.from_paper for line in lines)
-    return Sheet(
-        title="Further scores, test",
-        columns=("mechanism", "heads", *(name.replace("_", " ") for name in names)),
-        lines=tuple(lines),
-        caption=f"Mean over {seeds(rows)} ± sd; (rank) among equal heads. "
-        + ("Balanced accuracy in percent. " if set(names) & set(FRACTIONS) else "")
-        + (source(rows) if from_paper else ""),
-    )
-
-
-def _written(row: Row, name: str) -> str:
-    """Write a score of one row with its place."""
-    found = row.scores.get(name)
-    if found is None:
-        return "-"
-    text = spread(found) if name in FRACTIONS else _plain(found)
-    return f"{text} ({row.ranks[name]})" if name in row.ranks else text
-
-
-def _plain(summary: Summary) -> str:
-    sd = "" if summary.sd is None else f" ± {summary.sd:.2f}"
-    return f"{summary.mean:.2f}{sd}"
-
-
-def _of_paper(paper: PaperRow | None, name: str) -> str:
-    """Write the paper's own score, empty where it prints none."""
-    printed = None if paper is None else getattr(paper, f"test_{name}", None)
-    return "" if printed is None else f"{printed:.2f}"
-
-
-def sheets(results: Results, verdict: Verdict, rows: list[Row]) -> list[Sheet]:
-    """Return the tables of the report: quality on each split, difference to the baseline, cost."""
-    counted = "" if results.answers == 1.0 else " of answers"
-    quality = [quality_sheet(rows, split, counted=counted) for split in ("train", "test")]
-    further = further_sheet(rows)
-    quality += [further] if further.lines else []
-    found = [*quality, difference_sheet(results, verdict, rows), cost_sheet(rows)]
-    if results.scale == "paper":
-        return found
-    return [beside(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in found]
-
-
-def quality_sheet(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
-    """Accuracy and loss on a split, in the paper's columns; `counted` tells what is not rows."""
-    top5 = _has_top5(rows, split)
-    lines = []
-    for row in rows:
-        cells = (row.mechanism, str(row.num_heads), *_quality(row, split, top5))
-        lines.append(Line(cells=cells, starts_group=starts(lines, rows, row)))
-        if row.paper is not None:
-            theirs = (PAPER, "", *_quality_of_paper(row.paper, split, top5))
-            lines.append(Line(cells=theirs, from_paper=True))
-    return Sheet(
-        title=f"Quality, {split}",
-        columns=("mechanism", "heads", *_columns(split, top5)),
-        lines=tuple(lines),
-        caption=f"Mean over {seeds(rows)}; accuracies in percent{counted}; sd over seeds; 95% t "
-        "interval of the mean; (rank) among equal heads. " + source(rows),
-    )
-
-
-def difference_sheet(results: Results, verdict: Verdict, rows: list[Row]) -> Sheet:
-    """What the verdict stands on: paired differences to the baseline at equal heads."""
-    shown = [row for row in rows if row.comparison is not None]
-    lines = []
-    for row in shown:
-        lines.append(Line(cells=_difference(row), starts_group=starts(lines, shown, row)))
-    return Sheet(
-        title=f"Test accuracy against {results.baseline} at equal heads",
-        columns=("mechanism", "heads", "points", "95% CI", "p (Holm)", "claim", "verdict"),
-        lines=tuple(lines),
-        words=("claim", "verdict"),
-        caption="Paired by seed. Suffices: the whole 95% interval lies above "
-        f"-{margin_points(verdict.margin)} points. Better or worse: paired t-test, Holm-corrected, "
-        f"p < {ALPHA}.",
-    )
-
-
-def cost_sheet(rows: list[Row]) -> Sheet:
-    """Parameters, FLOPs, time and memory."""
-    columns = ["mechanism", "heads", "params/layer", "model", "FLOPs", "epoch"]
-    columns += ["latency", "ratio", "memory"]
-    lines = []
-    for row in rows:
-        lines.append(Line(cells=_cost(row), starts_group=starts(lines, rows, row)))
-        if row.paper is not None:
-            lines.append(Line(cells=_cost_of_paper(row.paper), from_paper=True))
-    batches = sorted({row.batch_size for row in rows if row.batch_size is not None})
-    batch = f" of {' or '.join(map(str, batches))} samples" if batches else ""
-    return Sheet(
-        title="Cost",
-        columns=tuple(columns),
-        lines=tuple(lines),
-        caption="FLOPs: one forward of the attention layers for one sample. Latency: median "
-        f"forward of a batch{batch}; ratio: median over rounds against the baseline at "
-        "equal heads; memory: most bytes at once in that forward. " + source(rows),
-    )
-
-
-def _has_top5(rows: list[Row], split: str) -> bool:
-    """Say whether a split has a top-5 accuracy."""
-    return any(getattr(row, f"{split}_top5") is not None for row in rows)
-
-
-def _columns(split: str, top5: bool) -> list[str]:
-    """Name the columns of one split; only the test split carries its spread."""
-    accuracy = ["test acc ± sd", "95% CI"] if split == "test" else ["train acc"]
-    return [*accuracy, f"{split} loss", *[f"{split} top-5"] * top5]
-
-
-def _quality(row: Row, split: str, top5: bool) -> list[str]:
-    """Lay out our figures of one split."""
-    accuracy = getattr(row, f"{split}_accuracy")
-    name = f"{split}_accuracy"
-    if split == "test":
-        cells = [_ranked(row, name, spread(accuracy)), bounds(accuracy)]
-    else:
-        cells = [_ranked(row, name, percent(accuracy.mean))]
-    cells.append(_ranked(row, f"{split}_loss", loss(getattr(row, f"{split}_loss").mean)))
-    if top5:
-        cells.append(_ranked(row, f"{split}_top5", percent(_mean(getattr(row, f"{split}_top5")))))
-    return cells
-
-
-def _quality_of_paper(paper: PaperRow | None, split: str, top5: bool) -> list[str]:
-    """Lay out the paper's figures in the same columns."""
-    if paper is None:
-        return []
-    accuracy = percent(getattr(paper, f"{split}_accuracy"))
-    cells = [accuracy, ""] if split == "test" else [accuracy]
-    cells.append(loss(getattr(paper, f"{split}_loss")))
-    return cells + [percent(getattr(paper, f"{split}_top5"))] * top5
-
-
-def _difference(row: Row) -> tuple[str, ...]:
-    """Lay out one comparison."""
-    found = row.comparison
-    mean, ends = "-", "-"
-    if found.difference is not None:
-        mean = points(found.difference.mean)
-        if found.difference.sd is not None:
-            ends = f"[{points(found.difference.low)}, {points(found.difference.high)}]"
-    p_value = "-" if found.p_value is None else f"{found.p_value:.2g}"
-    return (
-        row.mechanism,
-        str(row.num_heads),
-        mean,
-        ends,
-        p_value,
-        found.claim,
-        decision(found),
-    )
-
-
-def _cost(row: Row) -> tuple[str, ...]:
-    """Lay out our costs."""
-    latency = "-" if row.latency is None else seconds(row.latency.median)
-    times = "-" if row.latency_ratio is None else f"{row.latency_ratio:.2f}x"
-    peak = "-" if row.peak_bytes is None else size(row.peak_bytes)
-    return (
-        row.mechanism,
-        str(row.num_heads),
-        _ranked(row, "parameters_layer", count(row.parameters_layer)),
-        scaled(row.parameters_model),
-        _ranked(row, "flops", scaled(row.flops)),
-        _ranked(row, "epoch", seconds(row.epoch.mean)),
-        _ranked(row, "latency", latency),
-        times,
-        peak,
-    )
-
-
-def _cost_of_paper(paper: PaperRow) -> tuple[str, ...]:
-    """Lay out the paper's costs in the same columns."""
-    parameters = count(paper.parameters_layer)
-    return (PAPER, "", parameters, "", "", seconds(paper.seconds_per_epoch), "", "", "")
-
-
-def _ranked(row: Row, name: str, text: str) -> str:
-    """Add the place among equal heads, where there is one."""
-    return f"{text} ({row.ranks[name]})" if name in row.ranks else text
-
-
-def _mean(summary: Summary | None) -> float | None:
-    """Return a mean, None for what the task does not have."""
-    return None if summary is None else summary.mean
-
-
-DIM = "dim"
-STYLES = {
-    "suffices": "green",
-    "does not suffice": "red",
-    "better": "green",
-    "worse": "red",
-    "undecided": "yellow",
-}
-
-
-def tables(results: Results, verdict: Verdict) -> list[Table]:
-    """Return the tables of the report, readable at 100 columns."""
-    found = sheets(results, verdict, build_rows(results, verdict))
-    return [lay_out(sheet) for sheet in found if sheet.lines]
-
-
-def print_report(results: Results, verdict: Verdict, console: Console) -> None:
-    """Print the tables, the verdict and what it does not say.
-
-    Args:
-        results: the comparison.
-        verdict: what `judge` found.
-        console: where to.
-    """
-    for table in tables(results, verdict):
-        console.print(table)
-        console.print()
-    console.print(Text(sentence(verdict, results), style="bold"))
-    for note in notes(verdict, results):
-        console.print(Text(f"- {note}", style=DIM))
-
-
-def lay_out(sheet: Sheet) -> Table:
-    """Lay out one table for the terminal."""
-    table = Table(
-        title=Text(sheet.title, style="bold"),
-        caption=Text(sheet.caption, style=DIM),
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        caption_justify="left",
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-    )
-    for i, column in enumerate(sheet.columns):
-        words = i == 0 or column in sheet.words
-        table.add_column(
-            Text(column), justify="left" if words else "right", no_wrap=i == 0, overflow="fold"
-        )
-    for line in sheet.lines:
-        if line.starts_group:
-            table.add_section()
-        table.add_row(*_cells(line), style=DIM if line.from_paper else None)
-    return table
-
-
-def _cells(line: Line) -> list[Text]:
-    """Turn texts into cells that are never read as markup."""
-    cells = [Text(cell, style=STYLES.get(cell.partition(":")[0], "")) for cell in line.cells]
-    if line.from_paper:
-        cells[0] = Text(f"  {line.cells[0]}")
-    return cells
+    return f"Lines named paper: arXiv:2403.01643, {', '.join(sources)}." if sources else ""

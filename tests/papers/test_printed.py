@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.measure.paper import PaperRow, paper_row, paper_seconds, paper_table_of, paper_tables
+from suffice.papers.printed import PaperRow, paper_row, paper_seconds, paper_table_of, paper_tables
 
 LAYER = {  # parameters with biases, from d_model and length
     "standard": lambda d, length: 4 * (d * d + d),

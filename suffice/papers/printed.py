@@ -1,4 +1,4 @@
-"""The paper's own figures, to stand beside ours.
+"""The figures that the paper prints, to be shown beside ours.
 
 Source: "You Need to Pay Better Attention: Rethinking the Mathematics of Attention Mechanism",
 arXiv:2403.01643; version and table are named in each row. Figures are facts as printed, also
@@ -14,7 +14,7 @@ from importlib import resources
 
 from suffice.errors import unknown
 
-NAMES = {"translation_es": "translation"}  # tables by tasks, where they differ
+TABLE_OF_TASK = {"translation_es": "translation"}  # where the names differ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +96,15 @@ def paper_table_of(task: str, recipe: str) -> str | None:
         >>> paper_table_of("mnist", "mnist_vit_v1"), paper_table_of("digits", "digits_vit")
         ('mnist_v1', None)
     """
-    named = NAMES.get(task, task)
-    name = f"{named}_v1" if recipe.endswith("_v1") else named
+    base = TABLE_OF_TASK.get(task, task)
+    name = f"{base}_v1" if recipe.endswith("_v1") else base
     return name if name in paper_tables() else None
+
+
+def paper_rows(task: str, recipe: str) -> dict[tuple[str, int], PaperRow]:
+    """Return the paper's rows of the same task by (mechanism, heads); none if it has none."""
+    table = paper_table_of(task, recipe)
+    return {(row.mechanism, row.num_heads): row for row in _rows().values() if row.table == table}
 
 
 def paper_seconds(version: str, task: str, mechanism: str, heads: int) -> float | None:
@@ -119,8 +125,7 @@ def paper_seconds(version: str, task: str, mechanism: str, heads: int) -> float 
 
 @cache
 def _edge() -> dict[tuple[str, str, str, int], float]:
-    """Read the times that come with the package."""
-    text = resources.files("suffice.measure").joinpath("paper_edge.csv").read_text("utf-8")
+    text = resources.files("suffice.papers").joinpath("paper_edge.csv").read_text("utf-8")
     return {
         (row["version"], row["task"], row["mechanism"], int(row["num_heads"])): float(
             row["seconds"]
@@ -131,8 +136,7 @@ def _edge() -> dict[tuple[str, str, str, int], float]:
 
 @cache
 def _rows() -> dict[tuple[str, str, int], PaperRow]:
-    """Read the rows that come with the package."""
-    text = resources.files("suffice.measure").joinpath("paper_rows.csv").read_text("utf-8")
+    text = resources.files("suffice.papers").joinpath("paper_rows.csv").read_text("utf-8")
     rows = [_row(row) for row in csv.DictReader(text.splitlines())]
     return {(row.table, row.mechanism, row.num_heads): row for row in rows}
 

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from io import StringIO
 
-from suffice.measure.report.tables import build_rows, scaled, seconds, sheets, size
-from suffice.measure.results import Speed
+import pytest
+from rich.console import Console
+
+from suffice.errors import ConfigError, DataError
+from suffice.measure.report.tables import build_rows, print_report, scaled, seconds, size, tables
+from suffice.measure.results import Cell, Results, Speed, read_cell, write_cell
+from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import judge
+from suffice.papers.printed import paper_rows
+from suffice.records import decode, encode
 
 from .synthetic import from_accuracies, make_cell, make_results, realistic
 
@@ -12,11 +20,11 @@ BASE = [0.970, 0.971, 0.969, 0.970, 0.970]
 
 
 def rows_of(results):
-    return build_rows(results, judge(results))
+    return build_rows(results, judge(results), paper_rows(results.task, results.recipe))
 
 
 def sheets_of(results):
-    return sheets(results, judge(results), rows_of(results))
+    return tables(results, judge(results), paper_rows(results.task, results.recipe))
 
 
 def test_one_row_per_mechanism_grouped_by_rising_heads():
@@ -173,3 +181,176 @@ def test_different_numbers_of_seeds_are_told():
 )
 def test_numbers_carry_three_digits_and_their_unit(text, wanted):
     assert text == wanted
+
+
+# Printed.
+
+
+def printed(results, width=100, **options) -> str:
+    stream = StringIO()
+    console = Console(file=stream, width=width, force_terminal=bool(options), **options)
+    print_report(results, judge(results), console, paper_rows(results.task, results.recipe))
+    return stream.getvalue()
+
+
+def joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": "mnist", "recipe": "mnist_v2"},
+        {"task": "cifar100", "recipe": "cifar", "top5": True},
+        {"task": "digits", "recipe": "digits_vit"},
+    ],
+)
+def test_at_100_columns_every_cell_is_whole(changes):
+    results = realistic(**changes)
+    text = printed(results)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    quality = text[: text.index("Test accuracy against")]
+    for name, heads in results.pairs():
+        starts = [line for line in quality.splitlines() if line.split()[:2] == [name, str(heads)]]
+        assert len(starts) >= 1
+    for cut in ("super_attent\n", "± \n"):
+        assert cut not in text
+    for line in quality.splitlines():
+        if line.startswith("standard"):
+            assert line.count("(") == line.count(")") >= 2
+
+
+def test_verdict_and_notes_stand_below_the_tables():
+    results = realistic()
+    verdict = judge(results)
+    text = joined(printed(results))
+    assert joined(sentence(verdict, results)) in text
+    for note in notes(verdict, results):
+        assert f"- {joined(note)}" in text
+
+
+def test_a_name_is_never_read_as_markup():
+    text = printed(from_accuracies({"standard": BASE, "[red]x[/]": BASE}))
+    assert "[red]x[/]" in text
+
+
+def test_paper_lines_are_dim_and_indented():
+    text = printed(realistic(heads=(4,), task="mnist", recipe="m"), color_system="standard")
+    lines = [line for line in text.splitlines() if "98.62" in line]
+    assert len(lines) == 1
+    assert "\x1b[2m  paper" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("shift", "colour"), [(0.0, "\x1b[32msuffices"), (-0.05, "\x1b[31mdoes not suffice")]
+)
+def test_verdicts_are_coloured(shift, colour):
+    results = from_accuracies({"standard": BASE, "a": [v + shift for v in BASE]})
+    assert colour in printed(results, color_system="standard")
+
+
+def test_an_empty_table_is_left_out():
+    results = from_accuracies({"standard": BASE})
+    assert [sheet.title for sheet in sheets_of(results)] == [
+        "Quality, train",
+        "Quality, test",
+        "Cost",
+    ]
+
+
+# Further scores.
+
+SIGNATURE = "nrefs:1|tok:none|version:2.6.0"
+# mechanism: BLEU, perplexity and balanced accuracy of two seeds
+SCORES = {
+    "standard": ((20.0, 22.0), (9.0, 9.2), (0.30, 0.32)),
+    "efficient": ((21.0, 21.0), (8.0, 8.2), (0.31, 0.31)),
+    "optimised": ((19.0, 19.0), (9.5, 9.5), (0.29, 0.29)),
+}
+
+
+def scored(**changes) -> Results:
+    cells = []
+    for name, figures in SCORES.items():
+        for seed in (0, 1):
+            named = zip(("bleu", "perplexity", "balanced_accuracy"), figures, strict=True)
+            scores = {score: values[seed] for score, values in named}
+            cell = make_cell(name, 4, seed)
+            cells.append(replace(cell, scores=scores, signatures={"bleu": SIGNATURE}))
+    return make_results(cells, **changes)
+
+
+def bare() -> Results:
+    return make_results([make_cell()])
+
+
+def scores_of(results: Results):
+    return next((sheet for sheet in sheets_of(results) if sheet.title.startswith("Further")), None)
+
+
+def test_the_further_table_holds_every_score_its_spread_and_place():
+    sheet = scores_of(scored())
+    assert sheet.columns == ("mechanism", "heads", "bleu", "perplexity", "balanced accuracy")
+    assert [line.cells for line in sheet.lines] == [
+        ("standard", "4", "21.00 ± 1.41 (1)", "9.10 ± 0.14 (2)", "31.00 ± 1.41 (1)"),
+        ("efficient", "4", "21.00 ± 0.00 (1)", "8.10 ± 0.14 (1)", "31.00 ± 0.00 (1)"),
+        ("optimised", "4", "19.00 ± 0.00 (3)", "9.50 ± 0.00 (3)", "29.00 ± 0.00 (3)"),
+    ]
+    assert sheet.caption.startswith("Mean over 2 seeds ± sd")
+    assert "Balanced accuracy in percent." in sheet.caption
+
+
+def test_signatures_stand_among_the_notes_once_each():
+    results = scored()
+    found = [note for note in notes(judge(results), results) if "ignature" in note]
+    assert found == [f"Signature of bleu: {SIGNATURE}"]
+    assert not any("ignature" in note for note in notes(judge(bare()), bare()))
+
+
+def test_a_task_without_further_scores_has_no_such_table():
+    assert scores_of(bare()) is None
+
+
+def test_the_papers_bleu_stands_below_ours():
+    sheet = scores_of(scored(task="translation_es", recipe="translation_es"))
+    line = sheet.lines[1]
+    assert line.from_paper
+    assert line.cells == ("paper", "", "22.80", "", "")
+    assert "arXiv:2403.01643" in sheet.caption
+    assert "arXiv" not in scores_of(scored()).caption
+
+
+def test_one_seed_has_no_spread_and_a_score_that_some_seeds_lack_is_a_dash():
+    results = scored()
+    cells = [cell for cell in results.cells if cell.seed == 0 or cell.mechanism != "efficient"]
+    lacking = replace(cells[-1], scores={"bleu": 19.0}, signatures={})
+    sheet = scores_of(make_results([*cells[:-1], lacking]))
+    by_name = {line.cells[0]: line.cells[2:] for line in sheet.lines}
+    assert by_name["efficient"][0].startswith("21.00 (")
+    assert by_name["optimised"][1:] == ("-", "-")
+    assert "(" not in by_name["standard"][1], "no places where one is missing"
+
+
+def test_scores_survive_the_disk(tmp_path):
+    cell = scored().cells[0]
+    write_cell(tmp_path, cell)
+    assert read_cell(tmp_path, *cell.key) == cell
+    odd = replace(cell, scores={"perplexity": float("inf")}, signatures={})
+    write_cell(tmp_path, odd)
+    assert read_cell(tmp_path, *cell.key) == odd
+
+
+def test_a_record_from_before_there_were_scores_is_read():
+    given = encode(make_cell().__dict__)
+    del given["scores"], given["signatures"]
+    cell = decode(Cell, given, where="old.json")
+    assert (cell.scores, cell.signatures) == ({}, {})
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    given = encode(make_cell().__dict__)
+    with pytest.raises(DataError, match=r"old.json: scores: bleu is 'many'; it must be a number"):
+        decode(Cell, {**given, "scores": {"bleu": "many"}}, where="old.json")
+    with pytest.raises(ConfigError, match="signatures of bleu, which is no score here"):
+        replace(make_cell(), signatures={"bleu": SIGNATURE})

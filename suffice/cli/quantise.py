@@ -162,7 +162,7 @@ def _print(report: Report, out: Path) -> None:
         )
     if report.speed is not None:
         threads = report.speed.threads
-        told.append(f"decode on {threads} thread{'s' * (threads > 1)}: {report.speed.told}")
+        told.append(f"decode on {threads} thread{'s' * (threads > 1)}: {report.speed.summary}")
     if not library.available():
         told.append(
             f"no native kernels: {library.why_not()}; torch unpacks every matrix at each call"

@@ -1,4 +1,4 @@
-"""Modules that hold their matrix in 16, 8 or 4 bits and learn nothing.
+"""Linear maps and embeddings with weights in 16, 8 or 4 bits, which are not trained.
 
 Letters: N outputs, K inputs.
 """
@@ -51,7 +51,7 @@ class Scheme:
 
     @classmethod
     def of(cls, inputs: int, bits: int, group: int | None = None) -> Scheme:
-        """Return the scheme for a matrix of so many inputs.
+        """Return the scheme for a matrix.
 
         Args:
             inputs: of the matrix.
@@ -76,11 +76,7 @@ class Scheme:
         return scheme
 
     def check(self, inputs: int) -> None:
-        """Refuse a matrix of so many inputs if the groups do not fit it.
-
-        Raises:
-            ConfigError: saying which would.
-        """
+        """Raise ConfigError if the groups do not divide a matrix of so many inputs."""
         if self.group is not None:
             check_group(self.bits, inputs, self.group)
 
@@ -100,25 +96,25 @@ class Scheme:
         return cls(**data)
 
     def __str__(self) -> str:
-        """Return it in a word, such as "int8/128": codes of 8 bits in groups of 128."""
+        """Return a short name, such as "int8/128": codes of 8 bits in groups of 128."""
         return "float16" if self.group is None else f"int{self.bits}/{self.group}"
 
 
-HALVES = ("scales", "weight")  # stay in half precision whatever a module is cast to
+HALVES = ("scales", "weight")  # buffers that stay in half precision when a module is cast
 
 
 class Packed(nn.Module):
-    """A matrix [N, K] in a scheme, with a bias or without; its numbers are buffers.
+    """A quantised matrix [N, K] with or without a bias; both are buffers.
 
-    The kernels code inputs in 8 bits, too, for matrices of 8 and 4 bits: by the largest number of
-    each group, anew for each call. Without the kernels, or where gradients to the inputs are
-    wanted, torch unpacks the matrix for each call and keeps inputs as they are; on CUDA torchao may
-    multiply instead (`suffice.quantise.with_torchao`).
+    With 8 and 4 bits the native kernels quantise inputs to 8 bits in each call, too, by the largest
+    value of each group. Without the kernels, or for gradients of the inputs, torch dequantises the
+    matrix in each call and leaves inputs as they are; on CUDA torchao may multiply instead
+    (`suffice.quantise.with_torchao`).
 
     Args:
         outputs: N.
         inputs: K.
-        scheme: how numbers are stored.
+        scheme: how weights are stored.
         bias: whether there is one, float32.
         device: where the buffers live.
 
@@ -151,11 +147,11 @@ class Packed(nn.Module):
             self.register_buffer("scales", scales)
         self.register_buffer("bias", torch.zeros(outputs, device=device) if bias else None)
         self._names = ("weight",) if scheme.group is None else ("codes", "scales")
-        self._told: tuple[tuple[Any, ...], of.Matrix | None] | None = None
+        self._native: tuple[tuple[Any, ...], of.Matrix | None] | None = None
 
     @classmethod
     def of(cls, matrix: Codes | Tensor, bias: Tensor | None = None) -> Packed:
-        """Return a module of a packed matrix, or of one in half precision.
+        """Return a module of a quantised matrix, or of one in half precision.
 
         Args:
             matrix: of 8 or 4 bits, or float16 [N, K].
@@ -192,9 +188,9 @@ class Packed(nn.Module):
         if torch.compiler.is_compiling() or op.learns(x):
             return self._by_torch(x)
         if op.plain(x) and op.few(x, self.scheme.bits):
-            told = self.told()
-            if told is not None:
-                return multiply(told, x)
+            matrix = self.native_matrix()
+            if matrix is not None:
+                return multiply(matrix, x)
         return self._by_torch(x)
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -206,47 +202,38 @@ class Packed(nn.Module):
         Raises:
             IndexError: torch's, for an id that is no row.
         """
-        numbers, scales = self.parts()
+        codes, scales = self.stored()
         if scales is None:
-            return F.embedding(ids, numbers).float()
-        places = torch.arange(self.outputs, device=ids.device)[:, None]
-        rows = F.embedding(ids, places)[..., 0]  # refuses ids outside, which would read padding
-        return decoded_rows(numbers, scales, self.scheme.bits, rows)
+            return F.embedding(ids, codes).float()
+        indices = torch.arange(self.outputs, device=ids.device)[:, None]
+        rows = F.embedding(ids, indices)[..., 0]  # raises for ids beyond N, which are padding
+        return decoded_rows(codes, scales, self.scheme.bits, rows)
 
-    def numbers(self) -> Tensor:
+    def dequantised(self) -> Tensor:
         """Return the matrix, float32 [N, K]."""
-        return op.unpacked(*self.parts(), self.scheme.bits, self.outputs)
+        return op.unpacked(*self.stored(), self.scheme.bits, self.outputs)
 
-    def told(self) -> of.Matrix | None:
-        """Return what the kernels are told of the matrix, None where they cannot read it.
+    def native_matrix(self) -> of.Matrix | None:
+        """Return the descriptor that the native kernels read; None if they cannot.
 
         Raises:
-            ShapeError: if the buffers do not belong together.
+            ShapeError: if the buffers do not fit together.
         """
-        held = self._buffers
-        numbers, scales, bias = held[self._names[0]], held.get("scales"), held["bias"]
-        places = (
-            numbers.data_ptr(),
-            0 if scales is None else scales.data_ptr(),
-            0 if bias is None else bias.data_ptr(),
-            numbers.shape,
-        )
-        if self._told is None or self._told[0] != places:
+        codes, scales, bias = (self._buffers.get(n) for n in (self._names[0], "scales", "bias"))
+        tensors = (codes, scales, bias)
+        key = (codes.shape, *(0 if t is None else t.data_ptr() for t in tensors))
+        if self._native is None or self._native[0] != key:
             matrix = None
-            if op.fits(numbers, bias):
-                matrix = op.told(numbers, scales, bias, self.scheme.bits, self.outputs)
-            self._told = places, matrix
-        return self._told[1]
+            if op.fits(codes, bias):
+                matrix = op.told(*tensors, self.scheme.bits, self.outputs)
+            self._native = key, matrix
+        return self._native[1]
 
     def check(self) -> None:
-        """Refuse numbers that mean nothing.
-
-        Raises:
-            ConfigError: if a scale, or a number in half precision, is not finite.
-        """
+        """Raise ConfigError if a scale, or a weight in half precision, is not finite."""
         for name in HALVES:
             if name in self._buffers and not bool(self._buffers[name].isfinite().all()):
-                raise ConfigError(f"{name} hold what is no finite number.")
+                raise ConfigError(f"{name} holds NaN or Inf.")
 
     @property
     def nbytes(self) -> int:
@@ -255,41 +242,40 @@ class Packed(nn.Module):
 
     @property
     def kernel(self) -> str:
-        """What multiplies here: the kernels' instructions, or "torch" (unpacking at each call)."""
-        here = next(self.buffers()).device
-        return instructions() if here.type == "cpu" and available() else "torch"
+        """What multiplies: the kernels' instructions, or "torch" (dequantised in each call)."""
+        device = next(self.buffers()).device
+        return instructions() if device.type == "cpu" and available() else "torch"
 
     def extra_repr(self) -> str:
         """Show sizes and scheme in the printed module."""
         return f"{self.inputs} -> {self.outputs}, {self.scheme}, bias={self.bias is not None}"
 
-    def parts(self) -> tuple[Tensor, Tensor | None]:
-        """Return the numbers, and the scales where there are some."""
+    def stored(self) -> tuple[Tensor, Tensor | None]:
+        """Return the codes and scales, or the weight in half precision and None."""
         return (self.weight, None) if self.scheme.group is None else (self.codes, self.scales)
 
     def _by_torch(self, x: Tensor) -> Tensor:
-        """Return the product by operators of torch: one of ours where a graph is recorded."""
-        given = (x, *self.parts(), self.bias, self.scheme.bits, self.outputs)
+        args = (x, *self.stored(), self.bias, self.scheme.bits, self.outputs)
         if torch.compiler.is_compiling() and not op.learns(x):
-            return torch.ops.suffice.packed_linear(*given)
-        return op.by_torch(*given)
+            return torch.ops.suffice.packed_linear(*args)  # one node of the graph
+        return op.by_torch(*args)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Packed:
-        kept = {name: self._buffers[name] for name in HALVES if name in self._buffers}
+        halves = {name: self._buffers[name] for name in HALVES if name in self._buffers}
         super()._apply(fn, recurse)
-        for name, before in kept.items():
+        for name, before in halves.items():
             if self._buffers[name].dtype is not torch.float16:
                 self._buffers[name] = before.to(self._buffers[name].device)
-        self._told = None
+        self._native = None
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what points into memory."""
-        return {**self.__dict__, "_told": None}
+        """Leave out the descriptor, which points into memory."""
+        return {**self.__dict__, "_native": None}
 
 
 class PackedLinear(Packed):
-    """A linear map whose matrix is packed; see `Packed`.
+    """A linear map with a quantised matrix; see `Packed`.
 
     Example:
         >>> from suffice.ops.native.matrix import in_panels
@@ -303,22 +289,22 @@ class PackedLinear(Packed):
         return self.product(x)
 
     def as_linear(self) -> Linear:
-        """Return the same map in float32, unpacked."""
+        """Return the same map in float32."""
         sizes = (self.inputs, self.outputs)
         linear = Linear(*sizes, bias=self.bias is not None, device="meta")
-        linear.weight = nn.Parameter(self.numbers())
+        linear.weight = nn.Parameter(self.dequantised())
         if self.bias is not None:
             linear.bias = nn.Parameter(self.bias.float())
         return linear
 
 
 class PackedEmbedding(Packed):
-    """A row of features for each id, packed; see `Packed`. `product` scores features by rows."""
+    """An embedding with a quantised matrix; see `Packed`. `product` serves as a tied head."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return rows [..., K] of ids."""
         return self.rows(ids)
 
     def as_linear(self) -> nn.Embedding:
-        """Return the same rows in float32, unpacked."""
-        return nn.Embedding.from_pretrained(self.numbers(), freeze=False)
+        """Return the same embedding in float32."""
+        return nn.Embedding.from_pretrained(self.dequantised(), freeze=False)

@@ -18,7 +18,7 @@ from suffice.files import replacing
 from suffice.layers.packed import Scheme
 from suffice.models import packed
 from suffice.models.lm import LM, LMConfig
-from suffice.models.packed import where_it_serves
+from suffice.models.packed import use_torchao_by_default
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
 
@@ -120,7 +120,7 @@ def load(
     except ConfigError as error:
         _refuse(folder, f"{WEIGHTS} is damaged ({error!s:.300})")
     lm.to(device).eval()
-    where_it_serves(lm, lm.device.type)
+    use_torchao_by_default(lm, lm.device.type)
     return lm, tokenizer, facts
 
 

@@ -220,9 +220,9 @@ class NativeDecoder:
         weight, bias = getattr(linear, "weight", None), getattr(linear, "bias", None)
         bias = None if bias is None else self._float32(bias)
         if isinstance(linear, Packed):
-            numbers, scales = linear.parts()
+            codes, scales = linear.stored()
             self.tensors += linear.buffers()
-            return told(numbers, scales, bias, linear.scheme.bits, linear.outputs)
+            return told(codes, scales, bias, linear.scheme.bits, linear.outputs)
         if weight is None:
             return of.Matrix(kind=of.ABSENT)
         weight = weight.detach().contiguous()
@@ -383,7 +383,7 @@ def _changed_modules(lm: LM) -> Iterator[str]:
 
 def _change(module: nn.Module, built: _Module) -> str | None:
     if isinstance(module, Packed):
-        structure = module.told()  # raises if its buffers do not fit together
+        structure = module.native_matrix()  # raises if its buffers do not fit together
         shape = (module.outputs, module.inputs)
         if structure is not None:
             shape = (structure.rows, structure.columns)

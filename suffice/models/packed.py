@@ -1,4 +1,4 @@
-"""Models some of whose matrices are packed: what is packed how, and modules for it."""
+"""Models with packed matrices: which are packed and how, and products by torchao."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def make_room(model: nn.Module, schemes: Mapping[str, Scheme]) -> None:
-    """Put empty packed modules where the schemes say; their numbers are loaded later.
+    """Replace modules by empty packed ones, into which weights can be loaded.
 
     Args:
         model: on any device, "meta" too.
@@ -50,11 +50,7 @@ def make_room(model: nn.Module, schemes: Mapping[str, Scheme]) -> None:
 
 
 def check(model: nn.Module) -> None:
-    """Refuse packed numbers that mean nothing.
-
-    Raises:
-        ConfigError: naming the module.
-    """
+    """Raise ConfigError if a packed module holds NaN or Inf."""
     for name, module in model.named_modules():
         if isinstance(module, Packed):
             try:
@@ -65,18 +61,17 @@ def check(model: nn.Module) -> None:
 
 @torch.no_grad()
 def unpack(model: nn.Module) -> None:
-    """Turn packed modules back into maps in float32, in place.
+    """Turn packed modules back into float32 ones with the rounded weights, in place.
 
-    What was rounded stays rounded. Without the kernels this makes a model as fast as it was
-    before it was packed, and as large.
+    Without the kernels this makes a model as fast as it was before it was packed, and as large.
     """
     for name, module in list(model.named_modules()):
         if isinstance(module, Packed):
             replace_module(model, name, module.as_linear())
 
 
-def why_not() -> str:
-    """Return why torchao is not used here, "" if it is."""
+def torchao_missing() -> str:
+    """Return why torchao cannot be used, "" if it can."""
     try:
         from torchao.quantization import IntxUnpackedToInt8Tensor  # noqa: F401
     except ImportError as error:
@@ -87,10 +82,10 @@ def why_not() -> str:
 class ByTorchao(Packed):
     """A packed module that multiplies by a tensor of torchao, made of its codes and scales.
 
-    The numbers are the same: nothing is rounded again. Products are computed in float32; inputs are
-    not coded as the kernels do. The codes stay beside the tensor, which takes a byte for each
-    weight in 4 bits, too: so the module is saved, loaded, moved and unpacked as the one it came
-    from. In a recorded graph (`torch.compile`, `torch.export`) it is that one.
+    The weights are the same: nothing is rounded again. Products are computed in float32, without
+    quantised inputs. The codes stay beside the tensor, which takes a byte for each weight in 4
+    bits, too, so that the module is saved, loaded, moved and unpacked as before. In a recorded
+    graph (`torch.compile`, `torch.export`) torchao is not used.
     """
 
     _weight: Tensor | None = None
@@ -106,7 +101,7 @@ class ByTorchao(Packed):
         Raises:
             ConfigError: for a matrix in half precision, or if torchao is not there.
         """
-        if reason := why_not():
+        if reason := torchao_missing():
             raise ConfigError(f"no map can go through torchao: {reason}.")
         if not isinstance(matrix, Codes):
             raise ConfigError(
@@ -116,18 +111,18 @@ class ByTorchao(Packed):
 
     @property
     def weight_of_torchao(self) -> Tensor:
-        """The matrix as torchao holds it, made where it is first asked for."""
+        """The matrix as a tensor of torchao, made on first use."""
         if self._weight is None or self._weight.device != self.codes.device:
-            self._weight = _tensor(*self.parts(), self.scheme.bits, self.outputs)
+            self._weight = _torchao_tensor(*self.stored(), self.scheme.bits, self.outputs)
         return self._weight
 
     @property
     def kernel(self) -> str:
-        """What multiplies here."""
+        """What multiplies."""
         return "torchao"
 
-    def told(self) -> None:
-        """Return None: kernels leave this module to torchao."""
+    def native_matrix(self) -> None:
+        """Return None: torchao multiplies, not the native kernels."""
         return
 
     def _by_torch(self, x: Tensor) -> Tensor:
@@ -146,7 +141,7 @@ class ByTorchao(Packed):
         self._weight = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is made of the codes."""
+        """Leave out the tensor, which is made of the codes."""
         return {**super().__getstate__(), "_weight": None}
 
 
@@ -155,11 +150,10 @@ class TorchaoLinear(ByTorchao, PackedLinear):
 
 
 class TorchaoEmbedding(ByTorchao, PackedEmbedding):
-    """A row of features for each id: torchao scores features by rows, rows are read as before."""
+    """An embedding; torchao multiplies where it is a tied head, see `ByTorchao`."""
 
 
-def _tensor(codes: Tensor, scales: Tensor, bits: int, outputs: int) -> Tensor:
-    """Return the matrix of some codes as a tensor of torchao."""
+def _torchao_tensor(codes: Tensor, scales: Tensor, bits: int, outputs: int) -> Tensor:
     from torchao.quantization import IntxUnpackedToInt8Tensor
 
     numbers = decoded(codes, torch.ones_like(scales), bits, outputs).to(torch.int8)
@@ -175,21 +169,22 @@ def _tensor(codes: Tensor, scales: Tensor, bits: int, outputs: int) -> Tensor:
     )
 
 
-DEVICES = ("cuda",)  # where a loaded model takes torchao by itself
+DEVICES = ("cuda",)  # on which a loaded model uses torchao by default
+HALF = "half precision is no scheme of torchao"
 
 
 def with_torchao(model: nn.Module) -> dict[str, str]:
     """Let torchao multiply by the matrices of 8 and 4 bits of a model, in place.
 
-    The numbers stay what they are, and so do answers but for the order of sums; where the native
-    kernels served before, inputs are no longer coded in 8 bits. `suffice.models.folder.load` does
-    it by itself on CUDA. The model is saved as before, in codes; load it anew to be rid of torchao.
+    Weights do not change, so outputs change by the order of sums alone; after the native kernels,
+    also because inputs are no longer quantised to 8 bits. `suffice.models.folder.load` does this by
+    itself on CUDA. The model is saved as before, in codes; load it again to undo this.
 
     Args:
         model: packed by `quantise`, on any device.
 
     Returns:
-        Why other packed modules stay, by their names.
+        Why other packed modules are left as they are, by their names.
 
     Raises:
         ConfigError: if torchao is not there, or the model holds no codes of 8 or 4 bits.
@@ -205,58 +200,60 @@ def with_torchao(model: nn.Module) -> dict[str, str]:
         >>> with_torchao(lm), lm.blocks[0].mlp.up.kernel
         ({}, 'torchao')
     """
-    found = {name: one for name, one in model.named_modules() if isinstance(one, Packed)}
-    coded = {name: one for name, one in found.items() if one.scheme.group is not None}
-    if not coded:
+    packed = {name: m for name, m in model.named_modules() if isinstance(m, Packed)}
+    replacements = {
+        name: _by_torchao(module)
+        for name, module in packed.items()
+        if module.scheme.group is not None
+    }
+    if not replacements:
         raise ConfigError(
             "the model holds no codes for torchao; pack it into 8 or 4 bits (`quantise`) first."
         )
-    made = {name: _by_torchao(module) for name, module in coded.items()}
-    for name, module in made.items():
+    for name, module in replacements.items():
         replace_module(model, name, module)
-    return {name: "half precision is no scheme of torchao" for name in found if name not in coded}
+    return {name: HALF for name in packed if name not in replacements}
 
 
-def where_it_serves(model: nn.Module, device: str) -> None:
-    """Call `with_torchao` for a model on a device that needs it, if torchao is there."""
-    packed = [one for one in model.modules() if isinstance(one, Packed)]
-    coded = any(one.scheme.group is not None for one in packed)
-    if device in DEVICES and coded and not why_not():
+def use_torchao_by_default(model: nn.Module, device: str) -> None:
+    """Call `with_torchao` for a packed model on a device without our kernels, if installed."""
+    has_codes = any(scheme.group is not None for scheme in schemes_of(model).values())
+    if device in DEVICES and has_codes and not torchao_missing():
         with_torchao(model)
 
 
 def packed_products(model: object, device: str) -> str:
-    """Return what multiplies by packed matrices, where it is torchao or might be; else "".
+    """Return what multiplies by packed matrices where that is torchao or could be; else "".
 
     Args:
-        model: a module; what is none has no packed maps.
-        device: where it lies.
+        model: a module; other objects have no packed maps.
+        device: of the model.
 
     Example:
         >>> packed_products(nn.Linear(2, 2), "cuda")
         ''
     """
     modules = model.modules() if isinstance(model, nn.Module) else ()
-    packed = [one for one in modules if isinstance(one, Packed)]
-    if any(isinstance(one, ByTorchao) for one in packed):
+    packed = [module for module in modules if isinstance(module, Packed)]
+    if any(isinstance(module, ByTorchao) for module in packed):
         return "packed maps by torchao"
     if device not in DEVICES or not packed:
         return ""
-    if all(one.scheme.group is None for one in packed):
-        reason = "half precision is no scheme of torchao"
+    if all(module.scheme.group is None for module in packed):
+        reason = HALF
     else:
-        reason = why_not() or "`suffice.quantise.with_torchao` was not called"
+        reason = torchao_missing() or "`suffice.quantise.with_torchao` was not called"
     return f"packed maps by torch, which unpacks each at each call: {reason}"
 
 
 def _by_torchao(module: Packed) -> Packed:
     kind = TorchaoEmbedding if isinstance(module, PackedEmbedding) else TorchaoLinear
-    numbers, scales = module.parts()
-    codes = Codes(
+    codes, scales = module.stored()
+    matrix = Codes(
         bits=module.scheme.bits,
         shape=(module.outputs, module.inputs),
         group=module.scheme.group,
-        codes=numbers,
+        codes=codes,
         scales=scales,
     )
-    return kind.of(codes, module.bias)
+    return kind.of(matrix, module.bias)

@@ -1,4 +1,4 @@
-"""Models in fewer bits: packed weights, how they are rounded, and what that changes."""
+"""Quantise the weights of models, and measure what that changes."""
 
 from suffice.models.packed import unpack, with_torchao
 from suffice.quantise.quantise import quantise

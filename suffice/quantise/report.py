@@ -1,12 +1,13 @@
-"""What packing a model did: to each map, to its answers, to its speed."""
+"""The report of quantising a model: each map, its predictions, its speed."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,18 +23,18 @@ from suffice.text import Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """What became of one map.
+    """One map of a quantised model.
 
     Args:
         name: of its module.
-        scheme: how its numbers are stored now, or were before where it is skipped.
-        kernel: what multiplies on this machine; "" where it is skipped.
+        scheme: how its weights are stored; of a skipped one, their dtype before.
+        kernel: what multiplies on this machine; "" if skipped.
         bytes_before: of its weights.
         bytes_after: of its weights now.
         error: root mean square of the change of its outputs over that of the outputs, from rounded
-            weights alone; for inputs of the calibration text, or without one for inputs that are
-            not correlated. None where it is skipped.
-        skipped: why it stays as it was; "" where it is packed.
+            weights alone; for inputs of the calibration text, or without one for uncorrelated
+            inputs. None if skipped.
+        skipped: why it was left alone; "" if packed.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How the model's answers changed on a text.
+    """How the model's predictions on a text changed.
 
     Args:
         tokens: predicted ones.
@@ -70,10 +71,10 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast the model writes one text on this machine, tokens/s: medians.
+    """How fast the model decodes one text on this machine, median tokens/s.
 
     Args:
-        before: with weights as they were.
+        before: with the original weights.
         after: with packed weights.
         threads: of torch and the kernels.
     """
@@ -83,7 +84,7 @@ class Speed:
     threads: int
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The comparison in a sentence."""
         factor = self.after / self.before
         if factor < 1.0:
@@ -96,16 +97,16 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What packing a model did.
+    """The result of quantising a model.
 
     Args:
         bits: of packed weights.
-        layers: what became of each map.
+        layers: the maps, packed and skipped.
         bytes_before: of all weights of the model.
         bytes_after: of all weights of the model now.
-        calibration_tokens: that the rounding looked at; 0 = it looked at weights alone.
-        change: of the answers; None where no text was given.
-        speed: None where it was not measured.
+        calibration_tokens: that the rounding used; 0 = the weights alone.
+        change: of the predictions; None without text.
+        speed: None if it was not measured.
     """
 
     bits: int
@@ -121,35 +122,35 @@ class Report:
         return asdict(self)
 
 
-TOGETHER = 8  # rows computed at once
+ROWS = 8  # of text, computed at once
 
 
 @torch.no_grad()
-def change(
+def measure_change(
     lm: LM, packed: Mapping[str, nn.Module], tokens: Tensor, step: Callable[[int, int], None]
 ) -> Change:
-    """Return how answers change when the named modules are replaced; they are put back.
+    """Return how predictions change with the named modules replaced; the model is restored.
 
     Args:
-        lm: in evaluation.
-        packed: what replaces which module.
+        lm: in evaluation mode.
+        packed: the replacements.
         tokens: int [B, T]; every token but a row's first is predicted.
-        step: told how many rows of how many are done.
+        step: called with the rows done and their number.
     """
-    own = {name: lm.get_submodule(name) for name in packed}
+    original = {name: lm.get_submodule(name) for name in packed}
     before = after = divergence = 0.0
-    for done, rows in enumerate(tokens.to(lm.device).split(TOGETHER)):
-        reads, wants = rows[:, :-1], rows[:, 1:].flatten()
-        was = _log_probabilities(lm, reads)
+    for done, rows in enumerate(tokens.to(lm.device).split(ROWS)):
+        inputs, targets = rows[:, :-1], rows[:, 1:].flatten()
+        old = _log_probabilities(lm, inputs)
         try:
-            _put(lm, packed)
-            now = _log_probabilities(lm, reads)
+            _set_modules(lm, packed)
+            new = _log_probabilities(lm, inputs)
         finally:
-            _put(lm, own)
-        before += float(F.nll_loss(was, wants, reduction="sum"))
-        after += float(F.nll_loss(now, wants, reduction="sum"))
-        divergence += float(F.kl_div(now, was, reduction="sum", log_target=True))
-        step(min((done + 1) * TOGETHER, len(tokens)), len(tokens))
+            _set_modules(lm, original)
+        before += float(F.nll_loss(old, targets, reduction="sum"))
+        after += float(F.nll_loss(new, targets, reduction="sum"))
+        divergence += float(F.kl_div(new, old, reduction="sum", log_target=True))
+        step(min((done + 1) * ROWS, len(tokens)), len(tokens))
     count = tokens[:, 1:].numel()
     return Change(
         tokens=count,
@@ -163,44 +164,46 @@ def _log_probabilities(lm: LM, tokens: Tensor) -> Tensor:
     return lm(tokens).double().log_softmax(dim=-1).flatten(0, 1)
 
 
-def _put(lm: LM, modules: Mapping[str, nn.Module]) -> None:
+def _set_modules(lm: LM, modules: Mapping[str, nn.Module]) -> None:
     for name, module in modules.items():
         replace_module(lm, name, module)
 
 
-FIRST = 4  # tokens not counted
+WARM_UP = 4  # tokens not timed
 
 
 def tokens_per_second(lm: LM, tokens: int = 64) -> float:
-    """Return the median rate of new tokens of one text, which `generate` writes greedily.
+    """Return the median rate at which `generate` decodes one text greedily.
 
     Args:
         lm: the model.
-        tokens: to write; fewer where the model reads no more.
+        tokens: to write; fewer if the model's texts are shorter.
 
     Raises:
         ConfigError: if the model's texts are too short to measure.
     """
     tokens = min(tokens, lm.config.length - 1)
-    if tokens <= FIRST:
+    if tokens <= WARM_UP:
         raise ConfigError(f"a model of length={lm.config.length} writes too little to time it.")
-    at: list[float] = []
-    generate(lm, [[0]], max_new_tokens=tokens, on_token=lambda _ids: at.append(time.perf_counter()))
-    took = [after - before for before, after in zip(at, at[1:], strict=False)]
-    return 1.0 / statistics.median(took[FIRST - 1 :])
+    times: list[float] = []
+    generate(
+        lm, [[0]], max_new_tokens=tokens, on_token=lambda _ids: times.append(time.perf_counter())
+    )
+    seconds = [after - before for before, after in pairwise(times)]
+    return 1.0 / statistics.median(seconds[WARM_UP - 1 :])
 
 
 def rows_of(documents: Iterable[str], tokenizer: Tokenizer, *, length: int, tokens: int) -> Tensor:
-    """Return the first tokens of some documents, each between the tokenizer's begin and end.
+    """Return the first tokens of documents, each between the tokenizer's begin and end.
 
     Args:
         documents: texts, read as far as needed.
         tokenizer: of the model.
-        length: of a row, T; one row is shorter where the text is.
+        length: of a row, T; a shorter text gives one shorter row.
         tokens: about how many in all.
 
     Raises:
-        DataError: if there are not two tokens.
+        DataError: if there are fewer than two tokens.
 
     Shapes:
         int64 [B, T]
@@ -211,9 +214,10 @@ def rows_of(documents: Iterable[str], tokenizer: Tokenizer, *, length: int, toke
         tensor([[0, 1],
                 [2, 0]])
     """
+    begin, end = ([] if t is None else [t] for t in (tokenizer.begin, tokenizer.end))
     ids: list[int] = []
-    for one in _encoded(documents, tokenizer):
-        ids += one
+    for document in documents:
+        ids += [*begin, *tokenizer.encode(document), *end]
         if len(ids) >= max(tokens, length):
             break
     if len(ids) < 2:  # noqa: PLR2004
@@ -221,10 +225,3 @@ def rows_of(documents: Iterable[str], tokenizer: Tokenizer, *, length: int, toke
     length = min(length, len(ids))
     rows = max(min(tokens, len(ids)) // length, 1)
     return torch.tensor(ids[: rows * length]).view(rows, length)
-
-
-def _encoded(documents: Iterable[str], tokenizer: Tokenizer) -> Iterator[list[int]]:
-    before = [] if tokenizer.begin is None else [tokenizer.begin]
-    after = [] if tokenizer.end is None else [tokenizer.end]
-    for document in documents:
-        yield [*before, *tokenizer.encode(document), *after]

@@ -27,7 +27,7 @@ def made(bits=8, group=32, bias=True, kind=TorchaoLinear):
 def test_no_number_is_rounded_again(bits, group):
     module = made(bits, group)
     held = module.weight_of_torchao
-    assert torch.equal(held.dequantize(), module.numbers())
+    assert torch.equal(held.dequantize(), module.dequantised())
     assert held.target_dtype is {8: torch.int8, 4: torch.int4}[bits]
 
 
@@ -38,12 +38,12 @@ def test_products(bits, group, bias):
     for shape in ((64,), (1, 64), (2, 3, 64)):
         x = torch.randn(shape, requires_grad=True)
         offset = None if module.bias is None else module.bias.double()
-        want = F.linear(x.double(), module.numbers().double(), offset)
+        want = F.linear(x.double(), module.dequantised().double(), offset)
         assert_close(module(x), want, n=64)
         with torch.inference_mode():
             assert_close(module(x), want, n=64)
         (slope,) = torch.autograd.grad(module(x).sum(), x)
-        assert_close(slope, module.numbers().sum(0).expand(shape), n=64)
+        assert_close(slope, module.dequantised().sum(0).expand(shape), n=64)
     assert module(torch.empty(0, 64)).shape == (0, 21)
     assert module(torch.randn(2, 64).bfloat16()).dtype is torch.bfloat16
     with pytest.raises(ShapeError, match="x has 63 features; this map reads 64"):
@@ -85,9 +85,9 @@ def test_a_recorded_graph_is_that_of_the_packed_map(monkeypatch):
 
 def test_an_embedding_scores_by_torchao_and_reads_rows_as_before():
     module, x = made(8, 32, bias=False, kind=TorchaoEmbedding), torch.randn(2, 64)
-    assert_close(module.product(x), x @ module.numbers().T, n=64)
-    assert torch.equal(module(torch.tensor([3, 20])), module.numbers()[[3, 20]])
-    assert (module.kernel, module.told()) == ("torchao", None)
+    assert_close(module.product(x), x @ module.dequantised().T, n=64)
+    assert torch.equal(module(torch.tensor([3, 20])), module.dequantised()[[3, 20]])
+    assert (module.kernel, module.native_matrix()) == ("torchao", None)
 
 
 def test_half_precision_is_refused():

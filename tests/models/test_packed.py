@@ -135,7 +135,7 @@ def test_scales_that_are_no_numbers_are_refused(saved, odd):
     tensors = load_file(path)
     tensors["blocks.1.mlp.up.scales"][0, 0, 0] = odd
     save_file(tensors, path)
-    with pytest.raises(CheckpointError, match=r"damaged \(blocks.1.mlp.up: scales hold what is no"):
+    with pytest.raises(CheckpointError, match=r"damaged \(blocks.1.mlp.up: scales holds NaN"):
         folder.load(saved)
 
 
@@ -178,6 +178,6 @@ def test_a_module_of_another_kind_is_refused():
         packed.make_room(lm, {"blocks.0": Scheme(bits=16)})
     packed.make_room(lm, {"blocks.0.mlp.up": Scheme(bits=16)})
     lm.blocks[0].mlp.up.weight[0, 0] = torch.nan
-    with pytest.raises(ConfigError, match="blocks.0.mlp.up: weight hold what is no"):
+    with pytest.raises(ConfigError, match="blocks.0.mlp.up: weight holds NaN"):
         packed.check(lm)
     assert isinstance(lm.blocks[0].mlp.up, Packed)

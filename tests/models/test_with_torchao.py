@@ -62,7 +62,7 @@ def test_rows_stay_and_half_precision_stays():
     with pytest.raises(ConfigError, match="the model holds no codes for torchao; pack it into 8"):
         WITH(lm)
     lm = packed(4)
-    lm.blocks[0].mlp.up = PackedLinear.of(lm.blocks[0].mlp.up.numbers().half())
+    lm.blocks[0].mlp.up = PackedLinear.of(lm.blocks[0].mlp.up.dequantised().half())
     rows = lm.embedding.tokens(TEXT)
     assert WITH(lm) == {"blocks.0.mlp.up": "half precision is no scheme of torchao"}
     assert torch.equal(lm.embedding.tokens(TEXT), rows)
@@ -112,13 +112,15 @@ def test_without_torchao_loading_goes_on_and_says_so(tmp_path, on_cuda, absent):
 
 
 def test_what_is_said_of_other_models(on_cuda):
-    assert with_torchao.told(object(), "cpu") == ""
-    assert with_torchao.told(packed(16), "cpu").endswith("half precision is no scheme of torchao")
-    assert with_torchao.told(packed(8), "cpu").endswith("with_torchao` was not called")
-    assert with_torchao.told(packed(8), "meta") == ""
+    assert with_torchao.packed_products(object(), "cpu") == ""
+    assert with_torchao.packed_products(packed(16), "cpu").endswith(
+        "half precision is no scheme of torchao"
+    )
+    assert with_torchao.packed_products(packed(8), "cpu").endswith("with_torchao` was not called")
+    assert with_torchao.packed_products(packed(8), "meta") == ""
     plain = LMConfig(**SIZES).build(preset("standard", 64, 4, causal=True))
-    with_torchao.where_it_serves(plain, "cpu")
-    assert with_torchao.told(plain, "cpu") == ""
+    with_torchao.use_torchao_by_default(plain, "cpu")
+    assert with_torchao.packed_products(plain, "cpu") == ""
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -62,7 +62,7 @@ def test_every_map_of_a_language_model(bits, tied):
             weight = state[f"{layer.name}.weight"]
             assert layer.bytes_after == own.nbytes
             assert layer.bytes_before >= weight.nbytes
-            wrong = (own.numbers() - weight).norm() / weight.norm()
+            wrong = (own.dequantised() - weight).norm() / weight.norm()
             assert layer.error == pytest.approx(float(wrong), rel=1e-3)
     assert report.bytes_before == sum(t.nbytes for t in state.values())
     assert report.bytes_after == sum(t.nbytes for t in lm.state_dict().values())
@@ -78,48 +78,48 @@ def test_the_change_is_that_of_the_answers():
     report = quantise(lm, 4, judged=tokens)
     now = lm(tokens[:, :-1]).double().log_softmax(-1)
     wants = tokens[:, 1:, None]
-    for told, logs in (("perplexity_before", was), ("perplexity_after", now)):
+    for field, logs in (("perplexity_before", was), ("perplexity_after", now)):
         want = float((-logs.gather(-1, wants).mean()).exp())
-        assert getattr(report.change, told) == pytest.approx(want, rel=1e-5)
+        assert getattr(report.change, field) == pytest.approx(want, rel=1e-5)
     divergence = float((was.exp() * (was - now)).sum(-1).mean())
     assert report.change.divergence == pytest.approx(divergence, rel=1e-4)
     assert report.calibration_tokens == 0
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_calibration_makes_maps_keep_what_they_make_of_text(tied):
-    told = []
+def test_calibration_keeps_the_outputs_of_maps(tied):
+    steps = []
     base = small(tied=tied)
-    report = quantise(copy.deepcopy(base), 4, calibration=text(40), step=lambda *n: told.append(n))
+    report = quantise(copy.deepcopy(base), 4, calibration=text(40), step=lambda *n: steps.append(n))
     assert report.calibration_tokens == 40 * 17
     free = quantise(copy.deepcopy(base), 4, judged=text(40))
     assert report.change.divergence < free.change.divergence
-    assert {what for what, _, _ in told} == {"reading text", "rounding", "comparing"}
-    assert all(done <= total for _, done, total in told)
-    assert told[-1][1] == told[-1][2] == 40
+    assert {what for what, _, _ in steps} == {"reading text", "rounding", "comparing"}
+    assert all(done <= total for _, done, total in steps)
+    assert steps[-1][1] == steps[-1][2] == 40
     errors = {n.name: n.error for n in report.layers if not n.skipped}
     assert all(0.0 < error < 0.3 for error in errors.values())
 
 
-def test_maps_that_read_one_tensor_share_their_moments():
-    from suffice.quantise.rounding import gather
+def test_maps_with_the_same_input_share_statistics():
+    from suffice.quantise.rounding import calibrate
 
     lm, names = small(), [f"blocks.0.attention.{m}" for m in MAPS]
-    seen = {}
+    inputs = {}
     hooks = [
-        lm.get_submodule(n).register_forward_pre_hook(lambda _m, x, n=n: seen.update({n: x[0]}))
+        lm.get_submodule(n).register_forward_pre_hook(lambda _m, x, n=n: inputs.update({n: x[0]}))
         for n in names
     ]
-    found = gather(lm, [*names, "embedding.tokens"], text(3)[:, :-1], lambda *_: None)
+    stats = calibrate(lm, [*names, "embedding.tokens"], text(3)[:, :-1], lambda *_: None)
     for hook in hooks:
         hook.remove()
-    assert set(found.sums) == {names[0], names[3], "embedding.tokens"}
+    assert set(stats.grams) == {names[0], names[3], "embedding.tokens"}
     for name in names:
-        x = seen[name].double().flatten(0, 1)
-        assert_close(found[name], x.t() @ x, n=48)
+        x = inputs[name].double().flatten(0, 1)
+        assert_close(stats[name], x.t() @ x, n=48)
     features = lm.features(text(3)[:, :-1]).double().flatten(0, 1)
-    assert_close(found["embedding.tokens"], features.t() @ features, n=48)
-    assert found["blocks.1.mlp.up"] is None
+    assert_close(stats["embedding.tokens"], features.t() @ features, n=48)
+    assert stats["blocks.1.mlp.up"] is None
 
 
 def test_other_models_are_packed_too():
@@ -159,8 +159,8 @@ def test_other_models_are_packed_too():
         assert gap < 0.05, name
         assert report.change is None
         if name == "classifier":
-            told = {n.name: n.skipped for n in report.layers if n.skipped}
-            assert told["blocks.0.attention.mixing"].endswith("is no linear map of features")
+            reasons = {n.name: n.skipped for n in report.layers if n.skipped}
+            assert reasons["blocks.0.attention.mixing"].endswith("is no linear map of features")
 
 
 def test_named_modules_stay_as_they_are():
@@ -176,15 +176,15 @@ def test_named_modules_stay_as_they_are():
 def test_maps_that_do_not_fit_stay_and_say_why():
     lm = small(mlp_width=36)
     report = quantise(lm, 4)
-    told = {n.name: n.skipped for n in report.layers if n.skipped}
-    assert told["blocks.0.mlp.down"] == "36 inputs are no multiple of 8, as 4 bits need"
+    reasons = {n.name: n.skipped for n in report.layers if n.skipped}
+    assert reasons["blocks.0.mlp.down"] == "36 inputs are no multiple of 8, as 4 bits need"
     assert not isinstance(lm.blocks[0].mlp.down, Packed)
     lm = small()
     lm.blocks[0].mlp.up.weight.data[0, 0] = 1e38
     for bits in (16, 8):
         twin = copy.deepcopy(lm)
-        told = {n.name: n.skipped for n in quantise(twin, bits).layers if n.skipped}
-        assert told["blocks.0.mlp.up"] == "weights up to 1e+38 exceed half precision"
+        reasons = {n.name: n.skipped for n in quantise(twin, bits).layers if n.skipped}
+        assert reasons["blocks.0.mlp.up"] == "weights up to 1e+38 exceed half precision"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -259,10 +259,10 @@ def test_speeds(monkeypatch):
     assert tokens_per_second(small(), 9) > 0.0
     with pytest.raises(ConfigError, match="a model of length=4 writes too little to time it"):
         tokens_per_second(small(length=4))
-    assert speeds.FIRST < 9
+    assert speeds.WARM_UP < 9
     slow, fast = Speed(before=100.0, after=50.0, threads=1), Speed(before=1.0, after=3.0, threads=1)
-    assert "decode slower than the weights before here: 50 against 100" in slow.told
-    assert fast.told == "3 tokens/s, before 1 (x3.00)"
+    assert "decode slower than the weights before here: 50 against 100" in slow.summary
+    assert fast.summary == "3 tokens/s, before 1 (x3.00)"
 
 
 def test_rows_of_text():

@@ -80,8 +80,8 @@ def _of_codes(layer: Attention, q: Tensor, state: LayerState, new: Next) -> Atte
     given = (False, new.device.type, False, q.dtype)
     problem = layer.problem(new.length, keys, PLAIN, given)
     problem = replace(problem, plain=new.places is None)
-    takes = layer.impl in ("auto", DECODE.name) and not torch.is_grad_enabled()
-    if not takes or DECODE.refuses(problem) or not decode.reads(state.memory, problem):
+    takes = layer.impl in ("auto", DECODE.name)
+    if not takes or not decode.reads_codes(state.memory, problem):
         return None
     _remember(state, alike, problem)
     return problem

@@ -27,7 +27,7 @@ from suffice.models.state import ModelState
 from suffice.ops.linear import Linear
 from suffice.ops.native import cache, library, matrix
 from suffice.ops.native import library as of
-from suffice.ops.native.cache import Mixing
+from suffice.ops.native.cache import MixingDescriptor
 from suffice.ops.native.matrix import KINDS, told
 from suffice.patterns import Band
 from suffice.positions import Alibi, NoPosition, Rope
@@ -83,7 +83,7 @@ class NativeDecoder:
         self.has_sinks = any(band.sinks for band in bands)
         self.held = (of.Held * self.depth)()
         self.caches = [
-            cache.Holding(held, memory, _window(band), spec.head_width, band.sinks)
+            cache.CacheDescriptor(held, memory, _window(band), spec.head_width, band.sinks)
             for held, spec, band in zip(self.held, lm.specs, bands, strict=True)
         ]
         self.mixes = (of.Mix * self.depth)()
@@ -174,12 +174,12 @@ class NativeDecoder:
         longest, rows = 0, positions[:, 0].tolist()
         for mixing in self.mixings:
             if mixing is not None:
-                mixing.place(rows)  # raises beyond its length, before any cache has changed
+                mixing.set_positions(rows)  # raises beyond its length, before any cache has changed
         for layer, held, mixing in zip(state.layers, self.caches, self.mixings, strict=True):
             slot = layer.reserve(step)
-            longest = max(longest, held.take(slot))
+            longest = max(longest, held.update(slot))
             if mixing is not None:
-                mixing.take(slot.unmixed)
+                mixing.update(slot.unmixed)
         return longest
 
     def _allocate(self, rows: int, longest: int) -> None:
@@ -229,9 +229,9 @@ class NativeDecoder:
         self.tensors.append(weight)
         return matrix.structure_of(weight, bias)
 
-    def _mixing(self, mix: of.Mix, mixing: ValueMap) -> Mixing:
+    def _mixing(self, mix: of.Mix, mixing: ValueMap) -> MixingDescriptor:
         bias = None if mixing.bias is None else self._float32(mixing.bias)
-        return Mixing(mix, mixing, self._float32(mixing.weight), bias)
+        return MixingDescriptor(mix, mixing, self._float32(mixing.weight), bias)
 
     def _layer(self, block: nn.Module) -> of.Layer:
         attention, mlp = block.attention, block.mlp

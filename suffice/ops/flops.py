@@ -32,8 +32,8 @@ def register_flops() -> None:
         torch.ops.suffice.blocked_backward: _blocked_backward,
         torch.ops.suffice.native: _native,
         torch.ops.suffice.native_backward: _native_backward,
-        torch.ops.suffice.look: _look,
-        torch.ops.suffice.look_at_codes: _look_at_codes,
+        torch.ops.suffice.native_decode: _decode,
+        torch.ops.suffice.native_decode_coded: _decode_coded,
         torch.ops.suffice.native_scan: _native_scan,
         torch.ops.suffice.native_scan_backward: _native_scan_backward,
         torch.ops.aten.baddbmm_: _added,
@@ -66,13 +66,13 @@ def _native_backward(*given: Any, **_: object) -> int:
     return _pairs(given[1], given[2], given[6]) * (6 * given[1][3] + 4 * given[3][3])
 
 
-def _look(q: Shape, k: Shape, v: Shape, before: int, *_: object, **__: object) -> int:
+def _decode(q: Shape, k: Shape, v: Shape, before: int, *_: object, **__: object) -> int:
     """Count all keys that are read."""
     keys = min(k[2], before + q[2])
     return 2 * math.prod(q[:3]) * keys * (q[3] + v[3])
 
 
-def _look_at_codes(*given: Any, **_: object) -> int:
+def _decode_coded(*given: Any, **_: object) -> int:
     """Count all keys that a claim tells of, as far as a window goes."""
     q, blocks, spans, window = given[0], given[2], given[4], given[6]
     near, old = spans[1] - spans[0], (spans[4] - spans[3]) * _block(given[5]) if blocks else 0

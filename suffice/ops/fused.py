@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from suffice.ops.call import AttentionCall, MaskInputs, Restriction
-from suffice.ops.op import Op, Parts, refuses_features
+from suffice.ops.op import Op, Parts, dense_rows, refuses_features
 
 
 def attend(
@@ -65,11 +65,6 @@ def additive_mask(masks: MaskInputs, call: AttentionCall, q: Tensor) -> Restrict
         return Restriction(allowed, empty)
     bias = bias.to(q.dtype)
     return Restriction(bias if allowed is None else bias.masked_fill(~allowed, -torch.inf), empty)
-
-
-def dense_rows(x: Tensor) -> Tensor:
-    """Return x with its last axis dense: the kernels read nothing else."""
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def refuses(call: AttentionCall) -> list[str]:

@@ -113,6 +113,18 @@ def needs_gradient(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
+def dense_rows(x: Tensor) -> Tensor:
+    """Return x with its last axis dense: kernels read nothing else."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def empty_rows_first(x: Tensor, width: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Return an empty [B, heads, T, width] like x that lies in memory as [B, T, heads, width]."""
+    batch, heads, length, _ = x.shape
+    strides = (length * heads * width, width, heads * width, 1)
+    return x.new_empty_strided((batch, heads, length, width), strides, dtype=dtype)
+
+
 def is_traced() -> bool:
     """Return True where torch must see an operator: in a graph, or under a dispatch mode."""
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0

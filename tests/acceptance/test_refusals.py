@@ -29,12 +29,12 @@ from .mechanisms import (
 
 SHARED, OWN = (4, 2), (4, 4)
 ALL = "auto fused folded blocked matmul reference"
-EXACT = "compute float32, not torch.float64"
-HALF = "read float32, float16 and bfloat16, not torch.float64"
+EXACT = "read float32, not torch.float64"
+HALF = "read float32, float16, bfloat16, not torch.float64"
 CUDA, NO_FEATURES = "fast on CUDA only", "Softmax weighs pairs: there are no features to sum"
 ANEW = "built anew for the data of each batch"
 PAIRS, FOLD = "name pairs one by one", "every query head has keys of its own: nothing to fold"
-APART, NOTHING = "values 5 wide beside keys 8 wide", "there is no query or no key"
+NOTHING = "there is no query or no key"
 NUMBERS = torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(2, -1)
 CALLS = {  # heads, value width, keys, arguments, who accepts; what the others say
     "plain": (SHARED, 8, 6, {}, ALL, {}),
@@ -58,14 +58,7 @@ CALLS = {  # heads, value width, keys, arguments, who accepts; what the others s
         "auto fused folded matmul reference",
         {"blocked": PAIRS, "flex": ANEW},
     ),
-    "widths": (
-        SHARED,
-        5,
-        6,
-        {},
-        "auto matmul reference",
-        dict.fromkeys(("fused", "folded", "blocked"), APART),
-    ),
+    "widths": (SHARED, 5, 6, {}, "auto fused folded blocked matmul reference", {}),
     "no-keys": (
         SHARED,
         8,

@@ -136,8 +136,8 @@ def test_a_claim_of_a_compiled_graph(some_isa):
 
 
 def test_one_position_is_looked_at_where_it_lies(monkeypatch):
-    seen, real = [], decode.look
-    monkeypatch.setattr(decode, "look", lambda *given: seen.append(1) or real(*given))
+    seen, real = [], decode.decode_attention
+    monkeypatch.setattr(decode, "decode_attention", lambda *given: seen.append(1) or real(*given))
     layer = Attention(AttentionSpec(d_model=8, num_heads=2, pattern=Causal()), impl="native_decode")
     state = layer.state()
     with torch.inference_mode():

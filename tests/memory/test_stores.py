@@ -13,7 +13,7 @@ from suffice.memory.dynamic import GrowingStore
 from suffice.memory.quantised import QuantisedStore
 from suffice.memory.rolling import RollingStore
 from suffice.ops.native import library as of
-from suffice.ops.native.cache import Holding
+from suffice.ops.native.cache import CacheDescriptor
 from suffice.testing import assert_close, normal
 
 LENGTH = 48
@@ -321,7 +321,7 @@ def test_native_kernels_refuse_strided_positions():
     slot = store.reserve()
     strided = slot.recent._replace(tensors=tuple(x[..., ::2] for x in slot.recent.tensors))
     with pytest.raises(ConfigError, match="strides"):
-        Holding(of.Held(), Dynamic(), None, 2).take(slot._replace(recent=strided))
+        CacheDescriptor(of.Held(), Dynamic(), None, 2).update(slot._replace(recent=strided))
 
 
 WIDTHS = ((3, 8), (2, 5))

@@ -237,7 +237,7 @@ def test_where_it_is_chosen():
 
 
 REFUSED = {
-    "computes? float32, not torch.float64": {"dtype": torch.float64},
+    "read float32, not torch.float64": {"dtype": torch.float64},
     "kernels are for the CPU": {"device": "cuda"},
     "dropping needs the weights": {"dropping": True},
     "knows patterns, not valid, segments or masks": {"plain": False},

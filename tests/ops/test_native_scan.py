@@ -207,7 +207,7 @@ def test_it_is_counted():
 
 PLAIN = posed(*inputs(70, 70), Elu(), Causal())[0]
 REFUSED = {
-    "computes? float32, not torch.float64": {"dtype": torch.float64},
+    "read float32, float16, bfloat16, not torch.float64": {"dtype": torch.float64},
     "kernels are for the CPU": {"device": "cuda"},
     "features of Elu and Favor, not of Rfa": {"kernel": Rfa(8)},
     "know Full and Causal, not Window": {"pattern": Window(3)},

@@ -2,11 +2,10 @@
 
 A query is a lane of a vector, so a softmax needs no sum across lanes and keys are read where they
 lie: one kernel serves dense, causal, windowed and listed patterns, and computes no block that
-nobody sees. Other dtypes are torch's.
+nobody sees.
 
 Eager calls go to the kernels directly. Where torch has to see what happens (a graph, a mode that
-counts) the same kernels are a registered operator; what torch transforms (vmap, jvp) goes through
-the products of `matmul`, which it knows.
+counts) the same kernels are a registered operator.
 
 Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths.
 """
@@ -14,6 +13,7 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E h
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,13 +23,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.fused import dense_rows
 from suffice.ops.native import library as of
 from suffice.ops.native.library import library, why_not
 from suffice.ops.op import (
     Op,
     Parts,
+    dense_rows,
+    empty_rows_first,
     is_traced,
+    needs_gradient,
     refuses_features,
     refuses_transforms,
     run_nonfinite,
@@ -39,7 +41,55 @@ from suffice.ops.op import (
 from suffice.patterns import Pattern
 from suffice.torch_compat import finite
 
+MISSING = why_not()  # read once, as a graph cannot call ctypes
 BLOCK = 32  # queries that share a list of keys
+BLOCKS_AT_ONCE = 1 << 10  # whose pairs are evaluated together
+WHOLE_BLOCK = 2  # in a layout: every pair of the block is allowed
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
+) -> Tensor:
+    """Return the outputs [B, H, T, E]."""
+    if is_traced():
+        out = _attend(q, k, v, text_of(call.pattern), call.scale)[0]
+    else:
+        out, all_finite = _attend_directly(q, k, v, call)
+        if not all_finite and not call.unrestricted and not finite(k, v):
+            return run_nonfinite(NATIVE, q, k, v, masks, call, parts)
+    if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
+        out = out.to(torch.get_autocast_dtype(q.device.type))
+    return out
+
+
+def refuses(call: AttentionCall) -> list[str]:
+    """Refuse what needs weights, data that restrict the pattern, and what is not float32."""
+    reasons = refuses_features(call) + refuses_native(call, (torch.float32,))
+    if call.dropping:
+        reasons.append("dropping needs the weights, which it never forms")
+    if not call.plain:
+        reasons.append("it knows patterns, not valid, segments or masks")
+    if call.position.biases:
+        reasons.append(f"it adds no bias, as {type(call.position).__name__} does")
+    return reasons
+
+
+def refuses_native(call: AttentionCall, dtypes: Iterable[torch.dtype]) -> list[str]:
+    """Return why native kernels of these dtypes cannot run here; empty if they can."""
+    reasons = refuses_transforms(call)
+    if MISSING:
+        reasons.append(f"there are no native kernels: {MISSING}")
+    if call.device != "cpu":
+        reasons.append("its kernels are for the CPU")
+    if call.dtype not in dtypes:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        reasons.append(f"its kernels read {names}, not {call.dtype}")
+    return reasons
+
+
+NATIVE = Op(
+    "native", "the library's own kernels, float32 on a CPU", attend, refuses, masks_nonfinite=True
+)
 
 
 class Band(NamedTuple):
@@ -67,105 +117,6 @@ class Lists:
 
 
 SparsityPattern = Band | Lists
-Layout = tuple[torch.Size, tuple[int, ...]]
-
-
-def forward(
-    q: Tensor, k: Tensor, v: Tensor, sparsity: SparsityPattern, scale: float, *, logs: bool
-) -> tuple[Tensor, Tensor | None, bool]:
-    """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
-
-    Args:
-        q: [B, H, T, D], its last axis dense, as of all.
-        k: [B, G, S, D]
-        v: [B, G, S, E]
-        sparsity: which keys each query sees.
-        scale: factor of the products.
-        logs: False = None in place of the logarithms [B, H, T].
-    """
-    out = _rows_first_attention(q, v.shape[3])
-    total = q.new_empty(q.shape[:3]) if logs else None
-    whole = _told(*_layouts(q, k, v, out), None, sparsity, scale)
-    odd = library().suffice_attend(
-        whole,
-        q.data_ptr(),
-        k.data_ptr(),
-        v.data_ptr(),
-        out.data_ptr(),
-        None if total is None else total.data_ptr(),
-        torch.get_num_threads(),
-    )
-    return out, total, not odd
-
-
-def backward(
-    slope: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    logs: Tensor,
-    sparsity: SparsityPattern,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`."""
-    of_q, of_k, of_v = (_rows_first_attention(x, x.shape[3]) for x in (q, k, v))
-    whole = _told(*_layouts(q, k, v, out), slope.stride(), sparsity, scale)
-    given = (q, k, v, out, logs, slope, of_q, of_k, of_v)
-    library().suffice_attend_back(whole, *(x.data_ptr() for x in given), torch.get_num_threads())
-    return of_q, of_k, of_v
-
-
-def _layouts(*tensors: Tensor) -> tuple[Layout, ...]:
-    return tuple((x.shape, x.stride()) for x in tensors)
-
-
-def _rows_first_attention(x: Tensor, width: int) -> Tensor:
-    """Return an empty [B, heads, T, width] that lies in memory as [B, T, heads, width]."""
-    batch, heads, length, _ = x.shape
-    strides = (length * heads * width, width, heads * width, 1)
-    return x.new_empty_strided((batch, heads, length, width), strides)
-
-
-@lru_cache(maxsize=256)
-def _told(
-    q: Layout,
-    k: Layout,
-    v: Layout,
-    out: Layout,
-    slope: tuple[int, ...] | None,
-    sparsity: SparsityPattern,
-    scale: float,
-) -> ctypes._CArgObject:
-    """Return the structure the kernels read; it lives as long as the answer is kept."""
-    (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q[0], v[0]
-    whole = of.Whole(
-        batch=batch,
-        heads=heads,
-        kv_heads=kv_heads,
-        queries=queries,
-        keys=keys,
-        width=width,
-        value_width=value_width,
-        scale=scale,
-    )
-    found = {"q": q[1], "k": k[1], "v": v[1], "out": out[1], "slope": slope}
-    if slope is not None:
-        for name, (_, number, length, wide) in {"q": q[0], "k": k[0], "v": v[0]}.items():
-            found[f"of_{name}"] = (length * number * wide, wide, number * wide, 1)
-    for name, strides in found.items():
-        if strides is not None:
-            setattr(whole, name, of.Strides(*strides[:3]))
-    if isinstance(sparsity, Band):
-        whole.low, whole.high = sparsity.low, sparsity.high
-    else:
-        whole.starts, whole.listed = sparsity.starts.data_ptr(), sparsity.keys.data_ptr()
-        whole.seen_by, whole.list_of = sparsity.seen_by.data_ptr(), sparsity.of_heads.data_ptr()
-    return ctypes.byref(whole)
-
-
-ASKED = 1 << 10  # blocks whose pairs are asked at a time
-EVERY = 2  # pairs of a block, as a layout says it
 
 
 def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
@@ -178,15 +129,15 @@ def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
 
 
 def sparsity_of(pattern: Pattern, queries: int, keys: int, heads: int) -> SparsityPattern:
-    """Return who sees what, the queries last among the keys."""
+    """Return which keys each query sees, the queries last among the keys."""
     band = band_of(pattern)
     if band is None:
-        return _kept(pattern, queries, keys, heads)
-    offset, all_of_them = keys - queries, queries + keys
+        return _lists(pattern, queries, keys, heads)
+    offset, everything = keys - queries, queries + keys
     before, after = band
     return Band(
-        -all_of_them if before is None else max(offset - before, -all_of_them),
-        all_of_them if after is None else min(offset + after, all_of_them),
+        -everything if before is None else max(offset - before, -everything),
+        everything if after is None else min(offset + after, everything),
     )
 
 
@@ -195,39 +146,34 @@ def share_of_lanes(lists: Lists) -> float:
     if not len(lists.keys):
         return 1.0
     bits = torch.arange(BLOCK, dtype=torch.int32)
-    seen = sum(
-        int(((some[:, None] >> bits) & 1).sum()) for some in lists.seen_by.split(ASKED * BLOCK)
-    )
+    pieces = lists.seen_by.split(BLOCKS_AT_ONCE * BLOCK)
+    seen = sum(int(((piece[:, None] >> bits) & 1).sum()) for piece in pieces)
     return seen / (BLOCK * len(lists.keys))
 
 
 @lru_cache(maxsize=64)
-def _kept(pattern: Pattern, queries: int, keys: int, heads: int) -> Lists:
-    with torch.inference_mode(False), torch.device("cpu"):
-        return _lists(pattern, queries, keys, heads)
-
-
 def _lists(pattern: Pattern, queries: int, keys: int, heads: int) -> Lists:
-    of_heads = pattern.of_heads(heads)
-    different = list(dict.fromkeys(of_heads))
-    found = [_listed(one, queries, keys) for one in different]
-    ends = torch.tensor([0] + [len(numbers) for _, numbers, _ in found]).cumsum(0)
-    return Lists(
-        torch.stack([starts + end for (starts, _, _), end in zip(found, ends, strict=False)]),
-        torch.cat([numbers for _, numbers, _ in found]),
-        torch.cat([bits for _, _, bits in found]),
-        torch.tensor([different.index(one) for one in of_heads]),
-    )
+    with torch.inference_mode(False), torch.device("cpu"):
+        of_heads = pattern.of_heads(heads)
+        patterns = list(dict.fromkeys(of_heads))
+        starts, numbers, bits = zip(*(_listed(p, queries, keys) for p in patterns), strict=True)
+        ends = torch.tensor([0, *map(len, numbers)]).cumsum(0)[:-1]
+        return Lists(
+            torch.stack(starts) + ends[:, None],
+            torch.cat(numbers),
+            torch.cat(bits),
+            torch.tensor([patterns.index(p) for p in of_heads]),
+        )
 
 
 def _listed(pattern: Pattern, queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where the keys of each block begin, the keys, and who sees them."""
+    """Return where the keys of each block begin, the keys, and which queries see them."""
     touched = pattern.layout(queries, keys, BLOCK).touched
     blocks = touched.nonzero()
     numbers = blocks[:, 1:] * BLOCK + torch.arange(BLOCK)  # [n, 32]
     bits = torch.full(numbers.shape, -1, dtype=torch.int32)
-    some = (touched[blocks[:, 0], blocks[:, 1]] != EVERY).nonzero().flatten()
-    for at in some.split(ASKED):
+    partial = (touched[blocks[:, 0], blocks[:, 1]] != WHOLE_BLOCK).nonzero().flatten()
+    for at in partial.split(BLOCKS_AT_ONCE):
         bits[at] = _bits(pattern, blocks[at], queries, keys)
     real = (numbers < keys) & (bits != 0)
     counts = torch.zeros(touched.shape[0] + 1, dtype=torch.long)
@@ -245,106 +191,145 @@ def _bits(pattern: Pattern, blocks: Tensor, queries: int, keys: int) -> Tensor:
     return (allowed.long() * powers[:, None]).sum(1).to(torch.int32)
 
 
-MISSING = why_not()  # asked once, as a graph cannot ask
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, sparsity: SparsityPattern, scale: float, *, logs: bool
+) -> tuple[Tensor, Tensor | None, bool]:
+    """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
+
+    Args:
+        q: [B, H, T, D], its last axis dense, as of all.
+        k: [B, G, S, D]
+        v: [B, G, S, E]
+        sparsity: which keys each query sees.
+        scale: factor of the products.
+        logs: False = None in place of the logarithms [B, H, T].
+    """
+    out = empty_rows_first(q, v.shape[3])
+    total = q.new_empty(q.shape[:3]) if logs else None
+    nonfinite = library().suffice_attend(
+        _structure(*_layouts(q, k, v, out), None, sparsity, scale),
+        q.data_ptr(),
+        k.data_ptr(),
+        v.data_ptr(),
+        out.data_ptr(),
+        None if total is None else total.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out, total, not nonfinite
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
-) -> Tensor:
-    """Return the outputs [B, H, T, E]."""
-    if is_traced():
-        out = _attend(q, k, v, text_of(call.pattern), call.scale)[0]
+def backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    logs: Tensor,
+    sparsity: SparsityPattern,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`."""
+    grads = tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
+    structure = _structure(*_layouts(q, k, v, out), grad.stride(), sparsity, scale)
+    tensors = (q, k, v, out, logs, grad, *grads)
+    threads = torch.get_num_threads()
+    library().suffice_attend_back(structure, *(x.data_ptr() for x in tensors), threads)
+    return grads
+
+
+Layout = tuple[torch.Size, tuple[int, ...]]
+
+
+def _layouts(*tensors: Tensor) -> tuple[Layout, ...]:
+    return tuple((x.shape, x.stride()) for x in tensors)
+
+
+@lru_cache(maxsize=256)
+def _structure(
+    q: Layout,
+    k: Layout,
+    v: Layout,
+    out: Layout,
+    grad: tuple[int, ...] | None,
+    sparsity: SparsityPattern,
+    scale: float,
+) -> ctypes._CArgObject:
+    """Return the structure the kernels read; it lives as long as it is cached."""
+    (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q[0], v[0]
+    whole = of.Whole(
+        batch=batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        queries=queries,
+        keys=keys,
+        width=width,
+        value_width=value_width,
+        scale=scale,
+    )
+    strides = {"q": q[1], "k": k[1], "v": v[1], "out": out[1]}
+    if grad is not None:
+        strides["slope"] = grad
+        for name, (_, number, length, wide) in {"q": q[0], "k": k[0], "v": v[0]}.items():
+            strides[f"of_{name}"] = (length * number * wide, wide, number * wide, 1)
+    for name, numbers in strides.items():
+        setattr(whole, name, of.Strides(*numbers[:3]))
+    if isinstance(sparsity, Band):
+        whole.low, whole.high = sparsity.low, sparsity.high
     else:
-        out, whole = _directly(q, k, v, call)
-        if not whole and not call.unrestricted and not finite(k, v):
-            return run_nonfinite(NATIVE, q, k, v, masks, call, parts)
-    if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
-        out = out.to(torch.get_autocast_dtype(q.device.type))
-    return out
+        whole.starts, whole.listed = sparsity.starts.data_ptr(), sparsity.keys.data_ptr()
+        whole.seen_by, whole.list_of = sparsity.seen_by.data_ptr(), sparsity.of_heads.data_ptr()
+    return ctypes.byref(whole)
 
 
-def refuses(call: AttentionCall) -> list[str]:
-    """Refuse what needs weights, data that restrict the pattern, and what is not float32."""
-    reasons = refuses_features(call) + refuses_transforms(call)
-    if MISSING:
-        reasons.append(f"there are no native kernels: {MISSING}")
-    if call.device != "cpu":
-        reasons.append("its kernels are for the CPU")
-    if call.dtype is not torch.float32:
-        reasons.append(f"its kernels compute float32, not {call.dtype}")
-    if call.dropping:
-        reasons.append("dropping needs the weights, which it never forms")
-    if not call.plain:
-        reasons.append("it knows patterns, not valid, segments or masks")
-    if call.position.biases:
-        reasons.append(f"it adds no bias, as {type(call.position).__name__} does")
-    return reasons
-
-
-def _directly(q: Tensor, k: Tensor, v: Tensor, call: AttentionCall) -> tuple[Tensor, bool]:
+def _attend_directly(q: Tensor, k: Tensor, v: Tensor, call: AttentionCall) -> tuple[Tensor, bool]:
     """Return the outputs and whether all was finite."""
     q, k, v = map(dense_rows, (q, k, v))
-    seen = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        whole: list[bool] = []
-        return _Learned.apply(q, k, v, seen, call.scale, whole), whole[0]
-    out, _, whole_ = forward(q, k, v, seen, call.scale, logs=False)
-    return out, whole_
+    sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
+    if needs_gradient(q, k, v):
+        flags: list[bool] = []
+        return _Attend.apply(q, k, v, sparsity, call.scale, flags), flags[0]
+    out, _, all_finite = forward(q, k, v, sparsity, call.scale, logs=False)
+    return out, all_finite
 
 
-class _Learned(torch.autograd.Function):
-    """The kernels with their gradients."""
+class _Attend(torch.autograd.Function):
+    """The kernels with their gradients; whether all was finite is appended to `flags`."""
 
     @staticmethod
-    def forward(  # noqa: ANN205
-        ctx,  # noqa: ANN001
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        seen: SparsityPattern,
-        scale: float,
-        whole: list[bool],
-    ):
-        """Return the outputs; whether all was finite is appended to `whole`."""
-        out, logs, all_finite = forward(q, k, v, seen, scale, logs=True)
-        whole.append(all_finite)
+    def forward(ctx, q, k, v, sparsity, scale, flags):  # noqa: ANN001, ANN205
+        out, logs, all_finite = forward(q, k, v, sparsity, scale, logs=True)
+        flags.append(all_finite)
         ctx.save_for_backward(q, k, v, out, logs)
-        ctx.settings = seen, scale
+        ctx.settings = sparsity, scale
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, slope: Tensor):  # noqa: ANN001, ANN205
-        """Return the gradients of q, k and v."""
-        return *backward(dense_rows(slope), *ctx.saved_tensors, *ctx.settings), *[None] * 3
+    def backward(ctx, grad: Tensor):  # noqa: ANN001, ANN205
+        return *backward(dense_rows(grad), *ctx.saved_tensors, *ctx.settings), *[None] * 3
 
 
 @torch.library.custom_op("suffice::native", mutates_args=())
 def _attend(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float) -> tuple[Tensor, Tensor]:
     """Return the outputs [B, H, T, E] and the logarithms [B, H, T] of the rows' total weights.
 
-    Args:
-        q: [B, H, T, D]
-        k: [B, G, S, D]
-        v: [B, G, S, E]
-        pattern: as JSON.
-        scale: factor of the products.
+    Arguments as of `forward`, the pattern as JSON.
     """
     q, k, v = map(dense_rows, (q, k, v))
-    out, logs, _ = forward(q, k, v, _seen(q, k, pattern), scale, logs=True)
-    assert logs is not None  # noqa: S101 - they were asked for
+    out, logs, _ = forward(q, k, v, _sparsity(q, k, pattern), scale, logs=True)
+    assert logs is not None  # noqa: S101 - for the type checker
     return out, logs
 
 
 @_attend.register_fake
 def _(q, k, v, pattern, scale):  # noqa: ANN001, ANN202
     del k, pattern, scale
-    return _rows_first(q, v.shape[3]), q.new_empty(q.shape[:3])
+    return empty_rows_first(q, v.shape[3]), q.new_empty(q.shape[:3])
 
 
 @torch.library.custom_op("suffice::native_backward", mutates_args=())
-def _slopes(
-    slope: Tensor,
+def _attend_backward(
+    grad: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -354,38 +339,27 @@ def _slopes(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v; arguments as of `suffice::native`."""
-    slope, q, k, v, out = map(dense_rows, (slope, q, k, v, out))
-    return backward(slope, q, k, v, out, logs.contiguous(), _seen(q, k, pattern), scale)
+    grad, q, k, v, out = map(dense_rows, (grad, q, k, v, out))
+    return backward(grad, q, k, v, out, logs.contiguous(), _sparsity(q, k, pattern), scale)
 
 
-@_slopes.register_fake
-def _(slope, q, k, v, out, logs, pattern, scale):  # noqa: ANN001, ANN202
-    del slope, out, logs, pattern, scale
-    return tuple(_rows_first(x, x.shape[3]) for x in (q, k, v))
+@_attend_backward.register_fake
+def _(grad, q, k, v, out, logs, pattern, scale):  # noqa: ANN001, ANN202
+    del grad, out, logs, pattern, scale
+    return tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
 
 
-def _keep(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
+def _setup_context(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
     q, k, v, *ctx.settings = inputs
     ctx.save_for_backward(q, k, v, *output)
 
 
-def _backward(ctx, slope, _):  # noqa: ANN001, ANN202 - torch's signature
-    return *_slopes(slope, *ctx.saved_tensors, *ctx.settings), None, None
+def _backward(ctx, grad, _):  # noqa: ANN001, ANN202 - torch's signature
+    return *_attend_backward(grad, *ctx.saved_tensors, *ctx.settings), None, None
 
 
-torch.library.register_autograd("suffice::native", _backward, setup_context=_keep)
+torch.library.register_autograd("suffice::native", _backward, setup_context=_setup_context)
 
 
-def _seen(q: Tensor, k: Tensor, pattern: str) -> SparsityPattern:
+def _sparsity(q: Tensor, k: Tensor, pattern: str) -> SparsityPattern:
     return sparsity_of(value_of(Pattern, pattern), q.shape[2], k.shape[2], q.shape[1])
-
-
-def _rows_first(x: Tensor, width: int) -> Tensor:
-    """Return an empty [B, heads, T, width] that lies in memory as [B, T, heads, width]."""
-    batch, heads, length, _ = x.shape
-    return x.new_empty(batch, length, heads, width).transpose(1, 2)
-
-
-NATIVE = Op(
-    "native", "the library's own kernels, float32 on a CPU", attend, refuses, masks_nonfinite=True
-)

@@ -1,9 +1,11 @@
-"""What a layer holds of the past, told to the kernels.
+"""Describes a layer's KV cache, and the mixing of its values, to the C kernels.
 
 Letters: B batch, G key/value heads.
 """
 
 from __future__ import annotations
+
+from operator import is_
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ def why_not(memory: Memory, width: int) -> str:
     if not isinstance(memory, Quantised):
         return ""
     odd = width % 2 or min(memory.group, width) % 2
-    if memory.bits == 4 and odd:  # noqa: PLR2004
+    if memory.bits == 4 and odd:
         return f"two 4-bit codes share a byte, which heads of {width} features would cut"
     if memory.sinks > memory.block:
         return f"{memory.sinks} sinks are more than a block of {memory.block}"
@@ -43,11 +45,11 @@ def why_not_sinks(memory: Memory, window: int | None, sinks: int) -> str:
     )
 
 
-class Holding:
-    """The structure of one layer, kept true from one position to the next.
+class CacheDescriptor:
+    """The structure of one layer's cache, updated from one position to the next.
 
     Args:
-        held: what is filled in.
+        held: the structure that is filled in.
         memory: of the layer.
         window: positions that the layer's pattern sees; None = all.
         width: features of a value's head.
@@ -64,79 +66,66 @@ class Holding:
         needed = memory.window is not None and (window is None or window > memory.window)
         self.sinks = sinks or (memory.sinks if needed else 0)
         self.reach = None if sinks else window
-        self.told: dict[str, tuple] = {}
+        self.tensors: dict[str, tuple[Tensor, ...]] = {}  # that each span points at
         self.block = 1
         if isinstance(memory, Quantised):
             self.block = held.block = memory.block
             held.group = min(memory.group, width)
             self.coded = BITS[memory.bits]
 
-    def take(self, slot: Slot, queries: int = 1) -> int:
-        """Tell of reserved positions and those before them; return the most that a span reads."""
+    def update(self, slot: Slot, queries: int = 1) -> int:
+        """Describe reserved positions and those before them; return the most a span reads."""
         held, near, blocks = self.held, slot.recent, slot.encoded
         shift = near.first - near.start
         after = near.end + shift  # positions of the text so far
         oldest = 0 if self.window is None else max(after - self.window - (queries - 1), 0)
-        self._tell("near", near.tensors)
+        self._point("near", near.tensors)
         held.near.first, held.near.end = max(near.start, oldest - shift), near.end
         held.near.shift = shift
         longest = near.end - held.near.first
         held.coded.first = held.coded.end = held.sinks.first = held.sinks.end = 0
         if blocks is not None:
-            longest = max(longest, self._take_coded(blocks, oldest))
+            longest = max(longest, self._update_coded(blocks, oldest))
         if self.sinks and oldest:
             held.sinks.end = min(self.sinks, oldest)
             if self.reach is not None:  # sinks are no more than what the pattern lets be seen
                 held.sinks.first = min(max(after - self.reach, 0), held.sinks.end)
-            self._tell_sinks(near, blocks)
+            held.sinks.shift = 0
+            apart = near.sinks if blocks is None else blocks.sinks
+            self._point("sinks", apart or near.tensors)  # apart, or still where all the others are
             longest = max(longest, held.sinks.end)
         return longest
 
-    def _take_coded(self, blocks: BufferView, oldest: int) -> int:
+    def _update_coded(self, blocks: BufferView, oldest: int) -> int:
         coded, block = self.held.coded, self.block
-        self._tell("coded", blocks.tensors)
+        self._point("coded", blocks.tensors)
         coded.shift = (blocks.first - blocks.start) * block
         coded.end = blocks.end * block
         coded.first = min(max(blocks.start * block, oldest - coded.shift), coded.end)
         return coded.end - coded.first
 
-    def _tell_sinks(self, near: BufferView, blocks: BufferView | None) -> None:
-        """Tell where the beginning of the text lies: apart, or still where all the others do."""
-        sinks = self.held.sinks
-        sinks.shift = 0
-        if blocks is not None:
-            self._tell("sinks", blocks.sinks)
-        elif near.sinks:
-            self._tell("sinks", near.sinks)
-        else:
-            self._tell("sinks", near.tensors)
-
-    def _tell(self, name: str, parts: tuple[torch.Tensor, ...]) -> None:
-        """Tell pointers and strides, if they are others than before."""
-        told = self.told.get(name)
-        if told is not None and len(told) == len(parts) and all(map(_is, told, parts)):
+    def _point(self, name: str, parts: tuple[Tensor, ...]) -> None:
+        """Point a span at tensors, if they are others than before."""
+        before = self.tensors.get(name, ())
+        if len(before) == len(parts) and all(map(is_, before, parts)):
             return
-        self.told[name] = parts
+        self.tensors[name] = parts
         span = getattr(self.held, name)
         if parts[0].dtype is torch.uint8:
             span.kind = self.coded
-            keys, key_ranges, values, value_ranges = parts if len(parts) > 2 else parts * 2  # noqa: PLR2004
-            _point(span, "key_range", key_ranges)
-            _point(span, "value_range", value_ranges)
+            keys, key_ranges, values, value_ranges = parts if len(parts) > 2 else parts * 2
+            _point_at(span, "key_range", key_ranges)
+            _point_at(span, "value_range", value_ranges)
         else:
             span.kind = KINDS[parts[0].dtype]
             keys, values = parts[0], parts[-1]
             span.key_step, span.value_step = keys.stride(2), values.stride(2)
-        _point(span, "key", keys)
-        _point(span, "value", values)
+        _point_at(span, "key", keys)
+        _point_at(span, "value", values)
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
-
-
-def _point(span: of.Span, name: str, tensor: torch.Tensor) -> None:
-    """Tell one tensor [B, G, n, W], whose positions follow each other."""
+def _point_at(span: of.Span, name: str, tensor: Tensor) -> None:
+    """Point at one tensor [B, G, n, W], whose positions follow each other."""
     if tensor.device.type != "cpu" or tensor.stride(2) != tensor.shape[3] or tensor.stride(3) != 1:
         raise ConfigError(
             f"positions on {tensor.device} with strides {tensor.stride()}: the kernels read those "
@@ -147,11 +136,11 @@ def _point(span: of.Span, name: str, tensor: torch.Tensor) -> None:
     setattr(span, f"{name}_head", tensor.stride(1))
 
 
-class Mixing:
-    """The structure of one layer, kept true from one position to the next.
+class MixingDescriptor:
+    """The structure of one layer's mixing, updated from one position to the next.
 
     Args:
-        mix: what is filled in.
+        mix: the structure that is filled in.
         mixing: of the layer.
         weight: its weights in float32 in one piece.
         bias: likewise, or None.
@@ -164,22 +153,21 @@ class Mixing:
         if bias is not None:
             mix.bias = bias.data_ptr()
             mix.bias_map = bias[0].numel() if len(bias) > 1 else 0
-        self.kept = weight, bias
-        self.numbers = torch.empty(0, dtype=torch.int64)
+        self.alive = weight, bias
+        self.rows = torch.empty(0, dtype=torch.int64)
 
-    def place(self, places: list[int]) -> None:
-        """Tell where the next position stands in each row, B of them.
+    def set_positions(self, positions: list[int]) -> None:
+        """Say where the next position stands in each row, B of them.
 
         Raises:
             ShapeError: if the mixing does not reach it; nothing has changed then.
         """
-        numbers = torch.tensor([self.mixing.reads(place) for place in places])
-        self.numbers = numbers.t().contiguous()
-        pointers = (row.data_ptr() for row in self.numbers)
-        self.mix.first, self.mix.count, self.mix.offset = pointers
+        rows = torch.tensor([self.mixing.reads(position) for position in positions])
+        self.rows = rows.t().contiguous()
+        self.mix.first, self.mix.count, self.mix.offset = (row.data_ptr() for row in self.rows)
 
-    def take(self, raw: BufferView) -> None:
-        """Tell of values as they were, the next position's room at the end."""
-        mix, values = self.mix, raw.tensors[0]
-        mix.raw, mix.at = values.data_ptr(), raw.end - 1
+    def update(self, unmixed: BufferView) -> None:
+        """Describe values as they were, the next position's room at the end."""
+        mix, values = self.mix, unmixed.tensors[0]
+        mix.raw, mix.at = values.data_ptr(), unmixed.end - 1
         mix.row, mix.head = values.stride(0), values.stride(1)

@@ -22,7 +22,15 @@ from torch import Tensor
 
 from suffice.ops import fused
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.op import Op, Parts, refuses_transforms, text_of, value_of
+from suffice.ops.op import (
+    Op,
+    Parts,
+    dense_rows,
+    empty_rows_first,
+    refuses_transforms,
+    text_of,
+    value_of,
+)
 from suffice.ops.sparse import sweep
 from suffice.ops.sparse.plan import BACKWARD, FORWARD, Cut, cut
 from suffice.patterns import Pattern
@@ -115,11 +123,6 @@ def _numbers(masks: MaskInputs) -> Tensor:
     return numbers.long() if real is None else numbers.long().masked_fill(~real, -1)
 
 
-def _rows_first(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return an empty [B, H, T, D] that lies in memory as [B, T, H, D]."""
-    return x.transpose(1, 2).new_empty(x.transpose(1, 2).shape, dtype=dtype).transpose(1, 2)
-
-
 @torch.library.custom_op("suffice::blocked", mutates_args=())
 def _attend(
     q: Tensor,
@@ -145,7 +148,7 @@ def _attend(
     """
     call = _Call.of(q, k, v, valid, numbers, pattern, position, scale)
     q, exact = call.q, torch.promote_types(q.dtype, torch.float32)
-    out, total = _rows_first(q, exact), q.new_empty(q.shape[:3], dtype=exact)
+    out, total = empty_rows_first(q, q.shape[3], exact), q.new_empty(q.shape[:3], dtype=exact)
     for heads, _, cut_, one in call.sets(FORWARD):
         sweep.forward(one, cut_, out[:, heads], total[:, heads])
     return call.put(out.to(q.dtype)), call.put(total).contiguous()
@@ -155,12 +158,12 @@ def _attend(
 def _(q, k, v, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
     del k, v, valid, numbers, pattern, position, scale
     exact = torch.promote_types(q.dtype, torch.float32)
-    return _rows_first(q, q.dtype), q.new_empty(q.shape[:3], dtype=exact)
+    return empty_rows_first(q, q.shape[3]), q.new_empty(q.shape[:3], dtype=exact)
 
 
 @torch.library.custom_op("suffice::blocked_backward", mutates_args=())
-def _slopes(
-    slope: Tensor,
+def _grads(
+    grad: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -174,33 +177,33 @@ def _slopes(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v; arguments as of `suffice::blocked`."""
     call = _Call.of(q, k, v, valid, numbers, pattern, position, scale)
-    slope, out, total = map(call.take, (fused.dense_rows(slope), out, total))
+    grad, out, total = map(call.take, (dense_rows(grad), out, total))
     total = total.masked_fill(total == -torch.inf, 0.0)
     exact = torch.promote_types(q.dtype, torch.float32)
-    sums = [_rows_first(x, exact).zero_() for x in (call.q, call.k, call.v)]
+    sums = [empty_rows_first(x, x.shape[3], exact).zero_() for x in (call.q, call.k, call.v)]
     for heads, groups, cut_, one in call.sets(BACKWARD):
         into = (sums[0][:, heads], sums[1][:, groups], sums[2][:, groups])
-        sweep.backward(one, cut_, slope[:, heads], out[:, heads], total[:, heads], into)
+        sweep.backward(one, cut_, grad[:, heads], out[:, heads], total[:, heads], into)
     to_q, to_k, to_v = (call.put(x.to(q.dtype)) for x in sums)
     return to_q, to_k, to_v
 
 
-@_slopes.register_fake
-def _(slope, q, k, v, out, total, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
-    del slope, out, total, valid, numbers, pattern, position, scale
-    return tuple(_rows_first(x, q.dtype) for x in (q, k, v))
+@_grads.register_fake
+def _(grad, q, k, v, out, total, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
+    del grad, out, total, valid, numbers, pattern, position, scale
+    return tuple(empty_rows_first(x, x.shape[3], q.dtype) for x in (q, k, v))
 
 
-def _keep(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
+def _setup_context(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
     q, k, v, valid, numbers, *ctx.settings = inputs
     ctx.save_for_backward(q, k, v, *output, valid, numbers)
 
 
-def _backward(ctx, slope, _):  # noqa: ANN001, ANN202 - torch's signature
-    return *_slopes(slope, *ctx.saved_tensors, *ctx.settings), *[None] * 5
+def _backward(ctx, grad, _):  # noqa: ANN001, ANN202 - torch's signature
+    return *_grads(grad, *ctx.saved_tensors, *ctx.settings), *[None] * 5
 
 
-torch.library.register_autograd("suffice::blocked", _backward, setup_context=_keep)
+torch.library.register_autograd("suffice::blocked", _backward, setup_context=_setup_context)
 
 
 class _Call(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a layer reads of the past that its pattern leaves out.
+"""What a layer reads of the text before its window: nothing, or Infini-attention's memory.
 
 Letters: B batch, H query heads, G key/value heads, T positions, D and E head widths.
 """
@@ -18,13 +18,13 @@ from suffice.torch_compat import usable
 
 
 class Past(Axis, ABC, family="past"):
-    """Base of what is read of the past."""
+    """Base of what a layer reads of keys and values that its pattern leaves out."""
 
     reads: bool = True
-    """True if something is read."""
+    """True if it reads anything."""
 
     segment: int | None = None
-    """Positions of a segment, within which the pattern stays; None = it is free."""
+    """Positions of a segment that the pattern must stay within; None = any pattern."""
 
     @abstractmethod
     def parameters(self, num_heads: int) -> int:
@@ -47,12 +47,12 @@ class Past(Axis, ABC, family="past"):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> nn.Module | None:
-        """Return the module that reads it, None if there is nothing to read."""
+        """Return the module, None if nothing is read."""
 
 
 @dataclass(frozen=True)
 class NoPast(Past):
-    """A layer reads what its pattern shows and nothing else, as nearly all do."""
+    """A layer reads what its pattern allows and nothing else, as nearly all do."""
 
     reads = False
 
@@ -87,10 +87,10 @@ class Infini(Past):
     local_t is the softmax within the segment of t. M_t(q) = phi(q) M / (phi(q) z) reads the sums
     over all earlier segments, M = sum of phi(k)^T v and z = sum of phi(k), phi(x) = elu(x) + 1,
     of queries and keys before any rotation; 0 where there is no earlier segment. With `delta` a
-    segment adds phi(k)^T (v - M(k)) instead: only what the memory does not tell already.
+    segment adds phi(k)^T (v - M(k)) instead: only what the memory does not hold already.
 
     Streamed with `Rolling(segment)`, a state is one segment and one memory, whatever the length.
-    Choose it for endless input where something of what lies far back should still be heard.
+    Choose it for endless input where something of what lies far back should still be read.
 
     Args:
         segment: positions of a segment, >= 1.
@@ -117,10 +117,10 @@ class Infini(Past):
         return num_heads
 
     def flops(self, queries: int, num_heads: int, num_kv_heads: int, head_dim: int) -> int:
-        """Count what all segments but the first ask, and what all but the last add."""
-        later = max(-(-queries // self.segment) - 1, 0)
-        known = max(later - 1, 0) * self.delta
-        rows = self.segment * (later * (num_heads + num_kv_heads) + known * num_kv_heads)
+        """Count the reads of all segments but the first, and the updates of all but the last."""
+        updates = max(-(-queries // self.segment) - 1, 0)
+        delta_reads = max(updates - 1, 0) * self.delta
+        rows = self.segment * (updates * (num_heads + num_kv_heads) + delta_reads * num_kv_heads)
         return 2 * rows * head_dim * (head_dim + 1)
 
     def state_fixed(self, num_kv_heads: int, head_dim: int) -> int:
@@ -145,7 +145,9 @@ class Infini(Past):
 
 
 class InfiniMemory(nn.Module):
-    """The gates of one layer, and how its memory is read and added to.
+    """The gates of one layer, and how its compressive memory is read and updated.
+
+    The memory is one tensor of sums [B, G, D, E + 1]: M, and z in the last column.
 
     Args:
         infini: the settings.
@@ -167,41 +169,45 @@ class InfiniMemory(nn.Module):
         self.gate = nn.Parameter(torch.zeros(num_heads, device=device, dtype=dtype))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, local: Tensor) -> Tensor:
-        """Return the local outputs [B, H, T, E] with what the memory tells.
+        """Return the outputs [B, H, T, E] of a whole text.
 
         Args:
             q: [B, H, T, D], before any rotation, real tokens first.
             k: [B, G, T, D], likewise.
             v: [B, G, T, E].
-            local: [B, H, T, E].
+            local: [B, H, T, E], of the softmax within each segment.
         """
-        length, more = q.shape[2], -q.shape[2] % self.segment
-        q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (q, k, v))
-        cut = [x.unflatten(2, (-1, self.segment)).unbind(2) for x in (q, k, v)]
-        sums, told = None, [self.told(q[:, :, : self.segment], None, v)]
-        for of_q, of_k, of_v in zip(cut[0][1:], cut[1], cut[2], strict=False):
-            sums = self.added(of_k, of_v, sums)
-            told.append(self.told(of_q, sums, of_v))
-        return self.mixed(torch.cat(told, dim=2)[:, :, :length], local)
+        length, padding = q.shape[2], -q.shape[2] % self.segment
+        segments = [
+            F.pad(x, (0, 0, 0, padding)).unflatten(2, (-1, self.segment)).unbind(2)
+            for x in (q, k, v)
+        ]
+        sums, reads = None, []
+        for q_segment, k_segment, v_segment in zip(*segments, strict=True):
+            reads.append(self.read(q_segment, sums, v_segment))
+            if len(reads) < len(segments[0]):
+                sums = self.update(k_segment, v_segment, sums)
+        remote = torch.cat(reads, dim=2) if reads else self.read(q, None, v)
+        return self.gated(remote[:, :, :length], local)
 
-    def mixed(self, told: Tensor, local: Tensor) -> Tensor:
-        """Return both, each by its share."""
-        share = self.gate.to(told.dtype).sigmoid()[:, None, None]
-        return (share * told + (1.0 - share) * local).to(local.dtype)
+    def gated(self, remote: Tensor, local: Tensor) -> Tensor:
+        """Return g * remote + (1 - g) * local."""
+        share = self.gate.to(remote.dtype).sigmoid()[:, None, None]
+        return (share * remote + (1.0 - share) * local).to(local.dtype)
 
-    def told(self, q: Tensor, sums: Tensor | None, v: Tensor) -> Tensor:
-        """Return what a memory tells queries [B, H, n, D]: [B, H, n, E] in float32 or better."""
+    def read(self, q: Tensor, sums: Tensor | None, v: Tensor) -> Tensor:
+        """Return M(q) of queries [B, H, n, D]: [B, H, n, E] in float32 or better."""
         exact = torch.promote_types(q.dtype, torch.float32)
         if sums is None:
             return q.new_zeros(*q.shape[:3], v.shape[3], dtype=exact)
-        return _divided(_phi(q), sums)
+        return _normalised_read(_phi(q), sums)
 
-    def added(self, k: Tensor, v: Tensor, sums: Tensor | None) -> Tensor:
-        """Return the sums [B, G, D, E + 1] with a segment of keys and values."""
+    def update(self, k: Tensor, v: Tensor, sums: Tensor | None) -> Tensor:
+        """Return the sums with a segment of keys and values added."""
         phi = _phi(k)
         v = v.to(phi.dtype)
         if self.delta and sums is not None:
-            v = v - _divided(phi, sums)
+            v = v - _normalised_read(phi, sums)
         with torch.autocast(k.device.type, enabled=False):  # it would round sums to half
             new = torch.matmul(phi.transpose(-1, -2), F.pad(v, (0, 1), value=1.0))
         return new if sums is None else sums + new
@@ -211,23 +217,23 @@ def _phi(x: Tensor) -> Tensor:
     return F.elu(x.to(torch.promote_types(x.dtype, torch.float32))) + 1.0
 
 
-def _divided(phi: Tensor, sums: Tensor) -> Tensor:
-    """Return phi M / (phi z) of queries of heads that share the memories of their groups."""
+def _normalised_read(phi: Tensor, sums: Tensor) -> Tensor:
+    """Return phi M / (phi z), where the query heads of a group share one memory."""
     batch, heads, length, width = phi.shape
     groups, columns = sums.shape[1], sums.shape[3]
     rows = phi.reshape(batch, groups, heads // groups * length, width)
     with torch.autocast(phi.device.type, enabled=False):
-        found = torch.matmul(rows, sums).view(batch, heads, length, columns)
-    numbers = torch.finfo(found.dtype)
-    return found[..., :-1] / found[..., -1:].clamp(min=numbers.tiny / numbers.eps)
+        products = torch.matmul(rows, sums).view(batch, heads, length, columns)
+    numbers = torch.finfo(products.dtype)
+    return products[..., :-1] / products[..., -1:].clamp(min=numbers.tiny / numbers.eps)
 
 
-class Begun:
-    """The sums over earlier segments, and the segment that is not in them yet."""
+class InfiniState:
+    """The sums over earlier segments, and the keys and values of the open segment after them."""
 
     def __init__(self) -> None:
         self.sums: Tensor | None = None
-        self.open: tuple[Tensor, ...] | None = None  # keys and values of the open segment
+        self.open: tuple[Tensor, ...] | None = None
 
     @property
     def filled(self) -> int:
@@ -236,12 +242,12 @@ class Begun:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both."""
-        kept = [x for x in (self.sums, *(self.open or ())) if x is not None]
-        return sum(x.numel() * x.element_size() for x in kept)
+        """Bytes of all tensors."""
+        tensors = [x for x in (self.sums, *(self.open or ())) if x is not None]
+        return sum(x.numel() * x.element_size() for x in tensors)
 
     def read(self, memory: InfiniMemory, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return what the memory tells new queries, and add their keys and values.
+        """Return what new queries read of the memory, and add their keys and values to it.
 
         Args:
             memory: of the layer.
@@ -253,36 +259,33 @@ class Begun:
             (self.sums,) = usable((self.sums,))
         if self.open is not None:
             self.open = usable(self.open)
-        told, at = [], 0
-        while at < q.shape[2]:
-            to = min(at + memory.segment - self.filled, q.shape[2])
-            told.append(memory.told(q[:, :, at:to], self.sums, v))
-            self._add(memory, k[:, :, at:to], v[:, :, at:to])
-            at = to
-        return torch.cat(told, dim=2) if told else memory.told(q, self.sums, v)
+        reads, start = [], 0
+        while start < q.shape[2]:
+            end = min(start + memory.segment - self.filled, q.shape[2])
+            reads.append(memory.read(q[:, :, start:end], self.sums, v))
+            self._append(memory, k[:, :, start:end], v[:, :, start:end])
+            start = end
+        return torch.cat(reads, dim=2) if reads else memory.read(q, self.sums, v)
 
-    def _add(self, memory: InfiniMemory, k: Tensor, v: Tensor) -> None:
+    def _append(self, memory: InfiniMemory, k: Tensor, v: Tensor) -> None:
         if self.open is not None:
             k, v = (torch.cat(pair, dim=2) for pair in zip(self.open, (k, v), strict=True))
         self.open = k, v
         if self.filled == memory.segment:
-            self.sums, self.open = memory.added(k, v, self.sums), None
+            self.sums, self.open = memory.update(k, v, self.sums), None
 
     def can_drop(self, positions: int) -> bool:
-        """Return whether the last positions are not compressed yet."""
+        """Return whether the last positions are all in the open segment."""
         return 0 <= positions <= self.filled
 
     def drop(self, positions: int) -> None:
-        """Take positions of the open segment back."""
+        """Drop the last positions of the open segment."""
         if self.open is not None and positions:
-            left = self.filled - positions
-            self.open = tuple(x[:, :, :left] for x in self.open) if left else None
+            remaining = self.filled - positions
+            self.open = tuple(x[:, :, :remaining] for x in self.open) if remaining else None
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch in this order."""
         self.sums = None if self.sums is None else self.sums.index_select(0, rows)
         if self.open is not None:
             self.open = tuple(x.index_select(0, rows) for x in self.open)
-
-
-__all__ = ["Infini", "NoPast", "Past"]

@@ -22,7 +22,7 @@ from suffice.layers import Attention
 from suffice.layers.place import positions as count_real
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic
-from suffice.mixing import Rows
+from suffice.mixing import RowLayout
 from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
@@ -129,7 +129,7 @@ class Plain(nn.Module):
             at = count_real(valid, None)
             keys = at.masked_fill(~valid, -1)
         q, k, v, _ = self.layer._turned(x, x, at)
-        k, v = self.layer.mixing(k, v, Rows() if valid is None else Rows(valid, at))
+        k, v = self.layer.mixing(k, v, RowLayout() if valid is None else RowLayout(valid, at))
         return self._weighed(q, k, v, Places(at, keys, valid))
 
     def step(
@@ -147,9 +147,9 @@ class Plain(nn.Module):
         q = layer.queries(x)
         k, v = layer.keys_and_values(x)
         if layer.rotates:
-            find = lambda: spec.position.turns(places.queries, layer.head_dim, q.dtype)  # noqa: E731
+            find = lambda: spec.position.cos_sin(places.queries, layer.head_dim, q.dtype)  # noqa: E731
             turns = places.once((spec.position, layer.head_dim, "turns"), find)
-            q, k = spec.position.turn(q, turns), spec.position.turn(k, turns)
+            q, k = spec.position.rotate_by(q, turns), spec.position.rotate_by(k, turns)
         keys = torch.cat([past[0], k], dim=2)
         if len(past) == 1:
             return self._weighed(q, keys, keys, places), (keys,)

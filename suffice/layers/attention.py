@@ -17,7 +17,7 @@ from suffice.layers.read import read
 from suffice.layers.recall import Raw, recall
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
-from suffice.mixing import Rows
+from suffice.mixing import RowLayout
 from suffice.ops import reference
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.dispatch import explain, plan
@@ -251,7 +251,9 @@ class Attention(nn.Module):
         """Return what its ops need of the layer."""
         return Parts(self.dropout, self.features)
 
-    def _read(self, x: Tensor, source: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Raw]:
+    def _read(
+        self, x: Tensor, source: Tensor, rows: RowLayout
+    ) -> tuple[Tensor, Tensor, Tensor, Raw]:
         """Return q [B, H, T, D], k [B, G, R, D] and v [B, G, R, E] as the kernel reads them."""
         at = rows.positions
         if at is None:
@@ -267,14 +269,14 @@ class Attention(nn.Module):
         k, v = self.keys_and_values(source)
         raw = Raw(q, k, v)
         if self.rotates:
-            find = partial(self.spec.position.turns, at, self.head_dim, q.dtype)
+            find = partial(self.spec.position.cos_sin, at, self.head_dim, q.dtype)
             key = (self.spec.position, self.head_dim, q.dtype)
             q, k = self._turn(q, k, find() if new is None else new.once(key, find))
         return q, k, v, raw
 
     def _turn(self, q: Tensor, k: Tensor, turns: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return q and k turned; of one position both at once, as calls are what costs there."""
-        turn, heads = self.spec.position.turn, (self.num_heads, self.num_kv_heads)
+        turn, heads = self.spec.position.rotate_by, (self.num_heads, self.num_kv_heads)
         if q.shape[2] == 1 == k.shape[2]:
             return turn(torch.cat([q, k], dim=1), turns).split(heads, dim=1)
         return turn(q, turns), turn(k, turns)

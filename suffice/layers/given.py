@@ -11,12 +11,12 @@ from torch import Tensor
 
 from suffice.layers.arguments import check_inputs, check_restrictions
 from suffice.layers.place import positions, runs
-from suffice.mixing import Rows
+from suffice.mixing import RowLayout
 from suffice.ops.attend import restriction
 from suffice.ops.call import MaskInputs
 from suffice.spec import AttentionSpec
 
-PLAIN, ALL_REAL = MaskInputs(), Rows()
+PLAIN, ALL_REAL = MaskInputs(), RowLayout()
 
 
 def given(
@@ -27,7 +27,7 @@ def given(
     segments: Tensor | None,
     source_segments: Tensor | None,
     mask: Tensor | None,
-) -> tuple[Tensor, Tensor, MaskInputs, Rows]:
+) -> tuple[Tensor, Tensor, MaskInputs, RowLayout]:
     """Check the arguments; return x, where keys and values come from, what restricts them.
 
     Args:
@@ -70,7 +70,7 @@ def given(
     return (source if own else x), source, where, rows
 
 
-def _place(where: MaskInputs, own: bool) -> tuple[MaskInputs, Rows]:
+def _place(where: MaskInputs, own: bool) -> tuple[MaskInputs, RowLayout]:
     """Give each token its position, and documents the numbers of their runs."""
     at = positions(where.valid, where.k_segments)
     documents = None if where.k_segments is None else runs(where.k_segments)
@@ -78,4 +78,4 @@ def _place(where: MaskInputs, own: bool) -> tuple[MaskInputs, Rows]:
         where = replace(where, q_positions=at, k_positions=at, q_valid=where.valid)
     if own and documents is not None:
         where = replace(where, q_segments=documents, k_segments=documents)
-    return where, Rows(valid=where.valid, positions=at, documents=documents)
+    return where, RowLayout(valid=where.valid, positions=at, documents=documents)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from suffice.layers.next import Next, real
 from suffice.memory import Dynamic, Memory, Rolling, Store
-from suffice.mixing import Rows
+from suffice.mixing import RowLayout
 from suffice.spec import AttentionSpec
 
 PIECE = 256  # positions mixed at once, so that a long piece costs no square
@@ -72,7 +72,7 @@ def mixed(
         raw = v.masked_fill(~valid[:, None, :, None], 0.0)
     if new.start:
         return raw, _continued(mixing, raw, new, source, history)
-    return raw, mixing(k, v, Rows() if valid is None else new.rows)[1]
+    return raw, mixing(k, v, RowLayout() if valid is None else new.rows)[1]
 
 
 def _continued(

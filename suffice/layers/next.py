@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from suffice.layers.place import positions as count_real
-from suffice.mixing import Rows
+from suffice.mixing import RowLayout
 
 A = TypeVar("A")
 
@@ -44,7 +44,7 @@ class Next:
     valid: Tensor | None
     told: Tensor | None
     before: Tensor | None
-    rows: Rows
+    rows: RowLayout
     places: Tensor | None
     found: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -86,12 +86,12 @@ def after(
     given |= {"valid": valid, "told": told}
     if valid is None and told is None:
         at = torch.arange(start, start + length, device=device)[None]
-        return Next(before=None, rows=Rows(positions=at), places=None, **given)
+        return Next(before=None, rows=RowLayout(positions=at), places=None, **given)
     if valid is None:
         valid = torch.ones(batch, length, dtype=torch.bool, device=device)
     before = torch.arange(start, device=device).expand(batch, -1) if told is None else told
     at = real(before)[:, None] + count_real(valid, None)
-    rows = Rows(valid=valid, positions=at)
+    rows = RowLayout(valid=valid, positions=at)
     return Next(before=before, rows=rows, places=at.masked_fill(~valid, -1), **given)
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from suffice.mixing import Rows
-from suffice.past import Begun
+from suffice.mixing import RowLayout
+from suffice.past import InfiniState
 
 
 class Raw(NamedTuple):
@@ -22,22 +22,22 @@ class Raw(NamedTuple):
     v: Tensor
 
 
-def recall(past: nn.Module | None, raw: Raw, local: Tensor, rows: Rows) -> Tensor:
+def recall(past: nn.Module | None, raw: Raw, local: Tensor, rows: RowLayout) -> Tensor:
     """Return the outputs [B, H, T, E] with what earlier segments tell; None = they tell nothing."""
     if past is None:
         return local
     if rows.valid is None:
         return past(*raw, local)
     order = rows.order()
-    first = [rows.gathered(x.transpose(1, 2), order).transpose(1, 2) for x in (*raw, local)]
-    return rows.scattered(past(*first).transpose(1, 2), order).transpose(1, 2)
+    first = [rows.gather(x.transpose(1, 2), order).transpose(1, 2) for x in (*raw, local)]
+    return rows.scatter(past(*first).transpose(1, 2), order).transpose(1, 2)
 
 
 class Recalled:
     """What is kept of earlier segments, for all rows together or for each that counts its own."""
 
     def __init__(self) -> None:
-        self.rows = [Begun()]
+        self.rows = [InfiniState()]
 
     @property
     def nbytes(self) -> int:
@@ -48,7 +48,7 @@ class Recalled:
         """Return the outputs of new positions, and add their keys and values."""
         batch = len(local)
         if valid is None and len(self.rows) == 1:
-            return past.mixed(self.rows[0].read(past, *raw), local)
+            return past.gated(self.rows[0].read(past, *raw), local)
         if len(self.rows) != batch:
             self._part(batch, local.device)
         out = local.clone()
@@ -56,13 +56,13 @@ class Recalled:
             real = slice(None) if valid is None else valid[number]
             own = Raw(*(x[number : number + 1, :, real] for x in raw))
             told = row.read(past, *own)
-            out[number, :, real] = past.mixed(told, local[number : number + 1, :, real])[0]
+            out[number, :, real] = past.gated(told, local[number : number + 1, :, real])[0]
         return out
 
     def _part(self, batch: int, device: torch.device) -> None:
         """Give each row what all had together."""
         (whole,) = self.rows
-        self.rows = [Begun() for _ in range(batch)]
+        self.rows = [InfiniState() for _ in range(batch)]
         for number, row in enumerate(self.rows):
             row.sums, row.open = whole.sums, whole.open
             row.select(torch.tensor([number], device=device))
@@ -97,11 +97,11 @@ class Recalled:
             return
         chosen = []
         for number in rows.tolist():
-            row = Begun()
+            row = InfiniState()
             row.sums, row.open = self.rows[number].sums, self.rows[number].open
             chosen.append(row)
         self.rows = chosen
 
     def reset(self) -> None:
         """Forget everything."""
-        self.rows = [Begun()]
+        self.rows = [InfiniState()]

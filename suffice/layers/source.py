@@ -15,7 +15,7 @@ from torch import Tensor
 from suffice.layers.attention import Attention
 from suffice.layers.given import ALL_REAL, PLAIN
 from suffice.layers.place import positions
-from suffice.mixing import Rows
+from suffice.mixing import RowLayout
 from suffice.ops.call import MaskInputs
 
 
@@ -47,7 +47,7 @@ class Source:
         k, v = layer.keys_and_values(memory)
         rows, where = ALL_REAL, PLAIN
         if valid is not None:
-            rows = Rows(valid=valid, positions=positions(valid, None))
+            rows = RowLayout(valid=valid, positions=positions(valid, None))
             where = MaskInputs(valid=valid) if layer.spec.mixing.keeps_keys else PLAIN
         k, v = layer.mixing(k, v, rows)
         return cls(k=k, v=v, where=where)

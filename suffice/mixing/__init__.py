@@ -10,7 +10,7 @@ from suffice.mixing.alignments import (
     ToeplitzAlignment,
     ToeplitzMap,
 )
-from suffice.mixing.base import Mixing, NoMixing, Rows
+from suffice.mixing.base import Mixing, NoMixing, RowLayout
 from suffice.mixing.low_rank import LowRank, LowRankMap
 from suffice.mixing.value_map import ValueMap
 
@@ -25,7 +25,7 @@ __all__ = [
     "LowRankMap",
     "Mixing",
     "NoMixing",
-    "Rows",
+    "RowLayout",
     "ToeplitzAlignment",
     "ToeplitzMap",
     "ValueMap",

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.mixing import value_map
-from suffice.mixing.base import BAND, SQUARE, Mixing, Rows, check_start, start_band, start_square
+from suffice.mixing.base import (
+    BAND,
+    SQUARE,
+    Mixing,
+    RowLayout,
+    check_start,
+    start_band,
+    start_square,
+)
 from suffice.mixing.value_map import Read, ValueMap
 
 
@@ -152,7 +160,7 @@ class AlignmentMap(ValueMap):
         length = self.weight.shape[-1]
         return Read(position * length, position + 1, position)
 
-    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         """Return W_A x; in packed rows each document reads W_A from its first row."""
         keys = x.shape[2]
         self.check(keys)
@@ -163,7 +171,7 @@ class AlignmentMap(ValueMap):
         weight = weight[:, at[:, :, None], at[:, None, :]].transpose(0, 1)
         return torch.matmul(weight * together[:, None], x)
 
-    def offset(self, keys: int, rows: Rows) -> Tensor:
+    def offset(self, keys: int, rows: RowLayout) -> Tensor:
         """Return b of each position."""
         if rows.documents is None:
             return self.bias[:, :keys, None]
@@ -321,7 +329,7 @@ class BandedMap(ValueMap):
         count = min(position, self.back) + 1
         return Read((position + 1) * (self.back + 1) - count, count, position)
 
-    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         """Return W_A x; a document of a packed row starts at row 0."""
         keys = x.shape[2]
         self.check(keys)
@@ -331,7 +339,7 @@ class BandedMap(ValueMap):
         inside = value_map.same_document(rows.positions, self.back, own.shape[-1] - 1 - self.back)
         return value_map.product(own * inside, x, self.back)
 
-    def offset(self, keys: int, rows: Rows) -> Tensor:
+    def offset(self, keys: int, rows: RowLayout) -> Tensor:
         """Return b of each position."""
         if rows.documents is None:
             return self.bias[:, :keys, None]
@@ -469,7 +477,7 @@ class BlockMap(ValueMap):
         row = position % size
         return Read(row * size, row + 1, row)
 
-    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         """Return W_A x."""
         if rows.documents is not None:
             return self._packed(weight, x, rows.positions)
@@ -490,7 +498,7 @@ class BlockMap(ValueMap):
         own = own * (inside[:, None] & value_map.same_document(positions, back, after))
         return value_map.product(own, x, back)
 
-    def offset(self, keys: int, rows: Rows) -> Tensor:
+    def offset(self, keys: int, rows: RowLayout) -> Tensor:
         """Return b of each position."""
         size = self.weight.shape[-1]
         if rows.documents is None:
@@ -624,7 +632,7 @@ class ToeplitzMap(ValueMap):
         count = min(position, self.back) + 1
         return Read(self.back + 1 - count, count, 0)
 
-    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         """Return W_A x."""
         own = weight[None, :, None]  # one row of the band for all positions
         if rows.documents is not None:
@@ -632,6 +640,6 @@ class ToeplitzMap(ValueMap):
             own = own * value_map.same_document(rows.positions, self.back, after)
         return value_map.product(own, x, self.back)
 
-    def offset(self, keys: int, rows: Rows) -> Tensor:  # noqa: ARG002 - the same everywhere
+    def offset(self, keys: int, rows: RowLayout) -> Tensor:  # noqa: ARG002 - the same everywhere
         """Return b."""
         return self.bias[:, None, None]

@@ -59,7 +59,7 @@ class Mixing(Axis, ABC, family="mixing"):
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLayout:
     """The rows of a batch; None where every row is simply 0..S-1.
 
     Args:
@@ -85,13 +85,13 @@ class Rows:
         at = torch.arange(length, device=self.valid.device)
         return torch.argsort(at.where(self.valid, at + length), dim=1)
 
-    def gathered(self, x: Tensor, order: Tensor | None) -> Tensor:
+    def gather(self, x: Tensor, order: Tensor | None) -> Tensor:
         """Return x [B, S, ...], the real tokens of each row first, in their order, then zeros."""
         if self.valid is not None:
             x = x.masked_fill(~self.valid.view(*self.valid.shape, *[1] * (x.dim() - 2)), 0)
         return x if order is None else _picked(x, order)
 
-    def scattered(self, x: Tensor, order: Tensor | None) -> Tensor:
+    def scatter(self, x: Tensor, order: Tensor | None) -> Tensor:
         """Return gathered x [B, S, ...] with every real token where it came from.
 
         At padding stands what a neighbour holds.
@@ -100,13 +100,13 @@ class Rows:
             return x
         return _picked(x, (self.valid.long().cumsum(dim=1) - 1).clamp(min=0))  # type: ignore[union-attr]
 
-    def front(self, order: Tensor | None) -> Rows:
+    def after_gather(self, order: Tensor | None) -> RowLayout:
         """Return what holds for gathered rows; padding, last and zero, needs no mention."""
         if self.documents is None or self.positions is None:
-            return Rows()
-        return Rows(
-            positions=self.gathered(self.positions, order),
-            documents=self.gathered(self.documents, order),
+            return RowLayout()
+        return RowLayout(
+            positions=self.gather(self.positions, order),
+            documents=self.gather(self.documents, order),
         )
 
 
@@ -180,7 +180,7 @@ def start_band(weight: Tensor, init: str, own: int) -> None:
 class Untouched(nn.Module):
     """Return the keys and the values."""
 
-    def forward(self, k: Tensor, v: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def forward(self, k: Tensor, v: Tensor, rows: RowLayout) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Return k and v."""
         return k, v
 

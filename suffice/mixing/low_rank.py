@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.mixing.base import Mixing, Rows
+from suffice.mixing.base import Mixing, RowLayout
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class LowRankMap(nn.Module):
             for one in parameter:
                 nn.init.xavier_uniform_(one)
 
-    def forward(self, k: Tensor, v: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    def forward(self, k: Tensor, v: Tensor, rows: RowLayout) -> tuple[Tensor, Tensor]:
         """Return E k and F v; padded keys and values are read as zero."""
         length = self.keys.shape[-1]
         if k.shape[2] > length:
@@ -137,7 +137,7 @@ class LowRankMap(nn.Module):
             )
         values = self.keys if self.values is None else self.values
         order = rows.order()
-        k, v = (rows.gathered(x.transpose(1, 2), order) for x in (k, v))
+        k, v = (rows.gather(x.transpose(1, 2), order) for x in (k, v))
         return _sums(self.keys, k), _sums(values, v)
 
     def extra_repr(self) -> str:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.mixing.base import Rows
+from suffice.mixing.base import RowLayout
 from suffice.torch_compat import finite
 
 
@@ -72,11 +72,11 @@ class ValueMap(nn.Module, ABC):
         return weight
 
     @abstractmethod
-    def product(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         """Return W x of x [B, maps, S, F], real tokens first; `rows` are moved along."""
 
     @abstractmethod
-    def offset(self, keys: int, rows: Rows) -> Tensor:
+    def offset(self, keys: int, rows: RowLayout) -> Tensor:
         """Return b of S keys, broadcasting to [B, maps, S, F]."""
 
     @abstractmethod
@@ -112,19 +112,19 @@ class ValueMap(nn.Module, ABC):
     def check(self, keys: int) -> None:
         """Refuse more positions than W has; a form for any length refuses none."""
 
-    def forward(self, k: Tensor, v: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    def forward(self, k: Tensor, v: Tensor, rows: RowLayout) -> tuple[Tensor, Tensor]:
         """Return k and V' = W V + b; padded values are read as zero, V' at padding is unused."""
         batch, groups, keys, width = v.shape
         maps = len(self.weight)
         order = rows.order()
-        v = rows.gathered(v.transpose(1, 2), order)
+        v = rows.gather(v.transpose(1, 2), order)
         # one map for all: the heads are features of one wide head, and no copy is made
         x = v.reshape(batch, keys, maps, groups * width // maps).transpose(1, 2)
-        mixed = self._mixed(x, rows.front(order))
+        mixed = self._mixed(x, rows.after_gather(order))
         mixed = mixed.transpose(1, 2).reshape(batch, keys, groups, width)
-        return k, rows.scattered(mixed, order).transpose(1, 2)
+        return k, rows.scatter(mixed, order).transpose(1, 2)
 
-    def _mixed(self, x: Tensor, rows: Rows) -> Tensor:
+    def _mixed(self, x: Tensor, rows: RowLayout) -> Tensor:
         """Return W x + b, NaN for exactly the positions that may read something non-finite."""
         weight = self.used(self.weight)
         hides = self.local or rows.documents is not None
@@ -135,7 +135,7 @@ class ValueMap(nn.Module, ABC):
         seen = self.product(reads, bad.to(reads.dtype), rows) > 0.0
         return self._sum(weight, x.masked_fill(bad, 0.0), rows).masked_fill(seen, torch.nan)
 
-    def _sum(self, weight: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    def _sum(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         mixed = self.product(weight, x, rows)
         if self.bias is None:
             return mixed

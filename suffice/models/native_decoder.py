@@ -196,7 +196,7 @@ class NativeDecoder:
         at = torch.arange(self.table_length)
         for spec, layer in zip(self.specs, self.layers, strict=True):
             if spec.position.rotates:
-                tables = spec.position.turns(at, spec.head_width, torch.float32)
+                tables = spec.position.cos_sin(at, spec.head_width, torch.float32)
                 layer.cosines, layer.sines = (self._pointer(t.flatten(0, -3)) for t in tables)
         if self.config.positions == "learned":
             self.table_length = self.config.length

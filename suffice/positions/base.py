@@ -1,4 +1,4 @@
-"""How positions enter a layer."""
+"""The positions that a layer knows of: none, or ALiBi's bias; rotary ones are in `rope`."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from suffice.records import Axis
 
 
 class Position(Axis, family="position"):
-    """Base of the positions that act inside a layer, on queries and keys but not on values."""
+    """Base of the positions that act inside a layer: on queries and keys, not on values."""
 
     absolute: bool = True
     """True if the result depends on positions at all."""
 
     rotates: bool = False
-    """True if queries and keys are turned by their positions."""
+    """True if queries and keys are rotated by their positions."""
 
     biases: bool = False
     """True if the position adds something to the products of queries and keys."""
 
     relative: bool = False
-    """True if what it adds depends on the distance of query and key only."""
+    """True if the bias depends on the distance of query and key only."""
 
     def conflicts(self, head_dim: int) -> list[str]:  # noqa: ARG002 - most values fit any width
         """Return what is wrong with this head width, a sentence each."""
         return []
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Return queries or keys [B, H, T, D] turned by their positions ([T] or [B, T])."""
-        return self.turn(x, self.turns(positions, x.shape[-1], x.dtype))
+        """Return queries or keys [B, H, T, D] rotated by their positions ([T] or [B, T])."""
+        return self.rotate_by(x, self.cos_sin(positions, x.shape[-1], x.dtype))
 
-    def turns(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """Return what `turn` needs of the positions, alike for all queries and keys of a model.
+    def cos_sin(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return the factors of `rotate_by`, which all layers of a model can share.
 
         Called only where `rotates`.
         """
-        raise NotImplementedError(f"{type(self).__name__} turns nothing.")
+        raise NotImplementedError(f"{type(self).__name__} rotates nothing.")
 
-    def turn(self, x: Tensor, turns: tuple[Tensor, ...]) -> Tensor:
-        """Return queries or keys [B, H, T, D] turned; called only with what `turns` gave."""
-        raise NotImplementedError(f"{type(self).__name__} turns nothing.")
+    def rotate_by(self, x: Tensor, cos_sin: tuple[Tensor, ...]) -> Tensor:
+        """Return queries or keys [B, H, T, D] rotated by the factors of `cos_sin`."""
+        raise NotImplementedError(f"{type(self).__name__} rotates nothing.")
 
     def bias(self, num_heads: int, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return what is added to the scaled products [..., H, T, S], float32 or better.
@@ -92,8 +92,7 @@ class Alibi(Position):
 
 
 def _slopes(num_heads: int) -> list[float]:
-    """Return the slope of each head."""
     power = 1 << (num_heads.bit_length() - 1)
-    own = [2.0 ** (-8 * h / power) for h in range(1, power + 1)]
+    slopes = [2.0 ** (-8 * h / power) for h in range(1, power + 1)]
     between = [2.0 ** (-4 * h / power) for h in range(1, 2 * power + 1, 2)]
-    return own + between[: num_heads - power]
+    return slopes + between[: num_heads - power]

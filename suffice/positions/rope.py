@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from suffice.torch_compat import readable
 
 
 class Scaling(Axis, ABC, family="scaling"):
-    """Base of the ways to stretch rotary frequencies."""
+    """Base of the ways to stretch rotary frequencies for longer input."""
 
     @abstractmethod
     def frequencies(self, theta: float, features: int) -> Tensor:
@@ -26,7 +25,7 @@ class Scaling(Axis, ABC, family="scaling"):
 
     @property
     def amplitude(self) -> float:
-        """What turned queries and turned keys are multiplied by."""
+        """Factor of rotated queries and rotated keys."""
         return 1.0
 
 
@@ -40,11 +39,6 @@ def plain_frequencies(theta: float, features: int) -> Tensor:
 
 
 def _check_factor(scaling: Scaling, factor: float) -> None:
-    """Refuse a factor that does not stretch.
-
-    Raises:
-        ConfigError: if the factor is below 1.
-    """
     if factor < 1.0:
         raise ConfigError(
             f"{type(scaling).__name__}(factor={factor}): give the new length over the trained "
@@ -54,7 +48,7 @@ def _check_factor(scaling: Scaling, factor: float) -> None:
 
 @dataclass(frozen=True)
 class LinearScaling(Scaling):
-    """Every frequency divided by `factor`: position p turns as p / factor did.
+    """Every frequency divided by `factor`: position p rotates as p / factor did.
 
     Args:
         factor: new length over the trained one, >= 1.
@@ -89,7 +83,7 @@ class LinearScaling(Scaling):
 class NTKScaling(Scaling):
     """A larger base, theta * factor^(D / (D - 2)).
 
-    The slowest pair turns `factor` times slower, the first as before, the others between.
+    The slowest pair rotates `factor` times slower, the first as before, the others between.
 
     Args:
         factor: new length over the trained one, >= 1; fixed, whatever the input's length.
@@ -125,14 +119,14 @@ class NTKScaling(Scaling):
 class Llama3Scaling(Scaling):
     """Slow pairs divided by `factor`, fast ones kept, a blend between.
 
-    A pair turns r_i = length * theta_i / (2 pi) times within the trained length. Its frequency is
+    A pair makes r_i = length * theta_i / (2 pi) rotations in the trained length. Its frequency is
     (1 - w) theta_i / factor + w theta_i with w = (r_i - low) / (high - low), held within 0..1.
 
     Args:
         factor: new length over the trained one, >= 1.
         length: the trained length, tokens, >= 1.
-        low: turns up to which a pair is slowed by the whole factor, > 0.
-        high: turns from which a pair is kept, > low.
+        low: rotations up to which a pair is slowed by the whole factor, > 0.
+        high: rotations from which a pair is kept, > low.
 
     Raises:
         ConfigError: if factor or length is below 1, or not 0 < low < high.
@@ -156,15 +150,15 @@ class Llama3Scaling(Scaling):
         if self.length < 1 or not 0.0 < self.low < self.high:
             raise ConfigError(
                 f"Llama3Scaling(length={self.length}, low={self.low}, high={self.high}): give the "
-                "trained length, at least 1, and turns with 0 < low < high."
+                "trained length, at least 1, and rotations with 0 < low < high."
             )
 
     def frequencies(self, theta: float, features: int) -> Tensor:
         """Return the blended frequencies."""
-        own = plain_frequencies(theta, features)
-        turns = self.length * own / (2 * math.pi)
-        kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
-        return (1 - kept) * own / self.factor + kept * own
+        plain = plain_frequencies(theta, features)
+        rotations = self.length * plain / (2 * math.pi)
+        share = ((rotations - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        return (1 - share) * plain / self.factor + share * plain
 
     @classmethod
     def samples(cls) -> tuple[Axis, ...]:
@@ -174,18 +168,18 @@ class Llama3Scaling(Scaling):
 
 @dataclass(frozen=True)
 class YarnScaling(Scaling):
-    """Pairs that turn often kept, pairs that turn seldom divided by `factor`, a ramp between.
+    """Fast pairs kept, slow pairs divided by `factor`, a linear ramp between.
 
-    Pair i(n) = D ln(length / (2 pi n)) / (2 ln theta) turns n times within the trained length.
+    Pair i(n) = D ln(length / (2 pi n)) / (2 ln theta) makes n rotations in the trained length.
     The frequency of pair i is (1 - w) theta_i + w theta_i / factor, where w rises from 0 at pair
-    i(fast) to 1 at pair i(slow) in equal steps. Turned queries and keys are multiplied by
-    `attention_factor`, so that products of turned features grow by its square.
+    i(fast) to 1 at pair i(slow) in equal steps. Rotated queries and keys are multiplied by
+    `attention_factor`, so that products of rotated features grow by its square.
 
     Args:
         factor: new length over the trained one, >= 1.
         length: the trained length, tokens, >= 1.
-        fast: turns from which a pair is kept, > slow.
-        slow: turns up to which a pair is slowed by the whole factor, > 0.
+        fast: rotations from which a pair is kept, > slow.
+        slow: rotations up to which a pair is slowed by the whole factor, > 0.
         attention_factor: > 0; None = 0.1 ln(factor) + 1.
         truncate: round i(fast) down and i(slow) up to whole pairs, as most models do.
 
@@ -200,7 +194,7 @@ class YarnScaling(Scaling):
         1.1386
 
     Source: Peng et al. 2023, arXiv:2309.00071, sections 3.2 to 3.4. Differs: the ramp is linear in
-    the pair, as in the authors' program and the published weights, not in its turns.
+    the pair, as in the authors' program and the published weights, not in its rotations.
     """
 
     factor: float
@@ -216,7 +210,7 @@ class YarnScaling(Scaling):
         if self.length < 1 or not 0.0 < self.slow < self.fast:
             raise ConfigError(
                 f"YarnScaling(length={self.length}, fast={self.fast}, slow={self.slow}): give the "
-                "trained length, at least 1, and turns with 0 < slow < fast."
+                "trained length, at least 1, and rotations with 0 < slow < fast."
             )
         if self.attention_factor is not None and self.attention_factor <= 0.0:
             raise ConfigError(
@@ -233,18 +227,17 @@ class YarnScaling(Scaling):
 
     def frequencies(self, theta: float, features: int) -> Tensor:
         """Return the frequencies on the ramp."""
-        own = plain_frequencies(theta, features)
-        first, last = (self._pair(turns, theta, features) for turns in (self.fast, self.slow))
+        plain = plain_frequencies(theta, features)
+        first, last = (self._pair(n, theta, features) for n in (self.fast, self.slow))
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, features - 1)
         steps = torch.arange(features // 2, dtype=torch.float64) - first
-        slowed = (steps / max(last - first, 0.001)).clamp(0.0, 1.0)
-        return (1 - slowed) * own + slowed * own / self.factor
+        share = (steps / max(last - first, 0.001)).clamp(0.0, 1.0)
+        return (1 - share) * plain + share * plain / self.factor
 
-    def _pair(self, turns: float, theta: float, features: int) -> float:
-        """Return the pair, not a whole number, that turns so often within the trained length."""
-        return features * math.log(self.length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+    def _pair(self, rotations: float, theta: float, features: int) -> float:
+        return features * math.log(self.length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
     @classmethod
     def samples(cls) -> tuple[Axis, ...]:
@@ -256,24 +249,24 @@ class YarnScaling(Scaling):
 
 
 LAYOUTS = ("half", "interleaved")
-KEPT_ANGLES = 1 << 19  # tables up to 4 MiB in fp32 are kept between calls
+CACHED_ANGLES = 1 << 19  # tables up to 4 MiB in fp32 are cached between calls
 
 
 @dataclass(frozen=True)
 class Rope(Position):
-    """Turn feature pair i of a query or key at position p by p * theta^(-2i/D) radians.
+    """Rotate feature pair i of a query or key at position p by p * theta^(-2i/D) radians.
 
     Products then depend on the distance of query and key only. With layout="half" pair i is
-    (i, i + D/2), with layout="interleaved" it is (2i, 2i + 1); both turn the first feature a and
+    (i, i + D/2), with layout="interleaved" it is (2i, 2i + 1); both rotate the first feature a and
     the second b to (a cos - b sin, a sin + b cos). D is head_dim, or `features`: then the leading
-    features of each head turn and the others stay. Angles are float64, sines and cosines fp32 or
-    better whatever the dtype of x; they follow from the positions and are no part of the module.
+    features of each head are rotated and the others stay. Angles are float64, sines and cosines
+    fp32 or better whatever the dtype of x; they are computed, not stored in the module.
 
     Args:
         theta: base of the wavelengths, > 1.
         layout: "half" as Llama-family and GPT-NeoX weights have it, "interleaved" as in the paper
             and GPT-J. Weights of one layout compute nonsense with the other.
-        features: how many leading features of a head turn, even; None = all.
+        features: how many leading features of a head are rotated, even; None = all.
         scaling: a `Scaling` that stretches the frequencies for longer input; None = as above.
 
     Raises:
@@ -291,7 +284,6 @@ class Rope(Position):
     """
 
     rotates = True
-    nested: ClassVar[dict[str, type[Axis]]] = {"scaling": Scaling}
 
     theta: float = 10_000.0
     layout: str = "half"
@@ -309,56 +301,37 @@ class Rope(Position):
             raise unknown("layout of Rope", self.layout, LAYOUTS)
         if self.features is not None and (self.features < 2 or self.features % 2):
             raise ConfigError(
-                f"Rope(features={self.features}): features turn in pairs; give an even number "
+                f"Rope(features={self.features}): features rotate in pairs; give an even number "
                 "from 2, or None for all."
             )
 
     def conflicts(self, head_dim: int) -> list[str]:
-        """Refuse head widths that are odd, or narrower than what turns."""
+        """Refuse head widths that are odd, or narrower than `features`."""
         if self.features is not None and self.features > head_dim:
             return [
-                f"Rope(features={self.features}) turns more than the head_dim={head_dim} features "
-                "a head has; give fewer."
+                f"Rope(features={self.features}) rotates more than the features of a head, "
+                f"head_dim={head_dim}; give fewer."
             ]
         if self.features is None and head_dim % 2:
-            return [f"Rope turns features in pairs: head_dim={head_dim} is odd; make it even."]
+            return [f"Rope rotates features in pairs: head_dim={head_dim} is odd; make it even."]
         return []
 
-    def turns(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """Return what a feature and its partner are multiplied by: [..., 1, T, features] each."""
+    def cos_sin(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return the factors of a feature and of its partner: [..., 1, T, features] each.
+
+        The factor of the partner is -sin for the first feature of a pair and sin for the second.
+        """
         features = head_dim if self.features is None else self.features
-        exact = torch.promote_types(dtype, torch.float32)
-        cos, sin = self._factors(positions, features, exact)
-        return cos.unsqueeze(-3), sin.unsqueeze(-3)  # one for all heads
-
-    def turn(self, x: Tensor, turns: tuple[Tensor, ...]) -> Tensor:
-        """Return x [B, H, T, D] turned."""
-        cos, sin = turns
-        features = cos.shape[-1]
-        turning = x[..., :features].to(cos.dtype)
-        turned = torch.addcmul(turning * cos, self._partners(turning), sin).to(x.dtype)
-        if features == x.shape[-1]:
-            return turned
-        return torch.cat([turned, x[..., features:]], dim=-1)
-
-    def _partners(self, x: Tensor) -> Tensor:
-        """Return for each feature the other one of its pair."""
-        if self.layout == "half":
-            return x.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
-        return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-
-    def _factors(
-        self, positions: Tensor, features: int, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        """Return what a feature and its partner are multiplied by: [..., T, features] each."""
+        dtype = torch.promote_types(dtype, torch.float32)
         if readable(positions) and positions.numel():
             end = int(positions.max()) + 1
-            if end * features <= KEPT_ANGLES and int(positions.min()) >= 0:
+            if end * features <= CACHED_ANGLES and int(positions.min()) >= 0:
                 cos, sin = _table(self, 1 << (end - 1).bit_length(), features, dtype)
-                return cos[positions], sin[positions]
-        return self._computed(positions, features, dtype)
+                return cos[positions].unsqueeze(-3), sin[positions].unsqueeze(-3)
+        cos, sin = self._compute(positions, features, dtype)
+        return cos.unsqueeze(-3), sin.unsqueeze(-3)  # one for all heads
 
-    def _computed(
+    def _compute(
         self, positions: Tensor, features: int, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         if self.scaling is None:
@@ -372,6 +345,22 @@ class Rope(Position):
         if self.layout == "half":
             return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
         return cos.repeat_interleave(2, dim=-1), torch.stack([-sin, sin], dim=-1).flatten(-2)
+
+    def rotate_by(self, x: Tensor, cos_sin: tuple[Tensor, ...]) -> Tensor:
+        """Return x [B, H, T, D] rotated."""
+        cos, sin = cos_sin
+        features = cos.shape[-1]
+        leading = x[..., :features].to(cos.dtype)
+        rotated = torch.addcmul(leading * cos, self._partners(leading), sin).to(x.dtype)
+        if features == x.shape[-1]:
+            return rotated
+        return torch.cat([rotated, x[..., features:]], dim=-1)
+
+    def _partners(self, x: Tensor) -> Tensor:
+        """Return for each feature the other one of its pair."""
+        if self.layout == "half":
+            return x.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
+        return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
 
     @classmethod
     def samples(cls) -> tuple[Position, ...]:
@@ -388,5 +377,5 @@ class Rope(Position):
 
 @lru_cache(maxsize=16)
 def _table(rope: Rope, positions: int, features: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    with torch.inference_mode(False):  # a kept tensor must serve training calls too
-        return rope._computed(torch.arange(positions), features, dtype)
+    with torch.inference_mode(False):  # a cached tensor must serve training calls too
+        return rope._compute(torch.arange(positions), features, dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, SufficeError, unknown
 from suffice.layers import Attention
-from suffice.mixing import Rows
+from suffice.mixing import RowLayout
 from suffice.patterns import Pattern
 from suffice.spec import AttentionSpec
 from suffice.testing.closeness import assert_close
@@ -259,7 +259,7 @@ def weights_are_told(case: Case) -> None:
         return
     read = spec.encoder.read(layer.k_proj, layer.v_proj, case.x)
     k, v = (part.unflatten(-1, (spec.kv_heads, -1)).transpose(1, 2) for part in read)
-    v = layer.mixing(k, v, Rows())[1].repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
+    v = layer.mixing(k, v, RowLayout())[1].repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
     assert_close(layer.o_proj((weights @ v).transpose(1, 2).flatten(2)), layer(case.x))
 
 

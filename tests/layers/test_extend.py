@@ -8,7 +8,7 @@ import torch
 from suffice import Attention, AttentionSpec, extend, preset
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError
-from suffice.mixing import Alignment, BandedAlignment, LowRank, Rows, ToeplitzAlignment
+from suffice.mixing import Alignment, BandedAlignment, LowRank, RowLayout, ToeplitzAlignment
 from suffice.patterns import Causal
 from suffice.testing import assert_close, drawn, normal, padded, spec_around
 
@@ -151,8 +151,8 @@ def test_new_positions_of_a_band_are_the_identity(mixing, causal):
     layer = built(mixing, causal)
     longer = extend(layer, 9)
     v = normal(2, 2, 9, 4, seed=1)
-    _, mixed = longer.mixing(v, v, Rows())
-    _, before = layer.mixing(v[:, :, :5], v[:, :, :5], Rows())
+    _, mixed = longer.mixing(v, v, RowLayout())
+    _, before = layer.mixing(v[:, :, :5], v[:, :, :5], RowLayout())
     assert_close(mixed[:, :, :5], before)
     assert_close(mixed[:, :, 5:], v[:, :, 5:])
 
@@ -161,7 +161,9 @@ def test_new_positions_enter_no_sum():
     layer = built(LowRank(5, 2, shared=False))
     longer, x = extend(layer, 8), normal(2, 2, 8, 4, seed=1)
     for got, want in zip(
-        longer.mixing(x, x, Rows()), layer.mixing(x[:, :, :5], x[:, :, :5], Rows()), strict=True
+        longer.mixing(x, x, RowLayout()),
+        layer.mixing(x[:, :, :5], x[:, :, :5], RowLayout()),
+        strict=True,
     ):
         assert_close(got, want)
     assert torch.equal(longer.mixing.keys[..., 5:], torch.zeros(1, 2, 3).double())

@@ -9,7 +9,7 @@ from suffice import Attention, AttentionSpec, extend, interpolate, preset
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError
 from suffice.layers.resize import _grid, _line
-from suffice.mixing import Alignment, BandedAlignment, LowRank, NoMixing, Rows
+from suffice.mixing import Alignment, BandedAlignment, LowRank, NoMixing, RowLayout
 from suffice.patterns import Causal
 from suffice.testing import assert_close, drawn, normal, spec_around
 
@@ -127,11 +127,11 @@ def test_a_map_of_means_stays_one():
     with torch.no_grad():
         layer.mixing.weight.fill_(1 / 9)
     v = normal(2, 2, 25, 4, seed=1)
-    _, mixed = interpolate(layer, 25, grid=(3, 3)).mixing(v, v, Rows())
+    _, mixed = interpolate(layer, 25, grid=(3, 3)).mixing(v, v, RowLayout())
     # uneven means at the borders of a 5 x 5 grid over 3 x 3 cells: the scale is what is kept
     assert_close(mixed.std(dim=2), torch.zeros(2, 2, 4).double())
     ones = torch.ones(1, 2, 25, 4).double()
-    assert_close(interpolate(layer, 25).mixing(ones, ones, Rows())[1], ones)
+    assert_close(interpolate(layer, 25).mixing(ones, ones, RowLayout())[1], ones)
 
 
 def test_what_else_is_kept():

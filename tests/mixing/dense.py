@@ -10,7 +10,7 @@ from suffice.mixing import (
     BandedAlignment,
     BlockAlignment,
     Mixing,
-    Rows,
+    RowLayout,
     ToeplitzAlignment,
     ValueMap,
 )
@@ -70,7 +70,7 @@ def offsets(mixing: Mixing, bias: Tensor | None, size: int) -> Tensor:
     return bias[[t % len(bias) for t in range(size)]]
 
 
-def expected(mixing: Mixing, made: ValueMap, v: Tensor, rows: Rows, *, causal: bool) -> Tensor:
+def expected(mixing: Mixing, made: ValueMap, v: Tensor, rows: RowLayout, *, causal: bool) -> Tensor:
     """V' of v [B, G, S, E]: each document alone, without its padding; zeros at padding."""
     batch, groups, keys, _ = v.shape
     out = torch.zeros_like(v)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.mixing import Alignment, AlignmentMap, NoMixing, Rows
+from suffice.mixing import Alignment, AlignmentMap, NoMixing, RowLayout
 from suffice.testing import assert_close, drawn, normal
 
-ALL_REAL = Rows()
+ALL_REAL = RowLayout()
 
 
 def map_of(alignment, *, heads=2, causal=False) -> AlignmentMap:
@@ -101,7 +101,7 @@ def test_rows_of_their_own(causal, per_head):
     at = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 0, 0, 1]])
     documents = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 1, 1, 1]])
     valid = torch.tensor([[True] * 5, [True, True, False, True, True]])
-    got = run(made, v, Rows(valid=valid, positions=at, documents=documents))
+    got = run(made, v, RowLayout(valid=valid, positions=at, documents=documents))
     for b in range(2):
         for t in range(5):
             if not valid[b, t]:

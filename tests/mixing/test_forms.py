@@ -8,7 +8,7 @@ import torch
 from suffice import Attention, AttentionSpec
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError, ShapeError
-from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, Rows, ToeplitzAlignment
+from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, RowLayout, ToeplitzAlignment
 from suffice.mixing.value_map import cut, reach
 from suffice.patterns import Causal, Window
 from suffice.testing import assert_close, drawn, normal
@@ -50,7 +50,7 @@ def test_shapes(mixing, causal, weight, bias):
 )
 def test_an_identity_start_mixes_nothing(mixing, causal):
     v = values(2, 9)
-    _, mixed = started(mixing, causal=causal)(v, v, Rows())
+    _, mixed = started(mixing, causal=causal)(v, v, RowLayout())
     assert_close(mixed, v, "exact")
 
 
@@ -92,7 +92,7 @@ def test_an_orthogonal_block():
 def test_a_block_is_an_alignment_up_to_its_size(length, causal):
     block, whole = built(BlockAlignment(7), causal=causal), built(Alignment(7), causal=causal)
     v = values(2, length)
-    assert_close(block(v, v, Rows())[1], whole(v, v, Rows())[1])
+    assert_close(block(v, v, RowLayout())[1], whole(v, v, RowLayout())[1])
 
 
 @pytest.mark.parametrize("per_head", [False, True])
@@ -103,7 +103,7 @@ def test_a_filter_is_a_convolution(per_head):
     image = torch.nn.functional.pad(v.transpose(2, 3).flatten(1, 2), (3, 0))
     bias = made.bias.expand(2).repeat_interleave(3)
     want = torch.nn.functional.conv1d(image, filters, bias, groups=6)
-    assert_close(made(v, v, Rows())[1], want.unflatten(1, (2, 3)).transpose(2, 3))
+    assert_close(made(v, v, RowLayout())[1], want.unflatten(1, (2, 3)).transpose(2, 3))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -111,8 +111,8 @@ def test_a_filter_shifts_with_its_input(causal):
     made = built(ToeplitzAlignment(4), causal=causal)
     v = torch.nn.functional.pad(values(1, 6), (0, 0, 8, 8))
     shifted = v.roll(5, dims=2)
-    out = made(v, v, Rows())[1]
-    assert_close(made(shifted, shifted, Rows())[1][:, :, 9:], out.roll(5, dims=2)[:, :, 9:])
+    out = made(v, v, RowLayout())[1]
+    assert_close(made(shifted, shifted, RowLayout())[1][:, :, 9:], out.roll(5, dims=2)[:, :, 9:])
 
 
 @pytest.mark.parametrize("w_a", [1, 2, 3])
@@ -134,7 +134,7 @@ def test_reach_of_a_window_over_a_band(w_a):
 def test_gradients_of_weights_that_nothing_reads_are_zero():
     made = built(BandedAlignment(9, 4), causal=False)
     v = values(2, 6)
-    made(v, v, Rows())[1].square().sum().backward()
+    made(v, v, RowLayout())[1].square().sum().backward()
     read = torch.arange(9)[:, None] + torch.arange(-3, 4)
     inside = (read >= 0) & (read < 6)
     inside[6:] = False
@@ -195,4 +195,4 @@ def test_too_many_keys():
     told = r"10 keys are more than the 9 this BandedAlignment .*suffice.extend\(layer, 10\)"
     v = values(1, 10)
     with pytest.raises(ShapeError, match=told):
-        started(BandedAlignment(9, 2))(v, v, Rows())
+        started(BandedAlignment(9, 2))(v, v, RowLayout())

@@ -12,7 +12,7 @@ from suffice import Attention, AttentionSpec
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Softmax
 from suffice.layers.place import positions
-from suffice.mixing import LowRank, Mixing, Rows
+from suffice.mixing import LowRank, Mixing, RowLayout
 from suffice.ops import register_flops
 from suffice.patterns import Causal, Full
 from suffice.positions import Alibi, NoPosition, Rope
@@ -61,7 +61,7 @@ def expected(made, k, v, valid=None):
 def test_sums(mixing, length):
     made = built(mixing)
     k, v = (normal(2, 2, length, w, seed=w).requires_grad_() for w in (3, 5))
-    got, want = made(k, v, Rows()), expected(made, k, v)
+    got, want = made(k, v, RowLayout()), expected(made, k, v)
     sources = [k, v, *made.parameters()]
     totals = []
     for sums in (got, want):
@@ -79,7 +79,7 @@ def test_padding_is_left_out(mixing, side):
     k, v = normal(4, 2, 7, 3, seed=1), normal(4, 2, 7, 3, seed=2)
     want = expected(made, k, v, valid)
     hidden = ~valid[:, None, :, None]
-    rows = Rows(valid=valid, positions=positions(valid, None))
+    rows = RowLayout(valid=valid, positions=positions(valid, None))
     for poison in (0.0, torch.nan, torch.inf):
         got = made(k.masked_fill(hidden, poison), v.masked_fill(hidden, poison), rows)
         for a, b in zip(got, want, strict=True):
@@ -117,7 +117,7 @@ def test_cost(mixing):
         x = normal(3, 2, length, 5, seed=1)
         register_flops()
         with FlopCounterMode(display=False) as counter:
-            made(x, x, Rows())
+            made(x, x, RowLayout())
         assert counter.get_total_flops() == 3 * mixing.flops(length, 2, 10)
         assert mixing.reads(length) == 4
     assert mixing.max_length == 9
@@ -149,7 +149,7 @@ def test_rope_turns_keys_before_they_are_summed():
     x = normal(1, 6, 8, seed=1)
     q, k, v = (p(x).unflatten(-1, (2, 4)).transpose(1, 2) for p in layer_maps(layer))
     at = torch.arange(6)
-    k, v = layer.mixing(Rope().rotate(k, at), v, Rows())
+    k, v = layer.mixing(Rope().rotate(k, at), v, RowLayout())
     weights = (Rope().rotate(q, at) @ k.mT / 2).softmax(dim=-1)
     assert_close(layer(x), layer.o_proj((weights @ v).transpose(1, 2).flatten(2)))
 
@@ -168,7 +168,7 @@ def test_longer_input_is_refused_with_the_way_out():
     x = normal(1, 2, 10, 3, seed=1)
     told = r"10 keys are more than the 9 this LowRank .*suffice.interpolate\(layer, 10\)"
     with pytest.raises(ShapeError, match=told):
-        built(LowRank(9, 4))(x, x, Rows())
+        built(LowRank(9, 4))(x, x, RowLayout())
 
 
 @pytest.mark.parametrize("pattern", [Causal(), Full() & Causal()], ids=repr)

@@ -15,7 +15,7 @@ from suffice.mixing import (
     BlockAlignment,
     LowRank,
     Mixing,
-    Rows,
+    RowLayout,
     ToeplitzAlignment,
 )
 from suffice.ops import register_flops
@@ -28,17 +28,17 @@ CAUSAL = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"]
 EACH = pytest.mark.parametrize("mixing", FORMS, ids=repr)
 
 
-def rows_of(batch: int, length: int, kind: str, *, seed: int = 3) -> Rows:
+def rows_of(batch: int, length: int, kind: str, *, seed: int = 3) -> RowLayout:
     """Rows with padding, documents, or both."""
     valid = segments = None
     if kind != "packed":
         valid = padded(batch, length, kind.removesuffix("-packed"), seed=seed)
     if "packed" in kind:
         segments = documents(batch, length, seed=seed)
-    return Rows(valid=valid, positions=positions(valid, segments), documents=segments)
+    return RowLayout(valid=valid, positions=positions(valid, segments), documents=segments)
 
 
-def run(made, v, rows=Rows()):  # noqa: B008 - frozen
+def run(made, v, rows=RowLayout()):  # noqa: B008 - frozen
     k = v + 1
     same, mixed = made(k, v, rows)
     assert same is k
@@ -56,7 +56,7 @@ def test_any_length(mixing, causal):
     made = built(mixing, causal=causal)
     for length in LENGTHS:
         v = values(2, length, seed=length).requires_grad_()
-        got, want = run(made, v), expected(mixing, made, v, Rows(), causal=causal)
+        got, want = run(made, v), expected(mixing, made, v, RowLayout(), causal=causal)
         assert_close(got, want)
         sources = [v, *made.parameters()]
         for a, b in zip(slopes(got, None, *sources), slopes(want, None, *sources), strict=True):
@@ -87,7 +87,7 @@ def test_padded_and_packed_rows(mixing, causal, kind):
 def test_rows_without_a_real_token(mixing, causal):
     made = built(mixing, causal=causal)
     valid = torch.zeros(2, 7).bool()
-    rows = Rows(valid=valid, positions=positions(valid, None))
+    rows = RowLayout(valid=valid, positions=positions(valid, None))
     v = values(2, 7).fill_(torch.nan)
     assert torch.isfinite(run(made, v, rows)).all()
     assert run(made, values(2, 0)).shape == (2, 2, 0, 3)
@@ -98,7 +98,7 @@ def test_rows_without_a_real_token(mixing, causal):
 @EACH
 def test_nan_reaches_exactly_who_may_read_it(mixing, causal, kind):
     made = built(mixing, causal=causal)
-    rows = Rows() if kind is None else rows_of(2, 40, kind)
+    rows = RowLayout() if kind is None else rows_of(2, 40, kind)
     v = values(2, 40)
     keep = torch.ones(2, 40).bool() if rows.valid is None else rows.valid
     numbers = torch.zeros(2, 40) if rows.documents is None else rows.documents
@@ -125,7 +125,7 @@ def test_nan_reaches_exactly_who_may_read_it(mixing, causal, kind):
 def test_causal_forms_read_nothing_later(mixing):
     made = built(mixing, causal=True)
     for kind in (None, "inside", "packed"):
-        rows = Rows() if kind is None else rows_of(2, 37, kind)
+        rows = RowLayout() if kind is None else rows_of(2, 37, kind)
         v = values(2, 37).requires_grad_()
         (slope,) = torch.autograd.grad(run(made, v, rows)[:, :, 20].square().sum(), v)
         assert torch.equal(slope[:, :, 21:], torch.zeros_like(slope[:, :, 21:]))
@@ -175,7 +175,7 @@ def test_memory_grows_with_the_length_and_not_its_square(mixing, kind):
     made = built(mixing, causal=True, groups=1)
     largest = []
     for length in (2048, 4096):
-        rows = Rows() if kind is None else rows_of(1, length, kind)
+        rows = RowLayout() if kind is None else rows_of(1, length, kind)
         v = values(1, length, groups=1).requires_grad_()
         with Largest() as mode:
             run(made, v, rows).square().sum().backward()
@@ -201,32 +201,32 @@ def test_other_dtypes(mixing, dtype):
 
 def test_rows_are_gathered_and_scattered():
     valid = torch.tensor([[False, True, False, True], [True, True, False, False]])
-    rows = Rows(valid=valid)
+    rows = RowLayout(valid=valid)
     x, order = torch.arange(1, 9).view(2, 4), rows.order()
-    front = rows.gathered(x, order)
+    front = rows.gather(x, order)
     assert front.tolist() == [[2, 4, 0, 0], [5, 6, 0, 0]]
-    assert rows.scattered(front, order)[valid].tolist() == [2, 4, 5, 6]
-    assert Rows().order() is None
-    assert Rows().gathered(x, None) is x
-    assert Rows().scattered(x, None) is x
+    assert rows.scatter(front, order)[valid].tolist() == [2, 4, 5, 6]
+    assert RowLayout().order() is None
+    assert RowLayout().gather(x, None) is x
+    assert RowLayout().scatter(x, None) is x
 
 
 def test_padding_on_the_right_moves_nothing():
     valid = padded(3, 5, "right")
     x = values(3, 5).transpose(1, 2)
-    rows = Rows(valid=valid)
+    rows = RowLayout(valid=valid)
     assert rows.order() is None
-    assert torch.equal(rows.gathered(x, None), x * valid[..., None, None])
-    assert rows.scattered(x, None) is x
+    assert torch.equal(rows.gather(x, None), x * valid[..., None, None])
+    assert rows.scatter(x, None) is x
 
 
 def test_only_documents_need_positions_once_gathered():
     valid = padded(2, 4, "left")
-    rows = Rows(valid=valid, positions=positions(valid, None))
-    assert rows.front(rows.order()) == Rows()
+    rows = RowLayout(valid=valid, positions=positions(valid, None))
+    assert rows.after_gather(rows.order()) == RowLayout()
     segments = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
-    rows = Rows(valid=valid, positions=positions(valid, segments), documents=segments)
-    front = rows.front(rows.order())
+    rows = RowLayout(valid=valid, positions=positions(valid, segments), documents=segments)
+    front = rows.after_gather(rows.order())
     assert front.valid is None
     assert front.positions[1].tolist() == [0, 1, 2, 0]
     assert front.documents[1, :3].tolist() == [1, 1, 1]
@@ -242,7 +242,9 @@ def test_compiled(mixing, kind):
     rows = rows_of(2, 11, kind)
     data = {"valid": rows.valid, "positions": rows.positions, "documents": rows.documents}
     v = values(2, 11)
-    fast = torch.compile(lambda v: made(v, v, Rows(**data))[1], backend="eager", fullgraph=True)
+    fast = torch.compile(
+        lambda v: made(v, v, RowLayout(**data))[1], backend="eager", fullgraph=True
+    )
     assert_close(
         fast(v).transpose(1, 2)[rows.valid], run(made, v, rows).transpose(1, 2)[rows.valid]
     )

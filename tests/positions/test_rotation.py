@@ -19,7 +19,7 @@ from suffice.positions import (
     Rope,
     YarnScaling,
 )
-from suffice.positions.rope import KEPT_ANGLES
+from suffice.positions.rope import CACHED_ANGLES
 from suffice.testing import assert_close, normal
 
 FORMS = (
@@ -118,7 +118,7 @@ def test_a_table_kept_in_inference_serves_training():
 
 def test_positions_beyond_what_is_kept():
     x = normal(1, 1, 1, 8, seed=1)
-    far = KEPT_ANGLES // 8 + 5
+    far = CACHED_ANGLES // 8 + 5
     want = turned(Rope(), x.flatten().tolist(), far)
     got = Rope().rotate(x, torch.tensor([far])).flatten()
     assert (got - torch.tensor(want, dtype=torch.float64)).abs().max() <= 1e-10  # angles near 1e5
@@ -205,7 +205,7 @@ def test_no_position_does_nothing():
     with pytest.raises(NotImplementedError, match="NoPosition turns nothing"):
         still.rotate(x, torch.arange(2))
     with pytest.raises(NotImplementedError, match="NoPosition turns nothing"):
-        still.turn(x, ())
+        still.rotate_by(x, ())
     with pytest.raises(NotImplementedError, match="NoPosition adds nothing to the products"):
         still.bias(2, torch.arange(2)[:, None], torch.arange(2))
 

@@ -133,7 +133,7 @@ def test_json_that_is_no_dictionary(data):
             {"pattern": PerHead((Full(), Causal())) & Causal()},
             "made for 2 heads, but num_heads=4; give PerHead one pattern for each head, or change",
         ),
-        ({"position": Rope()}, "Rope turns features in pairs: head_dim=3 is odd; make it even"),
+        ({"position": Rope()}, "Rope rotates features in pairs: head_dim=3 is odd; make it even"),
     ],
     ids=str,
 )

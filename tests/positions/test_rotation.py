@@ -50,8 +50,8 @@ def test_products_depend_on_the_distance_only():
 def test_position_zero_changes_nothing_and_lengths_are_kept():
     x = normal(2, 3, 4, 8, seed=1)
     assert_close(Rope().rotate(x, torch.zeros(4).long()), x)
-    turned = Rope().rotate(x, torch.arange(4) + 100)
-    assert_close(turned.norm(dim=-1), x.norm(dim=-1))
+    rotated = Rope().rotate(x, torch.arange(4) + 100)
+    assert_close(rotated.norm(dim=-1), x.norm(dim=-1))
 
 
 def test_one_position_row_for_each_row_of_a_batch():
@@ -62,7 +62,7 @@ def test_one_position_row_for_each_row_of_a_batch():
         assert_close(got[row : row + 1], Rope().rotate(x[row : row + 1], at[row]), "exact")
 
 
-def turned(rope, row, position):
+def rotated(rope, row, position):
     """One head [D] at one position, pair by pair."""
     width = rope.features or len(row)
     frequencies = [rope.theta ** (-2 * i / width) for i in range(width // 2)]
@@ -81,9 +81,9 @@ def turned(rope, row, position):
 
 @EACH
 @pytest.mark.parametrize("at", [[0, 1, 2], [7, 0, 1857], [3, 100_000, 5], [-4, 2, 9]], ids=str)
-def test_each_pair_turns_by_its_angle(rope, at):
+def test_each_pair_rotates_by_its_angle(rope, at):
     x = normal(1, 2, 3, 8, seed=1)
-    want = [[turned(rope, r, p) for r, p in zip(h, at, strict=True)] for h in x[0].tolist()]
+    want = [[rotated(rope, r, p) for r, p in zip(h, at, strict=True)] for h in x[0].tolist()]
     assert_close(rope.rotate(x, torch.tensor(at)), torch.tensor([want], dtype=torch.float64))
 
 
@@ -96,18 +96,15 @@ def test_survives_json_and_copies(rope):
 
 
 @EACH
-def test_kept_angles_are_the_computed_ones(rope):
+def test_cached_factors_are_the_computed_ones(rope):
     at = torch.tensor([0, 3, 64, 65, 1857])
     for dtype in (torch.float32, torch.float64):
-        for kept, computed in zip(
-            rope._factors(at, 8 if rope.features is None else rope.features, dtype),
-            rope._computed(at, 8 if rope.features is None else rope.features, dtype),
-            strict=True,
-        ):
-            assert_close(kept, computed)
+        computed = rope._compute(at, rope.features or 8, dtype)
+        for factors, fresh in zip(rope.cos_sin(at, 8, dtype), computed, strict=True):
+            assert_close(factors[0], fresh)
 
 
-def test_a_table_kept_in_inference_serves_training():
+def test_a_table_cached_in_inference_serves_training():
     rope, x = Rope(theta=77.0), normal(1, 1, 3, 8, seed=1)
     with torch.inference_mode():
         rope.rotate(x, torch.arange(3))
@@ -116,10 +113,10 @@ def test_a_table_kept_in_inference_serves_training():
     assert x.grad is not None
 
 
-def test_positions_beyond_what_is_kept():
+def test_positions_beyond_the_cached_tables():
     x = normal(1, 1, 1, 8, seed=1)
     far = CACHED_ANGLES // 8 + 5
-    want = turned(Rope(), x.flatten().tolist(), far)
+    want = rotated(Rope(), x.flatten().tolist(), far)
     got = Rope().rotate(x, torch.tensor([far])).flatten()
     assert (got - torch.tensor(want, dtype=torch.float64)).abs().max() <= 1e-10  # angles near 1e5
 
@@ -144,7 +141,7 @@ def test_layouts_are_a_permutation_of_features():
     assert not torch.equal(Rope().rotate(x, at), Rope(layout="interleaved").rotate(x, at))
 
 
-def test_other_features_stay():
+def test_features_beyond_those_rotated_stay():
     x = normal(1, 2, 5, 8, seed=1)
     got = Rope(features=4).rotate(x, torch.arange(5) + 1)
     assert_close(got[..., 4:], x[..., 4:], "exact")
@@ -158,8 +155,8 @@ def test_bases(theta):
 
 
 @pytest.mark.parametrize("features", [0, -2, 3, 1])
-def test_features_turn_in_pairs(features):
-    with pytest.raises(ConfigError, match=r"Rope\(features=.*\): features turn in pairs; give an"):
+def test_an_odd_number_of_features_is_refused(features):
+    with pytest.raises(ConfigError, match=rf"features={features}"):
         Rope(features=features)
 
 
@@ -169,20 +166,19 @@ def test_layouts():
 
 
 @pytest.mark.parametrize("scaling", ["linear", 4.0, NoPosition(), object(), LinearScaling])
-def test_scalings_that_are_none(scaling):
-    told = r"Rope\(scaling=.*\): give an instance of LinearScaling, Llama3Scaling, NTKScaling, Ya"
-    with pytest.raises(ConfigError, match=told):
+def test_a_scaling_of_another_type_is_refused(scaling):
+    legal = r"Rope\(scaling=.*\): give an instance of LinearScaling, Llama3Scaling, NTKScaling, Ya"
+    with pytest.raises(ConfigError, match=legal):
         Rope(scaling=scaling)
 
 
-def test_odd_widths():
-    assert Rope().conflicts(8) == []
-    assert Rope().conflicts(7) == ["Rope turns features in pairs: head_dim=7 is odd; make it even."]
-    assert NoPosition().conflicts(7) == []
+def test_head_widths_that_cannot_be_rotated():
+    assert Rope().conflicts(8) == NoPosition().conflicts(7) == []
     assert Rope(features=4).conflicts(7) == Rope(features=4).conflicts(4) == []
-    assert Rope(features=4).conflicts(3) == [
-        "Rope(features=4) turns more than the head_dim=3 features a head has; give fewer."
-    ]
+    (reason,) = Rope().conflicts(7)
+    assert "head_dim=7" in reason
+    (reason,) = Rope(features=4).conflicts(3)
+    assert "features=4" in reason and "head_dim=3" in reason
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -202,11 +198,11 @@ def test_no_position_does_nothing():
     assert (still.absolute, still.rotates, still.biases) == (False, False, False)
     assert (Rope().absolute, Rope().rotates, Rope().biases) == (True, True, False)
     x = normal(1, 1, 2, 4, seed=1)
-    with pytest.raises(NotImplementedError, match="NoPosition turns nothing"):
+    with pytest.raises(NotImplementedError, match="NoPosition"):
         still.rotate(x, torch.arange(2))
-    with pytest.raises(NotImplementedError, match="NoPosition turns nothing"):
+    with pytest.raises(NotImplementedError, match="NoPosition"):
         still.rotate_by(x, ())
-    with pytest.raises(NotImplementedError, match="NoPosition adds nothing to the products"):
+    with pytest.raises(NotImplementedError, match="NoPosition"):
         still.bias(2, torch.arange(2)[:, None], torch.arange(2))
 
 
@@ -221,7 +217,7 @@ def test_gradient(rope):
 def test_factors_at_position_1857_in_half_types(rope, dtype, bound):
     x = torch.eye(8).to(dtype)[None, :, None]  # a head for each unit vector
     got = rope.rotate(x, torch.tensor([1857]))[0, :, 0].double()
-    want = [turned(rope, row, 1857) for row in torch.eye(8).tolist()]
+    want = [rotated(rope, row, 1857) for row in torch.eye(8).tolist()]
     want = torch.tensor(want, dtype=torch.float64)
     amplitude = 1.0 if rope.scaling is None else rope.scaling.amplitude
     assert (got - want).abs().max() <= bound * amplitude

@@ -199,7 +199,13 @@ class RunFolder:
 
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / ".lock", timeout=0)
+        except OSError as error:
+            raise DataError(
+                f"cannot write in {self.path} ({error.strerror}); make room or choose another "
+                "folder with --out."
+            ) from error
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
             lock.acquire()
         except Timeout as error:
             raise ConfigError(
@@ -209,8 +215,8 @@ class RunFolder:
         except (OSError, NotImplementedError) as error:
             reason = getattr(error, "strerror", None) or error
             raise DataError(
-                f"cannot lock {self.path} ({reason}); choose a folder that can be written, or "
-                "one on another disk, with --out."
+                f"cannot lock {self.path} ({reason}); choose a folder that can be written, on "
+                "another disk perhaps, with --out."
             ) from error
         try:
             yield

@@ -209,7 +209,7 @@ def test_a_folder_that_cannot_be_written_is_told(suffice, out):
     Path("file").write_text("in the way")
     told = suffice(*SHORT, "--out", out)
     assert told.code == 2
-    assert told.err.startswith(f"error: cannot lock {out} (")
+    assert told.err.startswith(f"error: cannot write in {out} (")
     assert told.err.endswith("; make room or choose another folder with --out.\n")
     assert len(told.err.splitlines()) == 1
     assert Path("file").read_text() == "in the way"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from suffice.cli import reproduce
 from suffice.errors import ConfigError
 from suffice.papers.maps import ask_maps
 from tests.cli.test_reproduce import asked
 from tests.papers.looked import ONE, keep, kept, register
 
+reproduce = import_module("suffice.cli.reproduce")
 PLAIN = ("--no-report", "--quiet")
 
 

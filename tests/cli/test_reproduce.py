@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from suffice.cli import reproduce as reproduced
 from suffice.cli.reproduce import reproduce
 from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError
@@ -25,6 +25,7 @@ from tests.papers.conftest import quick
 from tests.papers.test_edge import EDGE, FOUR
 from tests.papers.tiny import TINY, cells, fill, kept
 
+reproduced = import_module("suffice.cli.reproduce")
 SUMMARY = replace(TINY, name="all", shows="parts", parts=("tiny",), columns=(), figures=())
 DRAWN = replace(SUMMARY, name="drawn", figures=("heads",))
 TIMES = replace(EDGE, name="times", cells_of="times")

@@ -1,46 +1,43 @@
-"""Byte-pair tokenizers: trained on the user's text, or read from files of GPT-2 and Llama."""
+"""Byte-pair tokenizers: trained on the user's text, or read from GPT-2's files."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from suffice.data.files import DataFile
-from suffice.data.files import read as find
-from suffice.errors import ConfigError, DataError, StateError
-from suffice.text import learner
+from suffice.data.files import read as read_data
+from suffice.errors import ConfigError, DataError
+from suffice.progress import bar
 from suffice.text import tokenizer as saved
-from suffice.text.documents import counting, decoded, number_of, read_text
-from suffice.text.tokenizer import built, check_ids, check_text, library, parsed, told
+from suffice.text.documents import decoded, number_of, read_text
+from suffice.text.tokenizer import (
+    build,
+    check_ids,
+    check_text,
+    description_of,
+    library,
+    library_errors,
+    parsed,
+    special_token,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-
 END = "<|endoftext|>"
 BYTES = 256
 MOST = 1 << 20  # tokens; the library sets memory aside for what is asked
-SEEN = 2  # times a pair must occur
-
-# Finds modules where this process does; Ctrl-C is this process's to hear.
-PROGRAM = (
-    "import json, runpy, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "sys.path[:] = json.loads(sys.argv[1]); "
-    "runpy.run_path(sys.argv[2])['main'](*sys.argv[3:])"
-)
+MIN_FREQUENCY = 2  # times a pair must occur
 
 
 def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -> str:
     """Return the description of a byte-level tokenizer in the library's format.
 
-    While the library learns it hears nothing, neither Ctrl-C nor an error of the texts, and a
-    thread cannot be ended. So it works in a process of its own, which is handed text by text.
+    Ctrl-C is noticed between texts; while the library counts pairs, only when it is done.
 
     Args:
         texts: documents to learn from.
@@ -50,98 +47,54 @@ def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -
     Raises:
         ConfigError: if an argument is not legal, or the tokenizers library is not installed.
         DataError: if the texts do not hold that many pairs that occur often enough.
-        StateError: if the process cannot be started or fails.
     """
-    _check(vocabulary_size)
-    library()
-    total = number_of(texts)
-    with _started(vocabulary_size) as process:
-        _hand(process.stdin, texts, total, console)
-        with console.status("learning pairs") if console else contextlib.nullcontext():
-            description = process.stdout.read().decode()
-        ended = process.wait()
-    if ended or not description:
-        raise StateError(
-            f"the process that learns a vocabulary failed (code {ended}); what it said stands "
-            "above."
-        )
-    found = len(json.loads(description)["model"]["vocab"])
-    if found < vocabulary_size:
-        raise DataError(
-            f"the texts give {found:,} tokens, not {vocabulary_size:,}: no other pair occurs "
-            f"{SEEN} times; ask for {found:,} or give more text."
-        )
-    return description
-
-
-def _check(vocabulary_size: int) -> None:
-    whole = isinstance(vocabulary_size, int) and not isinstance(vocabulary_size, bool)
-    if not whole or not BYTES < vocabulary_size <= MOST:
+    is_integer = isinstance(vocabulary_size, int) and not isinstance(vocabulary_size, bool)
+    if not is_integer or not BYTES < vocabulary_size <= MOST:
         raise ConfigError(
             f"vocabulary_size={vocabulary_size!r} is not legal; give an integer of {BYTES + 1} "
             f"(the bytes and {END}) to {MOST:,}."
         )
+    tokenizers = library()
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = byte_level(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=MIN_FREQUENCY,
+        show_progress=False,
+        special_tokens=[END],
+        initial_alphabet=sorted(byte_level.alphabet()),
+    )
+    tokenizer.train_from_iterator(_counted(texts, console), trainer)
+    count = tokenizer.get_vocab_size()
+    if count < vocabulary_size:
+        raise DataError(
+            f"the texts give {count:,} tokens, not {vocabulary_size:,}: no other pair occurs "
+            f"{MIN_FREQUENCY} times; ask for {count:,} or give more text."
+        )
+    return tokenizer.to_str()
 
 
-@contextlib.contextmanager
-def _started(vocabulary_size: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Give the process that learns; it does not outlive the block."""
-    words = [
-        sys.executable,
-        "-c",
-        PROGRAM,
-        json.dumps([str(place) for place in sys.path]),
-        learner.__file__,
-    ]
-    words += [str(vocabulary_size), str(SEEN), END]
-    try:
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    except OSError as error:
-        raise StateError(
-            f"cannot start Python to learn a vocabulary ({error}); sys.executable is "
-            f"{sys.executable!r}."
-        ) from error
-    try:
-        yield process
-    finally:
-        process.kill()
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        process.stdout.close()
-        process.wait()
-
-
-def _hand(pipe: IO[bytes], texts: Iterable[str], total: int, console: Console | None) -> None:
-    """Put each text into a pipe and close it; stop where nobody reads."""
-    with counting(console, "reading", total) as advance:
-        characters = 0
+def _counted(texts: Iterable[str], console: Console | None) -> Iterator[str]:
+    characters = 0
+    with bar(console, "reading", number_of(texts), unit="documents") as advance:
         for text in texts:
             check_text(text)
             characters += len(text)
-            if not _sent(pipe.write, learner.framed(text)):
-                break
             advance(1, f"{characters:,} characters")
-    _sent(pipe.close)
+            yield text
 
 
-def _sent(act: Callable[..., object], *arguments: bytes) -> bool:
-    """Return whether somebody still reads the pipe that is acted on."""
-    try:
-        act(*arguments)
-    except BrokenPipeError:
-        return False
-    return True
-
-
-TOGETHER = 1 << 20  # characters encoded at once, on all cores
+AT_ONCE = 1 << 20  # characters encoded at once, on all cores
 
 
 class BPE:
     """A byte-pair tokenizer, run by the tokenizers library.
 
     Args:
-        description: the content of a tokenizer.json in the library's format; what it says of
-            truncation and padding is not used.
+        description: the content of a tokenizer.json in the library's format; its truncation and
+            padding are not used.
         begin: the token that stands before a document; None where nothing does.
         end: the token that stands after a document; None where nothing does.
         name: of the description's file, for errors.
@@ -165,9 +118,9 @@ class BPE:
         name: object = "the description",
     ) -> None:
         self._name = name
-        self._library = built(description, name)
+        self._library = build(description, name)
         self._description = description
-        self._names = {"begin": begin, "end": end}
+        self._special = {"begin": begin, "end": end}
         self.vocabulary_size: int = max(self._library.get_vocab().values(), default=-1) + 1
         self.begin = self._id(begin, name)
         self.end = self._id(end, name)
@@ -175,10 +128,10 @@ class BPE:
         self.fingerprint: str = hashlib.sha256(facts.encode()).hexdigest()
 
     def _id(self, token: str | None, name: object) -> int | None:
-        found = None if token is None else self._library.token_to_id(token)
-        if found is None and token is not None:
+        id_ = None if token is None else self._library.token_to_id(token)
+        if id_ is None and token is not None:
             raise DataError(f"{name} has no token {token!r:.40}; name one of its vocabulary.")
-        return found
+        return id_
 
     @classmethod
     def train(
@@ -217,21 +170,21 @@ class BPE:
             ConfigError, DataError: as `encode`.
         """
         batch: list[str] = []
-        room = TOGETHER
+        room = AT_ONCE
         for text in texts:
             batch.append(text)
             room -= len(text)
             if room <= 0:
                 yield from self._encoded(batch)
-                batch, room = [], TOGETHER
+                batch, room = [], AT_ONCE
         yield from self._encoded(batch)
 
     def _encoded(self, texts: list[str]) -> Iterator[list[int]]:
         for text in texts:
             check_text(text)
-        with told(self._name):
-            found = self._library.encode_batch_fast(texts, add_special_tokens=False)
-        for encoding in found:
+        with library_errors(self._name):
+            encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        for encoding in encodings:
             yield encoding.ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -243,7 +196,7 @@ class BPE:
             ConfigError: if an id is not in the vocabulary.
         """
         check_ids(ids, self.vocabulary_size)
-        with told(self._name):
+        with library_errors(self._name):
             return self._library.decode(list(ids), skip_special_tokens=False)
 
     def save(self, folder: Path | str) -> None:
@@ -252,7 +205,7 @@ class BPE:
         Raises:
             DataError: if the folder cannot be written.
         """
-        saved.write(folder, self._description, **self._names)
+        saved.write(folder, self._description, **self._special)
 
 
 _ADDRESS = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
@@ -291,17 +244,17 @@ def gpt2(folder: Path | str | None = None, *, console: Console | None = None) ->
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
     """
     if folder is None:
-        vocabulary = decoded(find(VOCABULARY, console=console), VOCABULARY.path)
-        merges = decoded(find(MERGES, console=console), MERGES.path)
+        vocabulary = decoded(read_data(VOCABULARY, console=console), VOCABULARY.path)
+        merges = decoded(read_data(MERGES, console=console), MERGES.path)
     else:
         vocabulary, merges = map(read_text, _files(Path(folder)))
     where = "GPT-2's vocabulary" if folder is None else folder
-    tokenizer = BPE(_description(parsed(vocabulary, where), merges), end=END, name=where)
+    tokenizer = BPE(_gpt2_description(parsed(vocabulary, where), merges), end=END, name=where)
     for text, ids in KNOWN.items():
-        found = tokenizer.encode(text)
-        if found != ids:
+        encoded = tokenizer.encode(text)
+        if encoded != ids:
             raise DataError(
-                f"{where} is not GPT-2's: {text!r} gives {found}, not {ids}; give the published "
+                f"{where} is not GPT-2's: {text!r} gives {encoded}, not {ids}; give the published "
                 "files, or load a tokenizer of your own by load_tokenizer."
             )
     return tokenizer
@@ -315,9 +268,7 @@ def _files(folder: Path) -> tuple[Path, Path]:
     raise DataError(f"{folder} holds neither {pairs}; give the folder of GPT-2's tokenizer.")
 
 
-def _description(vocabulary: dict[str, int], merges: str) -> str:
-    """Return the tokenizer in the format of the tokenizers library."""
-    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+def _gpt2_description(vocabulary: dict[str, int], merges: str) -> str:
     # the first line is a version, the last is empty
     pairs = [line.split(" ") for line in merges.split("\n") if line and line[:9] != "#version:"]
     byte_level = {
@@ -326,17 +277,10 @@ def _description(vocabulary: dict[str, int], merges: str) -> str:
         "trim_offsets": True,
         "use_regex": True,
     }
-    description = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": vocabulary.get(END), "content": END, **special, "special": True},
-        ],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs},
-    }
+    description = description_of(
+        added_tokens=[special_token(vocabulary.get(END), END)],
+        pre_tokenizer=byte_level,
+        decoder=byte_level,
+        model={"type": "BPE", "vocab": vocabulary, "merges": pairs},
+    )
     return json.dumps(description)

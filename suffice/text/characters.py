@@ -58,10 +58,10 @@ class Characters:
         Raises:
             DataError: if there is none.
         """
-        found: set[str] = set()
+        alphabet: set[str] = set()
         for text in texts:
-            found.update(text)
-        return cls("".join(sorted(found)))
+            alphabet.update(text)
+        return cls("".join(sorted(alphabet)))
 
     def encode(self, text: str) -> list[int]:
         """Return the id of each character.
@@ -104,7 +104,7 @@ class Characters:
         tokenizer.write(folder, self._description, begin=None, end=None)
 
 
-def alphabet(description: dict[str, Any]) -> str | None:
+def alphabet_of(description: dict[str, Any]) -> str | None:
     """Return the characters of a description that `Characters` saved; None if another did."""
     model = description.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
@@ -118,14 +118,8 @@ def alphabet(description: dict[str, Any]) -> str | None:
 
 def _description(ids: dict[str, int]) -> dict[str, Any]:
     """Return what the tokenizers library needs to do the same; it refuses an unknown character."""
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": EACH,
-        "post_processor": None,
-        "decoder": {"type": "Fuse"},
-        "model": {"type": "WordLevel", "vocab": ids, "unk_token": "<none>"},
-    }
+    return tokenizer.description_of(
+        pre_tokenizer=EACH,
+        decoder={"type": "Fuse"},
+        model={"type": "WordLevel", "vocab": ids, "unk_token": "<none>"},
+    )

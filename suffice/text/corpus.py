@@ -17,17 +17,16 @@ from suffice.data.files import DataFile, cache, locate, read
 from suffice.errors import DataError, unknown
 from suffice.text.documents import (
     Corpus,
-    Documents,
     cut,
     decoded,
     files_below,
     held_out,
-    held_texts,
-    kept_texts,
     of_path,
     read_text,
     split,
     texts,
+    training_texts,
+    validation_texts,
 )
 
 if TYPE_CHECKING:
@@ -72,14 +71,8 @@ def c4_sample() -> Corpus:
 
 def _sample(name: str, file: DataFile, source: str) -> Corpus:
     documents = list(texts(read(file).split(b"\n"), file.path))
-    kept = [text for text in documents if not held_out(text)]
-    held = [text for text in documents if held_out(text)]
-    return Corpus(
-        name=name,
-        source=source,
-        train=Documents(name=f"{name}, training", read=partial(iter, kept), count=len(kept)),
-        validation=Documents(name=f"{name}, validation", read=partial(iter, held), count=len(held)),
-    )
+    train = [text for text in documents if not held_out(text)]
+    return Corpus.of(name, source, train, list(filter(held_out, documents)))
 
 
 # Not the library itself: tests, which some distributions leave out, and what users install.
@@ -108,20 +101,17 @@ def stdlib() -> Corpus:
             f"this Python has no sources of its standard library (none below {root}); name "
             "another corpus or give a folder of text."
         )
-    kept, held = split(names)
-    return Corpus(
-        name="stdlib",
-        source=f"standard library of Python {platform.python_version()} (PSF licence)",
-        train=Documents(
-            name="stdlib, training", read=partial(kept_texts, root, kept, held), count=len(kept)
-        ),
-        validation=Documents(
-            name="stdlib, validation", read=partial(held_texts, root, held), count=len(held)
-        ),
+    train, validation = split(names)
+    return Corpus.of(
+        "stdlib",
+        f"standard library of Python {platform.python_version()} (PSF licence)",
+        partial(training_texts, root, train, validation),
+        partial(validation_texts, root, validation),
+        counts=(len(train), len(validation)),
     )
 
 
-FILE = DataFile(
+SHAKESPEARE = DataFile(
     path="lm/tinyshakespeare/input.txt",
     sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     urls=(
@@ -141,15 +131,9 @@ def tinyshakespeare(*, console: Console | None = None) -> Corpus:
 
     Source: A. Karpathy, char-rnn, 2015.
     """
-    train, validation = cut(decoded(read(FILE, console=console), FILE.path))
-    return Corpus(
-        name="tinyshakespeare",
-        source="W. Shakespeare, as collected by A. Karpathy (public domain)",
-        train=Documents(name="tinyshakespeare, training", read=partial(iter, [train]), count=1),
-        validation=Documents(
-            name="tinyshakespeare, validation", read=partial(iter, [validation]), count=1
-        ),
-    )
+    train, validation = cut(decoded(read(SHAKESPEARE, console=console), SHAKESPEARE.path))
+    source = "W. Shakespeare, as collected by A. Karpathy (public domain)"
+    return Corpus.of("tinyshakespeare", source, [train], [validation])
 
 
 PLACE = "lm/wikitext2"
@@ -178,17 +162,9 @@ def wikitext2() -> Corpus:
 
     Source: Merity et al. 2016, arXiv:1609.07843.
     """
-    validation = articles(decoded(read(VALIDATION), VALIDATION.path))
-    test = articles(decoded(read(TEST), TEST.path))
-    return Corpus(
-        name="wikitext2",
-        source="Merity et al. 2016 (Wikipedia, CC BY-SA 3.0)",
-        train=Documents(name="wikitext2, training", read=_training),
-        validation=Documents(
-            name="wikitext2, validation", read=partial(iter, validation), count=len(validation)
-        ),
-        test=Documents(name="wikitext2, test", read=partial(iter, test), count=len(test)),
-    )
+    validation, test = (articles(decoded(read(f), f.path)) for f in (VALIDATION, TEST))
+    source = "Merity et al. 2016 (Wikipedia, CC BY-SA 3.0)"
+    return Corpus.of("wikitext2", source, _wikitext2_training, validation, test)
 
 
 def articles(text: str) -> list[str]:
@@ -198,18 +174,18 @@ def articles(text: str) -> list[str]:
         >>> articles(" \n = One = \n \n text \n = 1 = \n more \n \n = Two = \n \n text \n")
         [' \n = One = \n \n text \n = 1 = \n more \n \n', ' = Two = \n \n text \n']
     """
-    starts = sorted({0, *(found.start() for found in HEADING.finditer(text)), len(text)})
+    starts = sorted({0, *(match.start() for match in HEADING.finditer(text)), len(text)})
     return [text[start:end] for start, end in pairwise(starts)]
 
 
-def _training() -> Iterator[str]:
-    found = next((at for at in map(locate, TRAIN) if at is not None), None)
-    if found is None:
+def _wikitext2_training() -> Iterator[str]:
+    path = next((at for at in map(locate, TRAIN) if at is not None), None)
+    if path is None:
         raise DataError(
             f"wikitext2 has no training part on this machine; put it at {cache() / TRAIN[1]}, or "
             "train on another corpus and use this one's validation and test parts to evaluate."
         )
-    yield from articles(read_text(found))
+    yield from articles(read_text(path))
 
 
 CORPORA: dict[str, Callable[..., Corpus]] = {
@@ -255,7 +231,7 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
             f"there is no corpus at {path}; give an existing folder of text, .txt, .jsonl or "
             f".jsonl.xz, or one of {', '.join(CORPORA)}."
         )
-    mine = locate(f"lm/{name_or_path}")
-    if mine is None:
+    folder = locate(f"lm/{name_or_path}")
+    if folder is None:
         raise unknown("corpus", name_or_path, [*CORPORA, "the path of a text or folder"])
-    return of_path(mine)
+    return of_path(folder)

@@ -1,4 +1,4 @@
-"""Documents that can be gone through again and again, and the two or three parts of a corpus."""
+"""Documents that are read anew in each pass, and the two or three parts of a corpus."""
 
 from __future__ import annotations
 
@@ -13,25 +13,21 @@ from functools import partial
 from itertools import chain
 from operator import length_hint
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO
 
 from suffice.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 VALIDATION = 0.1  # of the documents, or of the text where there is but one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """Texts that each pass reads anew from where they lie; empty ones are passed over.
+    """Texts that each pass reads anew; empty ones are skipped.
 
     Args:
         name: what they are, for errors, such as "stdlib, validation".
         read: begins a pass.
-        count: how many there are, for progress; 0 where nobody knows.
+        count: how many there are, for progress; 0 = unknown.
 
     Raises:
         DataError: at the end of a pass that met no text, or where `read` does.
@@ -57,7 +53,7 @@ class Documents:
             raise DataError(f"{self.name} holds no text; give a corpus of more documents.")
 
     def __length_hint__(self) -> int:
-        """Return how many there are, 0 where nobody knows."""
+        """Return how many there are, 0 if unknown."""
         return self.count
 
 
@@ -69,7 +65,7 @@ class Corpus:
         name: its name or path.
         source: who made it, and its terms.
         train: documents to learn from.
-        validation: documents to choose by; none of them is in train.
+        validation: documents that weights are chosen by; none of them is in train.
         test: documents to report on, where the corpus has such a part.
     """
 
@@ -78,6 +74,32 @@ class Corpus:
     train: Documents
     validation: Documents
     test: Documents | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        source: str,
+        train: Callable[[], Iterable[str]] | Sequence[str],
+        validation: Callable[[], Iterable[str]] | Sequence[str],
+        test: Sequence[str] | None = None,
+        *,
+        counts: tuple[int, int] = (0, 0),
+    ) -> Corpus:
+        """Return a corpus whose parts are lists of texts, or functions that begin a pass."""
+
+        def part(which: str, texts: Any, count: int) -> Documents:
+            if callable(texts):
+                return Documents(name=f"{name}, {which}", read=texts, count=count)
+            return Documents(name=f"{name}, {which}", read=partial(iter, texts), count=len(texts))
+
+        return cls(
+            name=name,
+            source=source,
+            train=part("training", train, counts[0]),
+            validation=part("validation", validation, counts[1]),
+            test=None if test is None else part("test", test, 0),
+        )
 
 
 def held_out(key: str) -> bool:
@@ -89,11 +111,6 @@ def held_out(key: str) -> bool:
         key: the document's name where it has one, else its text.
     """
     return _draw(key) < VALIDATION
-
-
-def first_held_out(keys: Iterable[str]) -> str:
-    """Return the key that is held out before all others."""
-    return min(keys, key=_draw)
 
 
 def _draw(key: str) -> float:
@@ -227,7 +244,7 @@ def of_path(path: Path) -> Corpus:
     A folder: every file below it that is not hidden, in the order of their names. Files of JSON
     lines (.jsonl, .jsonl.xz) give a document a line, of which a tenth is held out by its text; any
     other file is one document of UTF-8 text (.xz decompressed), held out by its name below the
-    folder, at least one of several. A text that a file held out has too is left out of training.
+    folder, at least one of several. A text that a held-out file has too is left out of training.
     Links to folders are not followed.
 
     A file of JSON lines: the same, by line. Any other file is one text: the last tenth of its
@@ -237,70 +254,59 @@ def of_path(path: Path) -> Corpus:
         DataError: if there is nothing at the path, or nothing readable.
     """
     if not path.is_dir():
-        return of_rows(str(path), [path]) if is_jsonl(path) else of_text(path)
+        return _of_rows(path) if is_jsonl(path) else _of_text(path)
     names = files_below(path)
-    lines = [path / name for name in names if is_jsonl(path / name)]
-    whole = [name for name in names if not is_jsonl(path / name)]
     if not names:
         raise DataError(f"{path} is a folder without a file; put text into it.")
-    if not lines and len(whole) == 1:
-        return of_text(path / whole[0])
-    kept, held = split(whole, at_least_one=not lines)
-    return Corpus(
-        name=str(path),
-        source=f"files below {path}",
-        train=Documents(
-            name=f"{path}, training",
-            read=partial(kept_texts, path, kept, held, lines),
-            count=0 if lines else len(kept),
-        ),
-        validation=Documents(
-            name=f"{path}, validation",
-            read=partial(held_texts, path, held, lines),
-            count=0 if lines else len(held),
-        ),
+    lines = [path / name for name in names if is_jsonl(path / name)]
+    texts = [name for name in names if not is_jsonl(path / name)]
+    if not lines and len(texts) == 1:
+        return _of_text(path / texts[0])
+    train, validation = split(texts, at_least_one=not lines)
+    return Corpus.of(
+        str(path),
+        f"files below {path}",
+        partial(training_texts, path, train, validation, lines),
+        partial(validation_texts, path, validation, lines),
+        counts=(0, 0) if lines else (len(train), len(validation)),
     )
 
 
-def of_rows(name: str, paths: Sequence[Path]) -> Corpus:
-    """Return the corpus of some files of JSON lines."""
-    train = partial(kept_texts, Path(), (), (), paths)
-    validation = partial(held_texts, Path(), (), paths)
-    return Corpus(
-        name=name,
-        source=f"the lines of {name}",
-        train=Documents(name=f"{name}, training", read=train),
-        validation=Documents(name=f"{name}, validation", read=validation),
+def _of_rows(path: Path) -> Corpus:
+    return Corpus.of(
+        str(path),
+        f"the lines of {path}",
+        partial(training_texts, Path(), (), (), [path]),
+        partial(validation_texts, Path(), (), [path]),
     )
 
 
-def of_text(path: Path) -> Corpus:
-    """Return the corpus of one text file."""
-    read_text(path)  # what is wrong with it is told now
-    return Corpus(
-        name=str(path),
-        source=f"the text {path}",
-        train=Documents(name=f"{path}, training", read=partial(_part, path, False), count=1),
-        validation=Documents(name=f"{path}, validation", read=partial(_part, path, True), count=1),
+def _of_text(path: Path) -> Corpus:
+    read_text(path)  # an error is raised now, not in the first pass
+
+    def part(number: int) -> Iterator[str]:
+        yield cut(read_text(path))[number]
+
+    return Corpus.of(
+        str(path), f"the text {path}", partial(part, 0), partial(part, 1), counts=(1, 1)
     )
 
 
 def split(names: Sequence[str], *, at_least_one: bool = True) -> tuple[list[str], list[str]]:
-    """Part names by `held_out`: those kept and those held out, each in the order given.
+    """Split names by `held_out`: those for training and those for validation, each in order.
 
     Args:
         names: of documents.
-        at_least_one: whether one of several is held out, and one kept, where chance would not.
+        at_least_one: whether both parts get one of several names, where chance would not.
     """
     held = {name for name in names if held_out(name)}
-    if at_least_one and len(names) > 1:
-        first = first_held_out(names)
-        held = {first} if len(held) in (0, len(names)) else held
+    if at_least_one and len(names) > 1 and len(held) in (0, len(names)):
+        held = {min(names, key=_draw)}
     return [name for name in names if name not in held], [name for name in names if name in held]
 
 
 def cut(text: str) -> tuple[str, str]:
-    """Cut a text in two: what is kept, and the last tenth of its characters.
+    """Cut a text in two: the training part, and the last tenth of its characters.
 
     Example:
         >>> cut("0123456789x")
@@ -311,7 +317,7 @@ def cut(text: str) -> tuple[str, str]:
 
 
 def files_below(root: Path, without: Collection[str] = ()) -> list[str]:
-    """Return the names of all files below a folder, sorted; hidden ones are passed over.
+    """Return the names of all files below a folder, sorted; hidden ones are skipped.
 
     Args:
         root: the folder.
@@ -320,12 +326,12 @@ def files_below(root: Path, without: Collection[str] = ()) -> list[str]:
     Raises:
         DataError: if a folder cannot be read.
     """
-    found = []
+    names = []
     for place, folders, files in os.walk(root, onerror=_refuse):
         folders[:] = [name for name in folders if name[0] != "." and name not in without]
         here = Path(place).relative_to(root)
-        found += [(here / name).as_posix() for name in files if name[0] != "."]
-    return sorted(found)
+        names += [(here / name).as_posix() for name in files if name[0] != "."]
+    return sorted(names)
 
 
 def _refuse(error: OSError) -> None:
@@ -334,30 +340,32 @@ def _refuse(error: OSError) -> None:
     ) from error
 
 
-def kept_texts(
-    root: Path, kept: Sequence[str], held: Sequence[str], lines: Sequence[Path] = ()
+def training_texts(
+    root: Path, train: Sequence[str], validation: Sequence[str], lines: Sequence[Path] = ()
 ) -> Iterator[str]:
     """Yield the texts to learn from, without those that are held out under another name.
 
     Args:
         root: a folder.
-        kept: names of the files below it to learn from.
-        held: names of the files below it that are held out.
-        lines: files of JSON lines.
+        train: names of the files below it to learn from.
+        validation: names of the files below it that are held out.
+        lines: files of JSON lines, of which a tenth is held out.
     """
-    known = {_digest(text) for text in held_texts(root, held)}
-    for name in kept:
+    held = {_digest(text) for text in validation_texts(root, validation)}
+    for name in train:
         text = read_text(root / name)
-        if _digest(text) not in known:
+        if _digest(text) not in held:
             yield text
     for text in chain.from_iterable(map(rows, lines)):
-        if not held_out(text) and _digest(text) not in known:
+        if not held_out(text) and _digest(text) not in held:
             yield text
 
 
-def held_texts(root: Path, held: Sequence[str], lines: Sequence[Path] = ()) -> Iterator[str]:
-    """Yield the texts to choose by; the arguments are those of `kept_texts`."""
-    for name in held:
+def validation_texts(
+    root: Path, validation: Sequence[str], lines: Sequence[Path] = ()
+) -> Iterator[str]:
+    """Yield the texts that are held out; the arguments are those of `training_texts`."""
+    for name in validation:
         yield read_text(root / name)
     yield from filter(held_out, chain.from_iterable(map(rows, lines)))
 
@@ -366,48 +374,8 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def _part(path: Path, held: bool) -> Iterator[str]:
-    yield cut(read_text(path))[held]
-
-
-@contextlib.contextmanager
-def counting(
-    console: Console | None, description: str, total: int
-) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar of documents while the block runs; give the function that advances it.
-
-    Args:
-        console: where to show it; None shows nothing.
-        description: what is being done.
-        total: how many documents there are, 0 where nobody knows.
-
-    Yields:
-        A function of the documents done since the last call, and a remark beside the bar.
-    """
-    if console is None:
-        yield lambda _count, _remark: None
-        return
-    from rich import progress as rich
-
-    columns = (
-        rich.TextColumn("{task.description}", markup=False),
-        rich.BarColumn(),
-        rich.TextColumn("{task.completed} documents, {task.fields[remark]}", markup=False),
-        rich.TimeElapsedColumn(),
-    )
-    with rich.Progress(*columns, console=console) as progress:
-        task = progress.add_task(description, total=total or None, remark="")
-
-        def advance(count: int, remark: str) -> None:
-            progress.update(task, advance=count, remark=remark)
-
-        yield advance
-        # some are passed over, and of a stream nobody knew: these were all
-        progress.update(task, total=progress.tasks[0].completed)
-
-
 def number_of(documents: Iterable[str]) -> int:
-    """Return how many documents there are, as far as they tell: 0 where nobody knows.
+    """Return how many documents there are, as far as they tell; 0 = unknown.
 
     Raises:
         ConfigError: if they are one text, of which each character would be a document.

@@ -11,7 +11,7 @@ from pathlib import Path
 from suffice.errors import DataError
 from suffice.text.bpe import BPE
 from suffice.text.documents import opened
-from suffice.text.tokenizer import read_object
+from suffice.text.tokenizer import description_of, read_object, special_token
 
 UNKNOWN, BEGIN, END = SPECIAL = ("<unk>", "<s>", "</s>")
 FIRST = len(SPECIAL) + 256  # id of the first piece that is no byte
@@ -79,18 +79,10 @@ def _merges(ids: dict[str, int], scores: dict[str, float]) -> list[tuple[str, st
 
 
 def _library_format(ids: dict[str, int], merges: list[tuple[str, str]]) -> dict[str, object]:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": ids[name], "content": name, **flags, "special": True} for name in SPECIAL
-        ],
-        "normalizer": {"type": "Prepend", "prepend": " "},
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "decoder": {
+    return description_of(
+        added_tokens=[special_token(ids[name], name) for name in SPECIAL],
+        normalizer={"type": "Prepend", "prepend": " "},
+        decoder={
             "type": "Sequence",
             "decoders": [
                 {"type": "ByteFallback"},
@@ -98,7 +90,7 @@ def _library_format(ids: dict[str, int], merges: list[tuple[str, str]]) -> dict[
                 {"type": "Strip", "content": " ", "start": 1, "stop": 0},
             ],
         },
-        "model": {
+        model={
             "type": "BPE",
             "unk_token": UNKNOWN,
             "fuse_unk": True,
@@ -106,7 +98,7 @@ def _library_format(ids: dict[str, int], merges: list[tuple[str, str]]) -> dict[
             "vocab": ids,
             "merges": merges,
         },
-    }
+    )
 
 
 # The tokens around a document: Llama 1 and 2, Llama 3.
@@ -131,10 +123,10 @@ def llama(file: Path | str) -> BPE:
             f"{file} is not a tokenizer.json nor a .bin of llama2.c; convert a tokenizer.model "
             "to one of them."
         )
-    text, found = read_object(file)
-    added = found.get("added_tokens")
-    rows = [row for row in added if isinstance(row, dict)] if isinstance(added, list) else []
-    names = [row.get("content") for row in rows]
+    text, stored = read_object(file)
+    added = stored.get("added_tokens")
+    rows = added if isinstance(added, list) else []
+    names = [row.get("content") for row in rows if isinstance(row, dict)]
     pair = next((pair for pair in AROUND if all(name in names for name in pair)), None)
     if pair is None:
         wanted = " nor ".join(" and ".join(pair) for pair in AROUND)

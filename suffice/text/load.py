@@ -1,4 +1,4 @@
-"""The tokenizer that a name or a path asks for."""
+"""Tokenizers by name or path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
 from suffice.text import tokenizer
 from suffice.text.bpe import BPE, gpt2
-from suffice.text.characters import Characters, alphabet
+from suffice.text.characters import Characters, alphabet_of
 from suffice.text.documents import Corpus
 from suffice.text.llama import llama
 from suffice.text.tokenizer import Tokenizer
@@ -36,7 +36,7 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
         [1, 3, 2, 0]
     """
     text, description, begin, end = tokenizer.read(folder)
-    characters = alphabet(description)
+    characters = alphabet_of(description)
     if characters is not None:
         return Characters(characters)
     return BPE(text, begin=begin, end=end, name=Path(folder) / tokenizer.DESCRIPTION)
@@ -86,13 +86,13 @@ def choose_tokenizer(
         return gpt2(console=console)
     path = Path(name)
     if name == "llama":
-        found = next(filter(None, map(locate, LLAMA)), None)
-        if found is None:
+        located = next(filter(None, map(locate, LLAMA)), None)
+        if located is None:
             raise DataError(
                 f"there is no Llama tokenizer at {cache() / LLAMA[0]}; put the tokenizer.json of a "
                 "Llama model there, or name its file or another tokenizer."
             )
-        path = found
+        path = located
     if path.is_dir():
         return load_tokenizer(path)
     if path.is_file():

@@ -54,8 +54,7 @@ def pack(documents: Iterable[Sequence[int]], length: int) -> tuple[Tensor, Tenso
 
     Source: Ding et al. 2024, arXiv:2404.10830, best-fit packing. Differs: none.
     """
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise ConfigError(f"length={length!r} is not legal; give an integer >= 1.")
+    check_counts("pack", length=length)
     pieces = [
         row[at : at + length] for row in map(_row, documents) for at in range(0, len(row), length)
     ]

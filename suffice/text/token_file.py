@@ -1,14 +1,13 @@
-"""Tokens on disk: written as a stream, read through a map of memory, never loaded whole.
+"""Tokens on disk: written as a stream, read through a memory map, never loaded whole.
 
 Letters: B windows, T tokens of a window but the last.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,16 +17,18 @@ from torch import Tensor
 
 from suffice.data.files import atomically
 from suffice.errors import ConfigError, DataError
-from suffice.records import check_fields
-from suffice.text.documents import counting, number_of
+from suffice.progress import bar
+from suffice.records import check_fields, decode
+from suffice.text.documents import number_of
 from suffice.text.tokenizer import ADVICE, Tokenizer, check_ids, check_text, parsed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-VERSION = 1
-LARGEST = 1 << 16  # bytes of a header
+VERSION = 2  # 1: tokens and starts without the header of .npy
+LARGEST = 1 << 16  # bytes of the file of facts
+STARTS_CHECKED = 1 << 20  # at once
+STARTS = np.dtype("<u8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,8 @@ class TokenHeader:
         tokens: how many there are, >= 1.
         documents: how many documents, >= 1.
         vocabulary_size: ids are 0 .. vocabulary_size - 1.
-        begin: id before each document, None where nothing is.
-        end: id after each document, None where nothing is.
+        begin: id before each document, None where there is none.
+        end: id after each document, None where there is none.
         tokenizer: fingerprint of the tokenizer.
         version: of the format.
 
@@ -59,20 +60,15 @@ class TokenHeader:
         check_fields(self)
         special = [id_ for id_ in (self.begin, self.end) if id_ is not None]
         if (
-            self.version != VERSION
+            not 1 <= self.version <= VERSION
             or not 1 <= self.documents <= self.tokens
             or not 1 <= self.vocabulary_size <= 1 << 32
             or not all(0 <= id_ < self.vocabulary_size for id_ in special)
         ):
             raise ConfigError(
                 f"{self} is not legal; 1 <= documents <= tokens, ids below vocabulary_size and "
-                f"version {VERSION} are."
+                f"versions up to {VERSION} are."
             )
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The smallest type that holds every id."""
-        return dtype_for(self.vocabulary_size)
 
 
 def dtype_for(vocabulary_size: int) -> np.dtype[Any]:
@@ -86,135 +82,26 @@ def dtype_for(vocabulary_size: int) -> np.dtype[Any]:
 
 
 def header_at(path: Path) -> Path:
-    """Return where the header of the tokens at `path` lies."""
+    """Return where the facts of the tokens at `path` are: JSON."""
     return path.with_name(f"{path.name}.json")
 
 
 def starts_at(path: Path) -> Path:
-    """Return where the documents' starts of the tokens at `path` lie: uint64, little-endian."""
+    """Return where the documents' starts of the tokens at `path` are: uint64."""
     return path.with_name(f"{path.name}.starts")
-
-
-def to_text(header: TokenHeader) -> str:
-    """Return the header as a file of JSON."""
-    return json.dumps(dataclasses.asdict(header), indent=2) + "\n"
-
-
-def read_header(path: Path) -> TokenHeader:
-    """Return the header of the tokens at `path`.
-
-    Raises:
-        DataError: if there is none, or it is not what `to_text` gives.
-    """
-    at = header_at(path)
-    try:
-        with at.open("rb") as file:
-            text = file.read(LARGEST).decode("ascii", "replace")
-    except OSError as error:
-        raise DataError(
-            f"{at} cannot be read ({error.strerror}); without it {path} is not a whole file of "
-            "tokens. Write it anew with TokenFile.write."
-        ) from error
-    facts = parsed(text, at)
-    due = {field.name for field in dataclasses.fields(TokenHeader)}
-    if facts.keys() != due:
-        raise DataError(f"{at} has the keys {sorted(facts)!s:.200}; {sorted(due)} are due.")
-    try:
-        return TokenHeader(**facts)
-    except ConfigError as error:
-        raise DataError(f"{at} is damaged: {error} Write the tokens anew.") from error
-
-
-def write(
-    path: Path, documents: Iterable[str], tokenizer: Tokenizer, console: Console | None
-) -> None:
-    """Write the tokens at `path`, the starts of the documents and the header.
-
-    The header is taken away before the other two are replaced and comes back last: a reader never
-    takes files that do not belong together.
-
-    Raises:
-        ConfigError: if documents is one text.
-        DataError: if there is no token, the documents cannot be read or encoded, or the disk
-            refuses.
-    """
-    total = number_of(documents)
-    header = header_at(path)
-    with (
-        atomically(starts_at(path), advice=ADVICE) as starts_part,
-        atomically(path, advice=ADVICE) as tokens_part,
-    ):
-        with (
-            starts_part.open("wb") as starts,
-            tokens_part.open("wb") as tokens,
-            counting(console, f"encoding {path.name}", total) as advance,
-        ):
-            documents_written, tokens_written = _stream(
-                _texts(documents), tokenizer, tokens, starts, advance
-            )
-        if not tokens_written:
-            raise DataError(f"there is no token for {path}; give documents that hold text.")
-        header.unlink(missing_ok=True)
-    facts = TokenHeader(
-        tokens=tokens_written,
-        documents=documents_written,
-        vocabulary_size=tokenizer.vocabulary_size,
-        begin=tokenizer.begin,
-        end=tokenizer.end,
-        tokenizer=tokenizer.fingerprint,
-    )
-    with atomically(header, advice=ADVICE) as temporary:
-        temporary.write_text(to_text(facts), encoding="ascii", newline="\n")
-
-
-def _texts(documents: Iterable[str]) -> Iterator[str]:
-    """Yield the texts that are not empty; a disk that cannot be read is not one to write on."""
-    try:
-        for text in documents:
-            check_text(text)
-            if text:
-                yield text
-    except OSError as error:
-        raise DataError(f"the documents cannot be read ({error.strerror or error}).") from error
-
-
-def _stream(
-    texts: Iterator[str],
-    tokenizer: Tokenizer,
-    tokens: BinaryIO,
-    starts: BinaryIO,
-    advance: Callable[[int, str], None],
-) -> tuple[int, int]:
-    """Write each text's tokens and where they start; return how many documents and tokens."""
-    before = [] if tokenizer.begin is None else [tokenizer.begin]
-    after = [] if tokenizer.end is None else [tokenizer.end]
-    dtype = dtype_for(tokenizer.vocabulary_size)
-    documents = written = 0
-    for ids in tokenizer.encode_many(texts):
-        row = np.array([*before, *ids, *after], dtype=np.int64)
-        check_ids([int(row.min()), int(row.max())], tokenizer.vocabulary_size)
-        starts.write(np.array(written, dtype="<u8").tobytes())
-        tokens.write(row.astype(dtype).tobytes())
-        documents += 1
-        written += len(row)
-        advance(1, f"{written:,} tokens")
-    return documents, written
-
-
-STARTS_CHECKED = 1 << 20  # at once
 
 
 class TokenFile:
     """The tokens of many documents, one after another, on disk.
 
-    Three files: `path` holds the tokens, uint16 where every id fits and else uint32, as nanoGPT
-    keeps them; `path`.starts where each document starts; `path`.json the facts, with the
-    fingerprint of the tokenizer. Documents stand in the order they were given, each between the
+    Three files: `path` holds the tokens, uint16 where every id fits and else uint32; `path`.starts
+    where each document starts, both in NumPy's format .npy; `path`.json the facts, with the
+    fingerprint of the tokenizer. Documents are in the order they were given, each between the
     tokenizer's `begin` and `end` where it has them.
 
     Args:
         path: of the tokens.
-        tokenizer: what the tokens will be read with; None takes those of any.
+        tokenizer: of the model that will read the tokens; None accepts those of any.
 
     Attributes:
         path: of the tokens.
@@ -236,16 +123,16 @@ class TokenFile:
 
     def __init__(self, path: Path | str, *, tokenizer: Tokenizer | None = None) -> None:
         self.path = Path(path)
-        self.header = read_header(self.path)
+        self.header = _read_header(self.path)
         if tokenizer is not None and tokenizer.fingerprint != self.header.tokenizer:
             raise DataError(
                 f"{self.path} was written with another tokenizer; write it anew with this one, or "
                 "load the one it was written with."
             )
-        self.tokens = _mapped(self.path, self.header.dtype, self.header.tokens)
-        starts = starts_at(self.path)
-        self.documents = _mapped(starts, np.dtype("<u8"), self.header.documents)
-        _check_starts(self.documents, self.header.tokens, starts)
+        header, starts = self.header, starts_at(self.path)
+        self.tokens = _map(self.path, header, dtype_for(header.vocabulary_size), header.tokens)
+        self.documents = _map(starts, header, STARTS, header.documents)
+        _check_starts(self.documents, header.tokens, starts)
 
     @classmethod
     def write(
@@ -268,7 +155,20 @@ class TokenFile:
             DataError: if the documents hold no token or cannot be read or encoded, or the files
                 cannot be written.
         """
-        write(Path(path), documents, tokenizer, console)
+        path = Path(path)
+        header = header_at(path)
+        with (
+            atomically(starts_at(path), advice=ADVICE) as starts_part,
+            atomically(path, advice=ADVICE) as tokens_part,
+        ):
+            with starts_part.open("wb") as starts, tokens_part.open("wb") as tokens:
+                facts = _write(documents, tokenizer, tokens, starts, path, console)
+            # The facts are removed before the other two are replaced and come back last: nobody
+            # ever reads files that do not belong together.
+            header.unlink(missing_ok=True)
+        with atomically(header, advice=ADVICE) as temporary:
+            text = json.dumps(asdict(facts), indent=2) + "\n"
+            temporary.write_text(text, encoding="ascii", newline="\n")
         return cls(path, tokenizer=tokenizer)
 
     def __len__(self) -> int:
@@ -288,8 +188,10 @@ class TokenFile:
         end = len(self) if last else int(self.documents[number + 1])
         return self._ids(self.tokens[int(self.documents[number]) : end])
 
-    def draw(self, size: int, length: int, *, seed: int, step: int) -> Tensor:
-        """Return random windows: a pure function of the arguments and the file.
+    def places(self, size: int, length: int, *, seed: int, step: int) -> Tensor:
+        """Return where random windows start: a pure function of the arguments and the file.
+
+        Every window inside the file is equally likely, as in nanoGPT. `take` reads them.
 
         Args:
             size: windows, B.
@@ -298,24 +200,13 @@ class TokenFile:
             step: which batch of it.
 
         Shapes:
-            int64 [B, T + 1]
+            int64 [B]
 
         Raises:
             ConfigError: if an argument is not legal, or the file is shorter than a window.
         """
-        return self.take(self.places(size, length, seed=seed, step=step), length)
-
-    def places(self, size: int, length: int, *, seed: int, step: int) -> Tensor:
-        """Return where the windows of `draw` start, int64 [B]; a process may `take` its share.
-
-        Every window that lies inside the file is equally likely, as in nanoGPT.
-
-        Raises:
-            ConfigError: as `draw`.
-        """
-        _at_least(1, "size", size)
-        _at_least(0, "seed", seed)
-        _at_least(0, "step", step)
+        _at_least(1, size=size)
+        _at_least(0, seed=seed, step=step)
         room = self._room(length)
         # The raw stream of a counter: frozen for good, and no two (seed, step) share one.
         key = np.array([seed % 2**64, step % 2**64], dtype=np.uint64)
@@ -344,8 +235,8 @@ class TokenFile:
             ConfigError: as `take`.
         """
         positions = self._positions(places, length).astype(np.uint64)
-        found = np.searchsorted(self.documents, positions, side="right") - 1
-        return torch.from_numpy(found.astype(np.int64))
+        numbers = np.searchsorted(self.documents, positions, side="right") - 1
+        return torch.from_numpy(numbers.astype(np.int64))
 
     def windows(self, length: int, size: int = 1) -> Iterator[Tensor]:
         """Yield all tokens in order, in windows that overlap by one token.
@@ -363,8 +254,7 @@ class TokenFile:
         Raises:
             ConfigError: if an argument is not legal, or the file holds but one token.
         """
-        _at_least(1, "length", length)
-        _at_least(1, "size", size)
+        _at_least(1, length=length, size=size)
         predicted = len(self) - 1
         if not predicted:
             raise ConfigError(f"{self.path} holds one token, of which none can be predicted.")
@@ -376,7 +266,7 @@ class TokenFile:
 
     def _room(self, length: int) -> int:
         """Return how many windows of a length the file has."""
-        _at_least(1, "length", length)
+        _at_least(1, length=length)
         if len(self) <= length:
             raise ConfigError(
                 f"length={length:,} needs {length + 1:,} tokens, and {self.path} holds "
@@ -403,32 +293,105 @@ class TokenFile:
         return torch.from_numpy(tokens.astype(np.int64))
 
 
-def _mapped(path: Path, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
+def _write(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    tokens: BinaryIO,
+    starts: BinaryIO,
+    path: Path,
+    console: Console | None,
+) -> TokenHeader:
+    """Write each text's tokens and where they start; return the facts."""
+    before = [] if tokenizer.begin is None else [tokenizer.begin]
+    after = [] if tokenizer.end is None else [tokenizer.end]
+    dtype = dtype_for(tokenizer.vocabulary_size)
+    _write_npy_header(tokens, dtype, 0)
+    _write_npy_header(starts, STARTS, 0)
+    total, num_documents, num_tokens = number_of(documents), 0, 0
+    with bar(console, f"encoding {path.name}", total, unit="documents") as advance:
+        for ids in tokenizer.encode_many(_texts(documents)):
+            row = np.array([*before, *ids, *after], dtype=np.int64)
+            check_ids([int(row.min()), int(row.max())], tokenizer.vocabulary_size)
+            starts.write(np.array(num_tokens, dtype=STARTS).tobytes())
+            tokens.write(row.astype(dtype).tobytes())
+            num_documents += 1
+            num_tokens += len(row)
+            advance(1, f"{num_tokens:,} tokens")
+    if not num_tokens:
+        raise DataError(f"there is no token for {path}; give documents that hold text.")
+    _write_npy_header(tokens, dtype, num_tokens)
+    _write_npy_header(starts, STARTS, num_documents)
+    return TokenHeader(
+        tokens=num_tokens,
+        documents=num_documents,
+        vocabulary_size=tokenizer.vocabulary_size,
+        begin=tokenizer.begin,
+        end=tokenizer.end,
+        tokenizer=tokenizer.fingerprint,
+    )
+
+
+def _texts(documents: Iterable[str]) -> Iterator[str]:
+    """Yield the texts that are not empty; a disk that cannot be read is not one to write on."""
     try:
-        size = path.stat().st_size
-        if size != count * dtype.itemsize:
-            raise DataError(
-                f"{path} has {size:,} bytes, and {count * dtype.itemsize:,} are due; write the "
-                "tokens anew with TokenFile.write."
-            )
-        return np.memmap(path, dtype=dtype, mode="r")
+        for text in documents:
+            check_text(text)
+            if text:
+                yield text
+    except OSError as error:
+        raise DataError(f"the documents cannot be read ({error.strerror or error}).") from error
+
+
+def _write_npy_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
+    """Write the header of [count] elements; its size does not depend on the count."""
+    file.seek(0)
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+    np.lib.format.write_array_header_1_0(file, {**facts, "shape": (count,)})
+
+
+def _read_header(path: Path) -> TokenHeader:
+    at = header_at(path)
+    try:
+        with at.open("rb") as file:
+            text = file.read(LARGEST).decode("ascii", "replace")
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({error.strerror or error}); write the tokens anew with "
-            "TokenFile.write."
+            f"{at} cannot be read ({error.strerror}); without it {path} is not a whole file of "
+            "tokens. Write it anew with TokenFile.write."
         ) from error
+    return decode(TokenHeader, parsed(text, at), where=str(at))
+
+
+def _map(path: Path, header: TokenHeader, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
+    try:
+        if header.version == 1:
+            array = np.memmap(path, dtype=dtype, mode="r")
+        else:
+            array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"{path} cannot be read ({reason}); write the tokens anew with TokenFile.write."
+        ) from error
+    if (array.shape, array.dtype) != ((count,), dtype):
+        raise DataError(
+            f"{path} holds {array.dtype} {list(array.shape)}, and {dtype} [{count}] is due; write "
+            "the tokens anew with TokenFile.write."
+        )
+    return array
 
 
 def _check_starts(starts: np.ndarray[Any, Any], tokens: int, path: Path) -> None:
     """Refuse starts that do not rise from 0 to below the number of tokens."""
-    good = starts[0] == 0 and starts[-1] < tokens
+    rising = starts[0] == 0 and starts[-1] < tokens
     for first in range(0, len(starts) - 1, STARTS_CHECKED):
         part = starts[first : first + STARTS_CHECKED + 1]
-        good = good and bool((part[1:] > part[:-1]).all())
-    if not good:
+        rising = rising and bool((part[1:] > part[:-1]).all())
+    if not rising:
         raise DataError(f"{path} is damaged: documents do not follow each other; write it anew.")
 
 
-def _at_least(least: int, name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name}={value!r} is not legal; give an integer >= {least}.")
+def _at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(f"{name}={value!r} is not legal; give an integer >= {least}.")

@@ -1,4 +1,4 @@
-"""What the library asks of a tokenizer."""
+"""The protocol of tokenizers, their files, and the tokenizers library behind byte pairs."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def library() -> ModuleType:
     return tokenizers
 
 
-def built(text: str, name: object) -> Any:
+def build(text: str, name: object) -> Any:
     """Return the byte-pair tokenizer that a text in the library's format describes.
 
     It encodes texts whole, whatever the description says of truncation and padding, and the names
@@ -174,15 +174,43 @@ def built(text: str, name: object) -> Any:
     description = parsed(text, name)
     _refuse(description, name)
     whole = json.dumps({**description, "truncation": None, "padding": None})
-    with told(name):
+    with library_errors(name):
         tokenizer = tokenizers.Tokenizer.from_str(whole)
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
+def description_of(
+    *,
+    model: dict[str, Any],
+    decoder: dict[str, Any],
+    pre_tokenizer: dict[str, Any] | None = None,
+    normalizer: dict[str, Any] | None = None,
+    added_tokens: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return a tokenizer in the format of the tokenizers library."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": list(added_tokens),
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": decoder,
+        "model": model,
+    }
+
+
+def special_token(id_: int | None, content: str) -> dict[str, Any]:
+    """Return a special token in the format of the tokenizers library."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": id_, "content": content, **flags, "special": True}
+
+
 @contextlib.contextmanager
-def told(name: object) -> Iterator[None]:
-    """Tell in a sentence what the library refuses, or breaks at, in the block.
+def library_errors(name: object) -> Iterator[None]:
+    """Turn what the library raises in the block into a DataError.
 
     Raises:
         DataError: naming the tokenizer.

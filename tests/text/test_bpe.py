@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import hashlib
+import io
 import itertools
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tokenizers import pre_tokenizers
 
 from suffice.errors import ConfigError, DataError
-from suffice.text import BPE, bpe, load_tokenizer
+from suffice.text import BPE, bpe, gpt2, load_tokenizer
+
+# bpe
 
 TEXTS = [
     "the lowest and the slower of the three are there; they lower the other rate\n",
@@ -99,13 +106,13 @@ def test_many_texts_are_encoded_as_each_alone(trained: BPE, monkeypatch: pytest.
     texts = [text[start:] for text in TEXTS for start in range(0, 20, 3)]
     alone = [trained.encode(text) for text in texts]
     for together in (1, 100, 1 << 20):
-        monkeypatch.setattr(bpe, "TOGETHER", together)
+        monkeypatch.setattr(bpe, "AT_ONCE", together)
         assert list(trained.encode_many(iter(texts))) == alone
     assert list(trained.encode_many([])) == []
 
 
 def test_texts_are_not_gathered_without_bound(trained: BPE, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bpe, "TOGETHER", 10)
+    monkeypatch.setattr(bpe, "AT_ONCE", 10)
     taken = []
 
     def texts():
@@ -217,3 +224,164 @@ def test_without_the_library_the_way_to_get_it_is_told(
         BPE(trained._description)
     with pytest.raises(ConfigError, match="byte-pair tokenizers need the library tokenizers"):
         BPE.train(TEXTS, SIZE)
+
+
+# learning
+
+
+LEARNED = ["the lowest, the slower and the lower"] * 3
+
+
+def test_the_same_texts_give_the_same_tokenizer():
+    assert bpe.learn(LEARNED, 265, None) == bpe.learn(iter(LEARNED), 265, None)
+
+
+def test_the_smallest_vocabulary_is_bytes_and_the_end():
+    description = json.loads(bpe.learn([], 257, None))
+    assert description["model"]["merges"] == []
+    assert len(description["model"]["vocab"]) == 257
+
+
+@pytest.mark.parametrize("size", [256, (1 << 20) + 1, 300.0, True, "300"])
+def test_an_illegal_vocabulary_size_is_refused(size: object):
+    with pytest.raises(ConfigError, match="vocabulary_size="):
+        BPE.train(LEARNED, size)
+
+
+def test_one_text_in_place_of_documents_is_refused():
+    with pytest.raises(ConfigError, match="one text"):
+        BPE.train("the lowest", 260)
+
+
+def test_too_few_pairs_are_refused_with_how_many_there_are():
+    with pytest.raises(DataError, match="the texts give 259 tokens, not 300"):
+        BPE.train(["abcabc", "xyz"], 300)
+
+
+@pytest.mark.parametrize(
+    ("document", "error"), [(5, ConfigError), ("\udc00", DataError)], ids=["number", "surrogate"]
+)
+def test_a_document_that_is_not_text_is_refused(document: object, error: type):
+    with pytest.raises(error, match="text"):
+        BPE.train([*LEARNED, document], 260)
+
+
+def test_ctrl_c_between_texts_ends_the_learning():
+    def interrupted():
+        yield from LEARNED
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        BPE.train(interrupted(), 260)
+
+
+def test_the_console_shows_the_progress_of_learning():
+    screen = io.StringIO()
+    BPE.train(LEARNED, 260, Console(file=screen, width=100))
+    assert "reading" in screen.getvalue()
+    assert "108 characters" in screen.getvalue()
+
+
+# gpt2
+
+MODULE = import_module("suffice.text.bpe")
+MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("\u0120", "w")]
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in GPT-2's format with five merges."""
+    tokens = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens += [left + right for left, right in MERGES] + ["<|endoftext|>"]
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in MERGES), ""]
+    (tmp_path / "encoder.json").write_text(json.dumps({t: i for i, t in enumerate(tokens)}))
+    (tmp_path / "vocab.bpe").write_text("\n".join(lines), encoding="utf-8")
+    hello = [259, *(tokens.index(letter) for letter in "x!")]
+    monkeypatch.setattr(MODULE, "KNOWN", {"hellox!": hello})
+    return tmp_path
+
+
+def test_the_two_files_make_a_tokenizer(small: Path):
+    tokenizer = gpt2(small)
+    assert tokenizer.encode("hello w") == [259, 260]
+    assert tokenizer.decode([259, 260]) == "hello w"
+    assert tokenizer.vocabulary_size == 262
+    assert (tokenizer.begin, tokenizer.end) == (None, 261)
+    assert 261 not in tokenizer.encode("<|endoftext|>")
+
+
+def test_the_files_may_have_the_names_of_hugging_face(small: Path):
+    fingerprint = gpt2(small).fingerprint
+    (small / "encoder.json").rename(small / "vocab.json")
+    (small / "vocab.bpe").rename(small / "merges.txt")
+    assert gpt2(small).fingerprint == fingerprint
+
+
+def test_a_vocabulary_that_is_not_gpt2s_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    with pytest.raises(
+        DataError, match=r"is not GPT-2's: 'Hello, world!' gives \[.*not \[15496, 1"
+    ):
+        gpt2(small)
+
+
+def test_a_folder_without_the_files_is_told(small: Path):
+    (small / "vocab.bpe").unlink()
+    with pytest.raises(
+        DataError, match=r"holds neither encoder\.json with vocab\.bpe nor vocab\.js"
+    ):
+        gpt2(small)
+
+
+def test_without_a_folder_the_users_data_is_read(small: Path, home: Path, monkeypatch):
+    for name, file in (("VOCABULARY", MODULE.VOCABULARY), ("MERGES", MODULE.MERGES)):
+        content = (small / Path(file.path).name).read_bytes()
+        at = home / file.path
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.write_bytes(content)
+        known = replace(file, sha256=hashlib.sha256(content).hexdigest())
+        monkeypatch.setattr(MODULE, name, known)
+    assert gpt2().fingerprint == gpt2(small).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("encoder.json", "{", "is not JSON"),
+        ("encoder.json", "[]", "is not a JSON object"),
+        ("encoder.json", "{}", "cannot use"),
+        ("encoder.json", '{"a": "b", "c": []}', "cannot use"),
+        ("vocab.bpe", "h e l\n", "cannot use"),
+        ("vocab.bpe", "q q\n", "Token `qq` out of vocabulary"),
+    ],
+)
+def test_damaged_files_are_told(small: Path, name: str, content: str, sentence: str):
+    (small / name).write_text(content)
+    with pytest.raises(DataError, match=sentence) as caught:
+        gpt2(small)
+    assert str(small) in str(caught.value)
+
+
+def test_without_a_folder_the_places_looked_at_are_told(home: Path):
+    with pytest.raises(
+        DataError, match=r"tokenizers/gpt2/encoder\.json was found neither below SUF"
+    ):
+        gpt2()
+
+
+def test_the_published_files_give_the_published_encodings(given: Path):
+    tokenizer = gpt2()
+    assert (tokenizer.vocabulary_size, tokenizer.end) == (50_257, 50_256)
+    for text, ids in (
+        ("hello world", [31373, 995]),
+        ("<|endoftext|>", [27, 91, 437, 1659, 5239, 91, 29]),
+        (" a", [257]),
+        ("", []),
+    ):
+        assert tokenizer.encode(text) == ids
+
+
+def test_it_is_saved_and_loaded(small: Path, tmp_path: Path):
+    tokenizer = gpt2(small)
+    tokenizer.save(tmp_path / "model")
+    assert load_tokenizer(tmp_path / "model").fingerprint == tokenizer.fingerprint

@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 import random
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 
 from suffice.errors import DataError
 from suffice.text import BPE, llama, load_tokenizer
-from suffice.text import llama as llama2c
 
 PIECES = [
     *"erthwoais \u00e9",
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_refused(file: Path, rows: Entries, sentence: str):
 
 
 def test_a_file_too_large_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(llama2c, "LARGEST", 1000)
+    monkeypatch.setattr(sys.modules[llama.__module__], "LARGEST", 1000)
     with pytest.raises(DataError, match="is not a tokenizer file of llama2.c, or is cut short"):
         llama(file)
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from suffice.errors import DataError
-from suffice.text import BPE, load_tokenizer
+from suffice.errors import ConfigError, DataError
+from suffice.text import BPE, Characters, Corpus, Documents, choose_tokenizer, load, load_tokenizer
 from suffice.text.tokenizer import DESCRIPTION, NAMES
+
+# load
 
 
 @pytest.fixture
@@ -64,3 +68,73 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(DataError, match=r"cannot write .*taken.*writable, or give another folder"):
         BPE.train(["low lower"] * 2, 260).save(tmp_path / "taken")
+
+
+# chosen
+
+
+def corpus(*texts):
+    parts = ("train", "validation")
+    made = {n: Documents(name=n, read=lambda t=t: [t]) for n, t in zip(parts, texts, strict=True)}
+    return Corpus(name="mine", source="me", **made)
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch, tmp_path):
+    monkeypatch.delenv("SUFFICE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_characters_are_those_of_both_parts():
+    assert choose_tokenizer("characters", corpus("ba", "ca")).characters == "abc"
+
+
+def test_byte_pairs_are_learned():
+    found = choose_tokenizer("bpe", corpus("low lower low lower", "x"), vocabulary_size=258)
+    assert found.vocabulary_size == 258
+
+
+def test_a_saved_tokenizer_is_loaded(tmp_path):
+    Characters("xyz").save(tmp_path)
+    assert choose_tokenizer(str(tmp_path), corpus("a", "b")).characters == "xyz"
+
+
+def test_names_and_files_reach_their_readers(monkeypatch, tmp_path):
+    monkeypatch.setattr(load, "gpt2", lambda console: ("gpt2", console))
+    monkeypatch.setattr(load, "llama", lambda path: path)
+    assert choose_tokenizer("gpt2", corpus("a", "b")) == ("gpt2", None)
+    with pytest.raises(DataError, match="there is no Llama tokenizer at .*tokenizer.json; put"):
+        choose_tokenizer("llama", corpus("a", "b"))
+    place = tmp_path / "suffice" / "tokenizers" / "llama" / "tokenizer.bin"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"x")
+    assert choose_tokenizer("llama", corpus("a", "b")) == place
+    assert choose_tokenizer(str(place), corpus("a", "b")) == place
+
+
+def test_what_is_unknown_or_of_no_use_is_refused():
+    with pytest.raises(ConfigError, match="there is no tokenizer 'gpt3'; give characters, bpe"):
+        choose_tokenizer("gpt3", corpus("a", "b"))
+    for name, size in (("bpe", None), ("characters", 300)):
+        with pytest.raises(ConfigError, match=f"tokenizer '{name}' with vocabulary_size={size}"):
+            choose_tokenizer(name, corpus("a", "b"), vocabulary_size=size)
+
+
+# optional
+
+SESSION = """
+import sys
+sys.modules["tokenizers"] = None
+from suffice.text import Characters, TokenFile, corpus, load_tokenizer
+text = corpus(sys.argv[1])
+Characters.of([*text.train, *text.validation]).save(sys.argv[2])
+file = TokenFile.write(sys.argv[2] + "/t.bin", text.train, load_tokenizer(sys.argv[2]))
+print(len(file), "rich" in sys.modules)
+"""
+
+
+def test_all_but_byte_pairs_works_without_the_library(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("some letters")
+    words = ["-W", "error", "-c", SESSION, str(tmp_path / "a.txt"), str(tmp_path)]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["10", "False"], done.stderr

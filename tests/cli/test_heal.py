@@ -241,5 +241,6 @@ def test_a_disk_that_refuses_is_told(tmp_path, run):
         settings={},
         seed=0,
     )
-    with pytest.raises(CheckpointError, match=r"cannot write .*absent \(.*\); free space, or give"):
-        save(tmp_path / "absent", Healed(model=teacher(), report=report), LETTERS)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"file.x"):
+        save(tmp_path / "file" / "x", Healed(model=teacher(), report=report), LETTERS)

@@ -106,7 +106,7 @@ def _target(to: str) -> Any:
 
 def _texts(source: Source, named: str | None, tokens: int) -> dict[str, list[Tensor]]:
     """Return the batches that are learnt from and those that judge."""
-    from suffice.convert.calibration import batches
+    from suffice.convert.calibration import calibration_batches
     from suffice.models import LM
     from suffice.text import corpus
 
@@ -121,7 +121,7 @@ def _texts(source: Source, named: str | None, tokens: int) -> dict[str, list[Ten
     if not isinstance(text, str):
         return {}
     length = source.model.config.length
-    learnt, held = batches(corpus(text), source.tokenizer, length=length, tokens=tokens)
+    learnt, held = calibration_batches(corpus(text), source.tokenizer, length=length, tokens=tokens)
     return {"calibration": learnt, "held_out": held}
 
 

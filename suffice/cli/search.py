@@ -17,7 +17,7 @@ from suffice.cli.terminal import INTERRUPTED, Stopped, again
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
-    from suffice.convert.search import Found, Mix, Quantity, Texts
+    from suffice.convert.search import Combination, Quantity, SearchResult, Texts
     from suffice.convert.sources import Source
     from suffice.measure.statistics import Summary
     from suffice.train import Progress
@@ -33,7 +33,7 @@ UNITS = {
 }
 
 
-def print_found(found: Found, out: Path, folder: Path, command: list[str]) -> None:
+def print_found(found: SearchResult, out: Path, folder: Path, command: list[str]) -> None:
     """Print the plan, what was predicted and measured of it, and how others do.
 
     Args:
@@ -52,7 +52,7 @@ def print_found(found: Found, out: Path, folder: Path, command: list[str]) -> No
     console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
 
 
-def sentences(found: Found) -> list[str]:
+def sentences(found: SearchResult) -> list[str]:
     """Return what the budget, the timing and the rivals say."""
     return [
         *filter(None, map(_budget, found.quantities)),
@@ -63,7 +63,7 @@ def sentences(found: Found) -> list[str]:
     ]
 
 
-def _layers(found: Found) -> Table:
+def _layers(found: SearchResult) -> Table:
     table = Table("layer", "becomes", "divergence alone", "state kB", "parameters", **LOOK)
     for one in found.layers:
         table.add_row(
@@ -76,7 +76,7 @@ def _layers(found: Found) -> Table:
     return table
 
 
-def _quantities(found: Found) -> Table:
+def _quantities(found: SearchResult) -> Table:
     table = Table("", "source", "at most", "predicted", "measured", **LOOK)
     for one in found.quantities:
         unit, scale, form = UNITS[one.name]
@@ -96,7 +96,7 @@ def _budget(one: Quantity) -> str:
     return f"the bound of {one.name} {told[one.met]}{share}"
 
 
-def _speed(found: Found) -> str:
+def _speed(found: SearchResult) -> str:
     """Say faster or slower only where the interval says so."""
     one = found.quantity("latency")
     low, high = one.low or one.measured, one.high or one.measured
@@ -113,7 +113,7 @@ def _speed(found: Found) -> str:
     )
 
 
-def _sum(found: Found) -> str:
+def _sum(found: SearchResult) -> str:
     if found.additive is None:
         return "every layer stays as it is"
     if found.additive:
@@ -125,7 +125,7 @@ def _sum(found: Found) -> str:
     )
 
 
-def _rivals(found: Found) -> list[str]:
+def _rivals(found: SearchResult) -> list[str]:
     told = [f"as wholes, on text that nothing was chosen by: the plan {_mix(found.plan)}"]
     best = found.uniform
     if best is None:
@@ -144,7 +144,7 @@ def _rivals(found: Found) -> list[str]:
     return told
 
 
-def _ahead(found: Found) -> str:
+def _ahead(found: SearchResult) -> str:
     """Say which of both is nearer only where the interval says so."""
     gain, best = found.ahead, found.uniform
     if found.words == best.words:
@@ -157,7 +157,7 @@ def _ahead(found: Found) -> str:
     return f"the plan is {word} it: divergence {_interval(gain, '+')} of difference, row by row"
 
 
-def _mix(one: Mix) -> str:
+def _mix(one: Combination) -> str:
     return (
         f"{_interval(one.divergence)}, loss {one.loss.mean:+.4f}, state {one.state / 1e3:,.1f} kB"
     )
@@ -169,7 +169,7 @@ def _interval(one: Summary, sign: str = "") -> str:
     return f"{one.mean:{form}}{ends}"
 
 
-def _time(found: Found) -> list[str]:
+def _time(found: SearchResult) -> list[str]:
     if found.scored == found.pairs:
         return []
     return [
@@ -348,7 +348,7 @@ def _steps(progress: Progress) -> Any:
     return step
 
 
-def _write(out: Path, found: Found) -> None:
+def _write(out: Path, found: SearchResult) -> None:
     """Write the plan, all that is known of it, and the figure."""
     from suffice.convert import plan_to_json
     from suffice.convert.search.result import draw

@@ -1,4 +1,4 @@
-"""What attention layers read: means and second moments, summed in float64 in one pass.
+"""Calibration statistics: means and second moments of the inputs of attention layers, in float64.
 
 Letters: B rows, T positions, M inputs.
 """
@@ -18,11 +18,15 @@ from suffice.quantise.report import rows_of
 from suffice.text import Corpus, Tokenizer
 
 RIDGE = 1e-5  # of the mean of the diagonal
-Seen = Callable[[str, Tensor, dict[str, Any], Tensor], None]
+ROW_LENGTH = 256  # tokens of a calibration row at most
+BATCH_SIZE = 8  # rows of a calibration batch
+
+OnCall = Callable[[str, Tensor, dict[str, Any], Tensor], None]
+"""Takes the name of a layer, its input, the keyword arguments of the call, and its output."""
 
 
 class Moments:
-    """Sums over the inputs [x 1] of one layer, padding left out.
+    """Sums over the inputs [x 1] of one layer, without padding.
 
     Args:
         inputs: M.
@@ -32,14 +36,14 @@ class Moments:
         self.sums = torch.zeros(inputs + 1, inputs + 1, dtype=torch.float64)
 
     def add(self, x: Tensor, valid: Tensor | None) -> None:
-        """Take inputs [B, T, M]; valid [B, T], True = real."""
+        """Add inputs [B, T, M]; valid [B, T], True = real."""
         rows = x.detach().flatten(0, 1) if valid is None else x.detach()[valid]
         rows = torch.nn.functional.pad(rows.double().cpu(), (0, 1), value=1.0)
         self.sums += rows.T @ rows
 
     @property
     def count(self) -> int:
-        """Positions."""
+        """The number of positions."""
         return round(float(self.sums[-1, -1]))
 
     @property
@@ -52,48 +56,48 @@ class Moments:
         """The mean of x, [M]."""
         return self.augmented[-1, :-1]
 
-    def spread(self, *, centred: bool) -> Tensor:
-        """Return the second moment of x, of its differences from the mean if centred: [M, M]."""
+    def second(self, *, centred: bool) -> Tensor:
+        """Return the second moment of x, or its covariance if centred: [M, M]."""
         second = self.augmented[:-1, :-1]
         return second - self.mean[:, None] * self.mean if centred else second
 
     def permuted(self, order: Tensor) -> Moments:
-        """Return the sums of inputs whose features stand in another order."""
-        other = Moments(len(order))
-        at = torch.cat([order, order.new_tensor([len(order)])])
-        other.sums = self.sums[at][:, at]
-        return other
+        """Return the sums of inputs with permuted features."""
+        moments = Moments(len(order))
+        rows = torch.cat([order, order.new_tensor([len(order)])])
+        moments.sums = self.sums[rows][:, rows]
+        return moments
 
 
-def ridged(moment: Tensor, ridge: float = RIDGE) -> Tensor:
-    """Return a second moment with a little added to its diagonal, so that it can be inverted."""
-    added = ridge * moment.diagonal().mean().clamp(min=1e-12)
-    return moment + added * torch.eye(len(moment), dtype=moment.dtype)
+def with_ridge(moment: Tensor, ridge: float = RIDGE) -> Tensor:
+    """Return a second moment plus a multiple of the identity, so that it can be inverted."""
+    scale = ridge * moment.diagonal().mean().clamp(min=1e-12)
+    return moment + scale * torch.eye(len(moment), dtype=moment.dtype)
 
 
-def attentions(model: nn.Module) -> dict[str, Attention]:
+def attention_layers(model: nn.Module) -> dict[str, Attention]:
     """Return the attention layers of a model by the names of their modules, in order."""
     return {name: one for name, one in model.named_modules() if isinstance(one, Attention)}
 
 
 @contextmanager
-def watched(layers: Mapping[str, Attention], seen: Seen) -> Iterator[None]:
-    """Call `seen(name, x, where, y)` at each call of the layers, within the block.
+def observing(layers: Mapping[str, Attention], on_call: OnCall) -> Iterator[None]:
+    """Call `on_call` after each call of the layers, within the block.
 
     Raises:
-        ConfigError: if a layer reads a memory.
+        ConfigError: if a layer attends to another sequence.
     """
 
     def hook(name: str) -> Callable[..., None]:
-        def told(_layer: nn.Module, given: tuple, where: dict[str, Any], y: Tensor) -> None:
-            if len(given) > 1 or where.get("memory") is not None:
+        def called(_layer: nn.Module, args: tuple, kwargs: dict[str, Any], y: Tensor) -> None:
+            if len(args) > 1 or kwargs.get("source") is not None:
                 raise ConfigError(
-                    f"{name} attends to another sequence, of which nothing is learned from text; "
-                    "only exact conversions are possible there."
+                    f"{name} attends to another sequence, for which there are no calibration "
+                    "statistics; only exact conversions are possible there."
                 )
-            seen(name, given[0], where, y)
+            on_call(name, args[0], kwargs, y)
 
-        return told
+        return called
 
     hooks = [one.register_forward_hook(hook(n), with_kwargs=True) for n, one in layers.items()]
     try:
@@ -104,7 +108,7 @@ def watched(layers: Mapping[str, Attention], seen: Seen) -> Iterator[None]:
 
 
 @torch.no_grad()
-def gather(
+def collect_moments(
     model: nn.Module,
     layers: Mapping[str, Attention],
     batches: Iterable[Tensor],
@@ -113,33 +117,30 @@ def gather(
     """Return the moments of each layer's input over batches that the model is called with.
 
     Raises:
-        DataError: if there is no batch, or a layer reads something that is no number.
+        DataError: if there is no batch, or a layer's input holds NaN or infinity.
     """
-    found = {name: Moments(one.spec.d_model) for name, one in layers.items()}
+    moments = {name: Moments(layer.spec.d_model) for name, layer in layers.items()}
 
-    def seen(name: str, x: Tensor, where: dict[str, Any], _y: Tensor) -> None:
-        found[name].add(x, where.get("valid"))
+    def add(name: str, x: Tensor, call: dict[str, Any], _y: Tensor) -> None:
+        moments[name].add(x, call.get("valid"))
 
     done = 0
-    with watched(layers, seen):
+    with observing(layers, add):
         for done, batch in enumerate(batches, start=1):
             model(batch)
             step(done)
     if not done:
-        raise DataError("the calibration holds no batch; give text or inputs to learn from.")
-    if odd := [name for name, one in found.items() if not bool(one.sums.isfinite().all())]:
-        raise DataError(
-            f"{odd[0] or 'the layer'} reads NaN or infinity on the calibration; give other text, "
-            "or a model whose weights are numbers."
-        )
-    return found
+        raise DataError("the calibration holds no batch; give text or inputs to fit on.")
+    for name, one in moments.items():
+        if not bool(one.sums.isfinite().all()):
+            raise DataError(
+                f"the input of {name or 'the layer'} holds NaN or infinity on the calibration; "
+                "give other text, or a model with finite weights."
+            )
+    return moments
 
 
-LENGTH = 256  # tokens of a row at most
-TOGETHER = 8  # rows of a batch
-
-
-def batches(
+def calibration_batches(
     corpus: Corpus, tokenizer: Tokenizer, *, length: int, tokens: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return batches of the training part of a text, and half as much of its validation part.
@@ -147,8 +148,8 @@ def batches(
     Args:
         corpus: the text.
         tokenizer: of the model.
-        length: the longest row that the model reads, tokens.
-        tokens: to learn from.
+        length: context length of the model, tokens.
+        tokens: to fit on.
 
     Raises:
         DataError: if a part is shorter than one batch.
@@ -156,20 +157,20 @@ def batches(
     Shapes:
         int64 [8, T] each, with T of 256 or length
     """
-    length = min(length, LENGTH)
-    learnt = _rows(corpus.train, corpus.train.name, tokenizer, length, tokens)
-    held = _rows(corpus.validation, corpus.validation.name, tokenizer, length, tokens // 2)
-    return learnt, held
+    length = min(length, ROW_LENGTH)
+    fitted = _batches(corpus.train, corpus.train.name, tokenizer, length, tokens)
+    held_out = _batches(corpus.validation, corpus.validation.name, tokenizer, length, tokens // 2)
+    return fitted, held_out
 
 
-def _rows(
+def _batches(
     documents: Iterable[str], name: str, tokenizer: Tokenizer, length: int, tokens: int
 ) -> list[Tensor]:
-    least = TOGETHER * length
-    rows = rows_of(documents, tokenizer, length=length, tokens=max(tokens, least))
-    if rows.numel() < least or rows.shape[1] < length:
+    minimum = BATCH_SIZE * length
+    rows = rows_of(documents, tokenizer, length=length, tokens=max(tokens, minimum))
+    if rows.numel() < minimum or rows.shape[1] < length:
         raise DataError(
-            f"{name} gives {rows.numel():,} tokens in rows, less than one batch of {TOGETHER} rows "
-            f"of {length}; give more text."
+            f"{name} gives {rows.numel():,} tokens in rows, less than one batch of {BATCH_SIZE} "
+            f"rows of {length}; give more text."
         )
-    return list(rows.split(TOGETHER))
+    return list(rows.split(BATCH_SIZE))

@@ -1,163 +1,105 @@
-"""Conversions that change nothing but the maps: recognised by what the maps hold, never by trying.
+"""Exact conversions, recognised from the maps of a layer and proven in float64.
 
 Letters: H query heads, G key/value heads, D head width, M d_model, S d_source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.convert.calibration import attentions
-from suffice.convert.closed_form import columns_of, slices
+from suffice.convert.calibration import attention_layers
+from suffice.convert.closed_form import column_maps, columns_of
 from suffice.convert.maps import Maps, build, read
 from suffice.convert.target import Step, Steps, spec_after
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.spec import AttentionSpec
 
+TEST_ROWS, TEST_LENGTH = 2, 24
+ROUNDING = 1e-9  # of the largest output
 
-def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
-    """Return the maps after one change if they compute what they did, else None.
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A layer and its conversion.
 
     Args:
-        step: the change; what it does to a pattern is not looked at.
-        maps: of the layer.
-        spec: of the layer.
-        after: its composition then, as `spec_after` says.
+        layer: before.
+        steps: the changes.
+        spec: of the layer after them.
+        maps: after them, where the layer computes the same; None where they have to be fitted.
+        difference: of outputs in float64, where maps are present.
+        exact_up_to: tokens up to which windows change nothing; None = no such limit.
     """
-    if spec.mixing.mixes and step.name not in ("keep", "window", "standard"):
-        return None  # what a mixing adds to values would pass other maps than before
-    return _EXACT[step.name](maps, spec, after)
+
+    layer: Attention
+    steps: Steps
+    spec: AttentionSpec
+    maps: Maps | None
+    difference: float | None = None
+    exact_up_to: int | None = None
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the layer stays as it is."""
+        return all(step.name == "keep" for step in self.steps)
+
+    @property
+    def words(self) -> str:
+        """The changes."""
+        return ",".join(map(str, self.steps))
 
 
-def _same(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps:  # noqa: ARG001
-    return maps
+def changes(model: nn.Module, plan: Mapping[str, Steps]) -> dict[str, Change]:
+    """Return the conversion of each layer of a model, with its maps where it is exact.
+
+    Args:
+        model: holds the layers.
+        plan: the changes of each by name.
+
+    Raises:
+        ConfigError: naming a layer that cannot be converted as planned.
+    """
+    layers, changes = attention_layers(model), {}
+    for name, steps in plan.items():
+        try:
+            changes[name] = _change(layers[name], steps, model)
+        except ConfigError as error:
+            raise ConfigError(f"{name or 'the layer'}: {error}") from error
+    return changes
 
 
-def _regrouped(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:  # noqa: ARG001
-    """Repeat heads, or let those share that are equal."""
-    groups = after.kv_heads
-    if groups % len(maps.k) == 0:
-        return maps.with_heads(groups)
-    if len(maps.k) % groups:
-        return None
-    merged = {}
-    for name in "kv":
-        parts = getattr(maps, name).unflatten(0, (groups, -1))
-        if not torch.equal(parts, parts[:, :1].expand_as(parts)):
-            return None
-        merged[name] = parts[:, 0]
-    return replace(maps, **merged)
-
-
-def _optimised(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
-    """Take a value map into the output map where it reads no other head's columns."""
-    regrouped = _regrouped(maps, spec, after)
-    own = None if regrouped is None else _own_columns(regrouped.v)
-    if own is None:
-        return None
-    bias = (regrouped.of_query(regrouped.v)[:, -1:] @ regrouped.o).sum(dim=(0, 1))
-    return replace(
-        regrouped,
-        v=slices(regrouped.v.shape[1] - 1, *own.shape[:2]),
-        o=regrouped.of_query(own) @ regrouped.o,
-        offset=regrouped.offset + bias,
-    )
-
-
-def _efficient(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
-    """Take the key map into the query map, too."""
-    without_v = _optimised(maps, spec, after)
-    own = None if without_v is None else _own_columns(without_v.k)
-    if own is None:
-        return None
-    stays = spec.position.rotates or spec.norm.norms  # nothing may stand between the two maps
-    if stays and not torch.equal(without_v.k, without_v.v):
-        return None
-    q = without_v.q @ without_v.of_query(own).transpose(1, 2)
-    return replace(without_v, q=q, k=without_v.v)
-
-
-def _latent(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:  # noqa: ARG001
-    """Read everything of the input, or all heads' keys and values side by side."""
-    width, inputs = after.head_width, maps.k.shape[1] - 1
-    both = torch.cat([*maps.k, *maps.v], dim=1)
-    if both.shape[1] <= width:
-        own = maps.k.shape[-1]
-        place = torch.arange(len(maps.q)) // maps.shared * own
-        wide = torch.nn.functional.pad(both, (0, width - both.shape[1]))[None]
-        return replace(
-            maps,
-            q=_placed(maps.q, place, width),
-            k=wide,
-            v=wide,
-            o=_placed(maps.o.transpose(1, 2), place + both.shape[1] // 2, width).transpose(1, 2),
-        )
-    if inputs <= width:
-        return _whole(maps, width)
-    return None
-
-
-def _input(maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps:  # noqa: ARG001
-    return _whole(maps, after.head_width)
-
-
-def _whole(maps: Maps, width: int) -> Maps:
-    """Read the input itself, filled up with zeros to a width."""
-    inputs = maps.k.shape[1] - 1
-    keys, values = maps.of_query(maps.k), maps.of_query(maps.v)
-    fill = (0, width - inputs)
-    both = torch.nn.functional.pad(slices(inputs, 1, inputs), fill)
-    return Maps(
-        q=torch.nn.functional.pad(maps.q @ keys[:, :-1].transpose(1, 2), fill),
-        k=both,
-        v=both,
-        o=torch.nn.functional.pad(values[:, :-1] @ maps.o, (0, 0, *fill)),
-        offset=maps.offset + (values[:, -1:] @ maps.o).sum(dim=(0, 1)),
-    )
-
-
-def _own_columns(maps: Tensor) -> Tensor | None:
-    """Return [G, D, D] of maps [G, S + 1, D] that read their own slices alone, else None."""
-    width = maps.shape[-1]
-    own = []
-    for head, one in enumerate(maps):
-        at = columns_of(head, width)
-        rest = one[:-1].clone()
-        own.append(one[at])
-        rest[at] = 0.0
-        if bool(rest.any()):
-            return None
-    return torch.stack(own)
-
-
-def _placed(part: Tensor, place: Tensor, width: int) -> Tensor:
-    """Return [H, N, width] with each head's [N, D] at its place, zeros elsewhere."""
-    wide = part.new_zeros(*part.shape[:2], width)
-    for head, at in enumerate(place.tolist()):
-        wide[head, :, at : at + part.shape[-1]] = part[head]
-    return wide
-
-
-_EXACT: dict[str, Callable[[Maps, AttentionSpec, AttentionSpec], Maps | None]] = {
-    "keep": _same,
-    "window": _same,
-    "standard": _same,
-    "gqa": _regrouped,
-    "optimised": _optimised,
-    "efficient": _efficient,
-    "super": _efficient,
-    "latent": _latent,
-    "input": _input,
-}
-
-
-ROWS, LENGTH = 2, 24
-EXACT = 1e-9  # of the largest output: above it rounding alone is no explanation
+def _change(layer: Attention, steps: Steps, model: nn.Module) -> Change:
+    config = getattr(model, "config", None)
+    length = getattr(config, "length", None)
+    spec, change = layer.spec, Change(layer=layer, steps=steps, spec=layer.spec, maps=None)
+    if change.unchanged:
+        return change
+    maps, windows = read(layer), []
+    for step in steps:
+        after = spec_after(step, spec, length)
+        if maps is not None:
+            maps = exact(step, maps, spec, after)
+        if step.name == "window" and after != spec:
+            windows.append(step.number)
+        spec = after
+    change = replace(change, spec=spec)
+    learned = getattr(config, "positions", "learned") == "learned"
+    limits = [n for n in (layer.spec.max_length, length if learned else None) if n is not None]
+    longest = min(limits, default=None)
+    if windows and (longest is None or longest > min(windows)):
+        return replace(change, exact_up_to=min(windows))
+    if maps is None:
+        return change
+    measured = difference(layer, maps, spec, longest=longest)
+    if not measured <= ROUNDING:
+        return change  # the algebra holds, the numbers do not: weights are nearly singular
+    return replace(change, maps=maps, difference=measured)
 
 
 @torch.no_grad()
@@ -169,109 +111,142 @@ def difference(
     longest: int | None = None,
     seed: int = 0,
 ) -> float:
-    """Return the largest difference of outputs over the largest output.
+    """Return the largest difference of outputs, in float64, relative to the largest output.
 
     Args:
-        layer: as it was.
-        maps: of the layer it becomes.
+        layer: before.
+        maps: of the layer after.
         spec: of that layer.
-        longest: the longest input the model reads, tokens; None = any.
+        longest: the longest input of the model, tokens; None = any.
         seed: of the inputs.
     """
-    given = (longest, layer.spec.max_length, spec.max_length)
-    limits = [n for n in given if n is not None]
-    length = min([LENGTH, *limits])
+    limits = (longest, layer.spec.max_length, spec.max_length)
+    length = min([TEST_LENGTH, *(n for n in limits if n is not None)])
     draws = torch.Generator().manual_seed(seed)
-    x = torch.randn(ROWS, length, spec.d_model, generator=draws, dtype=torch.float64)
-    read = [x]
+    widths = [spec.d_model]
     if spec.widths.d_source != spec.d_model:
-        wide = (ROWS, length, spec.widths.d_source)
-        read.append(torch.randn(wide, generator=draws, dtype=torch.float64))
-    was = Attention(layer.spec, dtype=torch.float64).eval()
-    was.load_state_dict({n: t.double() for n, t in layer.state_dict().items()})
-    now = build(maps, spec, dtype=torch.float64, like=was)
-    before = was(*read)
-    return float((now(*read) - before).abs().max() / before.abs().max().clamp(min=1e-300))
+        widths.append(spec.widths.d_source)
+    inputs = [
+        torch.randn(TEST_ROWS, length, width, generator=draws, dtype=torch.float64)
+        for width in widths
+    ]
+    before = Attention(layer.spec, dtype=torch.float64).eval()
+    before.load_state_dict({n: t.double() for n, t in layer.state_dict().items()})
+    after = build(maps, spec, dtype=torch.float64, like=before)
+    wanted = before(*inputs)
+    return float((after(*inputs) - wanted).abs().max() / wanted.abs().max().clamp(min=1e-300))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One layer and what it is to become.
-
-    Args:
-        layer: as it is.
-        steps: the changes.
-        spec: of the layer then.
-        maps: of the layer then, where they compute the same; None where they have to be fitted.
-        difference: what `proof` measured, where maps are given.
-        exact_up_to: tokens up to which windows change nothing; None = there is no such limit.
-    """
-
-    layer: Attention
-    steps: Steps
-    spec: AttentionSpec
-    maps: Maps | None
-    difference: float | None = None
-    exact_up_to: int | None = None
-
-    @property
-    def kept(self) -> bool:
-        """Whether nothing is asked."""
-        return all(step.name == "keep" for step in self.steps)
-
-    @property
-    def words(self) -> str:
-        """The changes."""
-        return ",".join(map(str, self.steps))
-
-
-def changes(model: nn.Module, plan: Mapping[str, Steps]) -> dict[str, Change]:
-    """Return what is asked of each layer of a model.
+def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
+    """Return the maps after one change if the layer computes the same, else None.
 
     Args:
-        model: holds the layers.
-        plan: the changes of each by name.
-
-    Raises:
-        ConfigError: naming a layer that cannot become what is asked.
+        step: the change; its effect on a pattern is ignored.
+        maps: of the layer.
+        spec: of the layer.
+        after: its composition after the change, by `spec_after`.
     """
-    layers = attentions(model)
-    found = {}
-    for name, steps in plan.items():
-        try:
-            found[name] = _change(layers[name], steps, model)
-        except ConfigError as error:
-            raise ConfigError(f"{name or 'the layer'}: {error}") from error
-    return found
+    if step.name in ("keep", "window", "standard"):
+        return maps
+    if spec.mixing.mixes:
+        return None  # a mixing acts on values, so their map cannot be moved behind it
+    if step.name == "gqa":
+        return _regrouped(maps, after.kv_heads)
+    if step.name == "optimised":
+        return _without_value_map(maps, after.kv_heads)
+    if step.name == "latent":
+        return _latent(maps, after.head_width)
+    if step.name == "input":
+        return _of_input(maps, after.head_width)
+    return _without_key_map(maps, spec, after.kv_heads)
 
 
-def _change(layer: Attention, steps: Steps, model: nn.Module) -> Change:
-    size = getattr(getattr(model, "config", None), "length", None)
-    longest = _longest(model, layer.spec, size)
-    spec, windows = layer.spec, []
-    kept = all(step.name == "keep" for step in steps)
-    maps: Maps | None = None if kept else read(layer)
-    for step in steps:
-        after = spec_after(step, spec, size)
-        if maps is not None:
-            maps = exact(step, maps, spec, after)
-        if step.name == "window" and after != spec:
-            windows.append(step.number)
-        spec = after
-    reach = min(windows, default=None)
-    if reach is not None and (longest is None or longest > reach):
-        return Change(layer=layer, steps=steps, spec=spec, maps=None, exact_up_to=reach)
-    if kept:
-        return Change(layer=layer, steps=steps, spec=spec, maps=None)
-    found = None if maps is None else difference(layer, maps, spec, longest=longest)
-    if found is not None and not found <= EXACT:
-        maps = found = None  # the algebra holds, the numbers do not: weights too far from regular
-    return Change(layer=layer, steps=steps, spec=spec, maps=maps, difference=found)
+def _regrouped(maps: Maps, kv_heads: int) -> Maps | None:
+    """Repeat heads, or merge heads that are equal."""
+    if kv_heads % len(maps.k) == 0:
+        return maps.with_heads(kv_heads)
+    if len(maps.k) % kv_heads:
+        return None
+    k, v = (part.unflatten(0, (kv_heads, -1)) for part in (maps.k, maps.v))
+    if not all(torch.equal(part, part[:, :1].expand_as(part)) for part in (k, v)):
+        return None
+    return replace(maps, k=k[:, 0], v=v[:, 0])
 
 
-def _longest(model: nn.Module, spec: AttentionSpec, size: int | None) -> int | None:
-    """Return how long a sequence can be at most; None = there is no limit."""
-    config = getattr(model, "config", None)
-    learned = getattr(config, "positions", "learned") == "learned"
-    limits = [spec.max_length, size if learned else None]
-    return min((n for n in limits if n is not None), default=None)
+def _without_value_map(maps: Maps, kv_heads: int) -> Maps | None:
+    """Multiply the value map into the output map, where it reads its own head's columns alone."""
+    maps = _regrouped(maps, kv_heads)
+    own = None if maps is None else _own_columns(maps.v)
+    if own is None:
+        return None
+    return replace(
+        maps,
+        v=column_maps(maps.v.shape[1] - 1, *own.shape[:2]),
+        o=maps.per_query(own) @ maps.o,
+        offset=maps.offset + _bias_of_values(maps),
+    )
+
+
+def _without_key_map(maps: Maps, spec: AttentionSpec, kv_heads: int) -> Maps | None:
+    """Multiply the key map into the query map, too."""
+    maps = _without_value_map(maps, kv_heads)
+    own = None if maps is None else _own_columns(maps.k)
+    if own is None:
+        return None
+    separated = spec.position.rotates or spec.norm.norms  # nothing may act between the two maps
+    if separated and not torch.equal(maps.k, maps.v):
+        return None
+    return replace(maps, q=maps.q @ maps.per_query(own).transpose(1, 2), k=maps.v)
+
+
+def _latent(maps: Maps, width: int) -> Maps | None:
+    """Share one head: all keys and values side by side, or the whole input."""
+    inputs, head_dim = maps.k.shape[1] - 1, maps.k.shape[-1]
+    both = torch.cat([*maps.k, *maps.v], dim=1)
+    if both.shape[1] <= width:
+        starts = torch.arange(len(maps.q)) // maps.group_size * head_dim
+        shared = F.pad(both, (0, width - both.shape[1]))[None]
+        o = _placed(maps.o.transpose(1, 2), starts + both.shape[1] // 2, width).transpose(1, 2)
+        return replace(maps, q=_placed(maps.q, starts, width), k=shared, v=shared, o=o)
+    return _of_input(maps, width) if inputs <= width else None
+
+
+def _of_input(maps: Maps, width: int) -> Maps:
+    """Share one head: the input itself, padded with zeros to a width."""
+    inputs = maps.k.shape[1] - 1
+    keys, values = maps.per_query(maps.k), maps.per_query(maps.v)
+    padding = (0, width - inputs)
+    shared = F.pad(column_maps(inputs, 1, inputs), padding)
+    return Maps(
+        q=F.pad(maps.q @ keys[:, :-1].transpose(1, 2), padding),
+        k=shared,
+        v=shared,
+        o=F.pad(values[:, :-1] @ maps.o, (0, 0, *padding)),
+        offset=maps.offset + _bias_of_values(maps),
+    )
+
+
+def _bias_of_values(maps: Maps) -> Tensor:
+    """Return what the biases of the value maps add to every output, [M]."""
+    return (maps.per_query(maps.v)[:, -1:] @ maps.o).sum(dim=(0, 1))
+
+
+def _own_columns(maps: Tensor) -> Tensor | None:
+    """Return [G, D, D] of maps [G, S + 1, D] that read their own slices alone, else None."""
+    own = []
+    for head, one in enumerate(maps):
+        columns = columns_of(head, maps.shape[-1])
+        rest = one[:-1].clone()
+        own.append(one[columns])
+        rest[columns] = 0.0
+        if bool(rest.any()):
+            return None
+    return torch.stack(own)
+
+
+def _placed(part: Tensor, starts: Tensor, width: int) -> Tensor:
+    """Return [H, N, width] with each head's [N, D] at its start, zeros elsewhere."""
+    placed = part.new_zeros(*part.shape[:2], width)
+    for head, start in enumerate(starts.tolist()):
+        placed[head, :, start : start + part.shape[-1]] = part[head]
+    return placed

@@ -1,22 +1,23 @@
-"""Fitting layers on what a model reads: candidates for each, of which the best one is taken."""
+"""Fits layers on calibration inputs: starts from several maps, refits the output map of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.calibration import Moments, attentions, watched
-from suffice.convert.closed_form import NAIVE, Regression, fitted, naive
+from suffice.convert.calibration import RIDGE, Moments, attention_layers, observing
+from suffice.convert.closed_form import USUAL_STARTS, fitted, naive
 from suffice.convert.exact import Change, exact
 from suffice.convert.maps import Maps, build, read
 from suffice.convert.target import spec_after
 from suffice.layers import Attention
 
-CLOSED = "closed form"
+CLOSED_FORM = "closed form"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +26,9 @@ class Fit:
 
     Args:
         maps: of it.
-        chosen: what the fit began with.
-        error: root mean square of the change of its output over that of its output, on what it
-            was fitted on; None where nothing was read.
+        chosen: name of the start that the fit began with.
+        error: root mean square of the change of its output relative to that of its output, on the
+            calibration; None without one.
     """
 
     maps: Maps
@@ -36,15 +37,15 @@ class Fit:
 
 
 def starts(
-    change: Change, layer: Attention, moments: Moments | None, size: int | None
+    change: Change, layer: Attention, moments: Moments | None, length: int | None
 ) -> dict[str, Maps]:
-    """Return the maps a fit may begin with, by how they are called.
+    """Return the maps that a fit may begin with, by name.
 
     Args:
-        change: what is asked.
-        layer: as it is.
-        moments: of its inputs; None = only the usual start is wanted.
-        size: the model's length, tokens.
+        change: of the layer.
+        layer: before it.
+        moments: of its inputs; None = only the usual start.
+        length: context length of the model, tokens.
 
     Raises:
         ConfigError: if a step has no closed form for this layer.
@@ -52,120 +53,162 @@ def starts(
     spec, usual = layer.spec, read(layer)
     best, names = usual, []
     for step in change.steps:
-        after = spec_after(step, spec, size)
-        same = exact(step, usual, spec, after) if step.name != "window" else None
+        after = spec_after(step, spec, length)
+        same = None if step.name == "window" else exact(step, usual, spec, after)
         if same is None:
-            names.append(NAIVE[step.name])
+            names.append(USUAL_STARTS[step.name])
         usual = same or naive(step, usual, spec, after)
         if moments is not None:
             best = exact(step, best, spec, after) or fitted(step, best, spec, after, moments)
         spec = after
-    begun = {", ".join(names): usual}
-    return begun if moments is None else {CLOSED: best} | begun
+    maps = {", ".join(names): usual}
+    return maps if moments is None else {CLOSED_FORM: best} | maps
+
+
+Key = Hashable
 
 
 @torch.no_grad()
 def fit(
     model: nn.Module,
-    begun: Mapping[str, Mapping[str, Maps]],
-    asked: Mapping[str, Change],
+    candidates: Mapping[Key, tuple[str, Change, Mapping[str, Maps]]],
     batches: Iterable[Tensor],
     *,
     refit: bool = True,
     step: Callable[[int], None] = lambda _done: None,
-) -> dict[str, Fit]:
-    """Return the best fit of each layer.
+) -> dict[Key, Fit]:
+    """Return the best fit of each candidate; all of them are fitted in one pass.
 
     Args:
-        model: as it was, in evaluation.
-        begun: maps to begin with, of each layer by name.
-        asked: what is asked of each layer by name.
+        model: before the conversion, in evaluation.
+        candidates: the name of a layer, its change and the maps to begin with, by any key.
         batches: that the model is called with.
-        refit: whether output maps are refitted; False only tells the errors.
-        step: told how many batches are done.
+        refit: whether output maps are refitted; False only measures the errors.
+        step: called with the number of batches that are done.
     """
-    layers = attentions(model)
-    trials = {
-        name: {
-            called: Trial(build(maps, asked[name].spec, like=layers[name]))
-            for called, maps in of_layer.items()
-        }
-        for name, of_layer in begun.items()
-    }
+    layers = attention_layers(model)
+    trials: dict[str, list[_Trial]] = {}
+    for key, (layer, change, maps) in candidates.items():
+        trials.setdefault(layer, []).extend(
+            _Trial(key, start, one, build(one, change.spec, like=layers[layer]))
+            for start, one in maps.items()
+        )
 
-    def seen(name: str, x: Tensor, where: dict[str, Any], y: Tensor) -> None:
-        for trial in trials[name].values():
-            trial.add(x, where, y)
+    def add(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
+        for trial in trials[name]:
+            trial.add(x, call, y)
 
-    with watched({name: layers[name] for name in trials}, seen):
+    with observing({name: layers[name] for name in trials}, add):
         for done, batch in enumerate(batches, start=1):
             model(batch)
             step(done)
-    return {name: best_of(begun[name], of_layer, refit=refit) for name, of_layer in trials.items()}
+    fits: dict[Key, Fit] = {}
+    for trial in (trial for of_layer in trials.values() for trial in of_layer):
+        found = trial.fit(refit=refit)
+        if trial.key not in fits or found.error < fits[trial.key].error:
+            fits[trial.key] = found
+    return fits
 
 
-def best_of(begun: Mapping[str, Maps], trials: Mapping[str, Trial], *, refit: bool = True) -> Fit:
-    """Return the best of what one layer's fit began with.
+class _Trial:
+    """One start of a fit, and the sums for the regression of its output map."""
 
-    Args:
-        begun: maps by how they are called.
-        trials: of each, which have seen the text.
-        refit: whether output maps are refitted; False only tells the errors.
-    """
-    fits = []
-    for called, trial in trials.items():
-        maps = trial.sums.refitted(begun[called]) if refit else begun[called]
-        fits.append(Fit(maps=maps, chosen=called, error=trial.sums.error(maps)))
-    return min(fits, key=lambda one: one.error)
-
-
-class Trial:
-    """A layer whose output map is to be refitted, and the sums for that."""
-
-    def __init__(self, layer: Attention) -> None:
+    def __init__(self, key: Key, start: str, maps: Maps, layer: Attention) -> None:
+        self.key, self.start, self.maps = key, start, maps
         self.layer = layer.eval()
-        width = layer.o_proj.in_features
-        self.sums = Regression(width, layer.spec.d_model, bias=layer.spec.bias)
-        self.read: Tensor | None = None
-        layer.o_proj.register_forward_pre_hook(self._keep)
+        self.sums = OutputRegression(
+            layer.o_proj.in_features, layer.spec.d_model, bias=layer.spec.bias
+        )
+        self.features: Tensor | None = None
+        layer.o_proj.register_forward_pre_hook(self._record)
 
-    def _keep(self, _linear: nn.Module, given: tuple[Tensor, ...]) -> None:
-        self.read = given[0]
+    def _record(self, _linear: nn.Module, args: tuple[Tensor, ...]) -> None:
+        self.features = args[0]
 
-    def add(self, x: Tensor, where: dict[str, Any], y: Tensor) -> None:
-        """Take an input [B, T, M], what was called with it, and the wanted output."""
-        self.layer(x, **where)
-        z, valid = self.read, where.get("valid")
+    def add(self, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
+        """Add an input [B, T, M], the keyword arguments of the call, and the wanted output."""
+        self.layer(x, **call)
+        z, valid = self.features, call.get("valid")
         if valid is not None:
             z, y = z[valid], y[valid]
         self.sums.add(z.flatten(0, -2), y.flatten(0, -2))
 
+    def fit(self, *, refit: bool) -> Fit:
+        maps = self.sums.refitted(self.maps) if refit else self.maps
+        return Fit(maps=maps, chosen=self.start, error=self.sums.error(maps))
 
-@torch.no_grad()
-def errors(
-    model: nn.Module, layers: Mapping[str, Attention], batches: Iterable[Tensor]
-) -> dict[str, float]:
-    """Return how far the outputs of other layers are from those of a model's own.
+
+class OutputRegression:
+    """Least-squares refit of the output projection.
 
     Args:
-        model: as it was, in evaluation.
-        layers: the others, by the names of its own.
-        batches: that the model is called with.
-
-    Returns:
-        Root mean square of the change over that of the output, of each layer.
+        features: F, inputs of the output projection.
+        outputs: M.
+        bias: whether the output projection has one.
     """
-    own = attentions(model)
-    lost, whole = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
 
-    def seen(name: str, x: Tensor, where: dict[str, Any], y: Tensor) -> None:
-        wrong, valid = layers[name](x, **where) - y, where.get("valid")
+    def __init__(self, features: int, outputs: int, *, bias: bool) -> None:
+        self.bias = bias
+        size = features + bias
+        self.gram = torch.zeros(size, size, dtype=torch.float64)
+        self.cross = torch.zeros(size, outputs, dtype=torch.float64)
+        self.energy = 0.0
+
+    def add(self, z: Tensor, y: Tensor) -> None:
+        """Add features [N, F] and wanted outputs [N, M]."""
+        z, y = z.double().cpu(), y.double().cpu()
+        if self.bias:
+            z = torch.nn.functional.pad(z, (0, 1), value=1.0)
+        self.gram += z.T @ z
+        self.cross += z.T @ y
+        self.energy += float(y.square().sum())
+
+    def refitted(self, maps: Maps) -> Maps:
+        """Return the maps with the best output map.
+
+        The ridge pulls towards the present output map, so that the result is never worse.
+        """
+        before = self._rows(maps)
+        ridge = RIDGE * self.gram.diagonal().mean().clamp(min=1e-12)
+        damped = self.gram + ridge * torch.eye(len(self.gram), dtype=self.gram.dtype)
+        rows = before + torch.linalg.solve(damped, self.cross - self.gram @ before)
+        if not self.bias:
+            return replace(maps, o=rows.view_as(maps.o))
+        return replace(maps, o=rows[:-1].view_as(maps.o), offset=rows[-1])
+
+    def error(self, maps: Maps) -> float:
+        """Return the root mean square of the output's error relative to that of the output."""
+        rows = self._rows(maps)
+        squares = (rows * (self.gram @ rows - 2 * self.cross)).sum() + self.energy
+        return math.sqrt(max(float(squares), 0.0) / max(self.energy, 1e-300))
+
+    def _rows(self, maps: Maps) -> Tensor:
+        rows = maps.o.flatten(0, 1)
+        return torch.cat([rows, maps.offset[None]]) if self.bias else rows
+
+
+@torch.no_grad()
+def output_errors(
+    model: nn.Module, layers: Mapping[str, Attention], batches: Iterable[Tensor]
+) -> dict[str, float]:
+    """Return the relative root mean square error of layers' outputs against a model's own layers.
+
+    Args:
+        model: before the conversion, in evaluation.
+        layers: converted, by the names of its own.
+        batches: that the model is called with.
+    """
+    own = attention_layers(model)
+    errors, energies = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
+
+    def add(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
+        error, valid = layers[name](x, **call) - y, call.get("valid")
         if valid is not None:
-            wrong, y = wrong[valid], y[valid]
-        lost[name] += float(wrong.double().square().sum())
-        whole[name] += float(y.double().square().sum())
+            error, y = error[valid], y[valid]
+        errors[name] += float(error.double().square().sum())
+        energies[name] += float(y.double().square().sum())
 
-    with watched({name: own[name] for name in layers}, seen):
+    with observing({name: own[name] for name in layers}, add):
         for batch in batches:
             model(batch)
-    return {name: (lost[name] / max(whole[name], 1e-300)) ** 0.5 for name in layers}
+    return {name: (errors[name] / max(energies[name], 1e-300)) ** 0.5 for name in layers}

@@ -1,7 +1,7 @@
-"""An attention layer as numbers: its four maps in float64, whatever its encoder are.
+"""The four linear maps of an attention layer in float64, for any encoder.
 
 Letters: H query heads, G key/value heads, D head width, M d_model, S d_source. Rows are inputs; the
-last row of a map that has one more than inputs is its bias.
+last row of a map with one more row than inputs is its bias.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from suffice.spec import AttentionSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Maps:
-    """The maps of one layer; a head's keys and values are explicit even where they are columns.
+    """The maps of one layer; keys and values are explicit even where they are columns of the input.
 
     Args:
         q: [H, M + 1, D].
@@ -38,19 +38,19 @@ class Maps:
     offset: Tensor
 
     @property
-    def shared(self) -> int:
-        """Query heads of one key/value head."""
+    def group_size(self) -> int:
+        """Query heads per key/value head."""
         return len(self.q) // len(self.k)
 
-    def of_query(self, part: Tensor) -> Tensor:
-        """Return k or v as each query head reads it: [H, S + 1, D]."""
+    def per_query(self, part: Tensor) -> Tensor:
+        """Return k or v repeated for each query head: [H, S + 1, D]."""
         return part.repeat_interleave(len(self.q) // len(part), dim=0)
 
     def with_heads(self, kv_heads: int) -> Maps:
         """Return the same layer with each key/value head repeated, kv_heads in all."""
         times = kv_heads // len(self.k)
-        parts = (part.repeat_interleave(times, dim=0) for part in (self.k, self.v))
-        return replace(self, **dict(zip("kv", parts, strict=True)))
+        k, v = (part.repeat_interleave(times, dim=0) for part in (self.k, self.v))
+        return replace(self, k=k, v=v)
 
 
 @torch.no_grad()
@@ -58,21 +58,21 @@ def read(layer: Attention) -> Maps:
     """Return the maps of a layer.
 
     Raises:
-        ConfigError: if its weights are packed or no numbers, or it forms no softmax.
+        ConfigError: if its weights are packed or not finite, or it is no softmax attention.
     """
     spec = layer.spec
     if not isinstance(spec.kernel, Softmax) or spec.past.reads:
-        named = spec.past if spec.past.reads else spec.kernel
-        raise ConfigError(f"{named!r} is no plain softmax, which is all that is converted.")
-    if any(isinstance(one, Packed) for one in layer.children()):
-        raise ConfigError("packed weights are not converted; convert first, pack what comes out.")
-    if not all(bool(one.isfinite().all()) for one in layer.parameters()):
-        raise ConfigError("weights hold NaN or infinity; give a model whose weights are numbers.")
-    q = _heads(_rows(layer.q_proj, spec.d_model), spec.num_heads)
-    k = _heads(_rows(layer.k_proj, spec.widths.d_source), spec.kv_heads)
-    v = k
+        odd = spec.past if spec.past.reads else spec.kernel
+        raise ConfigError(f"{odd!r} cannot be converted; only plain softmax attention can.")
+    if any(isinstance(module, Packed) for module in layer.children()):
+        raise ConfigError("packed weights cannot be converted; convert first, then quantise.")
+    if not all(bool(parameter.isfinite().all()) for parameter in layer.parameters()):
+        raise ConfigError("weights hold NaN or infinity; give a model with finite weights.")
+    source = spec.widths.d_source
+    q = _split_heads(_rows(layer.q_proj, spec.d_model), spec.num_heads)
+    k = v = _split_heads(_rows(layer.k_proj, source), spec.kv_heads)
     if not spec.encoder.shares:
-        v = _heads(_rows(layer.v_proj, spec.widths.d_source), spec.kv_heads)
+        v = _split_heads(_rows(layer.v_proj, source), spec.kv_heads)
     o = layer.o_proj.weight.detach().double().cpu().T.unflatten(0, (spec.num_heads, -1))
     bias = layer.o_proj.bias
     offset = o.new_zeros(spec.d_model) if bias is None else bias.detach().double().cpu()
@@ -83,13 +83,13 @@ def read(layer: Attention) -> Maps:
 def build(
     maps: Maps, spec: AttentionSpec, *, dtype: torch.dtype | None = None, like: Attention
 ) -> Attention:
-    """Return the layer of these maps.
+    """Return the layer with these maps.
 
     Args:
-        maps: what it computes; maps that the encoder do not learn are taken for what they are.
-        spec: the composition.
+        maps: of the layer; those that its encoder has no parameters for are ignored.
+        spec: its composition.
         dtype: of the parameters; None = that of `like`.
-        like: the layer it comes from: its device, mode, norms of queries and keys, and mixing
+        like: the layer it replaces: gives device, mode, norms of queries and keys, and the mixing
             where the spec has the same.
     """
     weight = like.q_proj.weight
@@ -108,7 +108,7 @@ def build(
 
 
 def _rows(linear: nn.Module, inputs: int) -> Tensor:
-    """Return W^T with the bias below it; of columns, what takes them."""
+    """Return W^T with the bias below it."""
     if isinstance(linear, Columns):
         return torch.eye(inputs + 1, dtype=torch.float64)[:, : linear.width]
     weight = linear.weight.detach().double().cpu()
@@ -116,7 +116,7 @@ def _rows(linear: nn.Module, inputs: int) -> Tensor:
     return torch.cat([weight.T, bias[None]])
 
 
-def _heads(rows: Tensor, heads: int) -> Tensor:
+def _split_heads(rows: Tensor, heads: int) -> Tensor:
     return rows.unflatten(1, (heads, -1)).transpose(0, 1).contiguous()
 
 

@@ -1,34 +1,46 @@
-"""What a layer is to become: words such as "gqa:2" or "mqa,window:64+sinks"."""
+"""Targets of a conversion, such as "gqa:2" or "mqa,window:64+sinks", and plans of them by layer."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from suffice.convert.calibration import attentions
+from suffice.convert.calibration import attention_layers
 from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
+from suffice.files import read_json
+from suffice.grammar import parse_term
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Global, Pattern, Window
 from suffice.spec import AttentionSpec
-from suffice.text.documents import read_text
 
-SINKS = 4  # first positions that a window keeps where it is asked for some
-LEGAL = (
-    "keep, standard, gqa:N, mqa, optimised, efficient, super, latent:R, input, window:W, "
-    "window:W+sinks, window:W+sinks:N, several joined by commas"
+SINKS = 4  # of a window with "+sinks"
+NAMES_SHOWN = 8  # in one message
+FORMS = (
+    "keep",
+    "standard",
+    "gqa:N",
+    "mqa",
+    "optimised",
+    "optimised:N",
+    "efficient",
+    "efficient:N",
+    "super",
+    "latent:R",
+    "input",
+    "window:W",
 )
-NUMBERED = {"gqa": True, "latent": True, "window": True, "optimised": False, "efficient": False}
-"""Names that take a number, and whether they need it."""
-PLAIN = ("keep", "standard", "mqa", "super", "input")
-WORD = re.compile(r"([a-z]+)(?::(\d{1,9}))?(?:\+sinks(?::(\d{1,9}))?)?")
+ENCODERS = {
+    "standard": Standard(),
+    "gqa": Standard(),
+    "optimised": Optimised(),
+    "efficient": Efficient(),
+    "super": Efficient(),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +50,8 @@ class Step:
     Args:
         name: "keep", "standard" (learned keys and values), "gqa", "optimised", "efficient",
             "super", "latent", "input" (keys and values are the layer's input itself), "window".
-        number: key/value heads, the latent's width, or the window's size; None = as the layer has.
-        sinks: first positions a window keeps.
+        number: key/value heads, the latent's width, or the window's size; None = as in the layer.
+        sinks: first positions that a window always includes.
     """
 
     name: str
@@ -47,19 +59,19 @@ class Step:
     sinks: int = 0
 
     def __str__(self) -> str:
-        """Return the word."""
         sinks = "" if not self.sinks else f"+sinks:{self.sinks}"
         return f"{self.name}{'' if self.number is None else f':{self.number}'}{sinks}"
 
 
 Steps = tuple[Step, ...]
+Target = str | Sequence[str] | Mapping[str, str]
 
 
 def steps_of(text: str) -> Steps:
-    """Return the changes that words name, in their order.
+    """Return the changes that a target names, in order.
 
     Raises:
-        ConfigError: with the legal words.
+        ConfigError: naming the legal forms.
 
     Example:
         >>> [str(step) for step in steps_of("mqa,window:64+sinks")]
@@ -69,28 +81,17 @@ def steps_of(text: str) -> Steps:
 
 
 def _step(word: str, text: str) -> Step:
-    found = WORD.fullmatch(word)
-    name = found[1] if found else ""
-    if found is None or name not in (*NUMBERED, *PLAIN):
-        of = "" if word == text else f" in {text!r:.80}"
-        said, names = word.partition(":")[0], [*NUMBERED, *PLAIN]
-        near = [] if said in names else get_close_matches(said, names, n=1, cutoff=0.5)
-        hint = f" did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown target {word!r:.80}{of};{hint} legal: {LEGAL}.")
-    number = None if found[2] is None else int(found[2])
-    if number == 0 or (number is None and NUMBERED.get(name, False)):
-        given = "0" if number == 0 else "none"
-        raise ConfigError(f"target {word!r} takes a number of at least 1, got {given}; as gqa:2.")
-    if number is not None and name in PLAIN:
-        raise ConfigError(f"target {word!r}: {name} takes no number.")
-    sinks = 0
-    if "+" in word:
-        if name != "window":
-            raise ConfigError(f"target {word!r}: only a window keeps sinks.")
-        sinks = SINKS if found[3] is None else int(found[3])
-    if name == "mqa":
-        name, number = "gqa", 1
-    return Step(name=name, number=number, sinks=sinks)
+    head, plus, suffix = word.partition("+")
+    term = parse_term(head, FORMS, kind="target", where=text)
+    if term.number == 0:
+        raise ConfigError(f"target {word!r}: give a number of at least 1, such as gqa:2.")
+    if not plus:
+        name, number = ("gqa", 1) if term.name == "mqa" else (term.name, term.number)
+        return Step(name=name, number=number)
+    if term.name != "window":
+        raise ConfigError(f"target {word!r}: only a window has sinks, such as window:64+sinks.")
+    sinks = parse_term(suffix, ("sinks", "sinks:N"), kind="addition to a window", where=word).number
+    return Step(name=term.name, number=term.number, sinks=SINKS if sinks is None else sinks)
 
 
 def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> AttentionSpec:
@@ -99,7 +100,7 @@ def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> Attention
     Args:
         step: the change.
         spec: before it.
-        length: the longest input of the model, tokens; None = any.
+        length: context length of the model, tokens; None = any.
 
     Raises:
         ConfigError: if there is no such layer, saying why.
@@ -107,94 +108,49 @@ def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> Attention
     if step.name == "keep":
         return spec
     if step.name == "window":
-        return replace(spec, pattern=_window(spec.pattern, step))
-    return _SPECS[step.name](spec, step.number, length)
+        return replace(spec, pattern=_narrowed(spec.pattern, step))
+    if step.name in ("latent", "input"):
+        return _one_head(step, spec)
+    mixing = _alignment(spec, length) if step.name == "super" else spec.mixing
+    kv_heads = step.number or spec.num_kv_heads
+    return replace(spec, encoder=ENCODERS[step.name], num_kv_heads=kv_heads, mixing=mixing)
 
 
-def _shared(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    return replace(spec, encoder=Standard(), num_kv_heads=number)
+def _narrowed(pattern: Pattern, step: Step) -> Pattern:
+    window: Pattern = Window(step.number)
+    if step.sinks:
+        window = window | Global(step.sinks)
+    return window & Causal() if isinstance(pattern, Causal) else window & pattern
 
 
-def _standard(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    return replace(spec, encoder=Standard())
-
-
-def _optimised(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    return replace(spec, encoder=Optimised(), num_kv_heads=number or spec.num_kv_heads)
-
-
-def _efficient(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    return replace(spec, encoder=Efficient(), num_kv_heads=number or spec.num_kv_heads)
-
-
-def _super(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
+def _alignment(spec: AttentionSpec, length: int | None) -> Alignment:
     if length is None:
         raise ConfigError(
-            "super fixes the longest input, and this layer stands in no model that has one; give "
+            "super fixes the longest input, and this layer is in no model that has one; give "
             "length=."
         )
     if spec.mixing != NoMixing():
-        raise ConfigError(f"super: the layer mixes its values already, by {spec.mixing!r}.")
-    aligned = Alignment(length, bias=spec.bias, init="identity")
-    return replace(_efficient(spec, None, None), mixing=aligned)
+        raise ConfigError(f"super: the layer already mixes its values by {spec.mixing!r}.")
+    return Alignment(length, bias=spec.bias, init="identity")
 
 
-def _latent(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    _refuse_between(spec, f"latent:{number}")
-    most = max(2 * spec.widths.kv, spec.widths.d_source)
-    if number is not None and number > most:
+def _one_head(step: Step, spec: AttentionSpec) -> AttentionSpec:
+    """Return a layer whose heads share one key/value head, a latent or the input itself."""
+    between = spec.position if spec.position.rotates else spec.norm if spec.norm.norms else None
+    if between is not None:
         raise ConfigError(
-            f"latent:{number} is wider than all that keys and values read; give at most {most}."
+            f"{step}: {type(between).__name__} acts on each head's keys, so their map cannot be "
+            "moved into the queries' map; share heads instead, by gqa:N or mqa."
         )
-    return _one_head(spec, number, Latent())
-
-
-def _input(spec: AttentionSpec, number: int | None, length: int | None) -> AttentionSpec:  # noqa: ARG001
-    _refuse_between(spec, "input")
-    return _one_head(spec, spec.widths.d_source, Efficient())
-
-
-def _one_head(spec: AttentionSpec, width: int | None, encoder: Latent | Efficient) -> AttentionSpec:
-    one = {"num_kv_heads": 1, "head_dim": width, "scale": spec.score_scale}
-    return replace(spec, encoder=encoder, **one)
-
-
-def _refuse_between(spec: AttentionSpec, word: str) -> None:
-    """Refuse layers in which something stands between the maps of queries and keys."""
-    if spec.position.rotates:
-        raise ConfigError(
-            f"{word}: {type(spec.position).__name__} turns each head's keys by its own features, "
-            "which cannot be taken into the queries' maps; share heads instead, by gqa:N or mqa."
-        )
-    if spec.norm.norms:
-        raise ConfigError(
-            f"{word}: {type(spec.norm).__name__} divides each head's keys by their size, so their "
-            "map cannot be taken into the queries'; share heads instead, by gqa:N or mqa."
-        )
-
-
-_SPECS = {
-    "gqa": _shared,
-    "standard": _standard,
-    "optimised": _optimised,
-    "efficient": _efficient,
-    "super": _super,
-    "latent": _latent,
-    "input": _input,
-}
-
-
-def _window(pattern: Pattern, step: Step) -> Pattern:
-    """Return the pattern that sees so much less."""
-    near: Pattern = Window(step.number)
-    if step.sinks:
-        near = near | Global(step.sinks)
-    if isinstance(pattern, Causal):
-        return near & Causal()
-    return near & pattern
-
-
-Target = str | Sequence[str] | Mapping[str, str]
+    width, encoder = spec.widths.d_source, Efficient()
+    if step.name == "latent":
+        widest = max(2 * spec.widths.kv, width)
+        if step.number > widest:
+            raise ConfigError(
+                f"{step} is wider than keys and values together; give at most {widest}."
+            )
+        width, encoder = step.number, Latent()
+    return replace(spec, encoder=encoder, num_kv_heads=1, head_dim=width, scale=spec.score_scale)
 
 
 def plan_of(model: nn.Module, target: Target) -> dict[str, Steps]:
@@ -202,25 +158,26 @@ def plan_of(model: nn.Module, target: Target) -> dict[str, Steps]:
 
     Args:
         model: any with attention layers of this library.
-        target: words for all layers, a list with words for each in order, or words by name, where
-            a layer that is not named stays.
+        target: for all layers, a list with one target for each in order, or targets by name, where
+            layers without one stay.
 
     Raises:
-        ConfigError: if the words are not legal, or do not fit the layers.
+        ConfigError: if a target is not legal, or the plan does not fit the layers.
     """
-    names = list(attentions(model))
+    names = list(attention_layers(model))
     if not names:
         raise ConfigError(
             f"{type(model).__name__} holds no attention layer of this library; convert a model of "
-            "suffice.models, or read one by suffice.convert.open_source."
+            "suffice.models, or open one by suffice.convert.sources.open_source."
         )
     if isinstance(target, str):
         return dict.fromkeys(names, steps_of(target))
     if isinstance(target, Mapping):
-        if strange := sorted(map(str, target.keys() - set(names))):
+        if unknown := sorted(map(str, target.keys() - set(names))):
+            more = " and more" if len(names) > NAMES_SHOWN else ""
             raise ConfigError(
-                f"the plan names {strange[0]!r}, which is no attention layer; there are "
-                f"{', '.join(names[:8])}{' and more' if len(names) > 8 else ''}."  # noqa: PLR2004
+                f"the plan names {unknown[0]!r}, which is no attention layer; there are "
+                f"{', '.join(names[:NAMES_SHOWN])}{more}."
             )
         return {name: steps_of(target.get(name, "keep")) for name in names}
     if len(target) != len(names):
@@ -232,25 +189,18 @@ def plan_of(model: nn.Module, target: Target) -> dict[str, Steps]:
 
 
 def read_plan(path: Path) -> list[str] | dict[str, str]:
-    """Return the target in a file such as {"layers": ["keep", "gqa:2"]}.
+    """Return the targets in a file such as {"layers": ["keep", "gqa:2"]}.
 
     "layers" is a list in the model's order, or an object by name; "facts" may hold anything.
 
     Raises:
         DataError: if it is no such file.
     """
-    try:
-        content = read_text(path)
-    except DataError as error:
-        raise DataError(f"no plan can be read: {error} `suffice search` writes one.") from error
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON ({error!s:.100}); give a plan.") from error
-    layers = found.get("layers") if isinstance(found, dict) else None
-    words = list(layers.values()) if isinstance(layers, dict) else layers
-    legal = isinstance(words, list) and all(isinstance(word, str) for word in words)
-    if not legal or found.keys() - {"layers", "facts"}:
+    plan = read_json(path, advice="Give a plan, such as `suffice search` writes.")
+    layers = plan.get("layers") if isinstance(plan, dict) else None
+    targets = list(layers.values()) if isinstance(layers, dict) else layers
+    legal = isinstance(targets, list) and all(isinstance(target, str) for target in targets)
+    if not legal or plan.keys() - {"layers", "facts"}:
         raise DataError(
             f'{path} is no plan; write {{"layers": ["keep", "gqa:2", ...]}} with one target for '
             'each layer, beside it only "facts".'
@@ -259,15 +209,15 @@ def read_plan(path: Path) -> list[str] | dict[str, str]:
 
 
 def plan_to_json(targets: Sequence[str], **facts: Any) -> dict[str, Any]:
-    """Return what `read_plan` reads.
+    """Return the content of a file for `read_plan`.
 
     Args:
-        targets: words for each layer.
-        **facts: what else is known of the plan.
+        targets: one for each layer.
+        **facts: anything else.
 
     Raises:
-        ConfigError: if words are not legal.
+        ConfigError: if a target is not legal.
     """
-    for words in targets:
-        steps_of(words)
+    for target in targets:
+        steps_of(target)
     return {"layers": list(targets), "facts": facts}

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.calibration import attentions
+from suffice.convert.calibration import attention_layers
 from suffice.convert.maps import Maps, build, read
 from suffice.convert.sources import ARCHITECTURES
 from suffice.convert.sources.architecture import ConfigReader
@@ -380,8 +380,8 @@ def described(model: nn.Module, config: dict[str, Any]) -> nn.Module:
         config: what `config_of` returned for it.
     """
     target = ARCHITECTURES[config["model_type"]].build(ConfigReader(config, "config.json"))
-    goals, state = attentions(target), {}
-    for name, layer in attentions(model).items():
+    goals, state = attention_layers(target), {}
+    for name, layer in attention_layers(model).items():
         spec = goals[name].spec
         made = build(_arranged(read(layer), layer.spec, spec), spec, like=layer)
         _arrange_gains(made, layer.spec)

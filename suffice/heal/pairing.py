@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.calibration import attentions
+from suffice.convert.calibration import attention_layers
 from suffice.convert.feature_permutation import can_permute, permuted
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers.packed import Packed
@@ -146,5 +146,5 @@ def _different_layers(student: LM, teacher: LM) -> tuple[str, ...]:
             map(torch.equal, ours.state_dict().values(), theirs.state_dict().values())
         )
 
-    students, teachers = attentions(student), attentions(teacher)
+    students, teachers = attention_layers(student), attention_layers(teacher)
     return tuple(name for name in students if not same(name))

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.convert.calibration import attentions, watched
+from suffice.convert.calibration import attention_layers, observing
 from suffice.data.dataset import IGNORE_INDEX
 from suffice.errors import ConfigError
 from suffice.heal.pairing import Pair
@@ -112,7 +112,7 @@ class Stages:
 
     def regress(self, pair: Pair) -> None:
         """Train the layers that differ to give the outputs of the teacher's layers."""
-        student, layers = pair.student, attentions(pair.student)
+        student, layers = pair.student, attention_layers(pair.student)
         objective = Regression(
             pair.teacher, pair.layers, digests(teacher=pair.teacher, start=student)
         )
@@ -285,7 +285,7 @@ class Regression:
 
     def summed(self, model: LM, batch: Batch, *, dtype: str) -> Tensor:
         """Return the mean error of the layers, times the number of the batch's targets."""
-        student, teacher = attentions(model), attentions(self.teacher)
+        student, teacher = attention_layers(model), attention_layers(self.teacher)
         errors: list[Tensor] = []
 
         def compare(name: str, x: Tensor, call: dict[str, Any], wanted: Tensor) -> None:
@@ -296,7 +296,7 @@ class Regression:
         with (
             torch.no_grad(),
             autocast(batch.tokens.device, dtype),
-            watched({name: teacher[name] for name in self.layers}, compare),
+            observing({name: teacher[name] for name in self.layers}, compare),
         ):
             self.teacher(batch.tokens, **{n: mask for n, mask in masks.items() if mask is not None})
         return torch.stack(errors).mean() * batch.num_targets

@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor
 
 from suffice.convert import Certificate, Converted, convert
-from suffice.convert.calibration import LENGTH, TOGETHER
+from suffice.convert.calibration import BATCH_SIZE, ROW_LENGTH
 from suffice.convert.certificate import LossChange, change_of_loss, row_losses
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
@@ -319,7 +319,7 @@ class _Texts:
         self.name, self.subject, self.folder = name, subject, folder
         source = subject.source
         self.lm: LM = source.model
-        self.length = min(LENGTH, self.lm.config.length)
+        self.length = min(ROW_LENGTH, self.lm.config.length)
         documents = (subject.train, subject.validation, subject.held_out)
         self.texts = Texts.write(folder / "tokens" / name, documents, source.tokenizer)
         self.rows = self.texts.rows(self.length)
@@ -333,7 +333,7 @@ class _Texts:
         """Return batches of the text that conversions read."""
         tokenizer = self.subject.source.tokenizer
         read = rows_of(self.subject.calibration, tokenizer, length=self.length, tokens=TOKENS)
-        return list(read.split(TOGETHER))
+        return list(read.split(BATCH_SIZE))
 
     def row(self, target: str, minutes: float, console: Console, quiet: bool) -> Row:
         """Convert by the usual start and in closed form, heal the latter, and compare."""

@@ -13,7 +13,7 @@ from suffice.cli.convert import convert
 from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
-from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.errors import ConfigError, DataError
 from suffice.models import LMConfig, ViTConfig, folder
 from suffice.patterns import Causal
 from suffice.testing import drawn

@@ -11,7 +11,7 @@ import pytest
 from suffice import AttentionSpec
 from suffice.cli.search import folder_of, search, sentences
 from suffice.cli.terminal import Stopped
-from suffice.convert.search import Found, Mix, Quantity, mixes, scoring
+from suffice.convert.search import Combination, Quantity, SearchResult, combinations, timing
 from suffice.convert.search.scoring import score
 from suffice.errors import ConfigError, DataError
 from suffice.measure.statistics import summarise
@@ -28,9 +28,9 @@ WORDS = ("--options", "gqa:2; mqa;window:4", "--tokens", 500)
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(scoring, "ROUNDS", 3)
-    monkeypatch.setattr(scoring, "SECONDS", 1e-4)
-    monkeypatch.setattr(mixes, "ROUNDS", 4)
+    monkeypatch.setattr(timing, "ROUNDS", 3)
+    monkeypatch.setattr(timing, "SECONDS", 1e-4)
+    monkeypatch.setattr(combinations, "ROUNDS", 4)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_plan_is_found_that_convert_takes(suffice, run, tmp_path):
     assert made.code == 0
     assert folder.load("made")[0].specs != run.specs
     again = suffice("search", "run", "--budget", "state<=50%", *WORDS, "--quiet")
-    assert (again.code, "plan.search holds a search already; go on" in again.said) == (2, True)
+    assert (again.code, "plan.search already holds a search" in again.said) == (2, True)
     more = suffice(
         "search", "run", "--budget", "divergence<=1e-12", *WORDS, "--quiet", "--resume", "--json"
     )
@@ -103,7 +103,7 @@ WRONG = {
     "length": (["--budget", "state<=50%", "--length", "1"], "--length 1: give at least 2."),
     "long": (["--budget", "state<=50%", "--length", "13"], "the model reads 12 tokens at most."),
     "minutes": (["--budget", "state<=50%", "--minutes", "0"], "minutes=0: give a time above 0."),
-    "options": (["--budget", "state<=50%", "--options", "best"], "unknown target 'best'; legal"),
+    "options": (["--budget", "state<=50%", "--options", "best"], "unknown target 'best'"),
     "short": (["--budget", "state<=50%", "--calibration", "short.txt"], "less than "),
 }
 
@@ -156,7 +156,7 @@ def test_a_model_of_transformers_needs_a_tokenizer_and_text(tmp_path):
 
 
 def mix(kind, *values, words=("gqa:1", "keep")):
-    return Mix(
+    return Combination(
         kind=kind,
         words=words,
         predicted=0.1,
@@ -188,7 +188,7 @@ def found(**fields):
         "certificate": None,
         "scores": (),
     }
-    return Found(**given | fields)
+    return SearchResult(**given | fields)
 
 
 def said(**fields):

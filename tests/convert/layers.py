@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from suffice import Attention, AttentionSpec
-from suffice.convert.calibration import gather
+from suffice.convert.calibration import collect_moments
 from suffice.patterns import Causal
 from suffice.testing import drawn
 
@@ -26,6 +26,6 @@ def inputs(d_model=16, batches=4, seed=0):
 
 def moments_of(layer, batches=None):
     """Return the moments of a layer's inputs."""
-    return gather(layer, {"": layer}, inputs(layer.spec.d_model) if batches is None else batches)[
-        ""
-    ]
+    return collect_moments(
+        layer, {"": layer}, inputs(layer.spec.d_model) if batches is None else batches
+    )[""]

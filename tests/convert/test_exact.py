@@ -120,13 +120,13 @@ def test_equal_heads_are_one():
         ({"num_kv_heads": 1, "mixing": Alignment(12)}, "latent:8"),
     ],
 )
-def test_nothing_else_is_claimed(fields, words):
+def test_other_conversions_are_not_claimed_to_be_exact(fields, words):
     with pytest.raises(ConfigError, match="cannot become .* exactly and would have to be fitted"):
         convert(layer_of(**fields), words)
 
 
-def test_numbers_that_do_not_bear_the_algebra_are_no_proof(monkeypatch):
-    monkeypatch.setattr("suffice.convert.exact.EXACT", 0.0)
+def test_a_difference_above_rounding_is_no_proof(monkeypatch):
+    monkeypatch.setattr("suffice.convert.exact.ROUNDING", 0.0)
     with pytest.raises(ConfigError, match="the layer cannot become efficient exactly"):
         convert(layer_of(num_heads=1), "efficient")
 
@@ -173,10 +173,10 @@ def test_a_layer_keeps_what_is_not_converted():
         assert_close(again.state_dict()[name], tensor, "exact")
 
 
-def test_layers_that_are_not_read():
-    with pytest.raises(ConfigError, match=r"Elu\(.*\) is no plain softmax, which is all that is"):
+def test_other_kernels_and_unusable_weights_are_refused():
+    with pytest.raises(ConfigError, match="Elu"):
         convert(layer_of(kernel=Elu()), "mqa")
-    with pytest.raises(ConfigError, match=r"Infini\(.*\) is no plain softmax"):
+    with pytest.raises(ConfigError, match="Infini"):
         convert(drawn(Attention(preset("infini", 16, 4, segment=4)), seed=0), "mqa")
     layer = layer_of()
     layer.q_proj.weight.data[0, 0] = torch.nan
@@ -185,5 +185,5 @@ def test_layers_that_are_not_read():
     packed = layer_of(d_model=32)
     quantise(packed, 8)
     assert isinstance(packed.q_proj, PackedLinear)
-    with pytest.raises(ConfigError, match="packed weights are not converted; convert first"):
+    with pytest.raises(ConfigError, match="packed"):
         convert(packed, "mqa")

@@ -20,7 +20,7 @@ def after(word, spec=SPEC, length=8):
     return spec_after(step, spec, length)
 
 
-def test_words_come_back():
+def test_targets_are_parsed():
     for word in ("keep", "gqa:2", "optimised", "efficient:4", "latent:12", "window:8+sinks:3"):
         assert [str(step) for step in steps_of(word)] == [word]
     assert steps_of("mqa, window:9+sinks") == (
@@ -32,17 +32,17 @@ def test_words_come_back():
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("gqa2", r"unknown target 'gqa2'; did you mean 'gqa'\? legal: keep, standard, gqa:N, mqa"),
-        ("linear", r"unknown target 'linear'; legal"),
-        ("", r"unknown target ''; legal"),
-        ("gqa:2,window:8+2", r"unknown target 'window:8\+2' in 'gqa:2,window:8\+2'; legal: keep"),
-        ("gqa", r"target 'gqa' takes a number of at least 1, got none; as gqa:2"),
-        ("latent:0", r"target 'latent:0' takes a number of at least 1, got 0"),
-        ("super:3", r"target 'super:3': super takes no number"),
-        ("gqa:2+sinks", r"target 'gqa:2\+sinks': only a window keeps sinks"),
+        ("gqa2", "did you mean 'gqa'"),
+        ("linear", "unknown target 'linear'"),
+        ("", "unknown target ''"),
+        ("gqa:2,window:8+2", r"'2' in 'window:8\+2'"),
+        ("gqa", "write gqa:N"),
+        ("latent:0", "'latent:0'"),
+        ("super:3", "'super:3'"),
+        ("gqa:2+sinks", r"'gqa:2\+sinks'"),
     ],
 )
-def test_other_words_are_refused(word, told):
+def test_other_targets_are_refused(word, told):
     with pytest.raises(ConfigError, match=told):
         steps_of(word)
 
@@ -69,32 +69,28 @@ def test_windows():
     assert two_sided.pattern == Window(5) & Full()
 
 
-def test_a_latent_is_no_wider_than_what_it_holds():
+def test_a_latent_is_no_wider_than_keys_and_values():
     assert after("latent:16").head_dim == 16
-    with pytest.raises(ConfigError, match="latent:999999999 is wider than all that keys and value"):
+    with pytest.raises(ConfigError, match="latent:999999999.* at most 16"):
         after("latent:999999999")
 
 
 @pytest.mark.parametrize("word", ["latent:8", "input"])
-def test_what_is_normalised_is_not_taken_into_one_latent(word):
+def test_normalised_keys_cannot_share_a_latent(word):
     normalised = AttentionSpec(d_model=16, num_heads=4, norm=HeadRMS())
-    with pytest.raises(ConfigError, match=rf"{word}: HeadRMS divides each head's keys .* or mqa"):
+    with pytest.raises(ConfigError, match=f"{word}: HeadRMS"):
         after(word, normalised)
 
 
 @pytest.mark.parametrize("word", ["latent:8", "input"])
-def test_what_turns_is_not_taken_into_one_latent(word):
+def test_rotating_keys_cannot_share_a_latent(word):
     turning = AttentionSpec(d_model=16, num_heads=4, position=Rope())
-    with pytest.raises(
-        ConfigError, match=rf"{word}: Rope turns each head's keys .* by gqa:N or mqa"
-    ):
+    with pytest.raises(ConfigError, match=f"{word}: Rope"):
         after(word, turning)
 
 
 def test_super_needs_a_length_and_values_as_they_are():
     with pytest.raises(ConfigError, match="super fixes the longest input, .* give length="):
         after("super", length=None)
-    with pytest.raises(
-        ConfigError, match="super: the layer mixes its values already, by Alignment"
-    ):
+    with pytest.raises(ConfigError, match="super: .*Alignment"):
         after("super", preset("super_attention", 16, 4, length=8))

@@ -1,17 +1,17 @@
-"""Which attention each layer of a trained model should have, within a budget."""
+"""Searches the attention of each layer of a trained model that meets a budget."""
 
 from suffice.convert.search.options import Option, library
 from suffice.convert.search.problem import Limit, budget_of
-from suffice.convert.search.result import Found, Mix, Quantity, Score
+from suffice.convert.search.result import Combination, Quantity, Score, SearchResult
 from suffice.convert.search.search import Texts, search
 
 __all__ = [
-    "Found",
+    "Combination",
     "Limit",
-    "Mix",
     "Option",
     "Quantity",
     "Score",
+    "SearchResult",
     "Texts",
     "budget_of",
     "library",

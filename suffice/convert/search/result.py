@@ -1,4 +1,4 @@
-"""What a search found: the plan, what was predicted of it, what was measured, and its rivals."""
+"""The result of a search: the plan, predicted and measured, and the combinations beside it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One layer with one option, all others as they were.
+    """One layer with one option, all other layers unchanged.
 
     Args:
         layer: the name of its module.
         words: the option.
-        divergence: from the model as it is, nats per token, over rows.
+        divergence: from the original model, nats per token, over rows.
         state: bytes that the layer keeps of a text.
         parameters: of the layer.
-        latency: seconds more than the layer as it was takes for a token, by way; None where the
-            way does not take it.
+        latency: seconds that it adds to a decoding step, by backend; None where a backend does not
+            support it.
     """
 
     layer: str
@@ -45,15 +45,15 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mix:
-    """Some choice for all layers, measured as a whole on text that nothing was chosen by.
+class Combination:
+    """Options for all layers, measured as a whole on text that nothing was chosen by.
 
     Args:
-        kind: "plan", "uniform", "random", or "neighbour" of a plan that was weighed.
+        kind: "plan", "uniform" or "random".
         words: for each layer.
         predicted: the sum of the layers' divergences.
         divergence: of the whole, over rows.
-        loss: change of it, over rows.
+        loss: its change, over rows.
         state: bytes that attention keeps of a text.
         rows: the divergence of each row.
     """
@@ -69,15 +69,15 @@ class Mix:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """Something that costs, of the source and of the plan.
+    """A quantity of the original model and of the plan.
 
     Args:
         name: as in a budget.
-        source: what the source has.
-        bound: the most that was asked for; None = nothing was.
+        source: of the original.
+        bound: from the budget; None = not bounded.
         predicted: of the plan, from its layers alone.
         measured: of the plan's model as a whole.
-        low: lower end of the 95% interval of what was measured; None where it is exact or unknown.
+        low: lower end of the 95% interval of the measured one; None where it is exact or unknown.
         high: upper end.
     """
 
@@ -102,25 +102,25 @@ class Quantity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What a search found.
+class SearchResult:
+    """The result of `search`.
 
     Args:
         budget: the bounds in words.
-        words: the plan: the change of each layer, in order.
-        layers: the scores of what was picked.
+        words: the plan: the target of each layer, in order.
+        layers: the scores of the chosen options.
         length: tokens of the text behind which costs count.
-        way: how the plan's model steps: "native" or "torch".
-        source_way: how the source does.
+        way: decoding backend of the plan's model: "native" or "torch".
+        source_way: of the original.
         quantities: state, latency, parameters, loss, divergence.
         mixes: the plan first; all measured on the same rows.
-        additive: whether the sum of the layers' divergences lies within the noise of the whole,
-            on the rows that it was chosen by; None where the plan keeps every layer.
-        weighed: other plans near the first one that were measured because it did not.
+        additive: whether the sum of the layers' divergences is that of the whole, up to noise, on
+            the rows that it was chosen by; None where the plan keeps every layer.
+        weighed: neighbours of the first plan that were measured because it was not.
         moved: whether one of them became the plan.
         scored: pairs of a layer and an option that were scored.
         pairs: all such pairs.
-        held: bytes that the states of the source and the plan's model really took, room included.
+        held: bytes allocated for the states of the original and the plan's model.
         certificate: of the plan's conversion.
         scores: of all options.
     """
@@ -132,7 +132,7 @@ class Found:
     way: str
     source_way: str
     quantities: tuple[Quantity, ...]
-    mixes: tuple[Mix, ...]
+    mixes: tuple[Combination, ...]
     additive: bool | None
     weighed: int
     moved: bool
@@ -143,12 +143,12 @@ class Found:
     scores: tuple[Score, ...]
 
     @property
-    def plan(self) -> Mix:
-        """The plan among the mixes."""
+    def plan(self) -> Combination:
+        """The plan among the combinations."""
         return self.mixes[0]
 
     @property
-    def uniform(self) -> Mix | None:
+    def uniform(self) -> Combination | None:
         """The best uniform choice that meets the budget; None if none does."""
         return min(self.of("uniform"), key=lambda one: one.divergence.mean, default=None)
 
@@ -160,8 +160,8 @@ class Found:
             return None
         return summarise([a - b for a, b in zip(self.plan.rows, best.rows, strict=True)])
 
-    def of(self, kind: str) -> list[Mix]:
-        """Return the mixes of a kind."""
+    def of(self, kind: str) -> list[Combination]:
+        """Return the combinations of a kind."""
         return [one for one in self.mixes if one.kind == kind]
 
     def quantity(self, name: str) -> Quantity:
@@ -176,17 +176,17 @@ class Found:
 KINDS = {"random": "random mixes", "uniform": "one option for all", "plan": "the plan"}
 
 
-def draw(found: Found) -> Figure:
-    """Draw all choices that were measured as wholes; bars are 95% intervals over rows."""
+def draw(result: SearchResult) -> Figure:
+    """Draw all combinations that were measured; bars are 95% intervals over rows."""
     with style():
         figure, axes = blank(1, 2, width=panels_width(2), height=3.8)
         predicted, state = axes[0]
-        _points(predicted, found, lambda one: one.predicted)
+        _points(predicted, result, lambda one: one.predicted)
         predicted.set_xlabel("sum of the layers' divergences, nats per token")
         predicted.set_ylabel("divergence of the whole, nats per token")
-        _points(state, found, lambda one: one.state / 1e3)
-        state.set_xlabel(f"state of {found.length:,} tokens, kB")
-        ends = [x for one in found.mixes if (x := one.predicted) > 0 and one.divergence.mean > 0]
+        _points(state, result, lambda one: one.state / 1e3)
+        state.set_xlabel(f"state of {result.length:,} tokens, kB")
+        ends = [x for one in result.mixes if (x := one.predicted) > 0 and one.divergence.mean > 0]
         if ends:
             predicted.set_xscale("log")
             predicted.plot(
@@ -200,9 +200,9 @@ def draw(found: Found) -> Figure:
     return figure
 
 
-def _points(axes: Axes, found: Found, place: object) -> None:
+def _points(axes: Axes, result: SearchResult, place: object) -> None:
     for number, (kind, label) in enumerate(KINDS.items()):
-        shown: list[Mix] = found.of(kind)
+        shown: list[Combination] = result.of(kind)
         for one in shown:
             far = one.divergence
             low, high = (far.mean if end is None else end for end in (far.low, far.high))

@@ -1,4 +1,4 @@
-"""Each layer with each option, all others as they were: how far that alone is."""
+"""Scores each option of each layer alone: fits it, and measures the divergence it causes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,33 +15,31 @@ import torch
 from torch import Tensor, nn
 
 from suffice import checkpoint
-from suffice.convert.calibration import attentions, gather, watched
+from suffice.convert.calibration import attention_layers, collect_moments
 from suffice.convert.exact import Change
-from suffice.convert.feature_permutation import SLICED, arranged
-from suffice.convert.fit import CLOSED, Trial, best_of, starts
+from suffice.convert.feature_permutation import SLICED, permuted_for
+from suffice.convert.fit import CLOSED_FORM, fit, starts
 from suffice.convert.maps import Maps, build
-from suffice.convert.search.options import Option, memory_of
-from suffice.errors import CheckpointError, ConfigError
-from suffice.files import write_atomic
+from suffice.convert.search.options import Option
+from suffice.errors import ConfigError
+from suffice.files import RunFolder, changed_settings, read_json, write_atomic
 from suffice.layers import Attention
-from suffice.measure.timing import Times, interleave, summarise_times
-from suffice.memory import Dynamic
 from suffice.models import LM
-from suffice.models.native_decoder import NativeDecoder, unsupported
-from suffice.models.state import ModelState
-from suffice.spec import AttentionSpec
 
-KEPT = 1 << 28  # numbers of the model as it is that are kept, not computed again
+CACHED_NUMBERS = 1 << 28  # of the original model's activations; more are computed again
+FIT_NUMBERS = 1 << 27  # of the sums of fits in one pass
+
+Key = tuple[str, str]
+Step = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
-    """What replacing layers changed, for each row of text.
+class RowScores:
+    """The effect of replacing layers, for each row of text.
 
     Args:
-        divergence: of the other model's predictions from those of the model as it is, nats per
-            token.
-        loss: of the other model, nats per token.
+        divergence: of the predictions from those of the original model, nats per token.
+        loss: nats per token.
     """
 
     divergence: tuple[float, ...]
@@ -50,18 +48,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Reference:
-    """What the model as it is gives for some rows: inputs of its blocks, and predictions."""
+    """The original model on some rows."""
 
-    inputs: list[Tensor]
-    logs: Tensor  # probabilities' logarithms, float64
+    inputs: list[Tensor]  # of its blocks
+    log_probs: Tensor  # float64
     targets: Tensor
 
 
-class Judge:
-    """A language model and text to hold others against it.
+class Evaluator:
+    """Compares variants of a language model with the original, on rows of text.
 
     Args:
-        lm: the model as it is, in evaluation.
+        lm: the original, in evaluation.
         batches: rows of tokens [B, T]; every token but a row's first is predicted.
     """
 
@@ -69,56 +67,47 @@ class Judge:
         self.lm = lm
         self.names = [f"blocks.{number}.attention" for number in range(len(lm.blocks))]
         self.batches = [rows.to(lm.device) for rows in batches]
-        self.tokens = sum(rows[:, 1:].numel() for rows in batches)
-        numbers = lm.config.vocabulary_size + lm.config.d_model * len(lm.blocks)
-        few = self.tokens * numbers <= KEPT
-        self.kept = [self._reference(rows) for rows in self.batches] if few else None
+        tokens = sum(rows[:, 1:].numel() for rows in batches)
+        numbers = tokens * (lm.config.vocabulary_size + lm.config.d_model * len(lm.blocks))
+        self.cached = (
+            list(map(self._reference, self.batches)) if numbers <= CACHED_NUMBERS else None
+        )
 
     @torch.inference_mode()
-    def rows(self, layers: Mapping[str, Attention]) -> Rows:
-        """Return how far the model is with some layers replaced.
-
-        Args:
-            layers: by the names of those they replace.
-        """
-        divergence, loss = [], []
-        at = [number for number, name in enumerate(self.names) if name in layers]
-        first = min(at, default=len(self.names))
+    def with_layers(self, layers: Mapping[str, Attention]) -> RowScores:
+        """Return the scores with layers replaced by others, by name."""
+        places = [number for number, name in enumerate(self.names) if name in layers]
+        first = min(places, default=len(self.names))
         blocks = [
-            _with(block, layers[name]) if name in layers else block
+            _with_attention(block, layers[name]) if name in layers else block
             for block, name in zip(self.lm.blocks, self.names, strict=True)
         ]
-        for reference in self._references():
-            logs = reference.logs
-            if at:
-                x = reference.inputs[first]
-                for block in blocks[first:]:
-                    x = block(x)
-                logs = self._logs(x)
-            far, lost = _compared(reference, logs)
-            divergence += far
-            loss += lost
-        return Rows(divergence=tuple(divergence), loss=tuple(loss))
+
+        def log_probs(reference: _Reference, _rows: Tensor) -> Tensor:
+            if not places:
+                return reference.log_probs
+            x = reference.inputs[first]
+            for block in blocks[first:]:
+                x = block(x)
+            return self._log_probs(x)
+
+        return self._scores(log_probs)
 
     @torch.inference_mode()
-    def rows_of(self, lm: LM) -> Rows:
-        """Return how far another model is that reads the same tokens.
+    def of_model(self, lm: LM) -> RowScores:
+        """Return the scores of another model, in evaluation, that reads the same tokens."""
+        return self._scores(lambda _, rows: lm(rows[:, :-1]).double().log_softmax(dim=-1))
 
-        Args:
-            lm: in evaluation.
-        """
-        divergence, loss = [], []
-        for reference, rows in zip(self._references(), self.batches, strict=True):
-            far, lost = _compared(reference, _logs(lm(rows[:, :-1])))
-            divergence += far
-            loss += lost
-        return Rows(divergence=tuple(divergence), loss=tuple(loss))
-
-    def _references(self) -> Iterator[_Reference]:
-        if self.kept is not None:
-            yield from self.kept
-        else:
-            yield from map(self._reference, self.batches)
+    def _scores(self, log_probs: Callable[[_Reference, Tensor], Tensor]) -> RowScores:
+        divergence: list[float] = []
+        loss: list[float] = []
+        references = self.cached or map(self._reference, self.batches)
+        for reference, rows in zip(references, self.batches, strict=True):
+            wanted, found = reference.log_probs, log_probs(reference, rows)
+            far = (wanted.exp() * (wanted - found)).sum(dim=-1)
+            divergence += far.mean(dim=1).tolist()
+            loss += (-found.gather(2, reference.targets[..., None])).mean(dim=(1, 2)).tolist()
+        return RowScores(divergence=tuple(divergence), loss=tuple(loss))
 
     @torch.inference_mode()
     def _reference(self, rows: Tensor) -> _Reference:
@@ -126,118 +115,97 @@ class Judge:
         for block in self.lm.blocks:
             inputs.append(x)
             x = block(x)
-        return _Reference(inputs, self._logs(x), rows[:, 1:])
+        return _Reference(inputs, self._log_probs(x), rows[:, 1:])
 
-    def _logs(self, x: Tensor) -> Tensor:
-        return _logs(self.lm.logits(self.lm.norm(x)))
+    def _log_probs(self, x: Tensor) -> Tensor:
+        return self.lm.logits(self.lm.norm(x)).double().log_softmax(dim=-1)
 
 
-def _with(block: nn.Module, attention: Attention) -> nn.Module:
-    """Return a block that is the same but for its attention."""
+def _with_attention(block: nn.Module, attention: Attention) -> nn.Module:
     other = copy.copy(block)
     other._modules = {**block._modules, "attention": attention}
     return other
 
 
-def _logs(logits: Tensor) -> Tensor:
-    return logits.double().log_softmax(dim=-1)
-
-
-def _compared(reference: _Reference, logs: Tensor) -> tuple[list[float], list[float]]:
-    """Return divergence and loss of each row."""
-    was, loss = reference.logs, -logs.gather(2, reference.targets[..., None])
-    far = (was.exp() * (was - logs)).sum(dim=-1)
-    return far.mean(dim=1).tolist(), loss.mean(dim=(1, 2)).tolist()
-
-
-ASKED = "asked"
-
-
-class Work:
-    """A folder of results by name; without a folder they are kept in memory alone.
+class WorkFolder:
+    """Results of a search by name, in a folder or in memory.
 
     Args:
-        folder: where; made when something is written.
+        folder: created when something is written; None = in memory.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.known: dict[str, Any] = {}
+        self.memory: dict[str, Any] = {}
 
-    def claim(self, asked: dict[str, Any], *, resume: bool) -> None:
-        """Take the folder for a search, or go on with the one it holds.
+    def claim(self, settings: dict[str, Any], *, resume: bool) -> None:
+        """Begin a search in the folder, or resume the one it holds.
 
         Args:
-            asked: what a result depends on.
-            resume: whether to go on.
+            settings: that the results depend on.
+            resume: whether to resume.
 
         Raises:
-            ConfigError: if it holds another search, or one and none is to go on.
+            ConfigError: if the folder holds a search and it is not resumed, or another one.
         """
-        found = self.read(ASKED)
-        if found is not None and not resume:
-            raise ConfigError(
-                f"{self.folder} holds a search already; go on with it by --resume, or give another "
-                "--out."
-            )
-        if found is not None and (other := [key for key in asked if found.get(key) != asked[key]]):
-            raise ConfigError(
-                f"{self.folder} holds a search with another {other[0]}; ask for the same, or give "
-                "another --out."
-            )
-        self.write(ASKED, asked)
+        if self.folder is None:
+            return
+        run = RunFolder(self.folder, "asked.json", "search")
+
+        def check() -> None:
+            if changes := changed_settings(run.read(), settings):
+                raise ConfigError(
+                    f"{self.folder} holds a search with other settings: {changes[0]}; repeat "
+                    "those, or give another --out."
+                )
+
+        run.claim(settings, resume=resume, check=check)
 
     def read(self, name: str) -> Any:
-        """Return what was written under a name; None if nothing was.
+        """Return the plain data of a name; None if there is none.
 
         Raises:
-            CheckpointError: if the file is damaged.
+            DataError: if the file is damaged.
         """
         if self.folder is None:
-            return self.known.get(name)
+            return self.memory.get(name)
         path = self._path(name, "json")
-        if not path.exists():
-            return None
-        try:
-            return json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({error!s:.100}); delete it, and it will be made again."
-            ) from error
+        return read_json(path, advice="Delete it to compute it again.") if path.exists() else None
 
     def write(self, name: str, data: Any) -> None:
-        """Write plain data under a name, whole or not at all."""
+        """Write plain data, whole or not at all."""
         if self.folder is None:
-            self.known[name] = data
+            self.memory[name] = data
             return
         write_atomic(self._path(name, "json"), json.dumps(data, allow_nan=False) + "\n")
 
-    def tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return tensors and facts under a name; None if there are none.
+    def read_tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return the tensors and facts of a name; None if there are none.
 
         Raises:
             CheckpointError: if the file is damaged.
         """
         if self.folder is None:
-            return self.known.get(f"{name} tensors")
+            return self.memory.get(f"{name} tensors")
         path = self._path(name, "safetensors")
         return checkpoint.load(path) if path.exists() else None
 
-    def keep(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Write tensors and facts under a name, whole or not at all."""
+    def write_tensors(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Write tensors and facts, whole or not at all."""
         if self.folder is None:
-            self.known[f"{name} tensors"] = (tensors, facts)
+            self.memory[f"{name} tensors"] = (tensors, facts)
             return
         path = self._path(name, "safetensors")
         path.parent.mkdir(parents=True, exist_ok=True)
         checkpoint.save(path, tensors, facts)
 
-    def _path(self, name: str, kind: str) -> Path:
-        return self.folder / f"{'/'.join(quote(part, safe='') for part in name.split('/'))}.{kind}"
+    def _path(self, name: str, suffix: str) -> Path:
+        parts = "/".join(quote(part, safe="") for part in name.split("/"))
+        return self.folder / f"{parts}.{suffix}"
 
 
 def fingerprint(tensors: Iterable[Tensor]) -> str:
-    """Return the sha256 of some tensors' shapes and numbers.
+    """Return the sha256 of the shapes, dtypes and values of tensors.
 
     Example:
         >>> import torch
@@ -245,160 +213,127 @@ def fingerprint(tensors: Iterable[Tensor]) -> str:
         >>> [fingerprint([one]) == fingerprint([other]) for other in (one.clone(), one.T)]
         [True, False]
     """
-    digest = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for tensor in tensors:
-        digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
+        sha256.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+        sha256.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return sha256.hexdigest()
 
 
-ROOM = 1 << 27  # numbers that sums for fits may take at once
-Step = Callable[[str, int, int], None]
+def permuted_for_all(
+    lm: LM, options: Mapping[str, Sequence[Option]], batches: Sequence[Tensor]
+) -> LM:
+    """Return the model with its features permuted as suits all options together.
 
-
-def ordered(lm: LM, options: Mapping[str, Sequence[Option]], batches: Sequence[Tensor]) -> LM:
-    """Return the model with its features in the one order in which all options are compared.
-
-    Where layers take columns, `convert` orders the features for those of the plan alone; here the
-    order serves all layers at once, so that a plan is at most better than its parts.
+    `convert` permutes the features for the layers of the plan alone; here one permutation serves
+    all layers, so that a plan can only be better than its parts.
 
     Args:
-        lm: as it is.
+        lm: the original.
         options: of each layer.
-        batches: of the text that is learnt from.
+        batches: of the calibration text.
     """
-    asked = {
-        name: change
-        for name, of_layer in options.items()
-        if (change := _most(of_layer)) is not None
-    }
-    if not asked:
+    changes: dict[str, Change] = {}
+    for name, of_layer in options.items():
+        sliced = [
+            option.change
+            for option in of_layer
+            if option.change.maps is None
+            and any(step.name in SLICED for step in option.change.steps)
+        ]
+        if sliced:  # the change that makes most maps columns
+            changes[name] = max(sliced, key=lambda one: one.spec.encoder.shares)
+    if not changes:
         return lm
-    moments = gather(lm, {name: attentions(lm)[name] for name in asked}, batches)
-    return arranged(lm, asked, moments)[0]
+    layers = attention_layers(lm)
+    moments = collect_moments(lm, {name: layers[name] for name in changes}, batches)
+    return permuted_for(lm, changes, moments)[0]
 
 
-def _most(options: Sequence[Option]) -> Change | None:
-    """Return the change that makes most of a layer's maps columns; None where none does."""
-    found = [
-        one.change
-        for one in options
-        if one.change.maps is None and any(step.name in SLICED for step in one.change.steps)
-    ]
-    return max(found, key=lambda one: one.spec.encoder.shares, default=None)
-
-
-class Fits:
-    """The layers of all options, fitted where they are not exact, and kept with the work.
+class CandidateFits:
+    """The converted layers of all options, fitted where they are not exact.
 
     Args:
-        lm: the model, whose features no longer change their order.
+        lm: the model, whose features are no longer permuted.
         options: of its layers, changes of this very model.
-        work: where fitted layers are kept.
+        work: keeps the fitted layers.
     """
 
-    def __init__(self, lm: LM, options: Sequence[Option], work: Work) -> None:
-        self.own = attentions(lm)
+    def __init__(self, lm: LM, options: Sequence[Option], work: WorkFolder) -> None:
         self.lm, self.options, self.work = lm, options, work
-        self.made: dict[tuple[str, str], Attention | None] = {}
+        self.own = attention_layers(lm)
+        self.layers: dict[Key, Attention] = {}
 
     def fit(self, batches: Sequence[Tensor], step: Step = lambda *_: None) -> None:
-        """Fit what is not fitted yet."""
+        """Fit the options that are not exact and not in the work folder."""
         left = []
-        for one in self.options:
-            if one.change.maps is not None:
-                self.made[one.key] = self._built(one, one.change.maps)
-            elif not one.kept and not self._found(one):
-                left.append(one)
+        for option in self.options:
+            if option.change.maps is not None:
+                self.layers[option.key] = self._build(option, option.change.maps)
+            elif not option.change.unchanged and not self._load(option):
+                left.append(option)
         if not left:
             return
-        names = {one.layer for one in left}
-        own = {name: self.own[name] for name in names}
-        total = len(batches)
-        moments = gather(self.lm, own, batches, lambda done: step("reading", done, total))
-        size = self.lm.config.length
-        for some in _groups(left):
-            begun = {}
-            for one in some:
-                found = starts(one.change, self.own[one.layer], moments[one.layer], size)
-                begun[one.key] = {CLOSED: found[CLOSED]}
-            self._fit(some, begun, batches, step)
+        layers = {option.layer: self.own[option.layer] for option in left}
+        total, length = len(batches), self.lm.config.length
+        moments = collect_moments(
+            self.lm, layers, batches, lambda done: step("reading", done, total)
+        )
+        for group in _groups(left):
+            candidates = {}
+            for option in group:
+                layer = option.layer
+                maps = starts(option.change, self.own[layer], moments[layer], length)
+                start = {CLOSED_FORM: maps[CLOSED_FORM]}
+                candidates[option.key] = (layer, option.change, start)
+            fits = fit(self.lm, candidates, batches, step=lambda done: step("fitting", done, total))
+            for option in group:
+                found = fits[option.key]
+                layer = self.layers[option.key] = self._build(option, found.maps)
+                facts = {"chosen": found.chosen, "error": found.error}
+                self.work.write_tensors(_fit_name(option), dict(layer.state_dict()), facts)
 
     def layer(self, option: Option) -> Attention | None:
         """Return the layer of an option; None where it stays as it is."""
-        return self.made.get(option.key)
+        return self.layers.get(option.key)
 
-    def _fit(
-        self,
-        some: Sequence[Option],
-        begun: Mapping[tuple[str, str], Mapping[str, Maps]],
-        batches: Sequence[Tensor],
-        step: Step,
-    ) -> None:
-        trials: dict[str, dict[tuple[str, str], dict[str, Trial]]] = {}
-        for one in some:
-            like, spec = self.own[one.layer], one.change.spec
-            trials.setdefault(one.layer, {})[one.key] = {
-                called: Trial(build(maps, spec, like=like))
-                for called, maps in begun[one.key].items()
-            }
-
-        def seen(name: str, x: Tensor, where: dict[str, Any], y: Tensor) -> None:
-            for of_option in trials[name].values():
-                for trial in of_option.values():
-                    trial.add(x, where, y)
-
-        with torch.no_grad(), watched({name: self.own[name] for name in trials}, seen):
-            for done, batch in enumerate(batches, start=1):
-                self.lm(batch)
-                step("fitting", done, len(batches))
-        for one in some:
-            found = best_of(begun[one.key], trials[one.layer][one.key])
-            layer = self.made[one.key] = self._built(one, found.maps)
-            facts = {"chosen": found.chosen, "error": found.error}
-            self.work.keep(_name(one), dict(layer.state_dict()), facts)
-
-    def _found(self, one: Option) -> bool:
-        kept = self.work.tensors(_name(one))
-        if kept is None:
+    def _load(self, option: Option) -> bool:
+        stored = self.work.read_tensors(_fit_name(option))
+        if stored is None:
             return False
-        like = self.own[one.layer].q_proj.weight
-        layer = Attention(one.change.spec, device=like.device, dtype=like.dtype)
-        layer.load_state_dict(kept[0])
-        self.made[one.key] = layer.eval()
+        like = self.own[option.layer].q_proj.weight
+        layer = Attention(option.change.spec, device=like.device, dtype=like.dtype)
+        layer.load_state_dict(stored[0])
+        self.layers[option.key] = layer.eval()
         return True
 
-    def _built(self, one: Option, maps: Maps) -> Attention:
-        return build(maps, one.change.spec, like=self.own[one.layer]).eval()
+    def _build(self, option: Option, maps: Maps) -> Attention:
+        return build(maps, option.change.spec, like=self.own[option.layer]).eval()
 
 
-def _name(one: Option) -> str:
-    return f"fits/{one.layer} {one.words}"
+def _fit_name(option: Option) -> str:
+    return f"fits/{option.layer} {option.words}"
 
 
 def _groups(options: Sequence[Option]) -> Iterator[list[Option]]:
-    """Give options together whose sums fit into the room."""
-    some: list[Option] = []
-    taken = 0
-    for one in options:
-        spec = one.change.spec
+    """Yield options whose sums fit into memory together."""
+    group: list[Option] = []
+    numbers = 0
+    for option in options:
+        spec = option.change.spec
         size = 2 * spec.widths.q * (spec.widths.q + spec.d_model)
-        if some and taken + size > ROOM:
-            yield some
-            some, taken = [], 0
-        some.append(one)
-        taken += size
-    if some:
-        yield some
-
-
-Scored = dict[tuple[str, str], Rows]
+        if group and numbers + size > FIT_NUMBERS:
+            yield group
+            group, numbers = [], 0
+        group.append(option)
+        numbers += size
+    yield group
 
 
 def by_rank(options: Mapping[str, Sequence[Option]]) -> list[Option]:
     """Return all options in the order of scoring: the same one of all layers, then the next one.
 
-    A search that is stopped has then scored whole choices, plain ones first.
+    A search that is stopped has then scored whole combinations, simple ones first.
     """
     longest = max(map(len, options.values()))
     return [
@@ -410,186 +345,37 @@ def by_rank(options: Mapping[str, Sequence[Option]]) -> list[Option]:
 
 
 def score(
-    judge: Judge,
-    fits: Fits,
+    evaluator: Evaluator,
+    fits: CandidateFits,
     options: Sequence[Option],
-    work: Work,
+    work: WorkFolder,
     *,
-    late: Callable[[Scored], bool],
+    late: Callable[[dict[Key, RowScores]], bool],
     step: Callable[[int, int], None],
-) -> Scored:
-    """Return what each option changes; each is written down as soon as it is known.
+) -> dict[Key, RowScores]:
+    """Return the scores of each option alone; each is written as soon as it is known.
 
     Args:
-        judge: the model, and the rows it is scored on.
+        evaluator: of the model.
         fits: the layers.
         options: in the order of scoring.
-        work: where scores are kept.
-        late: whether to stop, told what is scored so far; those that keep a layer and those known
-            already are returned anyway.
-        step: told how many of how many are done.
+        work: keeps the scores.
+        late: whether to stop, given the scores so far; options that keep a layer, and those in the
+            work folder, are returned anyway.
+        step: called with the number of options that are done, and all.
     """
-    found: Scored = {}
-    nothing = judge.rows({})
-    for done, one in enumerate(options, start=1):
-        layer, name = fits.layer(one), f"scores/{one.layer} {one.words}"
-        kept = work.read(name)
-        if one.kept:
-            found[one.key] = nothing
-        elif kept is not None:
-            found[one.key] = Rows(divergence=tuple(kept["divergence"]), loss=tuple(kept["loss"]))
-        elif not late(found):
-            rows = found[one.key] = judge.rows({one.layer: layer})
+    scores: dict[Key, RowScores] = {}
+    original = evaluator.with_layers({})
+    for done, option in enumerate(options, start=1):
+        name = f"scores/{option.layer} {option.words}"
+        stored = work.read(name)
+        if option.change.unchanged:
+            scores[option.key] = original
+        elif stored is not None:
+            scores[option.key] = RowScores(**{name: tuple(v) for name, v in stored.items()})
+        elif not late(scores):
+            rows = evaluator.with_layers({option.layer: fits.layer(option)})
+            scores[option.key] = rows
             work.write(name, {"divergence": rows.divergence, "loss": rows.loss})
         step(done, len(options))
-    return found
-
-
-NATIVE, TORCH = "native", "torch"
-WAYS = (NATIVE, TORCH)
-DEPTH = 2  # layers of one kind that are timed together
-ROUNDS, WARMUP, SECONDS = 15, 2, 2e-3
-PREFILL = 512  # tokens read at once
-
-Samples = tuple[float, ...]
-Call = Callable[[], object]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timed:
-    """Steps of layers of some kinds behind texts of several lengths.
-
-    Args:
-        lengths: tokens, the last one is where plans are compared.
-        layers: by way and kind, for each length: seconds of one layer more than nothing, a time
-            that is only compared with another's; a way that a kind has not is absent.
-    """
-
-    lengths: tuple[int, ...]
-    layers: Mapping[tuple[str, AttentionSpec], tuple[Times, ...]]
-
-
-def added(seconds: float, before: float, share: float) -> float:
-    """Return what one kind of layer instead of another adds to a step.
-
-    It never saves more than the layer's share of a step, whatever noise says.
-
-    Args:
-        seconds: of a layer of the one kind, as timed.
-        before: of the other kind.
-        share: of the step of a whole model that is one layer's.
-
-    Example:
-        >>> added(3.0, 2.0, 1.0), added(1.0, 2.0, 8.0), added(1.0, 5.0, 1.0)
-        (1.0, -1.0, -0.8)
-    """
-    if seconds >= before:
-        return seconds - before
-    return -min(before - seconds, share * (1.0 - seconds / before))
-
-
-def lengths_up_to(length: int) -> tuple[int, ...]:
-    """Return the lengths at which steps are timed.
-
-    Example:
-        >>> lengths_up_to(512), lengths_up_to(20)
-        ((32, 128, 512), (5, 20))
-    """
-    return tuple(n for n in (length // 16, length // 4, length) if n > 1)
-
-
-def time_layers(
-    lm: LM,
-    specs: Sequence[AttentionSpec],
-    length: int,
-    step: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Timed:
-    """Time layers of some kinds in models of the sizes of another.
-
-    Args:
-        lm: whose sizes are taken.
-        specs: the kinds.
-        length: the longest text, tokens.
-        step: told how many lengths of how many are done.
-    """
-    lengths = lengths_up_to(length)
-    found: dict[tuple[str, AttentionSpec], list[Times]] = {}
-    probes = {spec: _probe(lm, spec) for spec in specs}
-    for done, at in enumerate(lengths, start=1):
-        calls = {
-            (way, spec): call
-            for spec, probe in probes.items()
-            for way in WAYS
-            if (call := stepper(probe, at, way)) is not None
-        }
-        for key, samples in _timed(calls, lm.device, ROUNDS).items():
-            each = [seconds / DEPTH for seconds in samples]
-            found.setdefault(key, []).append(summarise_times(each))
-        step(done, len(lengths))
-    return Timed(lengths=lengths, layers={key: tuple(times) for key, times in found.items()})
-
-
-def time_models(
-    calls: Mapping[str, Call], device: torch.device, rounds: int | None = None
-) -> dict[str, Samples]:
-    """Return the seconds of a step of whole models in each round, by name."""
-    return _timed(dict(calls), device, rounds or ROUNDS)
-
-
-def stepper(lm: LM, length: int, way: str) -> Call | None:
-    """Return what steps one token behind a text; None where a model does not step this way.
-
-    The state is as it was after each call.
-
-    Args:
-        lm: the model, in evaluation.
-        length: of the text with that token.
-        way: "native" or "torch".
-    """
-    if way == NATIVE and unsupported(lm, Dynamic()):
-        return None
-    state = lm.state(Dynamic()) if way == NATIVE else forgetting(lm)
-    model = NativeDecoder(lm, Dynamic()) if way == NATIVE else lm
-    read(lm, state, length - 1)
-    token = torch.zeros(1, dtype=torch.int64, device=lm.device)
-
-    @torch.inference_mode()
-    def call() -> None:
-        model.step(token, state)
-        state.drop_last(1)
-
-    return call
-
-
-def forgetting(lm: LM) -> ModelState:
-    """Return an empty state in which each layer keeps only what it can still see."""
-    return ModelState(
-        [block.attention.state(memory_of(block.attention.spec)) for block in lm.blocks]
-    )
-
-
-@torch.inference_mode()
-def read(lm: LM, state: ModelState, length: int) -> None:
-    """Read a text of a length into a state."""
-    ids = torch.arange(length)[None] % lm.config.vocabulary_size
-    for piece in ids.split(PREFILL, dim=1):
-        lm.features(piece.to(lm.device), state=state)
-
-
-def _timed(calls: dict[Any, Call], device: torch.device, rounds: int) -> dict[Any, Samples]:
-    """Time calls in turn."""
-    once = {"warmup": WARMUP, "min_seconds_per_sample": SECONDS, "device": str(device)}
-    return interleave(calls, rounds=rounds, **once)
-
-
-def _probe(lm: LM, spec: AttentionSpec) -> LM:
-    """Return a small model of layers of one kind; what is not attention is the same for all."""
-    sizes = lm.config
-    small = {
-        "depth": DEPTH,
-        "vocabulary_size": min(sizes.vocabulary_size, 256),
-        "mlp_width": min(sizes.mlp_width, sizes.d_model),
-        "dropout": 0.0,
-    }
-    made = {"device": lm.device, "dtype": lm.norm.weight.dtype}
-    return replace(sizes, **small).build(replace(spec, dropout=0.0), **made).eval()
+    return scores

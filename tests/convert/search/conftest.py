@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.convert.search import mixes, scoring
+from suffice.convert.search import combinations, timing
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(scoring, "ROUNDS", 3)
-    monkeypatch.setattr(scoring, "SECONDS", 1e-4)
-    monkeypatch.setattr(mixes, "ROUNDS", 4)
+    monkeypatch.setattr(timing, "ROUNDS", 3)
+    monkeypatch.setattr(timing, "SECONDS", 1e-4)
+    monkeypatch.setattr(combinations, "ROUNDS", 4)

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from suffice.convert.search.problem import Problem
+from suffice.convert.search.problem import Program
 
 LAYERS, OPTIONS = 4, 5
 
 
-def problem(seed, share=0.8, **bounds):
+def program(seed, share=0.8, **bounds):
     draws = Random(seed)
 
     def table():
@@ -21,7 +21,7 @@ def problem(seed, share=0.8, **bounds):
     costs = {"state": table(), "latency": table()}
     base = {"state": 0.0, "latency": 1.0}
     bounds = bounds or {"state": share * LAYERS / 2, "latency": 1.0 + share * LAYERS / 2}
-    return Problem(scores=table(), costs=costs, base=base, bounds=bounds)
+    return Program(scores=table(), costs=costs, base=base, bounds=bounds)
 
 
 def everything(one):
@@ -30,14 +30,14 @@ def everything(one):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_best_that_meets_the_bounds_is_found(seed):
-    one = problem(seed)
+    one = program(seed)
     legal = [picks for picks in everything(one) if one.meets(picks)]
     assert 0 < len(legal) < OPTIONS**LAYERS
     assert one.solve() == min(legal, key=one.score)
 
 
 def test_a_bound_that_is_just_met_is_met():
-    one = Problem(
+    one = Program(
         scores=[[0.0, 1.0, 3.0]] * 4,
         costs={"state": [[4096, 2048, 1024]] * 4},
         base={"state": 0.0},
@@ -48,7 +48,7 @@ def test_a_bound_that_is_just_met_is_met():
 
 
 def test_small_scores_are_told_apart():
-    one = Problem(
+    one = Program(
         scores=[[0.0, 3e-9, 1e-9], [0.0, 5e-9, 1e-9]],
         costs={"state": [[2.0, 1.0, 1.0]] * 2},
         base={"state": 0.0},
@@ -59,7 +59,7 @@ def test_small_scores_are_told_apart():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_nearest_to_impossible_bounds(seed):
-    one = problem(seed, state=0.2, latency=1.1)
+    one = program(seed, state=0.2, latency=1.1)
     assert one.solve() is None
 
     def stretch(picks):
@@ -70,7 +70,7 @@ def test_the_nearest_to_impossible_bounds(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_neighbours_differ_in_two_layers_at_most(seed):
-    one = problem(seed)
+    one = program(seed)
     picks = one.solve()
     near = [
         other
@@ -81,7 +81,7 @@ def test_neighbours_differ_in_two_layers_at_most(seed):
 
 
 def test_one_layer_has_neighbours():
-    one = Problem(
+    one = Program(
         scores=[[0.0, 1.0, 2.0]],
         costs={"state": [[3.0, 2.0, 1.0]]},
         base={"state": 0.0},
@@ -92,9 +92,9 @@ def test_one_layer_has_neighbours():
 
 def test_drawn_ones_meet_the_bounds():
     for share in (0.9, 0.7):
-        one = problem(2, share)
+        one = program(2, share)
         draws = Random(0)
         found = {one.random(draws) for _ in range(10)}
         assert all(one.meets(picks) for picks in found)
         assert len(found) > 1
-    assert problem(0, state=0.2, latency=1.1).random(Random(0)) is None
+    assert program(0, state=0.2, latency=1.1).random(Random(0)) is None

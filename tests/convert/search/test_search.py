@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from suffice.convert import convert
-from suffice.convert.calibration import attentions
-from suffice.convert.search import Found, Quantity, budget_of, mixes, scoring, search
+from suffice.convert.calibration import attention_layers
+from suffice.convert.search import Quantity, SearchResult, budget_of, combinations, scoring, search
 from suffice.convert.search.options import state_bytes
-from suffice.convert.search.problem import Table
+from suffice.convert.search.problem import CostTable
 from suffice.convert.search.result import draw
-from suffice.convert.search.scoring import Judge, lengths_up_to, stepper
+from suffice.convert.search.scoring import Evaluator
+from suffice.convert.search.timing import lengths_up_to, stepper
 from suffice.errors import ConfigError
 from suffice.measure.report.canvas import blank, plain_powers
 from suffice.memory import Dynamic
@@ -28,16 +29,16 @@ offered = import_module("suffice.convert.search.options")  # the name is its fun
 FULL = 3 * LENGTH * 32 * 4  # bytes
 
 
-def looked(budget="state<=25%", lm=None, **given) -> Found:
+def searched(budget="state<=25%", lm=None, **given) -> SearchResult:
     return search(lm or model(), budget, texts(), **{"words": WORDS} | given)
 
 
 @pytest.fixture(scope="module")
 def found():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "ROUNDS", 3)
-        patch.setattr(scoring, "SECONDS", 1e-4)
-        yield looked()
+        patch.setattr("suffice.convert.search.timing.ROUNDS", 3)
+        patch.setattr("suffice.convert.search.timing.SECONDS", 1e-4)
+        yield searched()
 
 
 def test_the_budget_is_met_and_the_plan_is_measured(found):
@@ -47,7 +48,7 @@ def test_the_budget_is_met_and_the_plan_is_measured(found):
     lm, words = model(), list(found.words)
     made = convert(lm, words, calibration=texts().calibration).model
     assert state.measured == sum(state_bytes(spec, LENGTH) for spec in made.specs)
-    rows_ = Judge(lm, texts().judging).rows_of(made)
+    rows_ = Evaluator(lm, texts().judging).of_model(made)
     assert found.plan.divergence.mean == pytest.approx(sum(rows_.divergence) / 8, rel=1e-4)
     assert found.quantity("divergence").measured == found.plan.divergence.mean
     parameters = found.quantity("parameters")
@@ -100,7 +101,7 @@ def test_every_pair_is_scored_alone(found):
     lm = model()
     one = next(s for s in found.scores if (s.layer, s.words) == ("blocks.1.attention", "gqa:1"))
     made = convert(lm, {one.layer: one.words}, calibration=texts().calibration).model
-    alone = Judge(lm, texts().scoring).rows_of(made)
+    alone = Evaluator(lm, texts().scoring).of_model(made)
     assert one.divergence.mean == pytest.approx(sum(alone.divergence) / 8, rel=1e-4)
     assert one.divergence.low < one.divergence.mean < one.divergence.high
     assert one.parameters == made.blocks[1].attention.spec.cost(1).parameters
@@ -110,17 +111,17 @@ def test_every_pair_is_scored_alone(found):
 
 
 def test_quality_may_be_bounded_instead():
-    tight = looked("divergence<=1e-12")
+    tight = searched("divergence<=1e-12")
     assert tight.words == ("keep",) * 3
     assert tight.additive is None
-    wide = looked("divergence<=0.05")
+    wide = searched("divergence<=0.05")
     assert wide.quantity("state").measured < FULL
     assert wide.quantity("divergence").predicted <= 0.05
-    assert looked("loss<=1.5x").quantity("state").measured <= wide.quantity("state").measured
+    assert searched("loss<=1.5x").quantity("state").measured <= wide.quantity("state").measured
 
 
 def test_latency_may_be_bounded():
-    slow = looked("latency<=1000x, parameters<=99%")
+    slow = searched("latency<=1000x, parameters<=99%")
     assert slow.quantity("latency").met is not False  # four rounds are few
     assert slow.quantity("parameters").met
     if not unsupported(model(), Dynamic()):
@@ -132,42 +133,42 @@ def test_what_nothing_meets_is_told_with_the_nearest():
     with pytest.raises(
         ConfigError, match=r"^no choice meets state<=1%; the nearest .* state<=12.5%."
     ):
-        looked("state<=1%")
+        searched("state<=1%")
     with pytest.raises(
         ConfigError, match="no choice meets .*latency<=0.1%; the nearest that can be"
     ):
-        looked("state<=50%, latency<=0.1%")
+        searched("state<=50%, latency<=0.1%")
     with pytest.raises(
         ConfigError, match="no choice of the options scored so far meets state<=50%"
     ):
-        looked("state<=50%, divergence<=1e-9")
+        searched("state<=50%, divergence<=1e-9")
 
 
 @pytest.fixture
 def never(monkeypatch):
     """Let no sum of parts be that of a whole."""
-    summed = mixes.summarise
+    summed = combinations.summarise
 
     def parted(values):
         found = summed(values)
         return found if min(values) >= 0 else replace(found, low=1.0, high=1.0)
 
-    monkeypatch.setattr(mixes, "summarise", parted)
+    monkeypatch.setattr(combinations, "summarise", parted)
 
 
 def test_where_parts_do_not_add_up_others_are_weighed(never, monkeypatch):
     told = []
-    found = looked("state<=40%", step=lambda *of: told.append(of[0]))
+    found = searched("state<=40%", step=lambda *of: told.append(of[0]))
     assert found.additive is False
     assert found.weighed > 0
     assert list(dict.fromkeys(told))[:5] == ["timing", "reading", "fitting", "scoring", "weighing"]
-    monkeypatch.setattr(import_module("suffice.convert.search.search"), "ALL", 0.0)
-    late = looked("state<=40%")
+    monkeypatch.setattr(import_module("suffice.convert.search.search"), "TOTAL_SHARE", 0.0)
+    late = searched("state<=40%")
     assert (late.additive, late.weighed, late.moved) == (False, 0, False)
 
 
 def test_the_state_is_what_is_weighed_where_quality_is_bounded(never):
-    found = looked("divergence<=1e-3, loss<=2x")
+    found = searched("divergence<=1e-3, loss<=2x")
     assert found.additive is False
     assert found.quantity("divergence").predicted <= 1e-3
     assert found.quantity("state").measured < FULL
@@ -179,7 +180,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        looked(work=tmp_path / "w", step=stop)
+        searched(work=tmp_path / "w", step=stop)
     scored = sorted((tmp_path / "w" / "scores").iterdir())
     assert 5 < len(scored) < 15
     before = {
@@ -188,24 +189,24 @@ def test_a_search_goes_on_where_it_stopped(tmp_path):
         if "asked" not in path.name
     }
     told = []
-    found = looked(work=tmp_path / "w", resume=True, step=lambda *of: told.append(of[0]))
+    found = searched(work=tmp_path / "w", resume=True, step=lambda *of: told.append(of[0]))
     assert "timing" not in told
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    whole = looked()
+    whole = searched()
     assert found.words == whole.words
     assert found.plan.divergence == whole.plan.divergence
-    other = looked("state<=50%", work=tmp_path / "w", resume=True)
+    other = searched("state<=50%", work=tmp_path / "w", resume=True)
     assert other.quantity("state").measured > found.quantity("state").measured
-    with pytest.raises(ConfigError, match="holds a search with another model; ask for the same"):
-        looked(work=tmp_path / "w", resume=True, lm=model(seed=2))
+    with pytest.raises(ConfigError, match="model"):
+        searched(work=tmp_path / "w", resume=True, lm=model(seed=2))
 
 
 def test_features_keep_the_order_that_layers_were_fitted_in(tmp_path, monkeypatch):
     given = {"words": ["efficient:4", "gqa:1"], "work": tmp_path / "w"}
-    first = looked("state<=50%", **given)
+    first = searched("state<=50%", **given)
     assert (tmp_path / "w" / "ordered.safetensors").exists()
-    monkeypatch.setattr(import_module("suffice.convert.search.search"), "ordered", None)
-    again = looked("state<=50%", resume=True, **given)
+    monkeypatch.setattr(import_module("suffice.convert.search.search"), "permuted_for_all", None)
+    again = searched("state<=50%", resume=True, **given)
     assert again.scores == first.scores
     assert again.plan.divergence == first.plan.divergence
 
@@ -213,16 +214,16 @@ def test_features_keep_the_order_that_layers_were_fitted_in(tmp_path, monkeypatc
 def test_when_time_is_up_what_is_scored_is_chosen_from(monkeypatch):
     seconds = iter(range(0, 10**7, 1000))
     monkeypatch.setattr("time.monotonic", lambda: next(seconds))
-    found = looked("state<=60%", minutes=0.1)
+    found = searched("state<=60%", minutes=0.1)
     assert found.scored < found.pairs
     assert {one.words for one in found.scores} == {"keep", "gqa:2"}  # until the budget can be met
     assert found.quantity("state").met
-    assert len(found.of("random")) <= mixes.FEWEST
+    assert len(found.of("random")) <= combinations.MINIMUM
 
 
 def test_the_library_is_found_where_none_is_given(monkeypatch):
     monkeypatch.setattr(offered, "WINDOWS", (4,))
-    monkeypatch.setattr(offered, "PAIRED", ())
+    monkeypatch.setattr(offered, "PAIRED_WINDOWS", ())
     found = search(model(), "state<=50%", texts())
     words = {one.words for one in found.scores}
     assert {"input", "latent:16", "gqa:2", "window:4", "efficient:4"} <= words
@@ -233,39 +234,41 @@ def test_the_library_is_found_where_none_is_given(monkeypatch):
 def test_what_another_option_beats_is_left_out():
     options = tuple(offered.library(model(), LENGTH).values())
     keys = [one.key for row in options for one in row]
-    table = Table(
+    table = CostTable(
         options=options, length=LENGTH, others=0, latency={"torch": dict.fromkeys(keys, 0)}
     )
     for budget, wanted in (("state<=9%", False), ("parameters<=99%", True)):
-        left = {one.words for row in table.needed(budget_of(budget)).options for one in row}
+        left = {
+            one.words for row in table.without_dominated(budget_of(budget)).options for one in row
+        }
         assert ("optimised:4" in left) == ("optimised:2,window:3+sinks:1" in left) == wanted
     slow = {key: float("optimised" not in key[1]) for key in keys}
-    quick = replace(table, latency={"torch": slow}).needed(budget_of("latency<=9%"))
+    quick = replace(table, latency={"torch": slow}).without_dominated(budget_of("latency<=9%"))
     assert "optimised:4" in {one.words for one in quick.options[0]}
 
 
 def test_fits_are_made_in_groups_where_room_is_short(monkeypatch, found):
-    monkeypatch.setattr(scoring, "ROOM", 1)
-    small = looked()
+    monkeypatch.setattr(scoring, "FIT_NUMBERS", 1)
+    small = searched()
     assert [one.divergence.mean for one in small.scores] == pytest.approx(
         [one.divergence.mean for one in found.scores], rel=1e-6, abs=1e-12
     )
 
 
 def test_only_language_models_are_searched():
-    with pytest.raises(ConfigError, match="Linear is no language model, and what search weighs is"):
+    with pytest.raises(ConfigError, match="Linear"):
         search(torch.nn.Linear(2, 2), "state<=50%", texts())
     with pytest.raises(ConfigError, match="minutes=0: give a time above 0"):
-        looked(minutes=0)
+        searched(minutes=0)
 
 
 def test_the_source_is_left_alone():
     lm = model()
     before = {name: tensor.clone() for name, tensor in lm.state_dict().items()}
-    looked(lm=lm)
+    searched(lm=lm)
     for name, tensor in lm.state_dict().items():
         assert_close(tensor, before[name], "exact")
-    assert set(attentions(lm)) == {f"blocks.{n}.attention" for n in range(3)}
+    assert set(attention_layers(lm)) == {f"blocks.{n}.attention" for n in range(3)}
 
 
 def test_a_step_leaves_the_state_as_it_was():

@@ -1,0 +1,169 @@
+"""Times decoding steps: of layers in small models, and of whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from suffice.convert.search.options import memory_of
+from suffice.measure.timing import Times, interleave, summarise_times
+from suffice.memory import Dynamic
+from suffice.models import LM
+from suffice.models.native_decoder import NativeDecoder, unsupported
+from suffice.models.state import ModelState
+from suffice.spec import AttentionSpec
+
+NATIVE, TORCH = "native", "torch"
+BACKENDS = (NATIVE, TORCH)
+DEPTH = 2  # layers of a small model
+ROUNDS, WARMUP, SECONDS = 15, 2, 2e-3
+PREFILL = 512  # tokens of a chunk
+
+Call = Callable[[], object]
+Samples = tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTimes:
+    """Decoding steps of layers at several lengths of the text.
+
+    Args:
+        lengths: tokens; plans are compared at the last one.
+        layers: by backend and composition, for each length: seconds of one layer with everything
+            else in its model, to be compared with another layer's only. Backends that do not
+            support a composition are absent.
+    """
+
+    lengths: tuple[int, ...]
+    layers: Mapping[tuple[str, AttentionSpec], tuple[Times, ...]]
+
+
+def lengths_up_to(length: int) -> tuple[int, ...]:
+    """Return the lengths at which steps are timed.
+
+    Example:
+        >>> lengths_up_to(512), lengths_up_to(20)
+        ((32, 128, 512), (5, 20))
+    """
+    return tuple(n for n in (length // 16, length // 4, length) if n > 1)
+
+
+def time_layers(
+    lm: LM,
+    specs: Sequence[AttentionSpec],
+    length: int,
+    step: Callable[[int, int], None] = lambda _done, _total: None,
+) -> LayerTimes:
+    """Time layers in small models with the sizes of a large one.
+
+    Args:
+        lm: the large model.
+        specs: of the layers.
+        length: the longest text, tokens.
+        step: called with the number of lengths that are done, and all.
+    """
+    lengths = lengths_up_to(length)
+    times: dict[tuple[str, AttentionSpec], list[Times]] = {}
+    models = {spec: _small_model(lm, spec) for spec in specs}
+    for done, tokens in enumerate(lengths, start=1):
+        calls = {
+            (backend, spec): call
+            for spec, model in models.items()
+            for backend in BACKENDS
+            if (call := stepper(model, tokens, backend)) is not None
+        }
+        for key, samples in time_calls(calls, lm.device).items():
+            per_layer = [seconds / DEPTH for seconds in samples]
+            times.setdefault(key, []).append(summarise_times(per_layer))
+        step(done, len(lengths))
+    return LayerTimes(lengths=lengths, layers={key: tuple(of_key) for key, of_key in times.items()})
+
+
+def _small_model(lm: LM, spec: AttentionSpec) -> LM:
+    """Return a small model of equal layers; all such models have equal parts beside attention."""
+    sizes = replace(
+        lm.config,
+        depth=DEPTH,
+        vocabulary_size=min(lm.config.vocabulary_size, 256),
+        mlp_width=min(lm.config.mlp_width, lm.config.d_model),
+        dropout=0.0,
+    )
+    place = {"device": lm.device, "dtype": lm.norm.weight.dtype}
+    return sizes.build(replace(spec, dropout=0.0), **place).eval()
+
+
+def time_calls(
+    calls: Mapping[Any, Call], device: torch.device, rounds: int | None = None
+) -> dict[Any, Samples]:
+    """Return the seconds of each call in each round; calls take turns."""
+    return interleave(
+        dict(calls),
+        rounds=rounds or ROUNDS,
+        warmup=WARMUP,
+        min_seconds_per_sample=SECONDS,
+        device=str(device),
+    )
+
+
+def stepper(lm: LM, length: int, backend: str) -> Call | None:
+    """Return a call that decodes one token after a text; None if the backend cannot.
+
+    The state is the same after each call.
+
+    Args:
+        lm: the model, in evaluation.
+        length: of the text with that token.
+        backend: "native" or "torch".
+    """
+    if backend == NATIVE and unsupported(lm, Dynamic()):
+        return None
+    state = state_for(lm, backend)
+    decoder = NativeDecoder(lm, Dynamic()) if backend == NATIVE else lm
+    prefill(lm, state, length - 1)
+    token = torch.zeros(1, dtype=torch.int64, device=lm.device)
+
+    @torch.inference_mode()
+    def call() -> None:
+        decoder.step(token, state)
+        state.drop_last(1)
+
+    return call
+
+
+def state_for(lm: LM, backend: str) -> ModelState:
+    """Return an empty state; torch drops positions out of reach, native decoding keeps all."""
+    if backend == NATIVE:
+        return lm.state(Dynamic())
+    return ModelState(
+        [block.attention.state(memory_of(block.attention.spec)) for block in lm.blocks]
+    )
+
+
+@torch.inference_mode()
+def prefill(lm: LM, state: ModelState, length: int) -> None:
+    """Read a text of a length into a state."""
+    ids = torch.arange(length)[None] % lm.config.vocabulary_size
+    for chunk in ids.split(PREFILL, dim=1):
+        lm.features(chunk.to(lm.device), state=state)
+
+
+def added_seconds(seconds: float, before: float, share: float) -> float:
+    """Return the seconds that one layer instead of another adds to a step of a whole model.
+
+    It never saves more than the layer's share of the step, whatever the noise.
+
+    Args:
+        seconds: of the new layer, by `time_layers`.
+        before: of the layer it replaces.
+        share: of a step of the whole model that is one layer's.
+
+    Example:
+        >>> added_seconds(3.0, 2.0, 1.0), added_seconds(1.0, 2.0, 8.0), added_seconds(1.0, 5.0, 1.0)
+        (1.0, -1.0, -0.8)
+    """
+    if seconds >= before:
+        return seconds - before
+    return -min(before - seconds, share * (1.0 - seconds / before))

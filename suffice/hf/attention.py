@@ -1,4 +1,4 @@
-"""An attention layer that an engine of transformers can take over, and when one can."""
+"""Attention layers that an engine of transformers can compute, and patterns for stock models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from suffice.errors import ConfigError
-from suffice.hf.config import window_of
+from suffice.hf.config import sliding_window
 from suffice.kernels import Softmax
 from suffice.layers import Attention, Block
 from suffice.ops.attend import attend
@@ -21,17 +21,17 @@ from suffice.past import NoPast
 from suffice.patterns import Causal, Pattern
 from suffice.spec import AttentionSpec
 
-OWN = "eager"  # transformers' name for what a model computes itself
+OWN = "eager"  # transformers' name for attention that a model computes itself
 
 
 def check_servable(spec: AttentionSpec) -> None:
-    """Refuse a layer whose attention no engine computes, such as vLLM.
+    """Raise unless an engine such as vLLM can compute the attention of a layer.
 
-    Engines keep keys and values themselves and compute softmax(q k) v, causal or in a causal
+    Engines cache keys and values themselves and compute softmax(q k) v, causal or in a causal
     window, over heads of one width.
 
     Raises:
-        ConfigError: naming what they lack.
+        ConfigError: naming the parts of the spec that they do not support.
     """
     missing = []
     if not isinstance(spec.kernel, Softmax):
@@ -42,7 +42,7 @@ def check_servable(spec: AttentionSpec) -> None:
         missing.append(f"past={spec.past!r}")
     if spec.position.biases:
         missing.append(f"position={spec.position!r}")
-    if spec.pattern != Causal() and window_of(spec.pattern) is None:
+    if spec.pattern != Causal() and sliding_window(spec) is None:
         missing.append(f"pattern={spec.pattern!r}")
     if missing:
         raise ConfigError(
@@ -52,10 +52,10 @@ def check_servable(spec: AttentionSpec) -> None:
 
 
 class SufficeAttention(Attention):
-    """`Attention` that hands queries, keys and values to an engine where the model says so.
+    """`Attention` whose queries, keys and values an engine can take over.
 
     Args:
-        config: of the model; `_attn_implementation` names the engine, "eager" is none.
+        config: of the model; `_attn_implementation` names the engine, "eager" = none.
         spec: of the layer.
         layer_idx: number of the layer.
         device: where the parameters live.
@@ -91,22 +91,17 @@ class SufficeAttention(Attention):
             v,
             scaling=self.scaling,
             dropout=drop,
-            sliding_window=window_of(self.spec.pattern),
+            sliding_window=sliding_window(self.spec),
             **engine,
         )
         return self.o_proj(out.reshape(*x.shape[:2], -1))
 
 
 class SufficeBlock(GradientCheckpointingLayer, Block):
-    """A block made of the parts of another one.
-
-    Args:
-        block: whose norms and MLP these are.
-        attention: takes the place of its attention.
-    """
+    """A block with the norms and the MLP of another one, and its own attention."""
 
     def __init__(self, block: Block, attention: SufficeAttention) -> None:
-        nn.Module.__init__(self)  # every part is there already
+        nn.Module.__init__(self)  # the parts are those of `block`
         for name, part in block.named_children():
             self.add_module(name, part)
         self.attention = attention
@@ -118,12 +113,12 @@ SPECIAL = ("sdpa", "flash", "flex", "eager", "paged")  # names that transformers
 
 
 def register_pattern(name: str, pattern: Pattern) -> None:
-    """Make a pattern an attention of every model of transformers, by name.
+    """Register a pattern as an attention implementation of every model of transformers.
 
     The attention function and the mask function are registered as a pair. A stock model then
-    takes `attn_implementation=name`: what its own mask forbids stays forbidden, and the pattern
-    restricts it further. Positions count real tokens, so padding may be on the left. A mask of
-    four dimensions that a caller gives replaces all this, as everywhere in transformers.
+    takes `attn_implementation=name`: the pattern restricts its own mask further. Positions count
+    real tokens, so padding may be on the left. A mask of four dimensions given by a caller
+    replaces all this, as everywhere in transformers.
 
     Args:
         name: begins with "suffice_".
@@ -157,20 +152,20 @@ def _mask(pattern: Pattern) -> Callable[..., Tensor | None]:
         attention_mask: Tensor | None = None,
         **others: Any,
     ) -> Tensor | None:
-        """Return bool [B, 1 or H, T, S], or None where the pattern alone says everything."""
+        """Return bool [B, 1 or H, T, S], or None if the pattern alone decides."""
         last = isinstance(q_offset, int) and q_offset + q_length == kv_length and not kv_offset
         padded = attention_mask is not None and not bool(attention_mask.all())
         if last and not padded and pattern.causal and mask_function is causal_mask_function:
             return None
-        at = None
+        positions = None
         if padded:
-            at = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+            positions = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
         return sdpa_mask(
             q_length=q_length,
             kv_length=kv_length,
             q_offset=q_offset,
             kv_offset=kv_offset,
-            mask_function=and_masks(mask_function, _allowed(pattern, at)),
+            mask_function=and_masks(mask_function, _allowed(pattern, positions)),
             attention_mask=attention_mask,
             **(others | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}),
         )
@@ -178,19 +173,14 @@ def _mask(pattern: Pattern) -> Callable[..., Tensor | None]:
     return mask
 
 
-def _allowed(pattern: Pattern, at: Tensor | None) -> Callable[..., Tensor]:
-    """Return the pattern as a mask function of transformers.
-
-    Args:
-        pattern: the pattern.
-        at: int [B, S], the position of each token in its row; None = its number.
-    """
+def _allowed(pattern: Pattern, positions: Tensor | None) -> Callable[..., Tensor]:
+    """Return the pattern as a mask function of transformers; positions are int [B, S]."""
 
     def allowed(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:  # noqa: ARG001
-        if at is None:
+        if positions is None:
             return pattern.allowed(q, k)
-        last = at.shape[1] - 1
-        rows = at.to(q.device)
+        last = positions.shape[1] - 1
+        rows = positions.to(q.device)
         return pattern.allowed(rows[batch, q.clamp(max=last)], rows[batch, k.clamp(max=last)])
 
     return allowed

@@ -1,4 +1,4 @@
-"""How programs that know nothing of this library find its models."""
+"""Registration with the Auto classes, tokenizers, and folders for transformers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLASSES = {
     "AutoModelForCausalLM": "SufficeForCausalLM",
     "AutoModelForSequenceClassification": "SufficeForSequenceClassification",
 }
-FOUND = '''"""Where transformers finds the classes of this model; `pip install suffice[hf]`."""
+CODE = '''"""Where transformers finds the classes of this model; `pip install suffice[hf]`."""
 
 from suffice.hf import {names}
 
@@ -42,7 +42,7 @@ __all__ = {listed}
 
 
 def register() -> None:
-    """Tell the Auto classes of transformers about this library's models; calls add up to one."""
+    """Register this library's models with the Auto classes of transformers; idempotent."""
     AutoConfig.register("suffice", SufficeConfig, exist_ok=True)
     AutoConfig.register("suffice_vit", SufficeViTConfig, exist_ok=True)
     AutoModel.register(SufficeConfig, SufficeModel, exist_ok=True)
@@ -56,10 +56,10 @@ def register() -> None:
 
 
 def write_auto_map(folder: Path | str) -> None:
-    """Let programs that never import this library load a saved language model.
+    """Let programs that do not import this library load a saved language model.
 
     Adds `modeling_suffice.py`, which imports `suffice.hf`, and `auto_map` to config.json. Such a
-    program runs it only with trust_remote_code=True, and needs this library installed.
+    program needs trust_remote_code=True, and this library installed.
 
     Args:
         folder: where `save_pretrained` wrote.
@@ -82,7 +82,7 @@ def write_auto_map(folder: Path | str) -> None:
         )
     config["auto_map"] = {auto: f"{MODULE}.{name}" for auto, name in CLASSES.items()}
     names = sorted(CLASSES.values())
-    code = FOUND.format(names=", ".join(names), listed=json.dumps(names))
+    code = CODE.format(names=", ".join(names), listed=json.dumps(names))
     for name, text in (
         (f"{MODULE}.py", code),
         ("config.json", json.dumps(config, indent=2, sort_keys=True) + "\n"),
@@ -94,7 +94,7 @@ def write_auto_map(folder: Path | str) -> None:
 def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """Return a tokenizer of transformers that gives the same ids.
 
-    It pads on the left, as generating wants, with the token that ends a document; without one it
+    It pads on the left, as generation needs, with the token that ends a document; without one it
     cannot pad until `pad_token` is set.
 
     Args:
@@ -102,20 +102,20 @@ def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(folder)
-        found = PreTrainedTokenizerFast.from_pretrained(
+        converted = PreTrainedTokenizerFast.from_pretrained(
             folder, padding_side="left", model_input_names=["input_ids", "attention_mask"]
         )
-    if found.pad_token is None and found.eos_token is not None:
-        found.pad_token = found.eos_token
-    return found
+    if converted.pad_token is None and converted.eos_token is not None:
+        converted.pad_token = converted.eos_token
+    return converted
 
 
 def convert(folder: Path | str, out: Path | str) -> SufficeForCausalLM:
     """Write a trained model and its tokenizer for `AutoModelForCausalLM` and `AutoTokenizer`.
 
     Args:
-        folder: what `suffice train --out` left.
-        out: where to write; holds everything `transformers` needs, see `write_auto_map`.
+        folder: written by `suffice train --out`.
+        out: where to write everything that transformers needs, see `write_auto_map`.
 
     Returns:
         The model that was written.

@@ -1,34 +1,27 @@
-"""What the model keeps while generating, behind transformers' interface of a cache."""
+"""The state of a model behind the cache interface of transformers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from suffice.errors import ConfigError, StateError
-from suffice.memory import Memory
-
-if TYPE_CHECKING:
-    from suffice.hf.model import SufficePreTrainedModel
+from suffice.models.state import ModelState
 
 
 class SufficeCache(Cache):
-    """A memory of every layer, to give as `past_key_values`.
+    """A model's state, to give as `past_key_values`.
 
     Args:
-        model: the model that will fill it.
-        memory: what is kept; None = what the model's configuration says, else everything.
-
-    Raises:
-        ConfigError: if a layer cannot stream with this memory.
+        state: of the model that will fill it, such as `model.state(Rolling(256))`.
     """
 
-    def __init__(self, model: SufficePreTrainedModel, memory: Memory | None = None) -> None:
+    def __init__(self, state: ModelState) -> None:
         super().__init__(layers=[])
-        self.state = model.base_model.state(memory)
+        self.state = state
 
     def __len__(self) -> int:
         return len(self.state.layers)
@@ -39,15 +32,11 @@ class SufficeCache(Cache):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything that is kept, spare room included."""
+        """Bytes of everything the cache holds, spare capacity included."""
         return self.state.nbytes
 
     def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Refuse: what is kept is not always keys and values.
-
-        Raises:
-            StateError: always.
-        """
+        """Raise StateError: layers do not always cache keys and values."""
         raise StateError(
             "a SufficeCache is filled by its own model; for a stock model use transformers' caches."
         )
@@ -62,16 +51,16 @@ class SufficeCache(Cache):
         return -1 if capacity is None else capacity
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        """Return how many positions a mask speaks of and which is first: all, from 0."""
+        """Return how many positions a mask covers and the first of them: all, from 0."""
         return self.state.length + query_length, 0
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Put a row in the place of each, as beams do."""
+        """Replace every row by another one, as a beam search does."""
         if self.state.length:
             self.state.reorder(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Put copies of each row behind it."""
+        """Repeat each row; copies follow their row."""
         if self.state.length:
             self.state.repeat(repeats)
 
@@ -83,7 +72,7 @@ class SufficeCache(Cache):
             self.state.select(indices)
 
     def activate_past_recording(self) -> None:
-        """Say that tokens will be taken back, as drafts are.
+        """Prepare for dropping tokens, as drafts are.
 
         Raises:
             ConfigError: if a layer keeps sums, which no token can be taken out of.
@@ -93,22 +82,22 @@ class SufficeCache(Cache):
                 sums = spec.past if spec.past.reads else spec.kernel
                 raise ConfigError(
                     f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
-                    "drafts cannot be refused; leave out assistant_model and "
+                    "drafts cannot be rejected; leave out assistant_model and "
                     "prompt_lookup_num_tokens."
                 )
 
     def crop(self, tokens: int) -> None:
-        """Take back tokens.
+        """Drop tokens.
 
         Args:
-            tokens: -n takes the last n back; n keeps the first n, as older transformers ask.
+            tokens: -n drops the last n; n keeps the first n, as older transformers ask.
 
         Raises:
             ConfigError: if the memory cannot; nothing has changed then.
         """
-        gone = -tokens if tokens <= 0 else max(self.state.length - tokens, 0)
-        if gone:
-            self.state.drop_last(gone)
+        dropped = -tokens if tokens <= 0 else max(self.state.length - tokens, 0)
+        if dropped:
+            self.state.drop_last(dropped)
 
     def reset(self) -> None:
         """Forget everything."""
@@ -132,7 +121,7 @@ class SufficeCache(Cache):
 
     @property
     def is_croppable(self) -> bool:
-        """Whether `crop` will do for one token, so that drafts can be tried."""
+        """Whether `crop` can drop a token, as drafts need."""
         return self.state.can_drop(min(1, self.state.length))
 
     @property

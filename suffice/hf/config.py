@@ -1,4 +1,4 @@
-"""The configuration of a language model for transformers."""
+"""The configurations of a language model and a vision Transformer for transformers."""
 
 from __future__ import annotations
 
@@ -12,81 +12,42 @@ from transformers import PreTrainedConfig
 from suffice.errors import ConfigError, unknown
 from suffice.memory import Memory
 from suffice.models import LMConfig, ViTConfig
-from suffice.patterns import And, Causal, Pattern, Window
 from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 
+LM_FIELDS = {
+    "vocab_size": "vocabulary_size",
+    "max_position_embeddings": "length",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "depth",
+    "intermediate_size": "mlp_width",
+    "hidden_act": "activation",
+    "norm": "norm",
+    "norm_eps": "eps",
+    "positions": "positions",
+    "use_bias": "bias",
+    "tie_word_embeddings": "tied",
+    "hidden_dropout": "dropout",
+    "initializer_range": "start",
+}
+"""Fields of `LMConfig` by their names in `SufficeConfig`."""
 
-def stored(specs: Sequence[AttentionSpec]) -> list[dict[str, Any]]:
-    """Return specs as plain data: one where all are equal, else one for each layer."""
-    alike = all(one == specs[0] for one in specs)
-    return [one.to_json() for one in (specs[:1] if alike else specs)]
-
-
-def restored(data: Sequence[dict[str, Any]], depth: int) -> list[AttentionSpec]:
-    """Return the spec of each layer from `stored`'s data.
-
-    Raises:
-        ConfigError: if there is neither one nor one for each layer.
-    """
-    if len(data) not in (1, depth):
-        raise ConfigError(
-            f"specs holds {len(data)} layers for num_hidden_layers={depth}; give one, or one for "
-            "each."
-        )
-    specs = [AttentionSpec.from_json(one) for one in data]
-    return specs * depth if len(specs) == 1 else specs
-
-
-def of_mechanism(
-    mechanism: str,
-    *,
-    d_model: int,
-    num_heads: int,
-    num_kv_heads: int | None,
-    head_dim: int | None,
-    depth: int,
-    length: int,
-    causal: bool,
-) -> list[AttentionSpec]:
-    """Return the specs of a published mechanism by name, as `suffice.schedule` does.
-
-    Raises:
-        ConfigError: for an unknown mechanism, or one that does not fit the sizes.
-    """
-    if mechanism not in PRESETS:
-        raise unknown("mechanism", mechanism, PRESETS)
-    options: dict[str, Any] = {"causal": causal} if causal else {}
-    if takes_length(mechanism):
-        options["length"] = length
-    specs = schedule(mechanism, d_model, num_heads, depth=depth, **options)
-    sizes = {"num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    given = {name: size for name, size in sizes.items() if size is not None}
-    return [dataclasses.replace(one, **given) for one in specs]
-
-
-def window_of(pattern: Pattern) -> int | None:
-    """Return the size of a causal window; None for any other pattern.
-
-    Example:
-        >>> window_of(Window(8) & Causal()), window_of(Causal())
-        (8, None)
-    """
-    parts = pattern.parts if isinstance(pattern, And) else ()
-    sizes = [part.size for part in parts if isinstance(part, Window)]
-    return sizes[0] if len(sizes) == 1 and len(parts) == 2 and Causal() in parts else None
-
-
-def layer_type(spec: AttentionSpec) -> str:
-    """Return which of transformers' names for a layer comes nearest.
-
-    Example:
-        >>> layer_type(AttentionSpec(d_model=8, num_heads=2, pattern=Window(4) & Causal()))
-        'sliding_attention'
-    """
-    if not spec.kernel.weighs_pairs:
-        return "linear_attention"
-    return "full_attention" if window_of(spec.pattern) is None else "sliding_attention"
+VIT_FIELDS = {
+    "image_size": "image_size",
+    "patch_size": "patch_size",
+    "num_labels": "num_classes",
+    "num_channels": "channels",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "depth",
+    "intermediate_size": "mlp_width",
+    "pooling": "pooling",
+    "hidden_dropout": "dropout",
+    "head_dropout": "head_dropout",
+    "block_norm": "norm",
+    "norm_eps": "eps",
+    "positions": "positions",
+}
+"""Fields of `ViTConfig` by their names in `SufficeViTConfig`, but for head_widths."""
 
 
 @strict
@@ -94,8 +55,8 @@ class SufficeConfig(PreTrainedConfig):
     """The sizes of `suffice.models.LM` and its attention, in transformers' words.
 
     The attention is given as a mechanism by name with `num_attention_heads`, or as `specs`; the
-    file holds the specs, which say everything. `num_attention_heads`, `num_key_value_heads`,
-    `head_dim`, `layer_types` and `sliding_window` repeat what other programs ask a file for.
+    file holds the specs. `num_attention_heads`, `num_key_value_heads`, `head_dim`, `layer_types`
+    and `sliding_window` repeat a part of them for other programs.
 
     Args:
         vocab_size: token ids are below this.
@@ -116,8 +77,8 @@ class SufficeConfig(PreTrainedConfig):
         head_dim: width of a head.
         layer_types: transformers' nearest name for each layer.
         sliding_window: of layers that are causal windows, where these are all alike.
-        memory: JSON of what streaming keeps (`suffice.memory`); None = everything.
-        use_cache: whether calls under torch.no_grad() return a cache unless asked.
+        memory: JSON of the KV cache's memory (`suffice.memory`); None = everything.
+        use_cache: whether calls under torch.no_grad() return a cache by default.
         mechanism: instead of specs, a name of `suffice.presets`; "standard" if neither is given.
 
     Raises:
@@ -153,73 +114,41 @@ class SufficeConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
 
     def __post_init__(self, mechanism: str | None = None, **kwargs: Any) -> None:
-        if self.specs is None:
-            self.specs = stored(self._of_mechanism(mechanism or "standard"))
-        elif mechanism is not None:
-            raise ConfigError(
-                f"mechanism={mechanism!r} beside specs, which say the attention; give one of them."
-            )
-        self._describe(self.attention_specs())
-        _ = self.lm_config(), self.memory_value()  # what is not legal is told now
+        length = self.max_position_embeddings
+        self.specs = _stored_specs(self, mechanism, length=length, causal=True)
+        self._set_derived(self.attention_specs())
+        _ = self.lm_config(), self.memory_value()  # raise for values that are not legal
         super().__post_init__(**kwargs)
 
-    def _of_mechanism(self, mechanism: str) -> list[AttentionSpec]:
-        return of_mechanism(
-            mechanism,
-            d_model=self.hidden_size,
-            num_heads=self.num_attention_heads or 4,
-            num_kv_heads=self.num_key_value_heads,
-            head_dim=self.head_dim,
-            depth=self.num_hidden_layers,
-            length=self.max_position_embeddings,
-            causal=True,
-        )
-
-    def _describe(self, specs: list[AttentionSpec]) -> None:
-        """Say of the specs what other programs read; refuse what says otherwise."""
-        first = specs[0]
-        windows = {window_of(one.pattern) for one in specs} - {None}
-        said = {
-            "num_attention_heads": first.num_heads,
-            "num_key_value_heads": first.kv_heads,
-            "head_dim": first.head_width,
-            "layer_types": [layer_type(one) for one in specs],
+    def _set_derived(self, specs: list[AttentionSpec]) -> None:
+        """Set the fields that repeat the specs; raise if one contradicts them."""
+        windows = {sliding_window(spec) for spec in specs} - {None}
+        derived = {
+            "num_attention_heads": specs[0].num_heads,
+            "num_key_value_heads": specs[0].kv_heads,
+            "head_dim": specs[0].head_width,
+            "layer_types": [layer_type(spec) for spec in specs],
             "sliding_window": windows.pop() if len(windows) == 1 else None,
         }
-        for name, value in said.items():
-            given = getattr(self, name)
-            if given not in (None, value):
+        for name, value in derived.items():
+            if getattr(self, name) not in (None, value):
                 raise ConfigError(
-                    f"{name}={given} where the specs say {value}; leave it out, or change the "
-                    "specs."
+                    f"{name}={getattr(self, name)} where the specs say {value}; leave it out, or "
+                    "change the specs."
                 )
             setattr(self, name, value)
 
     def attention_specs(self) -> list[AttentionSpec]:
         """Return the spec of each layer."""
-        return restored(self.specs, self.num_hidden_layers)
+        return _specs_from_json(self.specs, self.num_hidden_layers)
 
     def memory_value(self) -> Memory | None:
-        """Return what streaming keeps; None = everything."""
+        """Return the memory of the KV cache; None = everything."""
         return None if self.memory is None else Memory.from_json(self.memory)
 
     def lm_config(self) -> LMConfig:
         """Return the same sizes for `suffice.models.LM`."""
-        return LMConfig(
-            vocabulary_size=self.vocab_size,
-            length=self.max_position_embeddings,
-            d_model=self.hidden_size,
-            depth=self.num_hidden_layers,
-            mlp_width=self.intermediate_size,
-            activation=self.hidden_act,
-            norm=self.norm,
-            eps=self.norm_eps,
-            positions=self.positions,
-            bias=self.use_bias,
-            tied=self.tie_word_embeddings,
-            dropout=self.hidden_dropout,
-            start=self.initializer_range,
-        )
+        return LMConfig(**{ours: getattr(self, theirs) for theirs, ours in LM_FIELDS.items()})
 
     @classmethod
     def of(cls, config: LMConfig, specs: list[AttentionSpec], **others: Any) -> SufficeConfig:
@@ -230,32 +159,12 @@ class SufficeConfig(PreTrainedConfig):
             specs: the attention of each block.
             **others: further fields, such as eos_token_id.
         """
-        return cls(
-            vocab_size=config.vocabulary_size,
-            max_position_embeddings=config.length,
-            hidden_size=config.d_model,
-            num_hidden_layers=config.depth,
-            intermediate_size=config.mlp_width,
-            hidden_act=config.activation,
-            norm=config.norm,
-            norm_eps=config.eps,
-            positions=config.positions,
-            use_bias=config.bias,
-            tie_word_embeddings=config.tied,
-            hidden_dropout=config.dropout,
-            initializer_range=config.start,
-            specs=stored(specs),
-            **others,
-        )
+        sizes = {theirs: getattr(config, ours) for theirs, ours in LM_FIELDS.items()}
+        return cls(**sizes, specs=_specs_to_json(specs), **others)
 
     def to_diff_dict(self) -> dict[str, Any]:
         """Return what is written to a file: every field of this class, defaults included."""
-        own = {name: getattr(self, name) for name in SufficeConfig.__annotations__}
-        fields = {k: v for k, v in own.items() if k not in ("model_type", *IGNORED)}
-        return super().to_diff_dict() | fields
-
-
-IGNORED = ("keys_to_ignore_at_inference",)
+        return super().to_diff_dict() | _own_fields(self, SufficeConfig)
 
 
 @strict
@@ -304,50 +213,90 @@ class SufficeViTConfig(PreTrainedConfig):
 
     def __post_init__(self, mechanism: str | None = None, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        if self.specs is not None and mechanism is not None:
-            raise ConfigError(
-                f"mechanism={mechanism!r} beside specs, which say the attention; give one of them."
-            )
-        if self.specs is None:
-            self.specs = stored(
-                of_mechanism(
-                    mechanism or "standard",
-                    d_model=self.hidden_size,
-                    num_heads=self.num_attention_heads or 4,
-                    num_kv_heads=None,
-                    head_dim=None,
-                    depth=self.num_hidden_layers,
-                    length=self.vit_config().length,
-                    causal=False,
-                )
-            )
+        length = self.vit_config().length  # raises for sizes that are not legal
+        self.specs = _stored_specs(self, mechanism, length=length, causal=False)
         self.num_attention_heads = self.attention_specs()[0].num_heads
-        self.vit_config()
 
     def attention_specs(self) -> list[AttentionSpec]:
         """Return the spec of each layer."""
-        return restored(self.specs, self.num_hidden_layers)
+        return _specs_from_json(self.specs, self.num_hidden_layers)
 
     def vit_config(self) -> ViTConfig:
         """Return the same sizes for `suffice.models.ViT`."""
-        return ViTConfig(
-            image_size=self.image_size,
-            patch_size=self.patch_size,
-            num_classes=self.num_labels,
-            d_model=self.hidden_size,
-            depth=self.num_hidden_layers,
-            mlp_width=self.intermediate_size,
-            channels=self.num_channels,
-            pooling=self.pooling,
-            head_widths=tuple(self.head_widths or ()),
-            dropout=self.hidden_dropout,
-            head_dropout=self.head_dropout,
-            norm=self.block_norm,
-            eps=self.norm_eps,
-            positions=self.positions,
-        )
+        sizes = {ours: getattr(self, theirs) for theirs, ours in VIT_FIELDS.items()}
+        return ViTConfig(**sizes, head_widths=tuple(self.head_widths or ()))
 
     def to_diff_dict(self) -> dict[str, Any]:
         """Return what is written to a file: every field of this class, defaults included."""
-        fields = [name for name in SufficeViTConfig.__annotations__ if name != "model_type"]
-        return super().to_diff_dict() | {name: getattr(self, name) for name in fields}
+        return super().to_diff_dict() | _own_fields(self, SufficeViTConfig)
+
+
+def sliding_window(spec: AttentionSpec) -> int | None:
+    """Return the size of a causal window; None for any other pattern.
+
+    Example:
+        >>> from suffice.patterns import Causal, Window
+        >>> sliding_window(AttentionSpec(d_model=8, num_heads=2, pattern=Window(4) & Causal()))
+        4
+    """
+    band = spec.pattern.band()
+    if band is None or band.before is None or band.after != 0 or band.sinks:
+        return None
+    return band.before + 1
+
+
+def layer_type(spec: AttentionSpec) -> str:
+    """Return the nearest of transformers' names for a layer."""
+    if not spec.kernel.weighs_pairs:
+        return "linear_attention"
+    return "full_attention" if sliding_window(spec) is None else "sliding_attention"
+
+
+def _stored_specs(
+    config: SufficeConfig | SufficeViTConfig, mechanism: str | None, *, length: int, causal: bool
+) -> list[dict[str, Any]]:
+    """Return the specs of a configuration as plain data: its own, or those of a mechanism."""
+    if config.specs is not None:
+        if mechanism is not None:
+            raise ConfigError(
+                f"mechanism={mechanism!r} beside specs, which say the attention; give one of them."
+            )
+        return config.specs
+    mechanism = mechanism or "standard"
+    if mechanism not in PRESETS:
+        raise unknown("mechanism", mechanism, PRESETS)
+    specs = schedule(
+        mechanism,
+        config.hidden_size,
+        config.num_attention_heads or 4,
+        depth=config.num_hidden_layers,
+        **({"causal": True} if causal else {}),
+        **({"length": length} if takes_length(mechanism) else {}),
+    )
+    sizes = {
+        "num_kv_heads": getattr(config, "num_key_value_heads", None),
+        "head_dim": getattr(config, "head_dim", None),
+    }
+    sizes = {name: size for name, size in sizes.items() if size is not None}
+    return _specs_to_json([dataclasses.replace(spec, **sizes) for spec in specs])
+
+
+def _specs_to_json(specs: Sequence[AttentionSpec]) -> list[dict[str, Any]]:
+    """Return specs as plain data: one if all are equal, else one for each layer."""
+    equal = all(spec == specs[0] for spec in specs)
+    return [spec.to_json() for spec in (specs[:1] if equal else specs)]
+
+
+def _specs_from_json(data: Sequence[dict[str, Any]], depth: int) -> list[AttentionSpec]:
+    if len(data) not in (1, depth):
+        raise ConfigError(
+            f"specs holds {len(data)} layers for num_hidden_layers={depth}; give one, or one for "
+            "each."
+        )
+    specs = [AttentionSpec.from_json(spec) for spec in data]
+    return specs * depth if len(specs) == 1 else specs
+
+
+def _own_fields(config: PreTrainedConfig, cls: type) -> dict[str, Any]:
+    skipped = ("model_type", "keys_to_ignore_at_inference")
+    return {name: getattr(config, name) for name in cls.__annotations__ if name not in skipped}

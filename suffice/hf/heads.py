@@ -54,7 +54,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         shift_labels: Tensor | None = None,
         **others: Any,
     ) -> CausalLMOutputWithPast:
-        """Return logits, and a loss where labels are given; the rest as `SufficeModel.forward`.
+        """Return logits, and a loss if labels are given; the rest as `SufficeModel.forward`.
 
         Args:
             input_ids: [B, T].
@@ -64,9 +64,9 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
             inputs_embeds: [B, T, hidden_size] instead of input_ids.
             labels: [B, T], the input_ids themselves; -100 = not counted.
             use_cache: whether to return a cache.
-            logits_to_keep: of how many last tokens, or of which; 0 = of all.
-            num_items_in_batch: what the loss is divided by; None = the tokens counted.
-            shift_labels: [B, T], at each token the one that follows it, instead of labels.
+            logits_to_keep: the number of last tokens, or the indices of tokens; 0 = all.
+            num_items_in_batch: divisor of the loss; None = the tokens counted.
+            shift_labels: [B, T], the next token at each token, instead of labels.
             **others: as of `SufficeModel.forward`.
         """
         out = self.model(
@@ -108,10 +108,10 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         batch_size: int,
         max_cache_length: int,
     ) -> None:
-        """Make the cache of a `generate` call, or take the one given."""
+        """Create the cache of a `generate` call unless one is given."""
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache:
             memory = _memory(generation_config, max_cache_length)
-            model_kwargs["past_key_values"] = cache = SufficeCache(self, memory)
+            model_kwargs["past_key_values"] = cache = SufficeCache(self.state(memory))
             if generation_config.is_assistant:
                 cache.activate_past_recording()
             return
@@ -125,7 +125,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
 
         Args:
             lm: the model.
-            tokenizer: tells which token ends a document; also as padding where a batch needs it.
+            tokenizer: for the token that ends a document, which also serves as padding.
 
         Raises:
             ConfigError: if some of its maps are packed.
@@ -158,13 +158,10 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         return lm.train(self.training)
 
 
-def _memory(asked: Any, length: int) -> Memory | None:
-    """Return the memory that transformers' name of a cache means; None = the model's own.
-
-    Raises:
-        ConfigError: for a name without one, or options of the quantised cache that mean nothing.
-    """
-    name, options = asked.cache_implementation, dict(asked.cache_config or {})
+def _memory(generation_config: Any, length: int) -> Memory | None:
+    """Return the memory for transformers' name of a cache; None = the model's own."""
+    name = generation_config.cache_implementation
+    options = dict(generation_config.cache_config or {})
     if name is None:
         return None
     if name not in MEMORIES:
@@ -178,7 +175,7 @@ def _memory(asked: Any, length: int) -> Memory | None:
 
 
 class SufficeForSequenceClassification(GenericForSequenceClassification, SufficePreTrainedModel):
-    """Logits of `config.num_labels` classes, read at the last token that is no padding."""
+    """Logits of `config.num_labels` classes, read at the last token before the padding."""
 
 
 class SufficeForImageClassification(Weights, PreTrainedModel):
@@ -203,14 +200,14 @@ class SufficeForImageClassification(Weights, PreTrainedModel):
         self.vit.to(device)
         self.post_init()
 
-    def started(self) -> nn.Module:
-        """Return a model as it is before training, whose weights have the names of these."""
+    def fresh_model(self) -> nn.Module:
+        """Return an untrained model with the same names of weights."""
         vit = self.config.vit_config().build(self.config.attention_specs())
         return nn.ModuleDict({"vit": vit})
 
     @can_return_tuple
     def forward(self, pixel_values: Tensor, labels: Tensor | None = None) -> ImageClassifierOutput:
-        """Return logits [B, num_labels], and a loss where labels are given.
+        """Return logits [B, num_labels], and a loss if labels are given.
 
         Args:
             pixel_values: [B, num_channels, image_size, image_size].

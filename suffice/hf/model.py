@@ -18,18 +18,13 @@ from suffice.errors import CheckpointError, ConfigError, MaskError, ShapeError
 from suffice.hf.attention import OWN, SufficeAttention, SufficeBlock, check_servable
 from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
-from suffice.layers.place import positions
+from suffice.layers.place import positions as count_real
 from suffice.memory import Dynamic, Memory
-from suffice.models.state import ModelState
+from suffice.models.state import ModelState, layer_states
 from suffice.ops.op import is_transformed
 
 
-def check_nothing_else(others: dict[str, Any]) -> None:
-    """Refuse arguments that nothing here reads.
-
-    Raises:
-        ConfigError: naming them.
-    """
+def _check_no_others(others: dict[str, Any]) -> None:
     unread = [name for name, value in others.items() if value is not None]
     if unread:
         raise ConfigError(
@@ -37,51 +32,37 @@ def check_nothing_else(others: dict[str, Any]) -> None:
         )
 
 
-def check_cache(cache: Any) -> None:
-    """Refuse a cache that is not of this library.
-
-    Raises:
-        ConfigError: naming its class.
-    """
+def _check_cache(cache: Any) -> None:
     if cache is not None and not isinstance(cache, SufficeCache):
         raise ConfigError(
-            f"past_key_values is a {type(cache).__name__}; give a SufficeCache(model), which holds "
-            "what each mechanism keeps, or leave it out."
+            f"past_key_values is a {type(cache).__name__}; give a "
+            "SufficeCache(model.state()), or leave it out."
         )
 
 
-def one_of(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-    """Return what was given of the two.
-
-    Raises:
-        ConfigError: if both or neither was.
-    """
+def _only_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
     if (input_ids is None) == (inputs_embeds is None):
         raise ConfigError("give exactly one of input_ids and inputs_embeds.")
     return inputs_embeds if input_ids is None else input_ids
 
 
-def real_tokens(mask: Tensor | None, given: Tensor, past: int) -> Tensor | None:
-    """Return which of the new tokens are real, bool [B, T]; None = all, where that may be asked.
+def _valid_tokens(mask: Tensor | None, inputs: Tensor, past: int) -> Tensor | None:
+    """Return which of the new tokens are real, bool [B, T]; None = all.
 
     Args:
         mask: [B, P + T], 1 or True = a real token.
-        given: [B, T, ...].
+        inputs: [B, T, ...].
         past: P.
-
-    Raises:
-        MaskError: if the mask is no tensor of 0 and 1.
-        ShapeError: if it has another shape.
     """
     if mask is None:
         return None
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise MaskError(
-            f"attention_mask is {shape}; give [batch, tokens so far], 1 = a real token. What a "
-            "query may see is the mechanism's."
+            f"attention_mask is {shape}; give [batch, tokens so far], 1 = a real token. Which keys "
+            "a query may see is decided by the mechanism."
         )
-    batch, new = given.shape[:2]
+    batch, new = inputs.shape[:2]
     if tuple(mask.shape) != (batch, past + new):
         raise ShapeError(
             f"attention_mask has shape {tuple(mask.shape)} for {batch} rows of {past} tokens read "
@@ -91,19 +72,19 @@ def real_tokens(mask: Tensor | None, given: Tensor, past: int) -> Tensor | None:
     return None if not is_transformed() and bool(real.all()) else real
 
 
-def documents_of(
+def _segments_of(
     position_ids: Tensor | None,
-    given: Tensor,
+    inputs: Tensor,
     valid: Tensor | None,
-    places: Tensor | None = None,
+    positions: Tensor | None = None,
 ) -> Tensor | None:
-    """Return the documents that positions tell of, int [B, T]; None if each row is one.
+    """Return the documents that position_ids imply, int [B, T]; None if each row is one.
 
     Args:
         position_ids: [B or 1, T], or None.
-        given: [B, T, ...].
+        inputs: [B, T, ...].
         valid: bool [B, T], True = a real token; None = all are.
-        places: where the tokens stand, as the model counts; None = from 0.
+        positions: of the tokens, as the model counts; None = from 0.
 
     Raises:
         ConfigError: for positions that are not counted from the start of a row or a document.
@@ -112,13 +93,13 @@ def documents_of(
         return None
     real = valid
     if real is None:
-        real = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
-    told = position_ids.expand(real.shape)
-    counted = positions(real, None) if places is None else places.expand(real.shape)
-    if torch.equal(told[real], counted[real]):
+        real = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
+    ids = position_ids.expand(real.shape)
+    counted = count_real(real, None) if positions is None else positions.expand(real.shape)
+    if torch.equal(ids[real], counted[real]):
         return None
-    segments = (told == 0).long().cumsum(dim=1)
-    if places is None and valid is None and torch.equal(told, positions(None, segments)):
+    segments = (ids == 0).long().cumsum(dim=1)
+    if positions is None and valid is None and torch.equal(ids, count_real(None, segments)):
         return segments
     raise ConfigError(
         "position_ids do not count the real tokens of each row from 0, which is how the model "
@@ -126,35 +107,35 @@ def documents_of(
     )
 
 
-READ = "_is_hf_initialized"  # transformers' mark on tensors that came from a file
+LOADED = "_is_hf_initialized"  # transformers' mark on tensors that came from a file
 HUB = ("cache_dir", "force_download", "proxies", "local_files_only", "token", "revision")
 
 
 class Weights:
-    """Beside PreTrainedModel: weights start as this library's do, and come from safetensors."""
+    """A mixin for PreTrainedModel: this library's initialisation, and safetensors alone."""
 
-    def started(self) -> nn.Module | None:
-        """Return a model as it is before training, for the tensors of the same names here."""
+    def fresh_model(self) -> nn.Module | None:
+        """Return an untrained model, from which tensors of the same names are initialised."""
         return None
 
     def initialize_weights(self) -> None:
-        """Start every tensor that did not come from a file, buffers too."""
+        """Initialise every tensor that did not come from a file, buffers too."""
         marked: list[Tensor] = []
         for module in self.modules():  # type: ignore[attr-defined]
             if isinstance(module, Weights):
-                marked += _start(module)
+                marked += _initialise(module)
         super().initialize_weights()  # type: ignore[misc]
         for tensor in marked:
-            delattr(tensor, READ)
+            delattr(tensor, LOADED)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return a model with the weights of a folder or of the hub, read as safetensors alone.
+        """Return a model with the weights of a folder or of the hub, from safetensors alone.
 
         Arguments are those of `PreTrainedModel.from_pretrained`.
 
         Raises:
-            ConfigError: if asked to unpickle, or to execute what lies beside the weights.
+            ConfigError: if asked to unpickle.
             CheckpointError: if the index names a file outside the folder.
         """
         if kwargs.get("use_safetensors") is False:
@@ -162,7 +143,7 @@ class Weights:
                 "use_safetensors=False would unpickle a file, which can execute anything; save "
                 "the weights as safetensors."
             )
-        kwargs.pop("trust_remote_code", None)  # nothing here executes any
+        kwargs.pop("trust_remote_code", None)  # there is none to execute
         kwargs["use_safetensors"] = True
         _check_index(pretrained_model_name_or_path, kwargs)
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)  # type: ignore[misc]
@@ -182,37 +163,41 @@ class Weights:
 
 
 @torch.no_grad()
-def _start(model: Any) -> list[Tensor]:
-    """Copy starting values into tensors that came from no file; return these, marked as done."""
-    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    missing = {n: t for n, t in own.items() if not getattr(t, READ, False) and not t.is_meta}
-    started = model.started() if missing else None
-    if started is None:
+def _initialise(model: Any) -> list[Tensor]:
+    """Initialise tensors that came from no file; return them, marked as loaded."""
+    tensors = _tensors(model)
+    missing = {n: t for n, t in tensors.items() if not getattr(t, LOADED, False) and not t.is_meta}
+    fresh = model.fresh_model() if missing else None
+    if fresh is None:
         return []
-    source = {**dict(started.named_parameters()), **dict(started.named_buffers())}
+    values = _tensors(fresh)
     for name, tensor in missing.items():
-        initialization.copy_(tensor, source[name].to(tensor.device, tensor.dtype))
-        setattr(tensor, READ, True)
+        initialization.copy_(tensor, values[name].to(tensor.device, tensor.dtype))
+        setattr(tensor, LOADED, True)
     return list(missing.values())
 
 
-def _check_index(place: Any, kwargs: dict[str, Any]) -> None:
-    """Refuse an index of shards that lie elsewhere or are not safetensors."""
-    if place is None:
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _check_index(name_or_path: Any, kwargs: dict[str, Any]) -> None:
+    """Raise if an index names shards outside its folder, or other files than safetensors."""
+    if name_or_path is None:
         return
-    asked = {name: kwargs[name] for name in HUB if name in kwargs}
+    hub_options = {name: kwargs[name] for name in HUB if name in kwargs}
     variant = kwargs.get("variant")
     name = SAFE_WEIGHTS_INDEX_NAME
     if variant is not None:
         name = name.replace(".index.json", f".index.{variant}.json")
     path = cached_file(
-        str(place),
+        str(name_or_path),
         name,
         subfolder=kwargs.get("subfolder", ""),
         _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
-        **asked,
+        **hub_options,
     )
     if path is None:
         return
@@ -233,7 +218,7 @@ def _check_index(place: Any, kwargs: dict[str, Any]) -> None:
 
 
 class SufficePreTrainedModel(Weights, PreTrainedModel):
-    """What the language models share: how they are configured, started, loaded and saved."""
+    """Base of the language models: configuration, initialisation, loading and saving."""
 
     config: SufficeConfig
     config_class = SufficeConfig
@@ -244,12 +229,21 @@ class SufficePreTrainedModel(Weights, PreTrainedModel):
     _supports_attention_backend = True
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the rows of the tokens."""
+        """Return the token embedding."""
         return self.base_model.embedding.tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Put other rows in their place."""
+        """Replace the token embedding."""
         self.base_model.embedding.tokens = value
+
+    def state(self, memory: Memory | None = None) -> ModelState:
+        """Return an empty state to stream with, as `LM.state`.
+
+        Args:
+            memory: of the KV cache; None = as configured, else everything.
+        """
+        memory = memory or self.config.memory_value() or Dynamic()
+        return ModelState(layer_states([b.attention for b in self.base_model.blocks], memory))
 
 
 class SufficeModel(SufficePreTrainedModel):
@@ -275,20 +269,9 @@ class SufficeModel(SufficePreTrainedModel):
             self.to_empty(device=device)
         self.post_init()
 
-    def started(self) -> nn.Module:
-        """Return a model as it is before training, whose weights have the names of these."""
+    def fresh_model(self) -> nn.Module:
+        """Return an untrained model with the same names of weights."""
         return self.config.lm_config().build(self.config.attention_specs())
-
-    def state(self, memory: Memory | None = None) -> ModelState:
-        """Return an empty state to stream with, as `LM.state`.
-
-        Args:
-            memory: what is kept; None = what the configuration says, else everything.
-        """
-        memory = memory or self.config.memory_value() or Dynamic()
-        keeps = [memory if one.kernel.weighs_pairs else Dynamic() for one in self.specs]
-        pairs = zip(self.blocks, keeps, strict=True)
-        return ModelState([block.attention.state(kept) for block, kept in pairs])
 
     @can_return_tuple
     def forward(
@@ -308,95 +291,86 @@ class SufficeModel(SufficePreTrainedModel):
         Args:
             input_ids: [B, T].
             attention_mask: [B, all tokens so far], 1 = a real token; padding may be anywhere.
-            position_ids: [B, T]; counted from the mask where left out. Without a mask and a cache,
-                numbers that start again at 0 begin another document.
-            past_key_values: what an earlier call returned; the tokens go on where it ended.
+            position_ids: [B, T]; None = counted from the mask. Without a mask and a cache, each 0
+                begins another document.
+            past_key_values: what an earlier call returned; the tokens continue it.
             inputs_embeds: [B, T, hidden_size] instead of input_ids.
-            use_cache: whether to return a cache; None = as configured, and not where
-                gradients are recorded.
+            use_cache: whether to return a cache; None = as configured, and not if gradients are
+                recorded.
             output_hidden_states: whether to return the features after every block.
-            output_attentions: whether to return the weights, which costs a second computation.
+            output_attentions: whether to return the weights, which are computed separately.
             **others: for an engine that computes the attention (`attn_implementation`).
 
         Raises:
-            ConfigError: for what the model cannot honour.
+            ConfigError: for arguments that the model cannot honour.
             ShapeError, MaskError: if the mask does not fit the tokens.
         """
         if self.config._attn_implementation != OWN:
             return self._engine(input_ids, inputs_embeds, position_ids, use_cache, others)
-        check_nothing_else(others)
-        check_cache(past_key_values)
-        given = one_of(input_ids, inputs_embeds)
+        _check_no_others(others)
+        _check_cache(past_key_values)
+        inputs = _only_input(input_ids, inputs_embeds)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        valid = real_tokens(attention_mask, given, past)
+        valid = _valid_tokens(attention_mask, inputs, past)
         segments = None
         if past_key_values is None:
-            segments = documents_of(position_ids, given, valid)
-        output_attentions = self._asked("output_attentions", output_attentions)
+            segments = _segments_of(position_ids, inputs, valid)
+        hidden, output_attentions = (
+            getattr(self.config, name) if value is None else value
+            for name, value in (
+                ("output_hidden_states", output_hidden_states),
+                ("output_attentions", output_attentions),
+            )
+        )
         if use_cache is None:
             use_cache = self._caches() and segments is None and not output_attentions
         if use_cache and past_key_values is None:
-            past_key_values = SufficeCache(self)
+            past_key_values = SufficeCache(self.state())
         state = None if past_key_values is None else past_key_values.state
-        where = {"valid": valid, "segments": segments}
-        places = None if state is None else state.positions(given, valid)
-        if places is not None and past:
-            documents_of(position_ids, given, valid, places)
-        x = self._placed(input_ids, inputs_embeds, positions=places, **where)
-        self._check_streams(state, output_attentions)
-        hidden = self._asked("output_hidden_states", output_hidden_states)
-        kept = {"hidden_states": [] if hidden else None}
-        kept["attentions"] = [] if output_attentions else None
-        x = self._blocks(x, state, where, kept)
+        restrictions = {"valid": valid, "segments": segments}
+        positions = None if state is None else state.positions(inputs, valid)
+        if positions is not None and past:
+            _segments_of(position_ids, inputs, valid, positions)
+        x = self._embed(input_ids, inputs_embeds, positions=positions, **restrictions)
+        self._check_cache_options(state, output_attentions)
+        hidden_states, attentions = [], []
+        states = [None] * len(self.blocks) if state is None else state.layers
+        for block, layer_state in zip(self.blocks, states, strict=True):
+            if hidden:
+                hidden_states.append(x)
+            if output_attentions:
+                normed = block.attention_norm(x)
+                attentions.append(block.attention.weights(normed, **restrictions))
+            x = block(x, state=layer_state, **restrictions)
+        x = self.norm(x)
         return BaseModelOutputWithPast(
             last_hidden_state=x,
             past_key_values=past_key_values,
-            hidden_states=kept["hidden_states"] and (*kept["hidden_states"], x),
-            attentions=kept["attentions"] and tuple(kept["attentions"]),
+            hidden_states=(*hidden_states, x) if hidden else None,
+            attentions=tuple(attentions) if output_attentions else None,
         )
-
-    def _asked(self, name: str, given: bool | None) -> bool:
-        return getattr(self.config, name) if given is None else given
 
     def _caches(self) -> bool:
         return self.config.use_cache and not (self.training or torch.is_grad_enabled())
 
-    def _check_streams(self, state: ModelState | None, attentions: bool) -> None:
-        """Refuse what a call with a cache cannot do."""
-        if state is not None and attentions:
+    def _check_cache_options(self, state: ModelState | None, attentions: bool) -> None:
+        if state is None:
+            return
+        if attentions:
             raise ConfigError(
-                "output_attentions with a cache: a memory does not keep what the weights speak "
-                "of; give use_cache=False and the whole text."
+                "output_attentions with a cache: weights over past keys are not available; give "
+                "use_cache=False and the whole text."
             )
-        again = self.training and any(block.gradient_checkpointing for block in self.blocks)
-        if state is not None and again:
+        if self.training and any(block.gradient_checkpointing for block in self.blocks):
             raise ConfigError(
-                "use_cache with gradient checkpointing: tokens computed again would be remembered "
-                "twice; give use_cache=False."
+                "use_cache with gradient checkpointing: recomputed tokens would be cached twice; "
+                "give use_cache=False."
             )
 
-    def _placed(self, ids: Tensor | None, embeds: Tensor | None, **where: Any) -> Tensor:
-        """Return the features that the first block reads."""
+    def _embed(self, ids: Tensor | None, embeds: Tensor | None, **where: Any) -> Tensor:
         if embeds is None:
             return self.dropout(self.embedding(ids, **where))
         return self.dropout(self.embedding.add_positions(embeds, **where))
-
-    def _blocks(
-        self,
-        x: Tensor,
-        state: ModelState | None,
-        where: dict[str, Tensor | None],
-        kept: dict[str, list[Tensor] | None],
-    ) -> Tensor:
-        """Return the features after all blocks and the last norm."""
-        states = [None] * len(self.blocks) if state is None else state.layers
-        for block, of_block in zip(self.blocks, states, strict=True):
-            if kept["hidden_states"] is not None:
-                kept["hidden_states"].append(x)
-            if kept["attentions"] is not None:
-                kept["attentions"].append(block.attention.weights(block.attention_norm(x), **where))
-            x = block(x, state=of_block, **where)
-        return self.norm(x)
 
     def _engine(
         self,
@@ -406,7 +380,7 @@ class SufficeModel(SufficePreTrainedModel):
         use_cache: bool | None,
         others: dict[str, Any],
     ) -> BaseModelOutputWithPast:
-        """Return features, the attention computed by what `attn_implementation` names."""
+        """Return features, with the attention computed by the engine."""
         name = self.config._attn_implementation
         if name in ALL_MASK_ATTENTION_FUNCTIONS.valid_keys() or use_cache or position_ids is None:
             raise ConfigError(
@@ -416,9 +390,7 @@ class SufficeModel(SufficePreTrainedModel):
             )
         for spec in self.specs:
             check_servable(spec)
-        places = position_ids
-        x = self._placed(input_ids, inputs_embeds, positions=places)
+        x = self._embed(input_ids, inputs_embeds, positions=position_ids)
         for block in self.blocks:
-            engine = {"attention_mask": None, "position_ids": places, **others}
-            x = block(x, engine=engine)
+            x = block(x, engine={"attention_mask": None, "position_ids": position_ids, **others})
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x))

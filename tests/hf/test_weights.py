@@ -162,7 +162,7 @@ def test_nothing_is_pickled(tmp_path):
         SufficeForCausalLM.from_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="use_safetensors=False would unpickle"):
         SufficeForCausalLM.from_pretrained(tmp_path, use_safetensors=False)
-    assert made.started() is None
+    assert made.fresh_model() is None
     same(
         made,
         SufficeForCausalLM.from_pretrained(None, config=made.config, state_dict=made.state_dict()),

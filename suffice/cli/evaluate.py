@@ -61,5 +61,5 @@ def _print(found: Evaluation) -> None:
     lines = [f"{found.task}: {found.items:,} of {found.of:,} items, {found.source}"]
     for score in found.scores:
         error = "" if score.standard_error is None else f" +- {score.standard_error:.4f}"
-        lines.append(f"  {score.name:<20}{score.value:.4f}{error:<12}  {score.told}")
+        lines.append(f"  {score.name:<20}{score.value:.4f}{error:<12}  {score.description}")
     Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

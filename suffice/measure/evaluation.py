@@ -1,4 +1,4 @@
-"""Published tasks for language models: HellaSwag, LAMBADA and PIQA."""
+"""Published tasks for language models (HellaSwag, LAMBADA, PIQA), and perplexity on a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,248 +19,29 @@ import torch.nn.functional as F
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.models import LM
-from suffice.text import CORPORA, Corpus, Documents, TokenFile, Tokenizer, corpus
+from suffice.text import CORPORA, TokenFile, Tokenizer, corpus
 from suffice.text.documents import opened
 from suffice.train.language import amount
 
-T = TypeVar("T")
+Step = Callable[[int, int], None]
+"""Receives how many texts or windows are done, of how many."""
 
-PLACES = {
+FILES = {
     "hellaswag": "eval/hellaswag/hellaswag_val.jsonl.xz",
     "lambada": "eval/lambada_openai/lambada_openai.jsonl.xz",
     "piqa": "eval/piqa/piqa.jsonl.xz",
 }
-BRACKETS = re.compile(r"\[.*?\]")
+TASKS = tuple(FILES)
+WINDOWS = 16  # computed at once
+LARGEST = 700.0  # exponent whose power of e is a float
 
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """A question with several endings, one of them right.
-
-    Args:
-        plain: the text before the ending as it stands.
-        clean: the same as lm-evaluation-harness words it.
-        endings: to choose from, without the space before them.
-        clean_endings: the same as lm-evaluation-harness words them.
-        right: index of the right one.
-    """
-
-    plain: str
-    clean: str
-    endings: tuple[str, ...]
-    clean_endings: tuple[str, ...]
-    right: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Word:
-    """A text and the word that ends it.
-
-    Args:
-        context: the text, without the space before the word.
-        word: to be predicted.
-    """
-
-    context: str
-    word: str
-
-
-def find(task: str, data: str | None) -> Path:
-    """Return where a task's items are.
-
-    Raises:
-        DataError: if they are nowhere.
-    """
-    if data is not None:
-        return Path(data)
-    found = locate(PLACES[task])
-    if found is None:
-        raise DataError(
-            f"the items of {task} are not on this machine; put them at {cache() / PLACES[task]}, "
-            "below $SUFFICE_DATA, or name their file (.jsonl or .jsonl.xz) by --data."
-        )
-    return found
-
-
-def read(path: Path, item: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Return the items of a file, one JSON object a line, .xz decompressed.
-
-    Raises:
-        DataError: naming the line that is no item.
-    """
-    with opened(path) as file:
-        lines = [line for line in file.read().split(b"\n") if line.strip()]
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append(item(json.loads(line)))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DataError(
-                f"{path}, line {number:,}, is no item of this task ({type(error).__name__}: "
-                f"{error!s:.100}); give the task's own file."
-            ) from error
-    if not found:
-        raise DataError(f"{path} holds no item; give the task's own file.")
-    return found
-
-
-def hellaswag(row: dict[str, Any]) -> Choice:
-    """Return an item of HellaSwag: as published, or with its text cleaned beforehand.
-
-    The cleaned form has "Activity: context" in ctx and no bracketed tags; build-nanogpt reads the
-    context without the activity.
-    """
-    endings = tuple(row["endings"])
-    if "activity_label" in row:
-        said = f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}"
-        plain, clean = row["ctx"], cleaned(said)
-    else:
-        plain, clean = row["ctx"].partition(": ")[2] or row["ctx"], row["ctx"]
-    return Choice(
-        plain=plain,
-        clean=clean,
-        endings=endings,
-        clean_endings=tuple(map(cleaned, endings)),
-        right=_index(int(row["label"]), endings),
-    )
-
-
-def piqa(row: dict[str, Any]) -> Choice:
-    """Return an item of PIQA: as published with its label, or with query, choices and gold."""
-    if "goal" in row:
-        clean, endings = f"Question: {row['goal']}\nAnswer:", (row["sol1"], row["sol2"])
-        right = row["label"]
-    else:
-        clean = f"{row['query'].rstrip()}\nAnswer:"
-        endings, right = tuple(row["choices"]), row["gold"]
-    return Choice(
-        plain=clean,
-        clean=clean,
-        endings=endings,
-        clean_endings=endings,
-        right=_index(int(right), endings),
-    )
-
-
-def lambada(row: dict[str, Any]) -> Word:
-    """Return an item of LAMBADA: a text whose last word is asked for, or the two apart."""
-    if "text" in row:
-        context, _, word = row["text"].rpartition(" ")
-    else:
-        context, word = row["context"].rstrip(), row["continuation"].strip()
-    if not context or not word:
-        raise ValueError("an empty context or word")
-    return Word(context=context, word=word)
-
-
-def cleaned(text: str) -> str:
-    """Return a text as lm-evaluation-harness reads HellaSwag's.
-
-    Example:
-        >>> cleaned(" Cut [header] the [title] grass  short. ")
-        'Cut the. grass short.'
-    """
-    text = text.strip().replace(" [title]", ". ")
-    return BRACKETS.sub("", text).replace("  ", " ")
-
-
-def _index(right: int, endings: tuple[str, ...]) -> int:
-    if not 0 <= right < len(endings) or not all(isinstance(one, str) and one for one in endings):
-        raise ValueError(f"answer {right} of {len(endings)} endings")
-    return right
-
-
-Pair = tuple[list[int], list[int]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """What a model gives a continuation.
-
-    Args:
-        loss: summed over its tokens, nats.
-        tokens: how many it has.
-        greedy: whether each of them was the most likely one.
-    """
-
-    loss: float
-    tokens: int
-    greedy: bool
-
-
-def apart(tokenizer: Tokenizer, context: str, continuation: str) -> Pair:
-    """Encode the two for themselves, as build-nanogpt does."""
-    return _some(tokenizer.encode(context), tokenizer.encode(continuation), continuation)
-
-
-def joined(tokenizer: Tokenizer, context: str, continuation: str) -> Pair:
-    """Encode the two as one text, cut after the tokens of the context, as lm-evaluation-harness."""
-    whole = tokenizer.encode(context + continuation)
-    cut = len(tokenizer.encode(context))
-    return _some(whole[:cut], whole[cut:], continuation)
-
-
-def losses(
-    lm: LM,
-    pairs: Sequence[Pair],
-    *,
-    batch_size: int = 32,
-    step: Callable[[int], None] = lambda _: None,
-) -> list[Found]:
-    """Return what a model gives each continuation.
-
-    Pairs of like length are computed together. What is longer than the model's rows loses its
-    beginning.
-
-    Args:
-        lm: in evaluation.
-        pairs: (context, continuation), token ids.
-        batch_size: pairs at once.
-        step: told how many pairs are done.
-    """
-    found: list[Found | None] = [None] * len(pairs)
-    order = sorted(range(len(pairs)), key=lambda number: -sum(map(len, pairs[number])))
-    with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            for number, one in zip(chosen, _batch(lm, [pairs[n] for n in chosen]), strict=True):
-                found[number] = one
-            step(min(start + batch_size, len(order)))
-    return [one for one in found if one is not None]
-
-
-def _batch(lm: LM, pairs: Sequence[Pair]) -> list[Found]:
-    device = lm.device
-    rows = [(context + asked)[-(lm.config.length + 1) :] for context, asked in pairs]
-    length = max(map(len, rows)) - 1
-    tokens = torch.zeros(len(rows), length, dtype=torch.long)
-    valid = torch.zeros(len(rows), length, dtype=torch.bool)
-    for number, row in enumerate(rows):
-        tokens[number, : len(row) - 1] = torch.tensor(row[:-1])
-        valid[number, : len(row) - 1] = True
-    logits = lm(tokens.to(device), valid=None if bool(valid.all()) else valid.to(device))
-    found = []
-    for number, (row, (_, asked)) in enumerate(zip(rows, pairs, strict=True)):
-        count = min(len(asked), len(row) - 1)
-        own = logits[number, len(row) - 1 - count : len(row) - 1].float()
-        targets = torch.tensor(row[-count:], device=device)
-        found.append(
-            Found(
-                loss=float(F.cross_entropy(own, targets, reduction="sum")),
-                tokens=count,
-                greedy=bool((own.argmax(dim=-1) == targets).all()),
-            )
-        )
-    return found
-
-
-def _some(context: list[int], asked: list[int], text: str) -> Pair:
-    if not context or not asked:
-        raise DataError(
-            f"the tokenizer leaves nothing of a context, or of its continuation {text!r:.60}; give "
-            "items with text in both."
-        )
-    return context, asked
+DESCRIPTIONS = {
+    "acc": "highest probability of the ending; acc of lm-evaluation-harness",
+    "acc_norm": "highest log-probability per character; acc_norm of lm-evaluation-harness",
+    "sum": "lowest summed loss of the ending; build-nanogpt's acc, which reads the text as it "
+    "stands",
+    "average": "lowest loss per token of the ending; build-nanogpt's acc_norm",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,18 +52,18 @@ class Score:
         name: of the scorer.
         value: a share from 0 to 1, or what the name says.
         standard_error: of the value over the items; None where it has none.
-        told: what is computed, in a line.
+        description: how it is computed, in a line.
     """
 
     name: str
     value: float
     standard_error: float | None
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What was measured on what.
+    """The scores of a model on a task.
 
     Args:
         task: its name.
@@ -300,119 +81,10 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data."""
-        return asdict(self)
-
-
-def mean(name: str, values: Sequence[float], told: str) -> Score:
-    """Return the mean of a value of each item, and the standard error of that mean.
-
-    Example:
-        >>> score = mean("accuracy", [1.0, 0.0, 1.0, 1.0], "share of right answers")
-        >>> score.value, score.standard_error
-        (0.75, 0.25)
-    """
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Score(name=name, value=statistics.fmean(values), standard_error=error, told=told)
-
-
-def exponential(name: str, values: Sequence[float], told: str) -> Score:
-    """Return e to the mean of a value of each item; its error is carried along to first order."""
-    inner = mean(name, values, told)
-    value = math.exp(min(inner.value, 700.0))  # of floats
-    error = None if inner.standard_error is None else value * inner.standard_error
-    return Score(name=name, value=value, standard_error=error, told=told)
-
-
-TOGETHER = 16  # windows computed at once
-
-
-def perplexity(
-    lm: LM,
-    tokenizer: Tokenizer,
-    *,
-    data: str,
-    limit: int | None = None,
-    step: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Evaluation:
-    """Return the loss of a language model on a text, its perplexity, and bits per unit of text.
-
-    The text is read in windows of the model's length that overlap by one token; each token but the
-    first is predicted once. The standard error is over windows.
-
-    Args:
-        lm: in evaluation, where it is to be computed.
-        tokenizer: of its tokens.
-        data: a corpus by name, of which the test part is read, or else the validation part; or the
-            path of a text, all of which is read.
-        limit: the first so many windows; None = all.
-        step: told how many windows of how many are done.
-
-    Raises:
-        ConfigError: for an unknown corpus, or a limit below 1.
-        DataError: if the text is absent, or the tokenizer cannot encode it.
-    """
-    check_limit(limit)
-    found = corpus(data)
-    with tempfile.TemporaryDirectory() as folder:
-        file = TokenFile.write(Path(folder) / "tokens.bin", _part(found), tokenizer)
-        size = amount(file, tokenizer)
-        of = math.ceil((len(file) - 1) / lm.config.length)
-        total = min(of, limit or of)
-        losses, counts = _losses(lm, file, total, lambda done: step(done, total))
-    means = [loss / count for loss, count in zip(losses, counts, strict=True)]
-    whole = sum(losses) / sum(counts)
-    error = statistics.stdev(means) / math.sqrt(len(means)) if len(means) > 1 else None
-    bits = size.bits(whole)
-    scores = (
-        Score(name="loss", value=whole, standard_error=error, told="nats per token"),
-        Score(
-            name="perplexity",
-            value=math.exp(min(whole, 700.0)),
-            standard_error=None if error is None else math.exp(min(whole, 700.0)) * error,
-            told="e to the loss",
-        ),
-        *(
-            Score(name=name, value=value, standard_error=None, told="of the text that is encoded")
-            for name, value in bits.items()
-        ),
-    )
-    return Evaluation(task="perplexity", items=total, of=of, source=found.source, scores=scores)
-
-
-def _part(found: Corpus) -> Documents | chain[str]:
-    if found.name in CORPORA:
-        return found.validation if found.test is None else found.test
-    return chain(found.train, found.validation)
-
-
-def _losses(
-    lm: LM, file: TokenFile, limit: int, step: Callable[[int], None]
-) -> tuple[list[float], list[int]]:
-    """Return the summed loss and the targets of each of the first windows."""
-    device = lm.device
-    losses: list[float] = []
-    counts: list[int] = []
-    windows = file.windows(lm.config.length, TOGETHER)
-    with torch.inference_mode():
-        for batch in islice(windows, math.ceil(limit / TOGETHER) + 1):
-            rows = batch[: limit - len(losses)].to(device)
-            if not len(rows):
-                break
-            logits = lm(rows[:, :-1]).float()
-            found = F.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
-            losses += found.sum(dim=1).tolist()
-            counts += [found.shape[1]] * len(rows)
-            step(len(losses))
-    return losses, counts
-
-
-TASKS = ("hellaswag", "lambada", "piqa")
-SUM = "lowest summed loss of the ending; build-nanogpt's acc, which reads the text as it stands"
-AVERAGE = "lowest loss per token of the ending; build-nanogpt's acc_norm"
-ACC = "highest probability of the ending; acc of lm-evaluation-harness"
-ACC_NORM = "highest log-probability per character; acc_norm of lm-evaluation-harness"
-
-Step = Callable[[int, int], None]
+        data = asdict(self)
+        for score in data["scores"]:
+            score["told"] = score.pop("description")
+        return data
 
 
 def evaluate_task(
@@ -427,12 +99,12 @@ def evaluate_task(
     """Return the scores of a language model on a task.
 
     Args:
-        lm: in evaluation, where it is to be computed.
+        lm: in evaluation mode, on its device.
         tokenizer: of its tokens.
         task: "hellaswag", "lambada" or "piqa".
         data: file of the items; None finds it below $SUFFICE_DATA or in the cache.
         limit: the first so many items; None = all.
-        step: told how many texts of how many are done.
+        step: called with the number of texts that are done, and of all.
 
     Raises:
         ConfigError: for an unknown task, or a limit below 1.
@@ -440,74 +112,386 @@ def evaluate_task(
     """
     if task not in TASKS:
         raise unknown("task", task, (*TASKS, "perplexity"))
-    check_limit(limit)
-    path = find(task, data)
-    if task == "lambada":
-        every = read(path, lambada)
-        scores = _lambada(lm, tokenizer, every[:limit], step)
-    else:
-        every = read(path, hellaswag if task == "hellaswag" else piqa)
-        scores = _choices(lm, tokenizer, every[:limit], step, both=task == "hellaswag")
-    used = len(every[:limit])
-    return Evaluation(task=task, items=used, of=len(every), source=str(path), scores=scores)
+    _check_limit(limit)
+    path = _find(task) if data is None else Path(data)
+    items = read_items(path, PARSERS[task])
+    used = items[:limit]
+    score = _score_last_words if task == "lambada" else _score_choices
+    scores = score(lm, tokenizer, used, step)
+    return Evaluation(task=task, items=len(used), of=len(items), source=str(path), scores=scores)
 
 
-def check_limit(limit: int | None) -> None:
-    """Refuse a number of items below 1.
+def perplexity(
+    lm: LM,
+    tokenizer: Tokenizer,
+    *,
+    data: str,
+    limit: int | None = None,
+    step: Step = lambda _done, _total: None,
+) -> Evaluation:
+    """Return the loss of a language model on a text, its perplexity, and bits per unit of text.
+
+    The text is read in windows of the model's length that overlap by one token; each token but the
+    first is predicted once. The standard error is over windows.
+
+    Args:
+        lm: in evaluation mode, on its device.
+        tokenizer: of its tokens.
+        data: a corpus by name, of which the test part is read, or else the validation part; or the
+            path of a text, all of which is read.
+        limit: the first so many windows; None = all.
+        step: called with the number of windows that are done, and of all.
 
     Raises:
-        ConfigError: telling what is legal.
+        ConfigError: for an unknown corpus, or a limit below 1.
+        DataError: if the text is absent, or the tokenizer cannot encode it.
     """
+    _check_limit(limit)
+    source = corpus(data)
+    if source.name in CORPORA:
+        text = source.validation if source.test is None else source.test
+    else:
+        text = chain(source.train, source.validation)
+    with tempfile.TemporaryDirectory() as folder:
+        file = TokenFile.write(Path(folder) / "tokens.bin", text, tokenizer)
+        size = amount(file, tokenizer)
+        of = math.ceil((len(file) - 1) / lm.config.length)
+        total = min(of, limit or of)
+        losses, counts = _window_losses(lm, file, total, step)
+    loss = sum(losses) / sum(counts)
+    error = _standard_error([each / n for each, n in zip(losses, counts, strict=True)])
+    scores = (
+        Score(name="loss", value=loss, standard_error=error, description="nats per token"),
+        _exponential("perplexity", loss, error, "e to the loss"),
+        *(
+            Score(
+                name=name,
+                value=value,
+                standard_error=None,
+                description="of the text that is encoded",
+            )
+            for name, value in size.bits(loss).items()
+        ),
+    )
+    return Evaluation(task="perplexity", items=total, of=of, source=source.source, scores=scores)
+
+
+def _window_losses(
+    lm: LM, file: TokenFile, limit: int, step: Step
+) -> tuple[list[float], list[int]]:
+    """Return the summed loss and the number of targets of each of the first windows."""
+    losses: list[float] = []
+    counts: list[int] = []
+    windows = file.windows(lm.config.length, WINDOWS)
+    with torch.inference_mode():
+        for batch in islice(windows, math.ceil(limit / WINDOWS) + 1):
+            rows = batch[: limit - len(losses)].to(lm.device)
+            if not len(rows):
+                break
+            logits = lm(rows[:, :-1]).float()
+            loss = F.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
+            losses += loss.sum(dim=1).tolist()
+            counts += [loss.shape[1]] * len(rows)
+            step(len(losses), limit)
+    return losses, counts
+
+
+def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise ConfigError(f"limit={limit}; give at least 1 item, or none for all.")
 
 
-def _choices(
-    lm: LM, tokenizer: Tokenizer, every: Sequence[Choice], step: Step, *, both: bool
+# Scores.
+
+
+def _score_choices(
+    lm: LM, tokenizer: Tokenizer, items: Sequence[Item], step: Step
 ) -> tuple[Score, ...]:
-    counts = [len(one.endings) for one in every]
-    right = [one.right for one in every]
-    harness = [
-        joined(tokenizer, one.clean, f" {ending}") for one in every for ending in one.clean_endings
+    """Score the choice among endings, worded as lm-evaluation-harness and as build-nanogpt do."""
+    worded = [
+        encode_joined(tokenizer, item.context, f" {ending}")
+        for item in items
+        for ending in item.endings
     ]
     plain = [
-        apart(tokenizer, one.plain, f" {ending}") for one in every for ending in one.endings if both
+        encode_apart(tokenizer, item.plain_context, f" {ending}")
+        for item in items
+        for ending in item.plain_endings
     ]
-    total = len(harness) + len(plain)
-    found = losses(lm, harness, step=lambda done: step(done, total))
-    letters = [len(ending) for one in every for ending in one.clean_endings]
-    per_letter = [f.loss / n for f, n in zip(found, letters, strict=True)]
-    scores = [
-        mean("acc", _hits([f.loss for f in found], counts, right), ACC),
-        mean("acc_norm", _hits(per_letter, counts, right), ACC_NORM),
-    ]
-    if both:
-        given = losses(lm, plain, step=lambda done: step(len(harness) + done, total))
-        scores += [
-            mean("sum", _hits([f.loss for f in given], counts, right), SUM),
-            mean("average", _hits([f.loss / f.tokens for f in given], counts, right), AVERAGE),
-        ]
-    return tuple(scores)
-
-
-def _hits(values: Sequence[float], counts: Sequence[int], right: Sequence[int]) -> list[float]:
-    """Return 1 for each item whose right ending has the lowest value, else 0."""
-    hits, start = [], 0
-    for count, answer in zip(counts, right, strict=True):
-        own = values[start : start + count]
-        hits.append(float(own.index(min(own)) == answer))
-        start += count
-    return hits
-
-
-def _lambada(lm: LM, tokenizer: Tokenizer, every: Sequence[Word], step: Step) -> tuple[Score, ...]:
-    pairs = [joined(tokenizer, one.context, f" {one.word}") for one in every]
-    found: list[Found] = losses(lm, pairs, step=lambda done: step(done, len(pairs)))
-    word = "e to the mean loss of the last word; perplexity of lm-evaluation-harness"
-    return (
-        mean("acc", [float(one.greedy) for one in found], "the last word is the most likely text"),
-        exponential("perplexity", [one.loss for one in found], word),
+    total = len(worded) + len(plain)
+    results = continuation_losses(lm, worded, step=lambda done: step(done, total))
+    letters = [len(ending) for item in items for ending in item.endings]
+    values = {
+        "acc": [result.loss for result in results],
+        "acc_norm": [result.loss / n for result, n in zip(results, letters, strict=True)],
+    }
+    if plain:
+        results = continuation_losses(lm, plain, step=lambda done: step(len(worded) + done, total))
+        values["sum"] = [result.loss for result in results]
+        values["average"] = [result.loss / result.tokens for result in results]
+    return tuple(
+        _mean(name, _hits(of_endings, items), DESCRIPTIONS[name])
+        for name, of_endings in values.items()
     )
 
 
-__all__ = ["TASKS", "Evaluation", "Score", "evaluate_task", "perplexity"]
+def _hits(values: Sequence[float], items: Sequence[Item]) -> list[float]:
+    """Return 1 for each item whose right ending has the lowest value, else 0."""
+    remaining, hits = iter(values), []
+    for item in items:
+        of_item = list(islice(remaining, len(item.endings)))
+        hits.append(float(of_item.index(min(of_item)) == item.right))
+    return hits
+
+
+def _score_last_words(
+    lm: LM, tokenizer: Tokenizer, items: Sequence[Item], step: Step
+) -> tuple[Score, ...]:
+    pairs = [encode_joined(tokenizer, item.context, f" {item.endings[0]}") for item in items]
+    results = continuation_losses(lm, pairs, step=lambda done: step(done, len(pairs)))
+    loss = _mean("loss", [result.loss for result in results], "")
+    return (
+        _mean(
+            "acc",
+            [float(result.greedy) for result in results],
+            "the last word is the most likely text",
+        ),
+        _exponential(
+            "perplexity",
+            loss.value,
+            loss.standard_error,
+            "e to the mean loss of the last word; perplexity of lm-evaluation-harness",
+        ),
+    )
+
+
+def _mean(name: str, values: Sequence[float], description: str) -> Score:
+    return Score(
+        name=name,
+        value=statistics.fmean(values),
+        standard_error=_standard_error(values),
+        description=description,
+    )
+
+
+def _standard_error(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+
+
+def _exponential(name: str, exponent: float, error: float | None, description: str) -> Score:
+    """Return e to a value, with its standard error to first order."""
+    value = math.exp(min(exponent, LARGEST))
+    error = None if error is None else value * error
+    return Score(name=name, value=value, standard_error=error, description=description)
+
+
+# Losses of continuations.
+
+Pair = tuple[list[int], list[int]]
+"""Token ids of a context and of its continuation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuationLoss:
+    """The loss of a model on a continuation.
+
+    Args:
+        loss: summed over its tokens, nats.
+        tokens: how many it has.
+        greedy: whether each of them was the most likely one.
+    """
+
+    loss: float
+    tokens: int
+    greedy: bool
+
+
+def encode_apart(tokenizer: Tokenizer, context: str, continuation: str) -> Pair:
+    """Encode the two separately, as build-nanogpt does."""
+    return _not_empty(tokenizer.encode(context), tokenizer.encode(continuation), continuation)
+
+
+def encode_joined(tokenizer: Tokenizer, context: str, continuation: str) -> Pair:
+    """Encode the two as one text, cut after the tokens of the context, as lm-evaluation-harness."""
+    tokens = tokenizer.encode(context + continuation)
+    cut = len(tokenizer.encode(context))
+    return _not_empty(tokens[:cut], tokens[cut:], continuation)
+
+
+def _not_empty(context: list[int], continuation: list[int], text: str) -> Pair:
+    if not context or not continuation:
+        raise DataError(
+            f"the tokenizer leaves nothing of a context, or of its continuation {text!r:.60}; give "
+            "items with text in both."
+        )
+    return context, continuation
+
+
+def continuation_losses(
+    lm: LM,
+    pairs: Sequence[Pair],
+    *,
+    batch_size: int = 32,
+    step: Callable[[int], None] = lambda _: None,
+) -> list[ContinuationLoss]:
+    """Return the loss of each continuation after its context.
+
+    Pairs of similar length are computed together. Texts longer than the model's rows lose their
+    beginning.
+
+    Args:
+        lm: in evaluation mode.
+        pairs: contexts and continuations.
+        batch_size: pairs at once.
+        step: called with the number of pairs that are done.
+    """
+    results: dict[int, ContinuationLoss] = {}
+    order = sorted(range(len(pairs)), key=lambda number: -sum(map(len, pairs[number])))
+    with torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            numbers = order[start : start + batch_size]
+            batch = _batch_losses(lm, [pairs[number] for number in numbers])
+            results.update(zip(numbers, batch, strict=True))
+            step(min(start + batch_size, len(order)))
+    return [results[number] for number in range(len(pairs))]
+
+
+def _batch_losses(lm: LM, pairs: Sequence[Pair]) -> list[ContinuationLoss]:
+    rows = [(context + continuation)[-(lm.config.length + 1) :] for context, continuation in pairs]
+    length = max(map(len, rows)) - 1
+    tokens = torch.zeros(len(rows), length, dtype=torch.long)
+    valid = torch.zeros(len(rows), length, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row) - 1] = torch.tensor(row[:-1])
+        valid[number, : len(row) - 1] = True
+    mask = None if bool(valid.all()) else valid.to(lm.device)
+    logits = lm(tokens.to(lm.device), valid=mask)
+    results = []
+    for number, (row, (_, continuation)) in enumerate(zip(rows, pairs, strict=True)):
+        end = len(row) - 1
+        count = min(len(continuation), end)
+        predicted = logits[number, end - count : end].float()
+        targets = torch.tensor(row[-count:], device=lm.device)
+        results.append(
+            ContinuationLoss(
+                loss=float(F.cross_entropy(predicted, targets, reduction="sum")),
+                tokens=count,
+                greedy=bool((predicted.argmax(dim=-1) == targets).all()),
+            )
+        )
+    return results
+
+
+# Items.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A text with several endings, one of them right; of LAMBADA, with its last word alone.
+
+    Args:
+        context: the text before the ending, as lm-evaluation-harness words it.
+        endings: to choose from, worded likewise, without the space before them.
+        right: index of the right one.
+        plain_context: the text as published, where build-nanogpt scores the task too.
+        plain_endings: the endings as published; empty where it does not.
+    """
+
+    context: str
+    endings: tuple[str, ...]
+    right: int = 0
+    plain_context: str = ""
+    plain_endings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        texts = all(isinstance(ending, str) and ending for ending in self.endings)
+        if not self.context or not texts or not 0 <= self.right < len(self.endings):
+            raise ValueError(f"answer {self.right} of {len(self.endings)} endings")
+
+
+def parse_hellaswag(row: dict[str, Any]) -> Item:
+    """Return an item of HellaSwag: as published, or with its text cleaned beforehand.
+
+    The cleaned form has "Activity: context" in ctx and no bracketed tags; build-nanogpt reads the
+    context without the activity.
+    """
+    endings = tuple(row["endings"])
+    if "activity_label" in row:
+        plain = row["ctx"]
+        context = f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}"
+        context = clean_hellaswag(context)
+    else:
+        plain, context = row["ctx"].partition(": ")[2] or row["ctx"], row["ctx"]
+    return Item(
+        context=context,
+        endings=tuple(map(clean_hellaswag, endings)),
+        right=int(row["label"]),
+        plain_context=plain,
+        plain_endings=endings,
+    )
+
+
+def clean_hellaswag(text: str) -> str:
+    """Return a text as lm-evaluation-harness reads HellaSwag's.
+
+    Example:
+        >>> clean_hellaswag(" Cut [header] the [title] grass  short. ")
+        'Cut the. grass short.'
+    """
+    text = text.strip().replace(" [title]", ". ")
+    return re.sub(r"\[.*?\]", "", text).replace("  ", " ")
+
+
+def parse_piqa(row: dict[str, Any]) -> Item:
+    """Return an item of PIQA: as published with its label, or with query, choices and gold."""
+    if "goal" in row:
+        context, endings = f"Question: {row['goal']}\nAnswer:", (row["sol1"], row["sol2"])
+        right = row["label"]
+    else:
+        context, endings = f"{row['query'].rstrip()}\nAnswer:", tuple(row["choices"])
+        right = row["gold"]
+    return Item(context=context, endings=endings, right=int(right))
+
+
+def parse_lambada(row: dict[str, Any]) -> Item:
+    """Return an item of LAMBADA: a text whose last word is asked for, or the two separately."""
+    if "text" in row:
+        context, _, word = row["text"].rpartition(" ")
+    else:
+        context, word = row["context"].rstrip(), row["continuation"].strip()
+    return Item(context=context, endings=(word,))
+
+
+PARSERS = {"hellaswag": parse_hellaswag, "lambada": parse_lambada, "piqa": parse_piqa}
+
+
+def read_items(path: Path, parse: Callable[[dict[str, Any]], Item]) -> list[Item]:
+    """Return the items of a file, one JSON object a line, .xz decompressed.
+
+    Raises:
+        DataError: naming the line that is no item.
+    """
+    with opened(path) as file:
+        lines = [line for line in file.read().split(b"\n") if line.strip()]
+    items = []
+    for number, line in enumerate(lines, 1):
+        try:
+            items.append(parse(json.loads(line)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DataError(
+                f"{path}, line {number:,}, is no item of this task ({type(error).__name__}: "
+                f"{error!s:.100}); give the task's own file."
+            ) from error
+    if not items:
+        raise DataError(f"{path} holds no item; give the task's own file.")
+    return items
+
+
+def _find(task: str) -> Path:
+    path = locate(FILES[task])
+    if path is None:
+        raise DataError(
+            f"the items of {task} are not on this machine; put them at {cache() / FILES[task]}, "
+            "below $SUFFICE_DATA, or name their file (.jsonl or .jsonl.xz) by --data."
+        )
+    return path

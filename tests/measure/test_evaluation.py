@@ -14,7 +14,13 @@ import torch.nn.functional as F
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure import evaluation
-from suffice.measure.evaluation import apart, evaluate_task, joined, losses, perplexity
+from suffice.measure.evaluation import (
+    continuation_losses,
+    encode_apart,
+    encode_joined,
+    evaluate_task,
+    perplexity,
+)
 from suffice.models import configuration
 from suffice.text import Characters, Corpus, Documents
 
@@ -97,7 +103,7 @@ def test_hellaswag_by_its_four_scorers(lm, tmp_path):
         values = hits[score.name]
         assert score.value == pytest.approx(statistics.fmean(values))
         assert score.standard_error == pytest.approx(statistics.stdev(values) / math.sqrt(11))
-        assert score.told
+        assert score.description
     assert [score.name for score in found.scores] == list(hits)
     assert (found.items, found.of, found.source) == (11, 11, path)
     assert seen[-1] == (72, 72)
@@ -109,7 +115,7 @@ def test_a_limit_takes_the_first_items(lm, tmp_path):
     one = evaluate_task(lm, TOKENIZER, "hellaswag", data=path, limit=1)
     assert (one.items, one.of) == (1, 11)
     assert all(score.standard_error is None for score in one.scores)
-    with pytest.raises(ConfigError, match="limit=0; give at least 1 item"):
+    with pytest.raises(ConfigError, match="limit=0"):
         evaluate_task(lm, TOKENIZER, "hellaswag", data=path, limit=0)
 
 
@@ -120,16 +126,16 @@ def test_losses_of_ragged_pairs_are_those_of_each_alone(lm):
         ("is", " on the cat is on"),
         ("a" * 40, " b"),
     ]
-    pairs = [joined(TOKENIZER, *pair) for pair in texts]
+    pairs = [encode_joined(TOKENIZER, *pair) for pair in texts]
     for size in (1, 2, 4):
-        found = losses(lm, pairs, batch_size=size)
+        found = continuation_losses(lm, pairs, batch_size=size)
         for one, (context, asked) in zip(found, pairs, strict=True):
             assert one.loss == pytest.approx(loss(lm, context, asked), rel=1e-4)
             assert one.tokens == len(asked)
 
 
 def test_a_continuation_longer_than_the_model_keeps_its_end(lm):
-    found = losses(lm, [(encode("a"), encode("b" * 50))])[0]
+    found = continuation_losses(lm, [(encode("a"), encode("b" * 50))])[0]
     assert found.tokens == 32
     assert found.loss == pytest.approx(loss(lm, encode("b"), encode("b" * 32)), rel=1e-4)
 
@@ -139,10 +145,10 @@ def test_joined_text_is_cut_after_the_context(monkeypatch):
         def encode(self, text):
             return [text[n : n + 2] for n in range(0, len(text), 2)]
 
-    assert joined(Pairs(), "abc", "de") == (["ab", "cd"], ["e"])
-    assert apart(Pairs(), "abc", "de") == (["ab", "c"], ["de"])
-    with pytest.raises(DataError, match="leaves nothing of a context, or of its continuation 'd'"):
-        joined(Pairs(), "abc", "d")
+    assert encode_joined(Pairs(), "abc", "de") == (["ab", "cd"], ["e"])
+    assert encode_apart(Pairs(), "abc", "de") == (["ab", "c"], ["de"])
+    with pytest.raises(DataError, match="'d'"):
+        encode_joined(Pairs(), "abc", "d")
 
 
 def test_piqa_in_both_forms_is_one(lm, tmp_path):
@@ -151,11 +157,11 @@ def test_piqa_in_both_forms_is_one(lm, tmp_path):
     ]
     original = [{"goal": "eat?", "sol1": "a b", "sol2": "c", "label": 1}]
     two = [
-        evaluation.read(_path(tmp_path, n, r), evaluation.piqa)[0]
+        evaluation.read_items(_path(tmp_path, n, r), evaluation.parse_piqa)[0]
         for n, r in enumerate((rows, original))
     ]
-    assert two[0].clean == "Q: eat?\nAnswer:"
-    assert two[1].clean == "Question: eat?\nAnswer:"
+    assert two[0].context == "Q: eat?\nAnswer:"
+    assert two[1].context == "Question: eat?\nAnswer:"
     assert two[0].endings == two[1].endings == ("a b", "c")
     short = [{"query": "Q: a?\n", "choices": ["a b", "c"], "gold": 1}]
     letters = Characters("\n :?AQabcensrw")
@@ -204,7 +210,7 @@ def test_lambada_by_its_last_word(lm, tmp_path):
 def test_a_line_that_is_no_item_is_refused(lm, tmp_path, task, line):
     path = tmp_path / "items.jsonl"
     path.write_text(f"{line}\n")
-    with pytest.raises(DataError, match="line 1, is no item of this task"):
+    with pytest.raises(DataError, match="line 1"):
         evaluate_task(lm, TOKENIZER, task, data=str(path))
     path.write_text("\n")
     with pytest.raises(DataError, match="holds no item"):
@@ -214,13 +220,13 @@ def test_a_line_that_is_no_item_is_refused(lm, tmp_path, task, line):
 def test_absent_items_and_unknown_tasks_are_refused(lm, tmp_path, monkeypatch):
     monkeypatch.delenv("SUFFICE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(DataError, match="the items of piqa are not on this machine; put them at"):
+    with pytest.raises(DataError, match="piqa"):
         evaluate_task(lm, TOKENIZER, "piqa")
-    place = tmp_path / "suffice" / evaluation.PLACES["lambada"]
+    place = tmp_path / "suffice" / evaluation.FILES["lambada"]
     place.parent.mkdir(parents=True)
     write(place, [{"text": "a cat"}])
     assert evaluate_task(lm, TOKENIZER, "lambada").items == 1
-    with pytest.raises(ConfigError, match="unknown task 'hellswag'; did you mean 'hellaswag'"):
+    with pytest.raises(ConfigError, match="hellswag"):
         evaluate_task(lm, TOKENIZER, "hellswag")
 
 

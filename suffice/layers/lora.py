@@ -1,4 +1,4 @@
-"""What low-rank adapters can be put on."""
+"""Target modules for low-rank adapters."""
 
 from __future__ import annotations
 

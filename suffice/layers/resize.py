@@ -1,7 +1,7 @@
-"""Change the longest input of a trained layer whose mixing fixes it, in a copy of the layer.
+"""Copies of a trained layer with another longest input, where its mixing has one.
 
-`extend` leaves every old position as it is and gives new ones nothing to mix. `interpolate` takes
-the trained map for samples of a smooth one and takes other samples: input of another resolution.
+`extend` leaves old positions as they are and lets new ones mix nothing yet. `interpolate` resamples
+the trained map as a smooth function of position, for input of another resolution.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MODES = {"linear": "bilinear", "cubic": "bicubic"}
 def extend(layer: Attention, length: int) -> Attention:
     """Return a copy of a layer that takes input up to `length`, unchanged up to the old length.
 
-    Alignment and BandedAlignment: a new position starts with its own value and nothing else, and
-    old positions read no new one. LowRank: a new position starts outside of every sum, unread
-    until trained; `interpolate` spreads the trained sums over all positions instead.
+    Alignment and BandedAlignment: a new position starts as its own value alone, and old positions
+    do not read new ones. LowRank: new positions start with weight 0 in every sum, until trained;
+    `interpolate` spreads the trained sums over all positions instead.
 
     Args:
         layer: a layer whose mixing has a longest input.
@@ -70,7 +70,7 @@ def interpolate(
         length: the new longest input, tokens, >= 1.
         grid: rows and columns of the image patches the map was trained on, row by row; they are
             interpolated in both directions, to a grid of the same shape. One more position than
-            patches is a class token, the first; it is kept apart. None = a sequence.
+            patches is a class token, the first, which is not interpolated. None = a sequence.
         mode: "linear" or "cubic", along each direction; both average when they shrink.
 
     Raises:
@@ -109,7 +109,6 @@ def interpolate(
 
 
 def _copy(layer: Attention, length: int, resize: Callable[[str, Tensor], Tensor]) -> Attention:
-    """Return the layer with a mixing of this length and its tensors resized."""
     other = copy.deepcopy(layer)
     other.spec = replace(layer.spec, mixing=replace(layer.spec.mixing, length=length))
     for name, old in layer.mixing.named_parameters():
@@ -119,7 +118,6 @@ def _copy(layer: Attention, length: int, resize: Callable[[str, Tensor], Tensor]
 
 
 def _extended(name: str, old: Tensor, mixing: Mixing, length: int) -> Tensor:
-    """Return a tensor of a mixing for more positions."""
     new = length - mixing.length
     if name != "weight":
         return F.pad(old, (0, new))  # b, E and F: zeros
@@ -127,17 +125,16 @@ def _extended(name: str, old: Tensor, mixing: Mixing, length: int) -> Tensor:
         weight = F.pad(old, (0, new, 0, new))
         weight.diagonal(dim1=-2, dim2=-1)[:, mixing.length :] = 1.0
         return weight
-    own = mixing.width - 1
+    diagonal = mixing.width - 1
     weight = F.pad(old, (0, 0, 0, new))
-    weight[:, mixing.length :, own] = 1.0
-    at = torch.arange(mixing.length, device=old.device)[:, None]
-    read = at + torch.arange(-own, old.shape[-1] - own, device=old.device)
-    weight[:, : mixing.length].masked_fill_(read >= mixing.length, 0.0)
+    weight[:, mixing.length :, diagonal] = 1.0
+    rows = torch.arange(mixing.length, device=old.device)[:, None]
+    columns = rows + torch.arange(-diagonal, old.shape[-1] - diagonal, device=old.device)
+    weight[:, : mixing.length].masked_fill_(columns >= mixing.length, 0.0)
     return weight
 
 
 def _resampled(name: str, old: Tensor, up: Tensor, down: Tensor) -> Tensor:
-    """Return a tensor of a mixing at other positions."""
     up, down, exact = up.to(old.device), down.to(old.device), old.double()
     if name == "weight":
         return up @ exact @ down
@@ -145,14 +142,14 @@ def _resampled(name: str, old: Tensor, up: Tensor, down: Tensor) -> Tensor:
 
 
 def _line(old: int, new: int, mode: str) -> Tensor:
-    """Return what interpolates `old` samples to `new` ones: float64 [new, old], rows sum to 1."""
+    """Return the map from `old` samples to `new` ones: float64 [new, old], rows sum to 1."""
     samples = torch.eye(old, dtype=torch.float64)[:, None, None]
     size = (1, new)
     return F.interpolate(samples, size=size, mode=MODES[mode], antialias=True)[:, 0, 0].T
 
 
 def _grid(old: int, new: int, grid: tuple[int, int], mode: str) -> Tensor:
-    """Return what interpolates a grid of patches, and keeps a class token apart."""
+    """Return the map between grids of patches, with a class token apart."""
     rows, columns = grid
     tokens = old - rows * columns
     sides = 0, 0

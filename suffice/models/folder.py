@@ -1,7 +1,7 @@
-"""A trained language model as a folder: weights, sizes, tokenizer, and what is known of it.
+"""A trained language model as a folder: weights, sizes, tokenizer and further facts.
 
 Three kinds of files: model.safetensors, config.json, and those of the tokenizer. Nothing in them
-is ever executed, and their names are fixed, so that nothing in them leads out of the folder.
+is ever executed, and their names are fixed, so that no content can lead out of the folder.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from suffice.files import replacing
 from suffice.layers.packed import Scheme
 from suffice.models import packed
 from suffice.models.lm import LM, LMConfig
-from suffice.models.packed import use_torchao_by_default
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 LONGEST = 1 << 24  # bytes of a config
-OWN = ("model", "specs", "packed")
-OTHERS = (
+RESERVED = ("model", "specs", "packed")  # entries of config.json
+ADVICE = (
     "Models of others, of transformers or llama2.c, become such a folder, exactly, by `suffice "
     "convert SOURCE --to standard`."
 )
 
 
 def save(folder: Path | str, lm: LM, tokenizer: Tokenizer, **facts: Any) -> None:
-    """Write a language model so that `load` and the command line read it.
+    """Write a language model so that `load` and the command line can read it.
 
-    The weights come last: a folder that holds them is whole.
+    The weights are written last: a folder with weights is complete.
 
     Args:
-        folder: made where it is absent; what it held of another model is replaced.
+        folder: created if it is absent; another model in it is replaced.
         lm: the model, in DDP or not.
         tokenizer: of its tokens.
-        **facts: what else is known, such as recipe="shakespeare_char"; anything JSON can say.
+        **facts: further entries of config.json, such as recipe="shakespeare_char"; plain data.
 
     Raises:
-        CheckpointError: if something cannot be stored or the disk refuses.
-        ConfigError: if a fact has a name of the folder's own.
+        CheckpointError: if something cannot be written.
+        ConfigError: if a fact has the name of a reserved entry.
         ShapeError: if the tokenizer has more tokens than the model.
     """
     folder, lm = Path(folder), checkpoint.bare(lm)
-    if taken := [name for name in OWN if name in facts]:
-        raise ConfigError(f"{taken[0]!r} is the folder's own entry; give the fact another name.")
+    if reserved := [name for name in RESERVED if name in facts]:
+        raise ConfigError(f"{reserved[0]!r} is a reserved entry; give the fact another name.")
     _check_vocabulary(lm.config, tokenizer)
-    described = {
+    schemes = {name: scheme.to_json() for name, scheme in packed.schemes_of(lm).items()}
+    config = {
         "model": lm.config.to_json(),
         "specs": [spec.to_json() for spec in lm.specs],
-        **_packed(lm),
+        **({"packed": schemes} if schemes else {}),
         **facts,
     }
     try:
-        text = json.dumps(described, indent=1, allow_nan=False) + "\n"
+        text = json.dumps(config, indent=1, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"cannot write {folder}: facts are not JSON ({error}).") from error
     try:
@@ -79,21 +79,21 @@ def load(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> tuple[LM, Tokenizer, dict[str, Any]]:
-    """Return the model of a folder, ready to evaluate, its tokenizer and the facts beside it.
+    """Return the model of a folder in evaluation mode, its tokenizer, and the facts.
 
     Args:
-        folder: what `save` or `suffice train` wrote.
-        device: where the weights go. On CUDA packed maps go through torchao if it is installed
+        folder: written by `save` or `suffice train`.
+        device: of the weights. On CUDA packed maps use torchao if it is installed
             (`suffice.quantise.with_torchao`).
-        dtype: of the weights; None = as they are stored. Packed ones stay as they are.
+        dtype: of the weights; None = as stored. Not for packed weights.
 
     Raises:
         CheckpointError: if the folder is absent or incomplete, or a file does not fit the others.
-        ConfigError: if the tokenizer is a byte-pair one and its library is not installed, or a
-            dtype is asked of a model with packed weights.
+        ConfigError: if the library of a byte-pair tokenizer is not installed, or a dtype is given
+            for packed weights.
     """
     folder = Path(folder)
-    config, specs, schemes, facts = _described(folder)
+    config, specs, schemes, facts = _read_config(folder)
     if schemes and dtype not in (None, torch.float32):
         raise ConfigError(
             f"{folder} holds packed weights, which compute in float32; leave dtype={dtype} out, or "
@@ -107,45 +107,38 @@ def load(
     try:
         lm = config.build(specs, device="meta")
         packed.make_room(lm, schemes)
-    except (ConfigError, RuntimeError, TypeError) as error:  # torch's, of sizes that overflow
+    except (ConfigError, RuntimeError, TypeError) as error:  # torch raises if sizes overflow
         reason = str(error).partition("\n")[0]
         _refuse(folder, f"the sizes and specs do not fit each other ({reason:.300})")
-    expected = lm.state_dict() if schemes else _expected(folder, lm)
+    expected = lm.state_dict()
+    if not schemes:  # all weights have the one dtype of the file
+        expected = _cast(expected, checkpoint.dtype_of(folder / WEIGHTS))
     stored, _ = checkpoint.load(folder / WEIGHTS, expected)
     if dtype is not None and not schemes:
-        stored = {n: t.to(dtype) if t.is_floating_point() else t for n, t in stored.items()}
+        stored = _cast(stored, dtype)
     lm.load_state_dict(stored, assign=True)
     try:
         packed.check(lm)
     except ConfigError as error:
         _refuse(folder, f"{WEIGHTS} is damaged ({error!s:.300})")
     lm.to(device).eval()
-    use_torchao_by_default(lm, lm.device.type)
+    packed.use_torchao_by_default(lm, lm.device.type)
     return lm, tokenizer, facts
 
 
-def _expected(folder: Path, lm: LM) -> dict[str, torch.Tensor]:
-    """Return what the weights must be, in the one dtype that the file has for them."""
-    own = lm.state_dict()
-    dtype = checkpoint.dtype_of(folder / WEIGHTS)
-    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in own.items()}
+def _cast(tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
 
 
-def _packed(lm: LM) -> dict[str, Any]:
-    """Return the entry of packed weights, if there are any."""
-    schemes = {name: scheme.to_json() for name, scheme in packed.schemes_of(lm).items()}
-    return {"packed": schemes} if schemes else {}
-
-
-def _described(
+def _read_config(
     folder: Path,
 ) -> tuple[LMConfig, list[AttentionSpec], dict[str, Scheme], dict[str, Any]]:
-    """Return what config.json says: sizes, specs, schemes of packed weights, other facts."""
+    """Return the sizes, specs, schemes of packed weights and facts of config.json."""
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(
             f"{folder} holds no language model (there is no {CONFIG} in it); give the folder that "
-            f"`suffice train` wrote. {OTHERS}"
+            f"`suffice train` wrote. {ADVICE}"
         )
     try:
         with path.open("rb") as file:
@@ -154,21 +147,21 @@ def _described(
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict) or not isinstance(data.get("specs"), list):
         if isinstance(data, dict) and "model_type" in data:
-            raise CheckpointError(f"{folder} is a checkpoint of transformers. {OTHERS}")
+            raise CheckpointError(f"{folder} is a checkpoint of transformers. {ADVICE}")
         _refuse(folder, f'{CONFIG} is no JSON object with "model" and "specs"')
     try:
         config = LMConfig.from_json(data.get("model"))
-        specs = [AttentionSpec.from_json(one) for one in data["specs"]]
-        given = data.get("packed", {})
-        schemes = {name: Scheme.from_json(one) for name, one in given.items()}
+        specs = [AttentionSpec.from_json(spec) for spec in data["specs"]]
+        packed_maps = data.get("packed", {})
+        schemes = {name: Scheme.from_json(scheme) for name, scheme in packed_maps.items()}
     except (ConfigError, TypeError, AttributeError, KeyError) as error:
         _refuse(folder, f"{CONFIG} is not that of a language model here ({error!s:.300})")
-    return config, specs, schemes, {k: v for k, v in data.items() if k not in OWN}
+    return config, specs, schemes, {k: v for k, v in data.items() if k not in RESERVED}
 
 
-def _refuse(folder: Path, told: str) -> NoReturn:
+def _refuse(folder: Path, reason: str) -> NoReturn:
     raise CheckpointError(
-        f"{folder} cannot be loaded: {told}. Give a folder that `suffice train` wrote, whole."
+        f"{folder} cannot be loaded: {reason}. Give a folder that `suffice train` wrote, whole."
     )
 
 

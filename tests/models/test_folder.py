@@ -55,7 +55,7 @@ def test_weights_keep_their_dtype_or_take_another(tmp_path):
 
 
 def test_what_cannot_be_saved_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="'specs' is the folder's own entry"):
+    with pytest.raises(ConfigError, match="'specs' is a reserved entry"):
         folder.save(tmp_path, model(), TOKENIZER, specs=[])
     with pytest.raises(ShapeError, match="the tokenizer has 8 tokens and the model 7; give the"):
         folder.save(tmp_path, model(vocabulary_size=7), TOKENIZER)

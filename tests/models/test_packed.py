@@ -105,7 +105,7 @@ def saved(tmp_path):
 def test_packed_weights_have_no_other_dtype(saved):
     with pytest.raises(ConfigError, match=r"holds packed weights, which compute in float32"):
         folder.load(saved, dtype=torch.bfloat16)
-    with pytest.raises(ConfigError, match="'packed' is the folder's own entry"):
+    with pytest.raises(ConfigError, match="'packed' is a reserved entry"):
         folder.save(saved, model(), TOKENIZER, packed={})
 
 

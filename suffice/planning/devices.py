@@ -11,7 +11,7 @@ from suffice.errors import ConfigError, unknown
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One GPU. Rates are the highest that are published, of dense matrices.
+    """One GPU. AdamWSettings are the highest that are published, of dense matrices.
 
     Where the maker prints a rate of sparse matrices alone, it is half of that: 1,979 TFLOP/s of
     an H100 and 242 of an L4.

@@ -19,7 +19,7 @@ from suffice.spec import AttentionSpec
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.language.loss import Batch, summed_loss
 from suffice.train.language.settings import LMTraining
-from suffice.train.optimiser import Rates
+from suffice.train.optimiser import AdamWSettings
 from suffice.train.settings import Training
 
 # of the tokenizers whose size no recipe says; characters are those of Tiny Shakespeare
@@ -56,7 +56,7 @@ class Work:
     specs: tuple[AttentionSpec, ...]
     build: Callable[[], nn.Module]
     loss: Callable[[nn.Module, int], Tensor]
-    rates: Rates
+    rates: AdamWSettings
     clip: float | None
     rows: int
     tokens: int

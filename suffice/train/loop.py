@@ -17,7 +17,7 @@ from suffice.train.augment import AUGMENTATIONS
 from suffice.train.distributed import Processes, current, resolve_device
 from suffice.train.engine import Engine, MicroBatch, check_checkpoint, resume_from
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluate, flatten_answers
-from suffice.train.optimiser import share
+from suffice.train.optimiser import schedule_factor
 from suffice.train.settings import Training, derive, generator
 from suffice.train.training_state import TrainingState, initial
 
@@ -309,7 +309,9 @@ class _Epochs(Engine):
 
     def rate(self) -> float:
         settings, (step, total) = self.training, self.done()
-        scale = share(step, total=total, warmup=settings.warmup, schedule=settings.schedule)
+        scale = schedule_factor(
+            step, total=total, warmup=settings.warmup, schedule=settings.schedule
+        )
         return settings.learning_rate * scale
 
     def micro_batches(self) -> tuple[list[MicroBatch], int]:

@@ -14,19 +14,19 @@ from suffice.errors import ConfigError
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-class Rates(Protocol):
-    """What the settings of every kind of training say of AdamW."""
+class AdamWSettings(Protocol):
+    """The settings of AdamW, which every kind of training has."""
 
     learning_rate: float
     weight_decay: float
     betas: tuple[float, float]
 
 
-def build(model: nn.Module, training: Rates) -> torch.optim.AdamW:
+def build(model: nn.Module, training: AdamWSettings) -> torch.optim.AdamW:
     """Return a fused AdamW over the parameters that learn.
 
     Tensors with two or more dimensions (weights, embeddings, alignments) are decayed; vectors and
-    scalars (biases, norms) are not, since shrinking them only shifts what a layer can say.
+    scalars (biases, norms) are not.
 
     Raises:
         ConfigError: if no parameter requires a gradient.
@@ -51,13 +51,13 @@ def build(model: nn.Module, training: Rates) -> torch.optim.AdamW:
 
 
 def state_tensors(optimiser: torch.optim.AdamW, model: nn.Module) -> dict[str, Tensor]:
-    """Return every moment and step count by name; zeros where no step was made yet."""
+    """Return every moment and step count by name; zeros before the first step."""
     tensors = {}
     for name, parameter in _learned(model):
         state = optimiser.state.get(parameter, {})
         for moment in MOMENTS:
-            found = state.get(moment)
-            tensors[f"{moment}/{name}"] = torch.zeros_like(parameter) if found is None else found
+            tensor = state.get(moment)
+            tensors[f"{moment}/{name}"] = torch.zeros_like(parameter) if tensor is None else tensor
         tensors[f"step/{name}"] = state.get("step", torch.zeros((), device=parameter.device))
     return tensors
 
@@ -65,7 +65,7 @@ def state_tensors(optimiser: torch.optim.AdamW, model: nn.Module) -> dict[str, T
 def load_state(
     optimiser: torch.optim.AdamW, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Put copies of what `state_tensors` returned into an optimiser of the same model."""
+    """Load copies of what `state_tensors` returned into an optimiser of the same model."""
     for name, parameter in _learned(model):
         state = {m: torch.empty_like(parameter).copy_(tensors[f"{m}/{name}"]) for m in MOMENTS}
         state["step"] = tensors[f"step/{name}"].to(parameter.device, copy=True)
@@ -76,26 +76,15 @@ def _learned(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, p) for name, p in model.named_parameters() if p.requires_grad)
 
 
-def constant(done: float) -> float:  # noqa: ARG001 - one signature for every schedule
-    """Return 1 at every point."""
-    return 1.0
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,  # noqa: ARG005 - one signature for every schedule
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),  # from 1 to 0
+}
+"""By name, the factor of the learning rate after a share `done` of the steps, 0 to 1."""
 
 
-def cosine(done: float) -> float:
-    """Return half a cosine, from 1 at done = 0 to 0 at done = 1.
-
-    Example:
-        >>> round(cosine(0.5), 6)
-        0.5
-    """
-    return 0.5 * (1.0 + math.cos(math.pi * done))
-
-
-SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "cosine": cosine}
-
-
-def share(step: float, *, total: int, warmup: float, schedule: str) -> float:
-    """Return which share of the full learning rate a step uses.
+def schedule_factor(step: float, *, total: int, warmup: float, schedule: str) -> float:
+    """Return the factor of the learning rate at a step.
 
     The first `round(warmup * total)` steps rise linearly and the last of them reaches 1; the
     schedule then runs over the others, so a cosine would reach 0 at the step after the last.
@@ -107,7 +96,7 @@ def share(step: float, *, total: int, warmup: float, schedule: str) -> float:
         schedule: a name in SCHEDULES.
 
     Example:
-        >>> [share(s, total=4, warmup=0.5, schedule="cosine") for s in range(4)]
+        >>> [schedule_factor(s, total=4, warmup=0.5, schedule="cosine") for s in range(4)]
         [0.5, 1.0, 1.0, 0.5]
     """
     rising = round(warmup * total)

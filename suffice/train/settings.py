@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from suffice.errors import ConfigError, unknown
+from suffice.records import check_fields
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.optimiser import SCHEDULES
 
@@ -34,7 +35,7 @@ class Training:
         augment: a name in `suffice.train.augment.AUGMENTATIONS`, for images only.
 
     Raises:
-        ConfigError: if a value is not legal; all of them are told at once.
+        ConfigError: naming every value that is not legal.
 
     Example:
         >>> Training(epochs=0, batch_size=32, learning_rate=-1.0)
@@ -56,59 +57,51 @@ class Training:
     augment: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.schedule not in SCHEDULES:
             raise unknown("schedule", self.schedule, SCHEDULES)
         if self.augment is not None and self.augment not in AUGMENTATIONS:
             raise unknown("augmentation", self.augment, AUGMENTATIONS)
-        if wrong := conflicts(self):
+        wrong = out_of_range(
+            self,
+            counts=("epochs", "batch_size", "patience"),
+            positive=("learning_rate", "clip", "enough"),
+            fractions=("warmup", "label_smoothing"),
+        )
+        if self.enough is not None and self.enough > 1:
+            wrong.append(f"enough={self.enough}; give at most 1.")
+        if wrong:
             raise ConfigError(" ".join(wrong))
 
 
-def conflicts(training: Training) -> list[str]:
-    """Return a sentence for each number of `training` that is not legal."""
-    counts = {"epochs": training.epochs, "batch_size": training.batch_size}
-    positives = {"learning_rate": training.learning_rate}
-    shares = {"warmup": training.warmup, "label_smoothing": training.label_smoothing}
-    if training.patience is not None:
-        counts["patience"] = training.patience
-    if training.clip is not None:
-        positives["clip"] = training.clip
-    wrong = [f"{k}={v!r}; give an integer >= 1." for k, v in counts.items() if not _is_count(v)]
+def out_of_range(
+    training: Any,
+    *,
+    counts: tuple[str, ...],
+    positive: tuple[str, ...],
+    fractions: tuple[str, ...] = (),
+) -> list[str]:
+    """Return a sentence for each setting that is out of range; None is in any range.
+
+    Args:
+        training: settings of the right types, AdamW's among them.
+        counts: names of integers, >= 1.
+        positive: names of numbers above 0.
+        fractions: names of numbers from 0 to below 1.
+    """
+    values = {name: value for name, value in vars(training).items() if value is not None}
+    wrong = [f"{n}={values[n]}; give an integer >= 1." for n in counts if values.get(n, 1) < 1]
+    wrong += [f"{n}={values[n]}; give a number above 0." for n in positive if values.get(n, 1) <= 0]
     wrong += [
-        f"{k}={v!r}; give a finite number above 0."
-        for k, v in positives.items()
-        if not (_is_number(v) and v > 0)
+        f"{n}={values[n]}; give a number >= 0 and below 1."
+        for n in fractions
+        if not 0 <= values.get(n, 0) < 1
     ]
-    enough = training.enough
-    if enough is not None and not (_is_number(enough) and 0 < enough <= 1):
-        wrong.append(f"enough={enough!r}; give a number above 0 and at most 1, or None.")
-    wrong += [
-        f"{k}={v!r}; give a number >= 0 and below 1."
-        for k, v in shares.items()
-        if not is_fraction(v)
-    ]
-    if not (_is_number(training.weight_decay) and training.weight_decay >= 0):
-        wrong.append(f"weight_decay={training.weight_decay!r}; give a finite number >= 0.")
-    if not (
-        isinstance(training.betas, tuple)
-        and len(training.betas) == 2
-        and all(is_fraction(beta) for beta in training.betas)
-    ):
-        wrong.append(f"betas={training.betas!r}; give a tuple of two numbers >= 0 and below 1.")
+    if training.weight_decay < 0:
+        wrong.append(f"weight_decay={training.weight_decay}; give a number >= 0.")
+    if not all(0 <= beta < 1 for beta in training.betas):
+        wrong.append(f"betas={training.betas}; give two numbers >= 0 and below 1.")
     return wrong
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def is_fraction(value: object) -> bool:
-    """Return whether a value is a number from 0 to below 1."""
-    return _is_number(value) and 0 <= value < 1
 
 
 def derive(purpose: str, seed: int, epoch: int = 0) -> int:

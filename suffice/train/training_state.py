@@ -94,7 +94,9 @@ class TrainingState(ABC):
         """Return whether counters and history of the right types belong together."""
 
 
-def initial(model: nn.Module, training: optimiser.Rates, device: torch.device) -> dict[str, Any]:
+def initial(
+    model: nn.Module, training: optimiser.AdamWSettings, device: torch.device
+) -> dict[str, Any]:
     """Return the model, its optimiser and its best weights before the first step, by field."""
     bare = checkpoint.bare(model)
     return {

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from suffice.data.dataset import Dataset, Split
 from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.train import Interrupted, Training, evaluate, fit, load
-from suffice.train.optimiser import share
+from suffice.train.optimiser import schedule_factor
 from suffice.train.settings import derive, generator
 
 from .cases import Each, Tiny, asking, images, tokens, weights
@@ -84,7 +84,7 @@ def test_fit_equals_a_plain_loop_written_out():
         order, summed, right = torch.randperm(23, generator=generator("order", 3, epoch)), 0.0, 0
         for rows in order.split(5):
             split = dataset.train.take(rows)
-            scale = share(step, total=20, warmup=0.2, schedule="cosine")
+            scale = schedule_factor(step, total=20, warmup=0.2, schedule="cosine")
             for group in adamw.param_groups:
                 group["lr"] = 0.02 * scale
             logits = other((split.inputs.float() - 40) / 50)

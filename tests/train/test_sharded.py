@@ -1,19 +1,27 @@
-"""Sharding in a real gloo group of this one process; see language/test_sharded for two."""
-
 from __future__ import annotations
+
+import json
+import struct
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 
-from suffice.errors import ConfigError
+from suffice import checkpoint
+from suffice.errors import CheckpointError, ConfigError
 from suffice.train import Processes, sharded
 from suffice.train.language import LMTraining, evaluate_lm, fit_lm
 from suffice.train.language import fit as fit_module
 from suffice.train.language.loss import _own_spans
 
 from .language.texts import files, settings, tiny
+
+# sharded
 
 CPU = torch.device("cpu")
 
@@ -147,3 +155,133 @@ def test_the_setting_is_checked():
     sizes = {"steps": 1, "batch_size": 1, "length": 1, "learning_rate": 1.0}
     with pytest.raises(ConfigError, match=r"shard=1 is not True or False"):
         LMTraining(**sizes, shard=1)
+
+
+# shards
+
+FULL = {"a/weight": torch.arange(12.0).view(6, 2), "b": torch.arange(3.0)}
+WHOLE = {"shards": 1}
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """The tensors, cut in a group of this one process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    yield {name: distribute_tensor(tensor, mesh) for name, tensor in FULL.items()}
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A checkpoint whose folder has two files, as two processes leave it."""
+    folder = tmp_path / "run.shards.1"
+    folder.mkdir()
+    part(folder / "one.safetensors", slice(0, 4), slice(0, 2))
+    part(folder / "two.safetensors", slice(4, 6), slice(2, 3))
+    return tmp_path / "run"
+
+
+def part(file, rows, numbers, **other):
+    tensors = {"a/weight": FULL["a/weight"][rows].clone(), "b": FULL["b"][numbers].clone()}
+    offsets = {"a/weight": [rows.start, 0], "b": [numbers.start]}
+    told = {name: {"saved_offsets": offset} for name, offset in offsets.items()}
+    save_file(tensors, file, {"DCP_SHARDING_INFO": json.dumps(told), **other})
+
+
+def test_what_is_written_is_read_cut_or_whole(cut, tmp_path):
+    path = tmp_path / "run"
+    assert sharded.write(path, cut, Processes()) == 1
+    assert sharded.write(path, {n: t * 2 for n, t in cut.items()}, Processes()) == 2
+    for facts, factor in ((WHOLE, 1), ({"shards": 2}, 2)):
+        found = sharded.read(path, facts, cut)
+        assert found.keys() == FULL.keys()
+        assert all(torch.equal(t.full_tensor(), factor * FULL[n]) for n, t in found.items())
+    assert {file.suffix for file in tmp_path.glob("run.*/*")} == {".safetensors"}
+    (tmp_path / "run.shards.3").symlink_to(tmp_path / "run.shards.1")
+    (tmp_path / "other.shards.1").mkdir()
+    sharded.remove_others(path, 2)
+    left = sorted(file.name for file in tmp_path.glob("*.shards.*"))
+    assert left == ["other.shards.1", "run.shards.2", "run.shards.3"]
+    sharded.remove_others(path, None)
+    assert not (tmp_path / "run.shards.2").exists()
+
+
+def test_one_process_reads_what_two_wrote(path):
+    others = {**FULL, "c": torch.ones(1)}
+    found = sharded.read(path, WHOLE, others)
+    assert found.keys() == FULL.keys()
+    assert all(torch.equal(tensor, FULL[name]) for name, tensor in found.items())
+    assert sharded.read(path, {}, others) == {}
+
+
+@pytest.mark.parametrize("number", [2, "1", "../run.shards.1", True, None])
+def test_a_folder_that_is_not_there_is_told(path, number):
+    with pytest.raises(CheckpointError, match=r"folder beside it, run\.shards\..* not there; copy"):
+        sharded.read(path, {"shards": number}, FULL)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"b": torch.ones(4)}, "'b' is of another shape or dtype than the model's"),
+        ({"b": torch.ones(3, dtype=torch.float64)}, "'b' is of another shape or dtype"),
+    ],
+)
+def test_tensors_of_another_model_are_told(path, change, told):
+    with pytest.raises(CheckpointError, match=rf"run\.shards\.1 does not fit: {told}"):
+        sharded.read(path, WHOLE, {**FULL, **change})
+    with pytest.raises(CheckpointError, match="'b' is not in the model"):
+        sharded.read(path, WHOLE, {"a/weight": FULL["a/weight"]})
+
+
+@pytest.mark.parametrize("rows", [slice(1, 4), slice(0, 5), slice(3, 4)])
+def test_a_part_that_is_absent_or_doubled_is_told(path, rows):
+    part(path.with_name("run.shards.1") / "one.safetensors", rows, slice(0, 2))
+    with pytest.raises(CheckpointError, match=r"'a/weight' lacks a part; copy the files of all"):
+        sharded.read(path, WHOLE, FULL)
+
+
+def test_the_last_file_missing_is_told(path):
+    (path.with_name("run.shards.1") / "two.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="'a/weight' is of another shape"):
+        sharded.read(path, WHOLE, FULL)
+
+
+@pytest.mark.parametrize("told", ["{", "[]", '{"a/weight": {}}', "[" * 10**5])
+def test_a_damaged_header_is_told(path, told):
+    file = path.with_name("run.shards.1") / "one.safetensors"
+    part(file, slice(0, 4), slice(0, 2), DCP_SHARDING_INFO=told)
+    with pytest.raises(CheckpointError, match=r"run\.shards\.1 cannot be read \(.*it is damaged"):
+        sharded.read(path, WHOLE, FULL)
+
+
+def test_files_of_other_formats_are_not_opened(path):
+    file = path.with_name("run.shards.1") / "three.distcp"
+    file.write_bytes(b"pickle")
+    with pytest.raises(CheckpointError, match=r"three\.distcp is not a safetensors file"):
+        sharded.read(path, WHOLE, FULL)
+    file.write_bytes(struct.pack("<Q", 8) + b"notjson!")
+    with pytest.raises(CheckpointError, match=r"three\.distcp is not a readable safetensors"):
+        checkpoint.metadata(file)
+
+
+def test_what_the_disk_refuses_is_told(cut, path, monkeypatch):
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(dcp.HuggingFaceStorageWriter, "write_data", refuse)
+    told = r"cannot write .*run\.shards\.2 \(No space left on device\); free space .*is kept"
+    with pytest.raises(CheckpointError, match=told):
+        sharded.write(path, cut, Processes())
+    kept = sharded.read(path, WHOLE, cut)
+    assert all(torch.equal(tensor.full_tensor(), FULL[name]) for name, tensor in kept.items())
+    monkeypatch.setattr(dcp.HuggingFaceStorageReader, "read_data", refuse)
+    with pytest.raises(CheckpointError, match=r"cannot be read \(No space left on device\)"):
+        sharded.read(path, WHOLE, cut)
+
+
+def test_a_torch_that_would_pickle_is_refused(path, monkeypatch):
+    monkeypatch.delattr(dcp, "HuggingFaceStorageWriter")
+    with pytest.raises(ConfigError, match=r"torch .* cannot write checkpoints of sharded weights"):
+        sharded.read(path, WHOLE, FULL)

@@ -1,7 +1,6 @@
 """Training language models: by steps over windows of tokens."""
 
-from suffice.train.language.fit import fit_lm
-from suffice.train.language.log import LMRun, Measured
+from suffice.train.language.fit import LMRun, Measured, fit_lm
 from suffice.train.language.loss import (
     Amount,
     Batch,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
 from suffice.errors import ConfigError, unknown
 from suffice.records import check_fields
-from suffice.train.optimiser import share
-from suffice.train.settings import is_fraction
+from suffice.train.optimiser import schedule_factor
+from suffice.train.settings import out_of_range
 
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
-COUNTS = ("steps", "batch_size", "length", "accumulate", "evaluate_every", "evaluation_batches")
-POSITIVE = ("learning_rate", "clip", "max_minutes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +81,31 @@ class LMTraining:
             raise unknown("dtype", self.dtype, DTYPES)
         if self.documents not in ("joined", "separate"):
             raise unknown("documents", self.documents, ("joined", "separate"))
-        if wrong := conflicts(self):
+        wrong = out_of_range(
+            self,
+            counts=(
+                "steps",
+                "batch_size",
+                "length",
+                "accumulate",
+                "evaluate_every",
+                "evaluation_batches",
+            ),
+            positive=("learning_rate", "clip", "max_minutes"),
+        )
+        if not 0 <= self.warmup < max(self.steps, 1):
+            wrong.append(f"warmup={self.warmup}; give 0 to {self.steps - 1} steps.")
+        if not 0 <= self.min_learning_rate <= max(self.learning_rate, 0):
+            wrong.append(
+                f"min_learning_rate={self.min_learning_rate}; give 0 to learning_rate="
+                f"{self.learning_rate}."
+            )
+        if self.accumulate > max(self.batch_size, 1):
+            wrong.append(
+                f"accumulate={self.accumulate} micro-batches of batch_size={self.batch_size} rows; "
+                "give at most one for each row."
+            )
+        if wrong:
             raise ConfigError(" ".join(wrong))
 
     def rate(self, step: int, time_used: float = 0.0) -> float:
@@ -102,33 +124,6 @@ class LMTraining:
         warmup = self.warmup / self.steps
         rising = step < self.warmup
         at = step if rising else max(step, time_used * self.steps)
-        part = share(at, total=self.steps, warmup=warmup, schedule="cosine")
+        part = schedule_factor(at, total=self.steps, warmup=warmup, schedule="cosine")
         lowest = 0.0 if rising else self.min_learning_rate
         return lowest + (self.learning_rate - lowest) * part
-
-
-def conflicts(training: LMTraining) -> list[str]:
-    """Return a sentence for each value that has the right type and is not legal."""
-    values = asdict(training)
-    numbers = {name: value for name, value in values.items() if value is not None}
-    wrong = [f"{n}={numbers[n]}; give an integer >= 1." for n in COUNTS if numbers.get(n, 1) < 1]
-    wrong += [
-        f"{n}={numbers[n]}; give a number above 0." for n in POSITIVE if numbers.get(n, 1.0) <= 0
-    ]
-    if not 0 <= training.warmup < max(training.steps, 1):
-        wrong.append(f"warmup={training.warmup}; give 0 to {training.steps - 1} steps.")
-    if training.weight_decay < 0:
-        wrong.append(f"weight_decay={training.weight_decay}; give a number >= 0.")
-    if not 0 <= training.min_learning_rate <= max(training.learning_rate, 0):
-        wrong.append(
-            f"min_learning_rate={training.min_learning_rate}; give 0 to learning_rate="
-            f"{training.learning_rate}."
-        )
-    if len(training.betas) != 2 or not all(map(is_fraction, training.betas)):
-        wrong.append(f"betas={training.betas}; give two numbers >= 0 and below 1.")
-    if training.accumulate > max(training.batch_size, 1):
-        wrong.append(
-            f"accumulate={training.accumulate} micro-batches of batch_size={training.batch_size} "
-            "rows; give at most one for each row."
-        )
-    return wrong

@@ -22,7 +22,7 @@ SIZES = {"steps": 100, "batch_size": 4, "length": 8, "learning_rate": 1.0}
         ({"weight_decay": -0.1}, "weight_decay=-0.1; give a number >= 0"),
         ({"min_learning_rate": 2.0}, r"min_learning_rate=2\.0; give 0 to learning_rate=1\.0"),
         ({"betas": (0.9, 1.0)}, "give two numbers >= 0 and below 1"),
-        ({"betas": (0.9,)}, "give two numbers"),
+        ({"betas": (0.9,)}, "betas="),
         ({"accumulate": 5}, "accumulate=5 micro-batches of batch_size=4 rows"),
         ({"steps": "9"}, "steps='9' is not a whole number"),
         ({"dtype": "float16"}, "unknown dtype 'float16'"),

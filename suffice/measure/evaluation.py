@@ -279,7 +279,6 @@ def _standard_error(values: Sequence[float]) -> float | None:
 
 
 def _exponential(name: str, exponent: float, error: float | None, description: str) -> Score:
-    """Return e to a value, with its standard error to first order."""
     value = math.exp(min(exponent, LARGEST))
     error = None if error is None else value * error
     return Score(name=name, value=value, standard_error=error, description=description)

@@ -53,7 +53,6 @@ def source_commit(folder: Path = PACKAGE) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Run git and return what it says, None if it cannot."""
     # a hook's GIT_DIR would point git at another repository
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     try:
@@ -79,7 +78,6 @@ def _version(package: str) -> str | None:
 
 
 def _cpu_model(cpuinfo: Path) -> str | None:
-    """Return the processor's name, where the system tells it."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -92,7 +90,6 @@ def _cpu_model(cpuinfo: Path) -> str | None:
 
 
 def _memory_bytes() -> int | None:
-    """Return the machine's memory, where the system tells it."""
     names = {"SC_PAGE_SIZE", "SC_PHYS_PAGES"}
     if not names <= set(getattr(os, "sysconf_names", {})):
         return None

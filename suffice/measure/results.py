@@ -324,6 +324,5 @@ def read_results(path: Path) -> Results:
 
 
 def _sha256(content: object) -> str:
-    """Digest a JSON value, whatever its layout in the file."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -118,7 +118,6 @@ def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
 
 
 def _missing(comparison: Comparison) -> str:
-    """Say what an undecided comparison lacks."""
     n = len(comparison.pairing.seeds)
     if n == 0:
         return "the baseline has no seed in common with it at this number of heads"
@@ -132,7 +131,6 @@ def _missing(comparison: Comparison) -> str:
 
 
 def _evidence(verdict: Verdict, comparison: Comparison) -> str:
-    """Quote means, sd, interval, margin and number of seeds."""
     ours = f"test accuracy {_accuracy(comparison.accuracy)}"
     baseline = verdict.accuracies.get(comparison.num_heads)
     margin = f"margin {margin_points(verdict.margin)}"
@@ -145,7 +143,6 @@ def _evidence(verdict: Verdict, comparison: Comparison) -> str:
 
 
 def _accuracy(summary: Summary) -> str:
-    """Write a mean accuracy with its spread."""
     if summary.sd is None:
         return f"{summary.mean:.1%} (1 seed)"
     return f"{summary.mean:.1%} (sd {100 * summary.sd:.1f}, {summary.n} seeds)"
@@ -226,7 +223,6 @@ def _note_answers(results: Results) -> list[str]:
 
 
 def _note_claim(verdict: Verdict, winner: Comparison) -> str:
-    """Say what is known about a difference, apart from the margin."""
     name = label(winner.mechanism, winner.num_heads)
     if winner.p_value is None:
         return f"Whether {name} differs from {verdict.baseline} was not tested; it takes 3 seeds."
@@ -253,12 +249,10 @@ def _note_other_heads(verdict: Verdict) -> list[str]:
 
 
 def _note_undecided(comparison: Comparison) -> str:
-    """Name a cheaper mechanism that might suffice."""
     return f"{label(comparison.mechanism, comparison.num_heads)} is {decision(comparison)}."
 
 
 def _note_left_out(verdict: Verdict, comparison: Comparison) -> str:
-    """Say that seeds without a partner do not count."""
     seeds = ", ".join(str(seed) for seed in comparison.pairing.left_out)
     return (
         f"{label(comparison.mechanism, comparison.num_heads)} and {verdict.baseline} share "

@@ -132,7 +132,6 @@ def _orders(names: list[str], rounds: int, seed: int) -> Iterator[list[str]]:
 
 
 def _calibrate(call: Call, seconds: float, device: str) -> int:
-    """Return how many calls last about this long."""
     repeats = 1
     while True:
         taken = _sample(call, repeats, device)
@@ -142,7 +141,6 @@ def _calibrate(call: Call, seconds: float, device: str) -> int:
 
 
 def _sample(call: Call, repeats: int, device: str) -> float:
-    """Return the seconds that this many calls take."""
     _synchronise(device)
     start = perf_counter()
     for _ in range(repeats):
@@ -159,7 +157,6 @@ def _synchronise(device: str) -> None:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Keep Python's garbage collector out of the samples."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -218,7 +215,6 @@ def _silent_profiler() -> Iterator[None]:
 
 
 def _peak_cuda(function: Callable[[], object], device: str) -> int:
-    """Read the peak of the cuda allocator around a call."""
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)

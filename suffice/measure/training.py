@@ -111,7 +111,6 @@ def _balanced_accuracy(trained: Trained) -> Scored:
 
 
 def _perplexity(trained: Trained) -> Scored:
-    """Return e to the mean loss of an answer of the test split."""
     loss = trained.test.loss
     return math.exp(loss) if loss < LARGEST else math.inf, None
 
@@ -153,7 +152,6 @@ def _translations(trained: Trained) -> Tensor:
 
 
 def _text(ids: list[int], words: tuple[str, ...], *, unknown_as: str) -> str:
-    """Return the words of a translation up to its end."""
     told = [unknown_as if one == UNKNOWN else words[one] for one in ids if one != PAD]
     return " ".join(told[: told.index(END)] if END in told else told)
 

@@ -246,7 +246,6 @@ def _claim(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
 
 
 def _word(difference: Summary, p_value: float) -> str:
-    """Put a tested difference into a word."""
     if p_value >= ALPHA:
         return "no difference"
     return "better" if difference.mean > 0 else "worse"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from suffice.convert.certificate import LossChange, change_of_loss, row_losses
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
-from suffice.files import write_atomic
+from suffice.files import read_record, write_json
 from suffice.heal import Healing, Texts, heal
 from suffice.heal.text import halves
 from suffice.measure.machine import machine_facts, software_versions, source_commit
@@ -30,13 +29,14 @@ from suffice.models import LM
 from suffice.papers.results import path_of, write_published
 from suffice.papers.rows import machine_line
 from suffice.quantise.report import rows_of
-from suffice.records import decode, encode
+from suffice.records import encode
 from suffice.text import Documents, corpus
 from suffice.text.documents import rows
 from suffice.torch_compat import threads
 from suffice.train import show
 
 STORE = "conversion"
+AGAIN = "Delete it to convert again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ def finished(folder: Path, keys: Sequence[tuple[str, str]]) -> Conversions:
     for key in keys:
         path = place(folder, *key)
         if path.exists():
-            found.append(_read(Row, path))
+            found.append(read_record(Row, path, advice=AGAIN))
         elif key in kept:
             found.append(kept[key])
     return Conversions(rows=tuple(found))
@@ -127,7 +127,7 @@ def published() -> Conversions:
         DataError: if the file is truncated or altered.
     """
     path = path_of(STORE)
-    return _read(Conversions, path) if path.exists() else Conversions(rows=())
+    return read_record(Conversions, path, advice=AGAIN) if path.exists() else Conversions(rows=())
 
 
 def publish(found: Conversions) -> Path:
@@ -137,15 +137,6 @@ def publish(found: Conversions) -> Path:
         DataError: if the package is not a checkout that can be written.
     """
     return write_published(STORE, asdict(found))
-
-
-def _read(record: Callable[..., Any], path: Path) -> Any:
-    """Read a record, or say what is wrong with its file."""
-    try:
-        given = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read ({error}); delete it to convert again.") from error
-    return decode(record, given, where=str(path))
 
 
 STORIES = "models/stories260K/stories260K.bin"
@@ -255,7 +246,6 @@ def _located(path: str) -> Path:
 
 
 def _stretches(path: Path, part: str) -> Iterator[str]:
-    """Yield a stretch of each book of a part."""
     for number, text in enumerate(rows(path)):
         if number % TURN in BOOKS[part]:
             begin = int(len(text) * BEGIN)
@@ -303,7 +293,7 @@ def run(
         if subject not in opened:
             opened = {subject: _Texts.of(subject, folder)}
         row = opened[subject].row(target, minutes, console, quiet)
-        write_atomic(path, json.dumps(encode(asdict(row)), indent=1) + "\n")
+        write_json(path, encode(asdict(row)))
 
 
 class _Texts:
@@ -378,7 +368,6 @@ class _Texts:
         )
 
     def _place(self, target: str) -> Path:
-        """Return the folder of a healing's checkpoints."""
         path = self.folder / "healing" / place(self.folder, self.name, target).stem
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -395,7 +384,6 @@ class _Texts:
 def _sizes(
     certificate: Certificate, name: str, joined: Callable[[list[int]], int]
 ) -> tuple[int, int]:
-    """Return a size of the layers before and after."""
     return tuple(
         joined([getattr(layer, f"{name}_{when}") for layer in certificate.layers])
         for when in ("before", "after")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 
@@ -22,11 +21,11 @@ SIZES = {  # tokens and features of the models of version 2
 }
 
 
-def layer(mechanism: str, d_model: int, length: int, *, bias: bool = True) -> int:
+def layer_parameters(mechanism: str, d_model: int, length: int, *, bias: bool = True) -> int:
     """Return the parameters of one layer.
 
     Example:
-        >>> layer("super_attention", 128, 64)
+        >>> layer_parameters("super_attention", 128, 64)
         37184
     """
     options = {"length": length} if takes_length(mechanism) else {}
@@ -34,26 +33,26 @@ def layer(mechanism: str, d_model: int, length: int, *, bias: bool = True) -> in
 
 
 def averaged(stated: dict[str, int]) -> Finding:
-    """Hold average ratios of FLOPs by equation 24 against stated percentages by heads."""
-    found = averages("paper")
+    """Compare average ratios of FLOPs by equation 24 with stated percentages by heads."""
+    ratios = averages("paper")
     return Finding(
-        ours="; ".join(f"{heads}: {100 * found[heads]:.1f}%" for heads in HEADS),
-        holds=tuple(round(100 * found[int(heads)]) == value for heads, value in stated.items()),
+        ours="; ".join(f"{heads}: {100 * ratios[heads]:.1f}%" for heads in HEADS),
+        holds=tuple(round(100 * ratios[int(heads)]) == value for heads, value in stated.items()),
     )
 
 
 def highest(stated: list[int]) -> Finding:
-    """Hold the highest ratio of equation 24 against stated percentages, whole ones."""
-    found = max(max(map(max, extra(COUNTS["paper"], "efficient", heads))) for heads in HEADS)
-    near = {math.floor(100 * found), math.ceil(100 * found)}
+    """Compare the highest ratio of equation 24 with stated percentages, whole ones."""
+    ratio = max(max(map(max, extra(COUNTS["paper"], "efficient", heads))) for heads in HEADS)
+    near = {math.floor(100 * ratio), math.ceil(100 * ratio)}
     return Finding(
-        ours=f"{100 * found:.1f}% on the grid, {200 / 3:.1f}% in the limit",
+        ours=f"{100 * ratio:.1f}% on the grid, {200 / 3:.1f}% in the limit",
         holds=tuple(value in near for value in stated),
     )
 
 
 def executed() -> Finding:
-    """Hold equation 24 against the FLOPs of the matrix products that are executed."""
+    """Compare equation 24 with the FLOPs of the matrix products that are executed."""
     parts, holds = [], []
     for task, (length, d_model) in SIZES.items():
         at = {"length": length, "d_model": d_model, "num_heads": 1}
@@ -64,37 +63,37 @@ def executed() -> Finding:
 
 
 def longer() -> Finding:
-    """Ask whether what is saved grows with the length of the sequence."""
+    """Check whether the saving grows with the length of the sequence."""
     d_model, lengths = 512, (64, 512, 4096)
-    told, holds = [], []
+    parts, holds = [], []
     for count in COUNTS.values():
-        saved = [
-            1 - count.of("efficient", **at) / count.of("standard", **at)
-            for at in ({"length": n, "d_model": d_model, "num_heads": 1} for n in lengths)
-        ]
-        told.append(f"{count.title}: " + ", ".join(f"{100 * share:.1f}%" for share in saved))
+        sizes = [{"length": n, "d_model": d_model, "num_heads": 1} for n in lengths]
+        saved = [1 - count.of("efficient", **at) / count.of("standard", **at) for at in sizes]
+        parts.append(f"{count.title}: " + ", ".join(f"{100 * share:.1f}%" for share in saved))
         holds.append(saved == sorted(saved))
     listed = ", ".join(map(str, lengths))
     return Finding(
-        ours=f"saved by Efficient at {listed} tokens, {d_model} features: {'; '.join(told)}",
+        ours=f"saved by Efficient at {listed} tokens, {d_model} features: {'; '.join(parts)}",
         holds=tuple(holds),
     )
 
 
 def smaller(mechanism: str, stated: float) -> Finding:
-    """Hold the share of a layer's parameters that is saved, task by task, to a percent."""
-    found = {
-        task: layer(mechanism, d_model, length) / layer("standard", d_model, length) - 1
+    """Compare the share of a layer's parameters that is saved, task by task, to a percent."""
+    shares = {
+        task: layer_parameters(mechanism, d_model, length)
+        / layer_parameters("standard", d_model, length)
+        - 1
         for task, (length, d_model) in SIZES.items()
     }
     return Finding(
-        ours="; ".join(f"{task} {percent(share)}" for task, share in found.items()),
-        holds=tuple(abs(share + stated) < 0.01 for share in found.values()),
+        ours="; ".join(f"{task} {percent(share)}" for task, share in shares.items()),
+        holds=tuple(abs(share + stated) < 0.01 for share in shares.values()),
     )
 
 
 def tokens(d_model: int, printed: int, stated: int, unit: int) -> Finding:
-    """Hold a stated number of tokens against the printed parameters of Super Attention.
+    """Compare a stated number of tokens with the printed parameters of Super Attention.
 
     Args:
         d_model: of the layer.
@@ -102,40 +101,41 @@ def tokens(d_model: int, printed: int, stated: int, unit: int) -> Finding:
         stated: tokens.
         unit: of the printed number; half of it is its rounding.
     """
-    spare = [
+    lengths = [
         length
         for length in range(1, 1024)
-        if abs(layer("super_attention", d_model, length) - printed) <= unit / 2
+        if abs(layer_parameters("super_attention", d_model, length) - printed) <= unit / 2
     ]
-    told = str(spare[0]) if len(spare) == 1 else f"{spare[0]} to {spare[-1]}"
+    listed = str(lengths[0]) if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
     return Finding(
         theirs=f"{printed:,} parameters of a layer",
-        ours=f"that count needs {told} tokens; {stated} would give "
-        f"{layer('super_attention', d_model, stated):,}",
-        holds=(stated in spare,),
+        ours=f"that count needs {listed} tokens; {stated} would give "
+        f"{layer_parameters('super_attention', d_model, stated):,}",
+        holds=(stated in lengths,),
     )
 
 
 def printed(counts: dict[str, list[int]]) -> Finding:
-    """Ask whether counts printed in thousands are the exact ones, cut or rounded."""
-    told, holds = [], []
+    """Check whether counts printed in thousands are the exact ones, cut or rounded."""
+    parts, holds = [], []
     for name, (thousands, d_model, length) in counts.items():
-        exact = layer(name, d_model, length)
-        told.append(f"{name} {exact:,}, printed {thousands}K")
+        exact = layer_parameters(name, d_model, length)
+        parts.append(f"{name} {exact:,}, printed {thousands}K")
         holds.append(thousands in (exact // 1000, round(exact / 1000)))
-    return Finding(ours="; ".join(told) + " (cut, not rounded)", holds=tuple(holds))
+    return Finding(ours="; ".join(parts) + " (cut, not rounded)", holds=tuple(holds))
 
 
 def fewer(stated: dict[str, str]) -> Finding:
-    """Hold how many parameters fewer Efficient has than Standard, without biases.
+    """Compare how many parameters fewer Efficient has than Standard, without biases.
 
     Args:
         stated: terms in d by the place that states them: "2dd" or "2d".
     """
-    terms: dict[str, Callable[[int], int]] = {"2dd": lambda d: 2 * d * d, "2d": lambda d: 2 * d}
-    sizes = (32, 128)
+    terms = {"2dd": lambda d: 2 * d * d, "2d": lambda d: 2 * d}
     saved = {
-        d: layer("standard", d, d, bias=False) - layer("efficient", d, d, bias=False) for d in sizes
+        d: layer_parameters("standard", d, d, bias=False)
+        - layer_parameters("efficient", d, d, bias=False)
+        for d in (32, 128)
     }
     return Finding(
         ours="; ".join(f"d = {d}: {n:,} fewer = 2 d^2" for d, n in saved.items()),
@@ -144,9 +144,11 @@ def fewer(stated: dict[str, str]) -> Finding:
 
 
 def alignment() -> Finding:
-    """Ask whether W_A has as many parameters as a map of the features."""
+    """Check whether W_A has as many parameters as a map of the features."""
     length, d_model = 64, 128
-    own = layer("super_attention", d_model, length) - layer("efficient", d_model, length)
+    own = layer_parameters("super_attention", d_model, length) - layer_parameters(
+        "efficient", d_model, length
+    )
     return Finding(
         ours=f"with {length} tokens and {d_model} features W_A has {own:,} = l^2 + l, not d^2 = "
         f"{d_model**2:,}; W_Q is meant",
@@ -155,9 +157,9 @@ def alignment() -> Finding:
 
 
 def leaves_keys_out() -> Finding:
-    """Ask whether Optimised Attention leaves W_K out too."""
+    """Check whether Optimised Attention leaves W_K out too."""
     d_model = 128
-    optimised, efficient = (layer(name, d_model, 64) for name in ("optimised", "efficient"))
+    optimised, efficient = (layer_parameters(n, d_model, 64) for n in ("optimised", "efficient"))
     return Finding(
         ours=f"at {d_model} features Optimised has {optimised:,} parameters, Efficient "
         f"{efficient:,}: the one that leaves both out is Efficient",
@@ -165,63 +167,61 @@ def leaves_keys_out() -> Finding:
     )
 
 
+LENGTH, D_MODEL, WIDTH = 6, 8, 4  # of the shapes below: two heads
+
+
 def rows_of_keys() -> Finding:
-    """Ask whether heads that are rows of K fit the queries of a head."""
-    length, d_model, heads = 6, 8, 2
-    width = d_model // heads
-    q, k = torch.zeros(length, width), torch.zeros(length, d_model)
+    """Check whether heads that are rows of K fit the queries of a head."""
     return Finding(
-        ours=f"Q_i is {length} x {width}; rows of K are {_size(k[:width])} and do not fit, columns "
-        f"are {_size(k[:, :width])} and do",
-        holds=(k[:width].shape[1] == q.shape[1],),
+        ours=f"Q_i is {LENGTH} x {WIDTH}; rows of K are {WIDTH} x {D_MODEL} and do not fit, "
+        f"columns are {LENGTH} x {WIDTH} and do",
+        holds=(D_MODEL == WIDTH,),
     )
 
 
 def output_map() -> Finding:
-    """Ask whether the values of a head fit the whole W_O."""
-    length, d_model, heads = 6, 8, 2
-    width = d_model // heads
+    """Check whether the values of a head fit the whole W_O."""
     return Finding(
-        ours=f"V_i is {length} x {width}, W_O {d_model} x {d_model}: a head needs its own "
-        f"{width} rows of W_O",
-        holds=(width == d_model,),
+        ours=f"V_i is {LENGTH} x {WIDTH}, W_O {D_MODEL} x {D_MODEL}: a head needs its own "
+        f"{WIDTH} rows of W_O",
+        holds=(WIDTH == D_MODEL,),
     )
 
 
 def scale() -> Finding:
-    """Ask whether scores divided by d_k without a root are those of the definitions."""
+    """Check whether scores divided by d_k without a root are those of the definitions."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 1, 5, 16, dtype=torch.float64)
     defined = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     stated = (q @ k.mT / q.shape[-1]).softmax(-1) @ v
-    apart = (defined - stated).abs().max().item()
+    error = (defined - stated).abs().max().item()
     return Finding(
         ours=f"the definitions and every layer here divide by sqrt(d_k); without the root outputs "
-        f"of unit inputs are up to {apart:.1f} apart",
-        holds=(apart < 1e-9,),
+        f"of unit inputs are up to {error:.1f} apart",
+        holds=(error < 1e-9,),
     )
 
 
 def products(stated: str) -> Finding:
-    """Ask how many matrix products fewer Super Attention needs than Standard.
+    """Count how many matrix products fewer Super Attention needs than Standard.
 
     A product with each head's own map counts for each head, one with a shared map once; W_A V is
     made once for all heads.
     """
-    found = {}
+    saved = {}
     for heads in (1, 2, 4, 8):
         standard = 3 * heads + 1  # W_Q, W_K, W_V of each head, one W_O
-        found[heads] = standard - (heads + 1 + 1)  # W_Q of each head, one W_O, one W_A
-    told = ", ".join(f"{heads} heads {saved}" for heads, saved in found.items())
+        saved[heads] = standard - (heads + 1 + 1)  # W_Q of each head, one W_O, one W_A
+    listed = ", ".join(f"{heads} heads {n}" for heads, n in saved.items())
     return Finding(
-        ours=f"{told}: {stated}, if W_A V is made once for all heads; h fewer if it is made for "
+        ours=f"{listed}: {stated}, if W_A V is made once for all heads; h fewer if it is made for "
         "each",
-        holds=tuple(saved == 2 * heads - 1 for heads, saved in found.items()),
+        holds=tuple(n == 2 * heads - 1 for heads, n in saved.items()),
     )
 
 
 def sized(name: str, mechanisms: list[str], stated: list[float], unit: float) -> Finding:
-    """Hold the parameters of whole models against what is stated.
+    """Compare the parameters of whole models with what is stated.
 
     Args:
         name: of the recipe, or of a language model's configuration.
@@ -229,55 +229,17 @@ def sized(name: str, mechanisms: list[str], stated: list[float], unit: float) ->
         stated: in millions, one for each.
         unit: of the last digit stated, in millions.
     """
-    told, holds = [], []
-    for mechanism, millions in zip(mechanisms, stated, strict=True):
-        exact = _parameters(name, mechanism)
-        told.append(f"{mechanism} {exact:,}")
-        holds.append(abs(exact / 1e6 - millions) <= unit)
-    return Finding(ours="; ".join(told), holds=tuple(holds))
-
-
-def quotient(parts: list[list[float]]) -> Finding:
-    """Work out percentages again.
-
-    Args:
-        parts: [numerator, denominator, stated percentage] of each.
-    """
-    told = [f"{a:g} / {b:g} = {100 * a / b:.2f}%" for a, b, _ in parts]
+    exact = [_parameters(name, mechanism) for mechanism in mechanisms]
     return Finding(
-        theirs="; ".join(told), holds=tuple(round(100 * a / b, 2) == c for a, b, c in parts)
+        ours="; ".join(f"{m} {count:,}" for m, count in zip(mechanisms, exact, strict=True)),
+        holds=tuple(
+            abs(count / 1e6 - millions) <= unit
+            for count, millions in zip(exact, stated, strict=True)
+        ),
     )
-
-
-def shared_heads(name: str) -> Finding:
-    """Ask whether a model's attention is the standard one, a key and value for each query head."""
-    config, specs = configuration(name)
-    spec = next(iter(specs)) if isinstance(specs, list | tuple) else specs
-    share = layer_share(spec.num_heads, spec.num_kv_heads)
-    return Finding(
-        ours=f"{spec.num_heads} query heads share {spec.num_kv_heads} key/value heads: {share:g} "
-        "d^2 parameters of a layer, where Standard has 4 d^2",
-        holds=(spec.num_kv_heads == spec.num_heads,),
-    )
-
-
-def layer_share(num_heads: int, num_kv_heads: int) -> float:
-    """Return the parameters of grouped attention in units of d^2.
-
-    Example:
-        >>> layer_share(32, 4)
-        2.25
-    """
-    return 2 + 2 * num_kv_heads / num_heads
-
-
-def untested(why: str) -> Finding:
-    """Say why a claim is not tested."""
-    return Finding(ours=why, holds=(None,))
 
 
 def _parameters(name: str, mechanism: str) -> int:
-    """Count a model's parameters without making it."""
     with torch.device("meta"):
         if name == "gpt2_124m":
             config, specs = configuration(name, mechanism)
@@ -287,5 +249,30 @@ def _parameters(name: str, mechanism: str) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _size(matrix: torch.Tensor) -> str:
-    return " x ".join(map(str, matrix.shape))
+def quotient(parts: list[list[float]]) -> Finding:
+    """Compute percentages again.
+
+    Args:
+        parts: [numerator, denominator, stated percentage] of each.
+    """
+    return Finding(
+        theirs="; ".join(f"{a:g} / {b:g} = {100 * a / b:.2f}%" for a, b, _ in parts),
+        holds=tuple(round(100 * a / b, 2) == stated for a, b, stated in parts),
+    )
+
+
+def shared_heads(name: str) -> Finding:
+    """Check whether a model's attention is the standard one, a key and value per query head."""
+    _, specs = configuration(name)
+    spec = specs[0] if isinstance(specs, list | tuple) else specs
+    share = 2 + 2 * spec.num_kv_heads / spec.num_heads  # W_Q and W_O, W_K and W_V
+    return Finding(
+        ours=f"{spec.num_heads} query heads share {spec.num_kv_heads} key/value heads: {share:g} "
+        "d^2 parameters of a layer, where Standard has 4 d^2",
+        holds=(spec.num_kv_heads == spec.num_heads,),
+    )
+
+
+def untested(why: str) -> Finding:
+    """Return why a claim is not tested."""
+    return Finding(ours=why, holds=(None,))

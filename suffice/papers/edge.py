@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -15,8 +14,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from suffice.errors import DataError
-from suffice.files import write_atomic
+from suffice.files import read_record, write_json
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.report.canvas import INK, blank, looks, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
@@ -27,7 +25,6 @@ from suffice.papers.results import path_of, write_published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import BASELINE, Table
 from suffice.recipes import Recipe, recipe
-from suffice.records import decode
 from suffice.torch_compat import threads
 
 if TYPE_CHECKING:
@@ -99,6 +96,7 @@ def meter(folder: Path = POWERCAP) -> Meter | None:
     return Meter(counters=tuple(counters)) if counters else None
 
 
+AGAIN = "Delete it to time again."
 SAMPLES = 5_000
 BATCH, SMALL_BATCH = 100, 10
 SLOW = 1.0  # seconds of a batch from which smaller ones are timed
@@ -255,7 +253,7 @@ def run_edge(
             told = f"timing {name}, {heads} heads"
             console.print(told, markup=False, highlight=False, soft_wrap=True)
         group = time_group(name, heads, table.mechanisms)
-        write_atomic(path, json.dumps(asdict(group), indent=1) + "\n")
+        write_json(path, asdict(group))
 
 
 def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:
@@ -269,7 +267,7 @@ def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:
     for key in keys:
         path = _path(folder, *key)
         if path.exists():
-            found.append(_read(Group, path))
+            found.append(read_record(Group, path, advice=AGAIN))
         elif key in kept:
             found.append(kept[key])
     return Edge(groups=tuple(found))
@@ -282,7 +280,7 @@ def published_edge(table: Table) -> Edge:
         DataError: if the file is truncated or altered.
     """
     path = path_of(table.store)
-    return _read(Edge, path) if path.exists() else Edge(groups=())
+    return read_record(Edge, path, advice=AGAIN) if path.exists() else Edge(groups=())
 
 
 def publish_edge(table: Table, edge: Edge) -> Path:
@@ -292,15 +290,6 @@ def publish_edge(table: Table, edge: Edge) -> Path:
         DataError: if the package is not a checkout that can be written.
     """
     return write_published(table.store, asdict(edge))
-
-
-def _read(record: Callable[..., Any], path: Path) -> Any:
-    """Read a record, or say what is wrong with its file."""
-    try:
-        given = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read ({error}); delete it to time again.") from error
-    return decode(record, given, where=str(path))
 
 
 def _key(group: Group) -> tuple[str, int]:
@@ -323,7 +312,6 @@ def _amount(made: Recipe, model: nn.Module) -> tuple[int, int]:
 
 
 def _seconds(model: nn.Module, inputs: Tensor) -> float:
-    """Return the seconds of the second of two calls."""
     model(inputs)
     start = time.perf_counter()
     model(inputs)
@@ -333,7 +321,6 @@ def _seconds(model: nn.Module, inputs: Tensor) -> float:
 def _call(
     model: nn.Module, inputs: Tensor, found: Meter | None, spent: dict[str, float], name: str
 ) -> Callable[[], None]:
-    """Return a forward pass that adds its energy to what was spent."""
     if found is None:
         return lambda: model(inputs)
 
@@ -435,7 +422,6 @@ def latency_bars(table: Table, edge: Edge) -> Figure:
 
 
 def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
-    """Draw the bars of equal heads."""
     tasks = list(dict.fromkeys(record["task"] for record in found))
     names = list(dict.fromkeys(record["mechanism"] for record in found))
     width = 0.8 / len(names)
@@ -455,7 +441,6 @@ def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
 
 
 def _notes(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> list[str]:
-    """Say how it was measured, on what, and what is not there."""
     notes = [
         f"Seconds for {SAMPLES:,} samples of drawn inputs at the paper's sizes, batch by batch, "
         "mechanisms in turn: the median batch times their number; (rank) and ratio (median over "

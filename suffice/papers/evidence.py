@@ -1,10 +1,9 @@
-"""docs/evidence.md: every claim with what was found, and the trainings it rests on."""
+"""docs/evidence.md: every claim of the papers with its verdict, and the trainings behind it."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -20,37 +19,6 @@ from suffice.papers.results import Published, path_of, published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import TABLES, Table, table
 
-CHECKS: dict[str, Callable[..., Finding]] = {
-    check.__name__: check
-    for check in (
-        counted_claims.alignment,
-        counted_claims.averaged,
-        counted_claims.executed,
-        counted_claims.fewer,
-        counted_claims.highest,
-        counted_claims.leaves_keys_out,
-        counted_claims.longer,
-        counted_claims.output_map,
-        counted_claims.printed,
-        counted_claims.products,
-        counted_claims.quotient,
-        counted_claims.rows_of_keys,
-        counted_claims.scale,
-        counted_claims.shared_heads,
-        counted_claims.sized,
-        counted_claims.smaller,
-        counted_claims.tokens,
-        counted_claims.untested,
-        trained_claims.gains_of_rows,
-        trained_claims.rank,
-        trained_claims.savings,
-        trained_claims.ahead,
-        trained_claims.best_everywhere,
-        trained_claims.flat,
-        trained_claims.gains,
-    )
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
@@ -60,8 +28,8 @@ class Claim:
         id: its number.
         where: version and place.
         claim: what is said, in our words.
-        check: name of the function that decides it, a key of CHECKS.
-        args: what the check is given.
+        check: name of the function that decides it, in `counted_claims` or `trained_claims`.
+        args: of the check.
     """
 
     id: int
@@ -71,8 +39,9 @@ class Claim:
     args: dict[str, Any]
 
     def examine(self) -> Finding:
-        """Return what is found about it with the results that are there now."""
-        return CHECKS[self.check](**self.args)
+        """Check the claim with the results that are published now."""
+        module = counted_claims if hasattr(counted_claims, self.check) else trained_claims
+        return getattr(module, self.check)(**self.args)
 
 
 @cache
@@ -106,11 +75,11 @@ COLUMNS = "| # | claim | where | the paper's own figures | computed or measured 
 
 def page() -> str:
     """Return the page for the results that are published now."""
-    found = [(claim, claim.examine()) for claim in claims()]
-    counts = Counter(finding.verdict for _, finding in found)
-    told = ", ".join(f"{counts[name]} {name}" for name in (CONFIRMED, NOT_CONFIRMED, NOT_TESTED))
-    lines = [HEAD, f"{len(found)} claims: {told}.", "", COLUMNS, "|---|---|---|---|---|---|"]
-    lines += [_line(claim, finding) for claim, finding in found]
+    findings = [(claim, claim.examine()) for claim in claims()]
+    counts = Counter(finding.verdict for _, finding in findings)
+    summary = ", ".join(f"{counts[name]} {name}" for name in (CONFIRMED, NOT_CONFIRMED, NOT_TESTED))
+    lines = [HEAD, f"{len(findings)} claims: {summary}.", "", COLUMNS, "|---|---|---|---|---|---|"]
+    lines += [_line(claim, finding) for claim, finding in findings]
     lines += ["", "## What was run", "", *_runs()]
     lines += ["", CONVERSIONS, *conversion.lines(conversion.published())]
     return "\n".join(lines) + "\n"
@@ -143,7 +112,6 @@ def _line(claim: Claim, finding: Finding) -> str:
 
 
 def _with_minutes(finding: Finding) -> str:
-    """Add how long the trainings took that were looked at."""
     used = [name for name in finding.tables if finding.ours and _minutes(table(name)) is not None]
     if not used:
         return finding.ours
@@ -162,7 +130,6 @@ def _minutes(found: Table) -> float | None:
 
 
 def _runs() -> list[str]:
-    """List what is published: scale, cells, machine, minutes."""
     lines = [
         "| results | scale | cells | machine | minutes | commit |",
         "|---|---|---|---|---|---|",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suffice.files import write_atomic
-from suffice.measure.report.canvas import blank, legend, looks, panels_width, png, style
+from suffice.measure.report.canvas import blank, legend, looks, panels_width, png, style, svg
 from suffice.measure.report.plots import learning_curves
 from suffice.measure.results import Results
 from suffice.papers.rows import Shown, differs, to_csv
@@ -47,7 +46,6 @@ def heads(shown: Shown) -> Figure:
 
 
 def _heads_panel(axes: Axes, shown: Shown, column: Measure) -> None:
-    """Draw one measure."""
     scale = 100 if column.rising else 1
     all_heads = shown.request.heads
     found = looks(row.mechanism for row in shown.rows)
@@ -110,7 +108,6 @@ def _results(shown: Shown) -> Results:
 
 
 def _named(figure: Figure, table: Table, parts: list[Shown]) -> Figure:
-    """Write below a figure what it shows, at which scale."""
     paper = all(part.request.recipe.scale == "paper" for part in parts)
     small = "" if paper else f" ({SMALL})"
     figure.supxlabel(f"{table.headline}{small}", fontsize=8)
@@ -184,14 +181,3 @@ def save(figure: Figure, path: Path) -> None:
     """
     write_atomic(path.with_suffix(".png"), png(figure))
     write_atomic(path.with_suffix(".svg"), svg(figure, path.name))
-
-
-def svg(figure: Figure, salt: str) -> str:
-    """Return a figure as SVG without a date."""
-    import matplotlib
-
-    stream = StringIO()
-    with style():
-        matplotlib.rcParams["svg.hashsalt"] = salt
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    return stream.getvalue()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,7 @@ from rich.table import Table
 
 from suffice.cost import PAPER_CONSTANTS, paper_flops
 from suffice.files import write_atomic
-from suffice.measure.report.canvas import GRID, PAGE, blank, legend, looks, png, style
-from suffice.measure.report.page import WITHOUT_DATE
+from suffice.measure.report.canvas import GRID, PAGE, blank, legend, looks, png, style, svg
 from suffice.measure.sentence import count_heads
 from suffice.presets import preset, takes_length
 
@@ -255,7 +253,7 @@ def draw(folder: Path) -> list[Path]:
     paths = []
     for name, make in FIGURES.items():
         figure = make()
-        for ending, content in (("png", png(figure)), ("svg", _svg(figure, name))):
+        for ending, content in (("png", png(figure)), ("svg", svg(figure, name))):
             paths.append(folder / f"{name}.{ending}")
             write_atomic(paths[-1], content)
     return paths
@@ -355,14 +353,3 @@ def _named(numbers: tuple[int, ...]) -> str:
     """
     *first, last = map(str, numbers)
     return f"{', '.join(first)} and {last}"
-
-
-def _svg(figure: Figure, name: str) -> bytes:
-    """Return a figure as an SVG file; equal figures give equal files."""
-    import matplotlib
-
-    stream = BytesIO()
-    with style():
-        matplotlib.rcParams["svg.hashsalt"] = name
-        figure.savefig(stream, format="svg", metadata=WITHOUT_DATE)
-    return stream.getvalue()

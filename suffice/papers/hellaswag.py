@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.errors import DataError
-from suffice.files import write_atomic
+from suffice.files import read_record, write_json
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.report.tables import count, loss
 from suffice.papers.results import path_of, write_published
 from suffice.papers.rows import machine_line
 from suffice.recipes import SMALL, lm_recipe
-from suffice.records import decode, encode
+from suffice.records import encode
 
 NAME, RECIPE, FILE = "hellaswag", "nanogpt_124m", "hellaswag.json"
 MECHANISMS = ("standard", "optimised", "efficient")
+AGAIN = "Delete it, and its models are scored again."
 FEW = 300  # items at small scale, which is minutes
 SCORERS = {
     "acc": "acc, harness",
@@ -73,11 +72,11 @@ def limit_of(scale: str) -> int | None:
 
 def digest_of(weights: Path) -> str:
     """Return the sha256 of a file of weights."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     with weights.open("rb") as file:
         while block := file.read(1 << 20):
-            told.update(block)
-    return told.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def read_scored(folder: Path) -> Scored | None:
@@ -89,7 +88,7 @@ def read_scored(folder: Path) -> Scored | None:
     path, weights = folder / FILE, folder / "model.safetensors"
     if not path.exists() or not weights.exists():
         return None
-    found = _decoded(path, Scored)
+    found = read_record(Scored, path, advice=AGAIN)
     return found if found.weights == digest_of(weights) else None
 
 
@@ -99,7 +98,7 @@ def write_scored(folder: Path, scored: Scored) -> None:
     Raises:
         DataError: if it cannot be written.
     """
-    write_atomic(folder / FILE, json.dumps(encode(dataclasses.asdict(scored)), indent=1) + "\n")
+    write_json(folder / FILE, encode(dataclasses.asdict(scored)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +119,7 @@ def published_scores() -> tuple[Scored, ...]:
         DataError: if the file is truncated or altered.
     """
     path = path_of(NAME)
-    return _decoded(path, PublishedScores).scored if path.exists() else ()
+    return read_record(PublishedScores, path, advice=AGAIN).scored if path.exists() else ()
 
 
 def publish_scores(found: list[Scored]) -> Path:
@@ -196,13 +195,3 @@ def scores_csv(found: list[Scored]) -> str:
         for name, value in one.scores.items()
     ]
     return csv_text(FIELDS, records)
-
-
-def _decoded(path: Path, record: Any) -> Any:
-    try:
-        given = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}); delete it, and its models are scored again."
-        ) from error
-    return decode(record, given, where=str(path))

@@ -224,7 +224,6 @@ def _end(one: Maps, kind: str) -> float:
 
 
 def _panel(axes: Axes, numbers: Tensor, end: float, *, signed: bool):  # noqa: ANN202 - matplotlib's
-    """Draw one map."""
     from matplotlib.colors import LinearSegmentedColormap
 
     dark, warm = (looks((name,))[name].colour for name in ("efficient", "optimised"))
@@ -240,7 +239,6 @@ def _panel(axes: Axes, numbers: Tensor, end: float, *, signed: bool):  # noqa: A
 
 
 def _axis(axes: Axes, words: tuple[str, ...] | None, *, first: bool) -> None:
-    """Name the tokens, or some of their positions."""
     axes.grid(visible=False)
     axes.tick_params(labelsize=5 if words else 6, length=0)
     if words is None:

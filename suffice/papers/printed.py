@@ -142,7 +142,6 @@ def _rows() -> dict[tuple[str, str, int], PaperRow]:
 
 
 def _row(row: dict[str, str]) -> PaperRow:
-    """Type one line of the file; what is not printed is None."""
     whole = ("num_heads", "d_model", "length", "num_layers", "parameters_layer", "parameters_model")
     plain = ("seconds_per_epoch", "train_loss", "test_loss", "train_bleu", "test_bleu")
     percent = ("train_accuracy", "train_top5", "test_accuracy", "test_top5")

@@ -68,7 +68,6 @@ def published(table: Table) -> Published | None:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, stamp: int) -> Published:  # noqa: ARG001 - a changed file is read anew
-    """Read a file of results; many questions are asked of one file."""
     return read_record(Published, path, advice=ADVICE)
 
 

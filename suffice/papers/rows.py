@@ -70,7 +70,6 @@ def rows(table: Table, cells: list[Cell], heads: tuple[int, ...] | None = None) 
 
 
 def _group(table: Table, heads: int, cells: list[Cell]) -> list[Row]:
-    """Build the rows of equal heads."""
     own = {name: [cell for cell in cells if cell.mechanism == name] for name in table.mechanisms}
     papers = {
         name: paper_row(table.paper, name, heads) if table.paper else None
@@ -236,7 +235,6 @@ class Shown:
         }
 
     def _notes(self) -> list[str]:
-        """Say what stands behind the figures and what does not."""
         notes = []
         table = self.request.table
         if "size" in differs(self.request):
@@ -332,7 +330,6 @@ def to_csv(shown: list[Shown]) -> str:
 
 
 def _flat(figure: Any) -> dict[str, Any]:
-    """Return a figure with its summary's fields beside the others."""
     ours = asdict(figure.ours) if figure.ours else dict.fromkeys(("n", "mean", "low", "high"))
     fields = {**ours, "rank": figure.rank, "paper": figure.paper, "paper_rank": figure.paper_rank}
     return encode({name: fields[name] for name in FIELDS})

@@ -168,64 +168,21 @@ def of_cells(
 
 REVIEWS = (*CLASSES, BALANCED)
 
+# fmt: off
 FIRST_VERSION = (
-    of_cells(
-        "v1-table1",
-        "MNIST, first version",
-        "v1 table 1",
-        "mnist_v1",
-        "mnist_v1",
-        (1, 2, 4),
-        CLASSES,
-    ),
-    of_cells(
-        "v1-table2",
-        "CIFAR100, first version",
-        "v1 table 2",
-        "cifar100_v1",
-        "cifar100_v1",
-        (1, 2, 4, 6),
-        MANY_CLASSES,
-    ),
-    of_cells(
-        "v1-cifar10",
-        "CIFAR-10 from JPEG, first version",
-        "v1 table 2",
-        "cifar10_v1",
-        "cifar100_v1",
-        (1, 2, 4, 6),
-        MANY_CLASSES,
-    ),
-    of_cells(
-        "v1-tiny-imagenet-32",
-        "Tiny ImageNet at 32x32, first version",
-        "v1 table 2",
-        "tiny_imagenet_32_v1",
-        "cifar100_v1",
-        (1, 2, 4, 6),
-        MANY_CLASSES,
-    ),
-    of_cells(
-        "v1-table3",
-        "IMDB, first version",
-        "v1 table 3",
-        "imdb",
-        "imdb_v1",
-        (1, 2, 4),
-        CLASSES,
-        cells_of="v2-imdb",
-    ),
-    of_cells(
-        "v1-table4",
-        "Amazon reviews, first version",
-        "v1 table 4",
-        "amazon",
-        "amazon_v1",
-        (1, 2, 4),
-        REVIEWS,
-        cells_of="v2-amazon",
-        more="3.65 million reviews",
-    ),
+    of_cells("v1-table1", "MNIST, first version", "v1 table 1",
+             "mnist_v1", "mnist_v1", (1, 2, 4), CLASSES),
+    of_cells("v1-table2", "CIFAR100, first version", "v1 table 2",
+             "cifar100_v1", "cifar100_v1", (1, 2, 4, 6), MANY_CLASSES),
+    of_cells("v1-cifar10", "CIFAR-10 from JPEG, first version", "v1 table 2",
+             "cifar10_v1", "cifar100_v1", (1, 2, 4, 6), MANY_CLASSES),
+    of_cells("v1-tiny-imagenet-32", "Tiny ImageNet at 32x32, first version", "v1 table 2",
+             "tiny_imagenet_32_v1", "cifar100_v1", (1, 2, 4, 6), MANY_CLASSES),
+    of_cells("v1-table3", "IMDB, first version", "v1 table 3",
+             "imdb", "imdb_v1", (1, 2, 4), CLASSES, cells_of="v2-imdb"),
+    of_cells("v1-table4", "Amazon reviews, first version", "v1 table 4",
+             "amazon", "amazon_v1", (1, 2, 4),
+             REVIEWS, cells_of="v2-amazon", more="3.65 million reviews"),
     Table(
         name="v1-edge",
         title="Seconds for 5,000 samples, first version",
@@ -239,6 +196,7 @@ FIRST_VERSION = (
 )
 
 
+# fmt: on
 LANGUAGE = ("standard", "optimised", "efficient")
 TASKS = ("v2-mnist", "v2-cifar100", "v2-imagenet", "v2-imdb", "v2-amazon", "v2-translation")
 EDGE = ("mnist_v2", "cifar100_v2", "imagenet_v2", "imdb", "amazon")
@@ -247,6 +205,7 @@ SIZES = (5, 10, 15, 20, 25)  # millions of parameters
 EQUAL = (MODEL, *TRAIN, TRAIN_TOP5, *TEST, TEST_TOP5)
 
 
+# fmt: off
 _SECOND_VERSION = (
     Table(
         name="v2-table1",
@@ -256,94 +215,28 @@ _SECOND_VERSION = (
         parts=TASKS,
     ),
     of_cells("v2-mnist", "MNIST", "v2 table 5", "mnist_v2", "mnist", (1, 2, 4), CLASSES),
-    of_cells(
-        "v2-cifar100",
-        "CIFAR100",
-        "v2 table 6",
-        "cifar100_v2",
-        "cifar100",
-        (1, 2, 4, 8),
-        MANY_CLASSES,
-    ),
-    of_cells(
-        "v2-cifar10",
-        "CIFAR-10 from JPEG",
-        "v2 table 6",
-        "cifar10_v2",
-        "cifar100",
-        (1, 2, 4, 8),
-        MANY_CLASSES,
-    ),
-    of_cells(
-        "v2-tiny-imagenet-32",
-        "Tiny ImageNet at 32x32",
-        "v2 table 6",
-        "tiny_imagenet_32_v2",
-        "cifar100",
-        (1, 2, 4, 8),
-        MANY_CLASSES,
-    ),
-    of_cells(
-        "v2-imagenet", "ImageNet", "v2 table 1", "imagenet_v2", "imagenet", (12,), MANY_CLASSES
-    ),
-    of_cells(
-        "v2-tiny-imagenet",
-        "Tiny ImageNet at 112x112",
-        "v2 table 1",
-        "tiny_imagenet_112_v2",
-        "imagenet",
-        (12,),
-        MANY_CLASSES,
-    ),
-    of_cells(
-        "v2-imagenet-equal",
-        "ImageNet, models of about equal size",
-        "v2 table 7",
-        "imagenet_equal_params",
-        "imagenet_equal",
-        (12,),
-        EQUAL,
-    ),
-    of_cells(
-        "v2-tiny-imagenet-equal",
-        "Tiny ImageNet at 112x112, models of about equal size",
-        "v2 table 7",
-        "tiny_imagenet_112_equal_params",
-        "imagenet_equal",
-        (12,),
-        EQUAL,
-    ),
+    of_cells("v2-cifar100", "CIFAR100", "v2 table 6",
+             "cifar100_v2", "cifar100", (1, 2, 4, 8), MANY_CLASSES),
+    of_cells("v2-cifar10", "CIFAR-10 from JPEG", "v2 table 6",
+             "cifar10_v2", "cifar100", (1, 2, 4, 8), MANY_CLASSES),
+    of_cells("v2-tiny-imagenet-32", "Tiny ImageNet at 32x32", "v2 table 6",
+             "tiny_imagenet_32_v2", "cifar100", (1, 2, 4, 8), MANY_CLASSES),
+    of_cells("v2-imagenet", "ImageNet", "v2 table 1",
+             "imagenet_v2", "imagenet", (12,), MANY_CLASSES),
+    of_cells("v2-tiny-imagenet", "Tiny ImageNet at 112x112", "v2 table 1",
+             "tiny_imagenet_112_v2", "imagenet", (12,), MANY_CLASSES),
+    of_cells("v2-imagenet-equal", "ImageNet, models of about equal size", "v2 table 7",
+             "imagenet_equal_params", "imagenet_equal", (12,), EQUAL),
+    of_cells("v2-tiny-imagenet-equal", "Tiny ImageNet at 112x112, models of about equal size",
+             "v2 table 7", "tiny_imagenet_112_equal_params", "imagenet_equal", (12,), EQUAL),
     of_cells("v2-imdb", "IMDB", "v2 table 8", "imdb", "imdb", (1, 2, 4), CLASSES),
-    of_cells(
-        "v2-amazon",
-        "Amazon reviews",
-        "v2 table 9",
-        "amazon",
-        "amazon",
-        (1, 2, 4),
-        REVIEWS,
-        more="3.65 million reviews",
-    ),
-    of_cells(
-        "v2-womens-clothing",
-        "Reviews of women's clothing",
-        "v2 table 9",
-        "womens_clothing",
-        "amazon",
-        (1, 2, 4),
-        REVIEWS,
-    ),
-    of_cells(
-        "v2-translation",
-        "English to Spanish",
-        "v2 table 10",
-        "translation_es",
-        "translation",
-        (1, 2, 4),
-        (PARAMETERS, EPOCH, *TRAIN, *TEST, BLEU),
-        mechanisms=LANGUAGE,
-        more="Europarl as well",
-    ),
+    of_cells("v2-amazon", "Amazon reviews", "v2 table 9",
+             "amazon", "amazon", (1, 2, 4), REVIEWS, more="3.65 million reviews"),
+    of_cells("v2-womens-clothing", "Reviews of women's clothing", "v2 table 9",
+             "womens_clothing", "amazon", (1, 2, 4), REVIEWS),
+    of_cells("v2-translation", "English to Spanish", "v2 table 10",
+             "translation_es", "translation", (1, 2, 4), (PARAMETERS, EPOCH, *TRAIN, *TEST, BLEU),
+             mechanisms=LANGUAGE, more="Europarl as well"),
     Table(
         name="v2-edge",
         title="Seconds for 5,000 samples",
@@ -356,6 +249,7 @@ _SECOND_VERSION = (
     ),
 )
 
+# fmt: on
 STAND_INS = tuple(  # for the papers' data of those tasks
     other.name
     for other in _SECOND_VERSION

@@ -182,7 +182,6 @@ def means(name: str, heads: int, column: Measure) -> dict[str, float] | None:
 
 
 def _first(column: Measure, values: dict[str, float | None] | None) -> list[str] | None:
-    """Return who is best as written; None where nobody is known."""
     if values is None or None in values.values():
         return None
     best = (max if column.rising else min)(values.values())
@@ -319,7 +318,6 @@ def _reaches(ours: list[float], most: float, *, complete: bool) -> bool | None:
 
 
 def _of_paper(name: str, mechanisms: list[str]) -> list[float]:
-    """Return the paper's ratios to Standard at equal heads."""
     from suffice.papers.printed import paper_seconds
 
     version = table(name).paper

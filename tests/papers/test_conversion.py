@@ -147,7 +147,7 @@ def test_published_rows_come_back_and_the_folders_come_first(results):
     path.write_text(json.dumps(asdict(newer)))
     assert finished(results, keys).rows == (newer, REFUSED, OTHER)
     path.write_text("{")
-    with pytest.raises(DataError, match=r"cannot be read .*; delete it to convert again"):
+    with pytest.raises(DataError, match="Delete it to convert again"):
         finished(results, keys)
 
 

@@ -184,7 +184,7 @@ def test_an_altered_file_of_times_is_told(results, tmp_path):
     folder = tmp_path / "run" / "groups"
     folder.mkdir(parents=True)
     (folder / "imdb-h1.json").write_text("{")
-    with pytest.raises(DataError, match="imdb-h1.json cannot be read .* delete it to time again"):
+    with pytest.raises(DataError, match="imdb-h1.json .* Delete it"):
         finished(EDGE, tmp_path / "run", wanted(EDGE))
 
 

@@ -8,7 +8,7 @@ from suffice.errors import DataError
 from suffice.papers import evidence as page_module
 from suffice.papers import trained_claims
 from suffice.papers.edge import Edge
-from suffice.papers.evidence import CHECKS, claims, page, write_page
+from suffice.papers.evidence import claims, page, write_page
 from suffice.papers.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding
 from suffice.papers.results import path_of
 from suffice.papers.tables import MECHANISMS
@@ -62,7 +62,6 @@ def test_the_page_in_the_documents_is_what_the_command_writes(written):
 def test_every_claim_has_a_line_a_check_and_a_verdict(written):
     lines = [line for line in written.splitlines() if line.startswith("| ")]
     assert [claim.id for claim in claims()] == list(range(1, 41))
-    assert {claim.check for claim in claims()} == set(CHECKS)
     for claim in claims():
         line = next(line for line in lines if line.startswith(f"| {claim.id} |"))
         assert claim.claim in line

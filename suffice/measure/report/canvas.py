@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, StringIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ def colours_by_theme() -> dict[str, str]:
 
 
 def _look(place: int) -> Look:
-    """Put a look together."""
     light, dark = COLOURS[place]
     return Look(colour=light, dark=dark, marker=MARKERS[place], dash=DASHES[place % len(DASHES)])
 
@@ -184,6 +183,20 @@ def plain_powers(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0,) if high > FAR * low else (1.0, 2.0, 5.0)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+WITHOUT_DATE = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def svg(figure: Figure, name: str, *, transparent: bool = False) -> str:
+    """Return a figure as SVG; equal figures of a name give equal texts."""
+    import matplotlib
+
+    stream = StringIO()
+    with style():
+        matplotlib.rcParams["svg.hashsalt"] = name
+        figure.savefig(stream, format="svg", transparent=transparent, metadata=WITHOUT_DATE)
+    return stream.getvalue()
 
 
 def png(figure: Figure) -> bytes:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from html import escape
 from importlib import resources
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suffice.files import write_atomic
-from suffice.measure.report.canvas import colours_by_theme, style
+from suffice.measure.report.canvas import colours_by_theme, svg
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
 from suffice.measure.report.tables import PaperRows, seconds, size, tables
 from suffice.measure.results import Results
@@ -19,8 +18,6 @@ from suffice.measure.verdict import ALPHA, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-WITHOUT_DATE = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def write_report(
@@ -88,7 +85,6 @@ def _figure(name: str, figure: Figure) -> dict[str, str]:
 
 
 def _origin(results: Results) -> dict[str, Any]:
-    """Return command, seeds, machine, versions and commit."""
     seeds = sorted({cell.seed for cell in results.cells})
     facts = {
         "command": results.command,
@@ -116,13 +112,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
         name: of the figure, a plain word.
         description: for those who cannot see it.
     """
-    import matplotlib
-
-    stream = StringIO()
-    with style():
-        matplotlib.rcParams["svg.hashsalt"] = name
-        figure.savefig(stream, format="svg", transparent=True, metadata=WITHOUT_DATE)
-    text = stream.getvalue()
+    text = svg(figure, name, transparent=True)
     drawing = text[text.index("<g id=") :]
     width, height = figure.get_size_inches()
     box = f'viewBox="0 0 {72 * width:g} {72 * height:g}" style="max-width: {width:g}in"'

@@ -166,7 +166,6 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
 
 
 def _interval(axes: Axes, place: int, comparison: Comparison, look: Look) -> None:
-    """Draw one difference."""
     found = comparison.difference
     half = 0.0 if found.sd is None else 100 * (found.high - found.mean)
     axes.errorbar(
@@ -205,12 +204,10 @@ def latency_bars(results: Results, verdict: Verdict) -> Figure:
 
 
 def _count(rows: list[Row], num_heads: int) -> int:
-    """Count the bars of one panel."""
     return sum(row.num_heads == num_heads for row in rows)
 
 
 def _panel_latency(axes: Axes, rows: list[Row], found: dict[str, Look]) -> None:
-    """Draw the bars of one number of heads, the first on top."""
     places = range(len(rows))
     medians = [1e3 * row.latency.median for row in rows]
     below = [1e3 * (row.latency.median - row.latency.low) for row in rows]
@@ -290,7 +287,6 @@ def _around(axes: Axes, start: tuple[float, float], end: tuple[float, float], ro
 
 
 def _cover(box: Bbox, taken: list[Bbox]) -> float:
-    """Return how many pixels of a box are taken already."""
     from matplotlib.transforms import Bbox
 
     shared = [Bbox.intersection(box, other) for other in taken]
@@ -372,7 +368,6 @@ def _panel_tradeoff(
 def _name(
     axes: Axes, shown: list[tuple[Row, float]], found: dict[str, Look], verdict: Verdict
 ) -> None:
-    """Write the names, clear of the bars and of the baseline."""
     bars = [((x, _ends(row)[0]), (x, _ends(row)[2])) for row, x in shown]
     baseline = verdict.accuracies.get(shown[0][0].num_heads)
     if baseline is not None:

@@ -456,7 +456,6 @@ def cost_table(rows: list[Row]) -> Sheet:
 
 
 def _grouped(title: str, columns: tuple[Column, ...], rows: list[Row], *, caption: str) -> Sheet:
-    """Lay rows out by heads, each with the paper's row below it."""
     return sheet_of(
         title,
         columns,

@@ -7,10 +7,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from suffice import Attention, AttentionSpec, attend
+from suffice import Attention, AttentionSpec, attend, preset
 from suffice.patterns import Causal, Full
 from suffice.testing import bits, documents, padded
-from tests.acceptance.mechanisms import PRESET_KINDS, SPECS, spec_of, takes
 
 pytestmark = pytest.mark.usefixtures("without_kernels")
 
@@ -52,46 +51,37 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("layout", ["dense", "view", "wide", "sparse"])
-@pytest.mark.parametrize(
-    ("impl", "groups"), [("fused", 4), ("fused", 2), ("folded", 2), ("folded", 1)]
-)
 @pytest.mark.parametrize("name", CALLS)
-def test_the_fused_kernel_runs(name, impl, groups, layout, dtype):
-    sizes = (4, groups, groups)
-    q, k, v = (heads(2, n, 9, 8, dtype, layout=layout).requires_grad_() for n in sizes)
-    kept = []
-    names = ran(lambda: kept.append(attend(q, k, v, impl=impl, **CALLS[name])))
+def test_the_fused_kernel_runs(name):
+    """In the layouts, head groups and dtypes that vary from call to call."""
+    at = list(CALLS).index(name)
+    layout = ("dense", "view", "wide", "sparse")[at % 4]
+    impl, groups = (("fused", 4), ("fused", 2), ("folded", 2), ("folded", 1))[at % 3]
+    dtype = (torch.float32, torch.bfloat16)[at % 2]
+    q, k, v = (
+        heads(2, n, 9, width, dtype, layout=layout).requires_grad_()
+        for n, width in ((4, 8), (groups, 8), (groups, (8, 6, 12)[at % 3]))
+    )
+    outs = []
+    names = ran(lambda: outs.append(attend(q, k, v, impl=impl, **CALLS[name])))
     assert FORWARD in names
     assert MATH not in names
-    names = ran(lambda: kept[0].float().square().sum().backward())
-    assert BACKWARD in names
+    assert BACKWARD in ran(lambda: outs[0].float().square().sum().backward())
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 9), (3, 9), (9, 3), (1, 1), (40, 600)])
 @pytest.mark.parametrize("impl", ["fused", "folded"])
-def test_causal_of_unequal_lengths(queries, keys, impl):
-    q, k = torch.randn(2, 4, queries, 8), torch.randn(2, 2, keys, 8)
-    assert FORWARD in ran(lambda: attend(q, k, k, impl=impl, pattern=Causal()))
+def test_causal_of_unequal_lengths(impl):
+    for queries, keys in ((1, 9), (9, 3), (40, 600)):
+        q, k = torch.randn(2, 4, queries, 8), torch.randn(2, 2, keys, 8)
+        assert FORWARD in ran(lambda q=q, k=k: attend(q, k, k, impl=impl, pattern=Causal()))
 
 
-KINDS = [kind for kind, spec in SPECS.items() if kind in PRESET_KINDS and spec.kernel.weighs_pairs]
-
-
-@pytest.mark.parametrize("data", ["plain", "valid", "segments"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_layers_choose_it(kind, data):
-    name, causal = PRESET_KINDS[kind]
-    layer = Attention(spec_of(name, causal=causal, d_model=32, num_heads=4, length=20))
-    if not takes(layer.spec, {data}):
-        return
+@pytest.mark.parametrize("name", ["standard", "gqa", "super_attention", "sliding_window"])
+@pytest.mark.parametrize("given", [{}, {"valid": padded(2, 20, "left")}], ids=["plain", "padded"])
+def test_layers_choose_it(name, given):
+    options = {"length": 20} if name == "super_attention" else {}
+    layer = Attention(preset(name, 32, 4, **options))
     x = torch.randn(2, 20, 32, requires_grad=True)
-    given = {
-        "plain": {},
-        "valid": {"valid": padded(2, 20, "left")},
-        "segments": {"segments": documents(2, 20)},
-    }[data]
     names = ran(lambda: layer(x, **given).sum().backward())
     assert {FORWARD, BACKWARD} <= names
     assert MATH not in names

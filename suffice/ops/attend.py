@@ -17,7 +17,7 @@ from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition
 from suffice.torch_compat import check, check_mask
 
-SOFTMAX, NO_POSITION = Softmax(), NoPosition()  # a graph cannot make them
+SOFTMAX, NO_POSITION, NO_MASKS = Softmax(), NoPosition(), MaskInputs()
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -100,45 +100,9 @@ def _describe(
     scale: float | None,
 ) -> tuple[AttentionCall, MaskInputs]:
     """Check the arguments and describe the call."""
-    check("q", q, (None, None, None, None), hint="Give heads as [B, H, T, D].")
+    _check_shapes(q, k, v)
     batch, heads, queries, width = q.shape
-    hint = "Give heads as [B, H, T, D], the sequence on the third axis."
-    check("k", k, (batch, None, None, width), hint=hint)
     groups, keys = k.shape[1:3]
-    check("v", v, (batch, groups, keys, None), hint=hint)
-    if groups == 0 or heads % groups:
-        raise ShapeError(
-            f"{groups} key/value heads do not divide {heads} query heads; each key/value head "
-            "serves the same number of query heads."
-        )
-    if not (width and heads):
-        raise ShapeError(f"q has shape {list(q.shape)}; give at least one head of one feature.")
-    _check_kinds(q, k, v)
-    _check_settings(pattern, heads, scale)
-    masks = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
-    return (
-        AttentionCall(
-            queries=queries,
-            keys=keys,
-            num_heads=heads,
-            num_kv_heads=groups,
-            head_dim=width,
-            value_dim=v.shape[3],
-            scale=width**-0.5 if scale is None else scale,
-            pattern=pattern,
-            kernel=SOFTMAX,
-            position=NO_POSITION,
-            plain=masks.plain,
-            pairwise=masks.pairwise,
-            device=q.device.type,
-            dtype=q.dtype,
-        ),
-        masks,
-    )
-
-
-def _check_kinds(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Refuse tensors that no op can multiply with each other."""
     if not q.dtype is k.dtype is v.dtype:
         raise ConfigError(
             f"q, k and v have dtypes {q.dtype}, {k.dtype} and {v.dtype}; give one dtype."
@@ -150,10 +114,50 @@ def _check_kinds(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ConfigError(
             f"q, k and v lie on {q.device}, {k.device} and {v.device}; give one device."
         )
+    _check_settings(pattern, heads, scale)
+    masks = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
+    call = AttentionCall.here(
+        queries=queries,
+        keys=keys,
+        num_heads=heads,
+        num_kv_heads=groups,
+        head_dim=width,
+        value_dim=v.shape[3],
+        scale=width**-0.5 if scale is None else scale,
+        pattern=pattern,
+        kernel=SOFTMAX,
+        position=NO_POSITION,
+        plain=masks.plain,
+        pairwise=masks.pairwise,
+        dropping=False,
+        device=q.device.type,
+        dtype=q.dtype,
+    )
+    return call, masks
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
+    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
+        of_q, of_k, of_v = q.shape, k.shape, v.shape
+        fits = len(of_q) == len(of_k) == len(of_v) == 4 and of_k[:3] == of_v[:3]
+        fits = fits and of_q[0] == of_k[0] and of_q[3] == of_k[3]
+        if fits and of_q[1] * of_q[3] * of_k[1] and of_q[1] % of_k[1] == 0:
+            return  # quickly, as each call comes here
+    check("q", q, (None, None, None, None), hint="Give heads as [B, H, T, D].")
+    batch, heads, _, width = q.shape
+    hint = "Give heads as [B, H, T, D], the sequence on the third axis."
+    check("k", k, (batch, None, None, width), hint=hint)
+    groups, keys = k.shape[1:3]
+    check("v", v, (batch, groups, keys, None), hint=hint)
+    if groups == 0 or heads % groups:
+        raise ShapeError(
+            f"{groups} key/value heads do not divide {heads} query heads; each key/value head "
+            "serves the same number of query heads."
+        )
+    raise ShapeError(f"q has shape {list(q.shape)}; give at least one head of one feature.")
 
 
 def _check_settings(pattern: Pattern, heads: int, scale: float | None) -> None:
-    """Refuse a pattern for other heads, and what is no scale."""
     if not isinstance(pattern, Pattern):
         raise ConfigError(
             f"pattern={pattern!r} is not a pattern; give an instance such as Full() or Causal()."
@@ -167,12 +171,6 @@ def _check_settings(pattern: Pattern, heads: int, scale: float | None) -> None:
         )
 
 
-def _check_numbers(name: str, segments: Tensor, shape: tuple[int, int]) -> None:
-    check(name, segments, shape, hint="One document number per position.")
-    if segments.dtype.is_floating_point or segments.dtype is torch.bool:
-        raise ConfigError(f"{name} have dtype {segments.dtype}; document numbers are integers.")
-
-
 def restriction(
     batch: int,
     heads: int,
@@ -183,30 +181,34 @@ def restriction(
     segments: tuple[Tensor, Tensor] | None,
     mask: Tensor | None,
 ) -> MaskInputs:
-    """Check the data that restricts a call and return it as masks."""
+    """Check the data that mask a call and return them together."""
     if valid is not None:
         check_mask("valid", valid)
         check("valid", valid, (batch, keys), hint="One entry per key, True = a real key.")
     if mask is not None:
         check_mask("mask", mask)
         legal = [(b, h, queries, keys) for b in {batch, 1} for h in {heads, 1}]
-        check(
-            "mask",
-            mask,
-            *sorted(legal, reverse=True),
-            hint="For padding [B, S] give valid=, for documents give segments=.",
-        )
-    if segments is not None and (not isinstance(segments, tuple) or len(segments) != 2):  # noqa: PLR2004
+        hint = "For padding [B, S] give valid=, for documents give segments=."
+        check("mask", mask, *sorted(legal, reverse=True), hint=hint)
+    if segments is None:
+        return NO_MASKS if valid is mask is None else MaskInputs(valid=valid, mask=mask)
+    if not isinstance(segments, tuple) or len(segments) != 2:
         raise ConfigError(
             "segments are a pair (q_segments, k_segments), documents of the queries and of the "
             f"keys; got a {type(segments).__name__}."
         )
-    q_segments, k_segments = segments or (None, None)
-    if (q_segments is None) != (k_segments is None):
+    if any(part is None for part in segments):
+        if segments[0] is segments[1]:
+            return MaskInputs(valid=valid, mask=mask)
         raise ConfigError(
             "segments of the queries and of the keys go together: give (q_segments, k_segments)."
         )
-    if q_segments is not None and k_segments is not None:
-        _check_numbers("segments of the queries", q_segments, (batch, queries))
-        _check_numbers("segments of the keys", k_segments, (batch, keys))
-    return MaskInputs(valid=valid, mask=mask, q_segments=q_segments, k_segments=k_segments)
+    _check_documents("segments of the queries", segments[0], (batch, queries))
+    _check_documents("segments of the keys", segments[1], (batch, keys))
+    return MaskInputs(valid=valid, mask=mask, q_segments=segments[0], k_segments=segments[1])
+
+
+def _check_documents(name: str, segments: Tensor, shape: tuple[int, int]) -> None:
+    check(name, segments, shape, hint="One document number per position.")
+    if segments.dtype.is_floating_point or segments.dtype is torch.bool:
+        raise ConfigError(f"{name} have dtype {segments.dtype}; document numbers are integers.")

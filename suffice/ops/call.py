@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from operator import or_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -78,6 +78,22 @@ class AttentionCall:
     tangents: bool = field(default_factory=carries_tangents)
 
     @classmethod
+    def here(cls, **fields: Any) -> AttentionCall:
+        """Return a call of all fields but the last four, which are looked up.
+
+        What the constructor does at a fifth of its cost, as each eager call of a layer makes one.
+        """
+        if torch.compiler.is_compiling():
+            return cls(**fields)
+        return cls._filled(
+            fields,
+            grad=torch.is_grad_enabled(),
+            compiling=False,
+            transformed=inside_transform(),
+            tangents=carries_tangents(),
+        )
+
+    @classmethod
     def of(
         cls,
         spec: AttentionSpec,
@@ -91,7 +107,7 @@ class AttentionCall:
         dtype: torch.dtype = torch.float32,
     ) -> AttentionCall:
         """Return the call of a layer of this spec at these lengths."""
-        return cls(
+        return cls.here(
             queries=queries,
             keys=keys,
             num_heads=spec.num_heads,
@@ -111,9 +127,13 @@ class AttentionCall:
 
     def grown(self, keys: int) -> AttentionCall:
         """Return the same call with another number of keys, as each decoded token makes."""
-        grown = object.__new__(type(self))
-        grown.__dict__.update(self.__dict__, keys=keys)
-        return grown
+        return self._filled(self.__dict__, keys=keys)
+
+    @classmethod
+    def _filled(cls, fields: dict[str, Any], **more: Any) -> AttentionCall:
+        call = object.__new__(cls)
+        call.__dict__.update(fields, **more)
+        return call
 
     @property
     def group(self) -> int:
@@ -133,11 +153,8 @@ class AttentionCall:
         return self.plain and isinstance(self.pattern, Causal) and square
 
 
-CACHED_PAIRS = 1 << 22  # masks up to 4 MiB are kept between calls
-
-
 class Restriction(NamedTuple):
-    """The mask of a call.
+    """The mask an op applies.
 
     Args:
         allowed: bool, broadcasts to [B, H, T, S]; rows without any key are opened, because a
@@ -248,36 +265,37 @@ class MaskInputs:
             together = self.q_segments[:, :, None] == self.k_segments[:, None, :]
             yield ~together.any(dim=1)[:, None]
         if self.mask is not None:
-            seen = self.mask.any(dim=-2)  # [B or 1, H or 1, S]
-            if seen.shape[1] > 1:
-                seen = seen.unflatten(1, (groups, -1)).any(dim=2)
-            yield ~seen
+            read = self.mask.any(dim=-2)  # [B or 1, H or 1, S]
+            if read.shape[1] > 1:
+                read = read.unflatten(1, (groups, -1)).any(dim=2)
+            yield ~read
 
 
-def _with_heads(mask: Tensor) -> Tensor:
-    """Return a mask [T, S] or [H, T, S] as [1, 1 or H, T, S]."""
-    return mask[None] if mask.dim() == 3 else mask[None, None]  # noqa: PLR2004
-
-
-def _open(allowed: Tensor) -> Restriction:
-    empty = ~allowed.any(dim=-1, keepdim=True)
-    return Restriction(allowed | empty, empty)
-
-
-@lru_cache(maxsize=64)
-def _kept_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # a kept tensor must serve training calls too
-        return pattern.mask(queries, keys, device=device)
+CACHED_PAIRS = 1 << 22  # masks up to 4 MiB are kept between calls
 
 
 def _pattern_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
     if not readable() or queries * keys > CACHED_PAIRS:
         return pattern.mask(queries, keys, device=device)
-    return _kept_mask(pattern, queries, keys, device)
+    return _cached_mask(pattern, queries, keys, device)
 
 
 @lru_cache(maxsize=64)
-def _kept_restriction(
+def _cached_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # a cached tensor must serve training calls too
+        return pattern.mask(queries, keys, device=device)
+
+
+def _pattern_restriction(
+    pattern: Pattern, queries: int, keys: int, device: torch.device
+) -> Restriction:
+    if not readable() or queries * keys > CACHED_PAIRS:
+        return _open(_with_heads(pattern.mask(queries, keys, device=device)))
+    return _cached_restriction(pattern, queries, keys, device)
+
+
+@lru_cache(maxsize=64)
+def _cached_restriction(
     pattern: Pattern, queries: int, keys: int, device: torch.device
 ) -> Restriction:
     with torch.inference_mode(False):
@@ -286,9 +304,11 @@ def _kept_restriction(
         return Restriction(allowed.contiguous(), empty if named else None)
 
 
-def _pattern_restriction(
-    pattern: Pattern, queries: int, keys: int, device: torch.device
-) -> Restriction:
-    if not readable() or queries * keys > CACHED_PAIRS:
-        return _open(_with_heads(pattern.mask(queries, keys, device=device)))
-    return _kept_restriction(pattern, queries, keys, device)
+def _open(allowed: Tensor) -> Restriction:
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    return Restriction(allowed | empty, empty)
+
+
+def _with_heads(mask: Tensor) -> Tensor:
+    """Return a mask [T, S] or [H, T, S] as [1, 1 or H, T, S]."""
+    return mask[None] if mask.dim() == 3 else mask[None, None]

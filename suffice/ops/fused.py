@@ -44,17 +44,23 @@ def attend_folded(
 def _sdpa(
     q: Tensor, k: Tensor, v: Tensor, call: AttentionCall, **mask: Tensor | bool | None
 ) -> Tensor:
+    if call.value_dim != call.head_dim:
+        q, k, v = of_one_width(q, k, v)
     out = F.scaled_dot_product_attention(
-        *of_one_width(q, k, v), scale=call.scale, enable_gqa=q.shape[1] != k.shape[1], **mask
+        dense_rows(q),
+        dense_rows(k),
+        dense_rows(v),
+        scale=call.scale,
+        enable_gqa=q.shape[1] != k.shape[1],
+        **mask,
     )
     return out if call.value_dim >= call.head_dim else out[..., : call.value_dim]
 
 
-def of_one_width(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
-    """Return q, k and v with zeros behind the narrower features, their last axis dense."""
+def of_one_width(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """Return q, k and v with zeros behind the narrower features."""
     wide = max(q.shape[-1], v.shape[-1])
-    return [dense_rows(x) if x.shape[-1] == wide else F.pad(x, (0, wide - x.shape[-1]))
-            for x in (q, k, v)]  # fmt: skip
+    return tuple(F.pad(x, (0, wide - x.shape[-1])) for x in (q, k, v))
 
 
 def additive_mask(masks: MaskInputs, call: AttentionCall, q: Tensor) -> Restriction:

@@ -124,8 +124,15 @@ def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
 
     None in place of the pair if the pattern is no band, or one with sinks.
     """
+    return _band(pattern) if torch.compiler.is_compiling() else _cached_band(pattern)
+
+
+def _band(pattern: Pattern) -> tuple[int | None, int | None] | None:
     band = pattern.band()
     return None if band is None or band.sinks else (band.before, band.after)
+
+
+_cached_band = lru_cache(maxsize=256)(_band)
 
 
 def sparsity_of(pattern: Pattern, queries: int, keys: int, heads: int) -> SparsityPattern:

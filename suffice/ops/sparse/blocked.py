@@ -98,7 +98,9 @@ def attend(
         numbers, valid = _numbers(masks), None
     if torch.is_autocast_enabled(q.device.type):  # what torch does before its own kernels
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
-    q, k, v = fused.of_one_width(q, k, v)
+    if call.value_dim != call.head_dim:
+        q, k, v = fused.of_one_width(q, k, v)
+    q, k, v = map(dense_rows, (q, k, v))
     pattern, position = text_of(call.pattern), text_of(call.position)
     out = _attend(q, k, v, valid, numbers, pattern, position, call.scale)[0]
     return out if call.value_dim >= call.head_dim else out[..., : call.value_dim]

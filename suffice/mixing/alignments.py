@@ -1,29 +1,121 @@
-"""Super Attention's alignment: a learned map along the sequence, applied to the values."""
+"""The alignments of Super Attention: learned maps along the sequence, applied to the values.
+
+Four forms of W_A: a whole square, its diagonals near the main one, one block repeated along the
+sequence, and one filter for all positions.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, ShapeError
-from suffice.mixing import value_map
-from suffice.mixing.base import (
-    BAND,
-    SQUARE,
-    Mixing,
-    RowLayout,
-    check_start,
-    start_band,
-    start_square,
-)
-from suffice.mixing.value_map import Read, ValueMap
+from suffice.errors import ConfigError, unknown
+from suffice.mixing import band
+from suffice.mixing.base import Mixing, RowLayout
+from suffice.mixing.value_map import ValueMap, WeightSpan
+
+
+class _LearnedMixing(Mixing):
+    """Base of V' = W V + b; a subclass is a dataclass with the fields below and its sizes."""
+
+    starts: ClassVar[tuple[str, ...]]
+    """The legal values of `init`."""
+
+    module: ClassVar[type[ValueMap]]
+
+    per_head: bool
+    bias: bool
+    init: str
+
+    def _check_init(self) -> None:
+        if self.init not in self.starts:
+            raise unknown(f"init of {type(self).__name__}", self.init, self.starts)
+
+    @abstractmethod
+    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of W and of b of one map."""
+
+    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
+        """Count W and b."""
+        weight, bias = self.shapes(causal=causal)
+        return (num_kv_heads if self.per_head else 1) * (prod(weight) + self.bias * prod(bias))
+
+    def build(
+        self,
+        *,
+        num_kv_heads: int,
+        causal: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> nn.Module:
+        """Return the module that holds W and b."""
+        maps = num_kv_heads if self.per_head else 1
+        return self.module(self, maps, causal=causal, device=device, dtype=dtype)
+
+
+class _SquareMap(ValueMap):
+    """W [maps, side, side], its lower triangle in a causal layer."""
+
+    @torch.no_grad()
+    def start(self, init: str) -> None:
+        """Fill W; causal Glorot rows are scaled by sqrt(S / (t + 1)), for they have t + 1 terms."""
+        weight = self.weight
+        for square in weight:
+            if init == "identity":
+                nn.init.eye_(square)
+            elif init == "orthogonal":
+                exact = torch.promote_types(square.dtype, torch.float32)  # QR knows no half
+                square.copy_(nn.init.orthogonal_(torch.empty_like(square, dtype=exact)))
+            else:
+                nn.init.xavier_uniform_(square)
+        if self.causal:
+            if init == "glorot":
+                side = weight.shape[-1]
+                terms = torch.arange(1, side + 1, device=weight.device)
+                weight.mul_((side / terms).sqrt()[:, None])
+            weight.tril_()
+
+    def mask_weight(self, weight: Tensor) -> Tensor:
+        """Return the lower triangle in a causal layer."""
+        return weight.tril() if self.causal else weight
+
+
+class AlignmentMap(_SquareMap):
+    """W_A [maps, length, length] and b [maps, length]."""
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        """True if W_A is triangular."""
+        return self.causal
+
+    def locate(self, q: Tensor, k: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return row q, column k."""
+        return (q, k.clamp(min=0)), k <= q
+
+    def span(self, position: int) -> WeightSpan:
+        """Return the row of a position up to the diagonal."""
+        self.check(position + 1)
+        return WeightSpan(position * self.weight.shape[-1], position + 1, position)
+
+    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
+        """Return W_A x; in packed rows each document reads W_A from its first row."""
+        keys = x.shape[2]
+        if rows.documents is None:
+            return torch.matmul(weight[:, :keys, :keys], x)
+        at = rows.positions
+        together = rows.documents[:, :, None] == rows.documents[:, None, :]
+        weight = weight[:, at[:, :, None], at[:, None, :]].transpose(0, 1)
+        return torch.matmul(weight * together[:, None], x)
 
 
 @dataclass(frozen=True)
-class Alignment(Mixing):
+class Alignment(_LearnedMixing):
     """V' = W_A V + b before the kernel: position t gets sum_s W_A[t, s] v_s + b_t.
 
     b_t is one number per position, added to all its features. In a causal layer W_A is lower
@@ -37,7 +129,7 @@ class Alignment(Mixing):
     Args:
         length: the longest sequence of keys, tokens, >= 1.
         per_head: one W_A for each key/value head instead of one for all.
-        bias: with the b of above.
+        bias: with b.
         init: "glorot" (the paper's framework default), "identity" (starts as no mixing at all) or
             "orthogonal".
 
@@ -54,6 +146,10 @@ class Alignment(Mixing):
     because row t has only t + 1 terms.
     """
 
+    starts = ("glorot", "identity", "orthogonal")
+    module = AlignmentMap
+    history = None
+
     length: int
     per_head: bool = False
     bias: bool = True
@@ -63,19 +159,16 @@ class Alignment(Mixing):
         super().__post_init__()
         if self.length < 1:
             raise ConfigError(f"Alignment(length={self.length!r}): give the longest input, >= 1.")
-        check_start("Alignment", self.init, SQUARE)
-
-    history = None
+        self._check_init()
 
     @property
     def max_length(self) -> int:  # type: ignore[override]
         """The side of W_A, in tokens."""
         return self.length
 
-    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:  # noqa: ARG002
-        """Count W_A and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return maps * self.length * (self.length + self.bias)
+    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
+        """Return a square and a number per row."""
+        return (self.length, self.length), (self.length,)
 
     def flops(
         self,
@@ -88,18 +181,6 @@ class Alignment(Mixing):
         """Count 2 S^2 W."""
         return 2 * keys * keys * value_width
 
-    def build(
-        self,
-        *,
-        num_kv_heads: int,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> nn.Module:
-        """Return the module that holds W_A and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return AlignmentMap(self, maps, causal=causal, device=device, dtype=dtype)
-
     @classmethod
     def samples(cls) -> tuple[Mixing, ...]:
         """Return one of each form."""
@@ -110,76 +191,230 @@ class Alignment(Mixing):
         )
 
 
-class AlignmentMap(ValueMap):
-    """W_A [maps, length, length] and b [maps, length]."""
+class BlockMap(_SquareMap):
+    """M [maps, size, size] and b [maps, size]."""
 
-    def __init__(
-        self,
-        alignment: Alignment,
-        maps: int,
-        *,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        length = alignment.length
-        super().__init__(
-            (maps, length, length),
-            (maps, length) if alignment.bias else None,
-            causal=causal,
-            device=device,
-            dtype=dtype,
-        )
-        self.local = causal
-        start_square(self.weight, alignment.init, causal=causal)
+    def locate(self, q: Tensor, k: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return M[q mod size, k mod size], read within a block."""
+        size = self.weight.shape[-1]
+        return (q % size, k % size), (k // size == q // size) & (k <= q)
 
-    def used(self, weight: Tensor) -> Tensor:
-        """Return the lower triangle in a causal layer."""
-        return weight.tril() if self.causal else weight
+    def bias_at(self, positions: Tensor) -> Tensor:
+        """Return b of positions within their blocks."""
+        return super().bias_at(positions % self.weight.shape[-1])
 
-    def entries(self, q: Tensor, k: Tensor) -> Tensor:
-        """Return W_A[q, k]."""
-        return self.weight[:, q, k.clamp(min=0)].transpose(0, 1) * (k <= q)[:, None]
-
-    def offsets(self, q: Tensor) -> Tensor:
-        """Return b of positions."""
-        return self.bias[:, q].transpose(0, 1)[..., None]
-
-    def check(self, keys: int) -> None:
-        """Refuse more positions than W_A has rows."""
-        length = self.weight.shape[-1]
-        if keys > length:
-            raise ShapeError(
-                f"{keys} keys are more than the {length} this Alignment was built for; give at "
-                f"most {length}, or extend the layer: suffice.extend(layer, {keys})."
-            )
-
-    def reads(self, position: int) -> Read:
-        """Return where the row of a position lies."""
-        self.check(position + 1)
-        length = self.weight.shape[-1]
-        return Read(position * length, position + 1, position)
+    def span(self, position: int) -> WeightSpan:
+        """Return the row of a position within its block up to the diagonal."""
+        size = self.weight.shape[-1]
+        row = position % size
+        return WeightSpan(row * size, row + 1, row)
 
     def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
-        """Return W_A x; in packed rows each document reads W_A from its first row."""
+        """Return W_A x."""
+        if rows.documents is not None:
+            return self._packed(weight, x, rows.positions)
         keys = x.shape[2]
-        self.check(keys)
-        if rows.documents is None:
-            return torch.matmul(weight[:, :keys, :keys], x)
-        at = rows.positions
-        together = rows.documents[:, :, None] == rows.documents[:, None, :]
-        weight = weight[:, at[:, :, None], at[:, None, :]].transpose(0, 1)
-        return torch.matmul(weight * together[:, None], x)
+        side = min(self.weight.shape[-1], max(keys, 1))
+        blocks = F.pad(x, (0, 0, 0, -keys % side)).unflatten(2, (-1, side))
+        mixed = torch.matmul(weight[:, None, :side, :side], blocks)
+        return mixed.flatten(2, 3)[:, :, :keys]
 
-    def offset(self, keys: int, rows: RowLayout) -> Tensor:
-        """Return b of each position."""
-        if rows.documents is None:
-            return self.bias[:, :keys, None]
-        return self.bias[:, rows.positions].transpose(0, 1)[..., None]
+    def _packed(self, weight: Tensor, x: Tensor, positions: Tensor) -> Tensor:
+        """Return W_A x of packed rows: blocks start anywhere, so W_A is a band of `size`."""
+        size = self.weight.shape[-1]
+        before, after = band.reach(x.shape[2], size - 1, 0 if self.causal else size - 1)
+        row = positions % size
+        column = row[..., None] + torch.arange(-before, after + 1, device=x.device)
+        inside = (column >= 0) & (column < size)
+        diagonals = weight[:, row[..., None], column.clamp(0, size - 1)].transpose(0, 1)
+        inside = inside[:, None] & band.same_document(positions, before, after)
+        return band.product(diagonals * inside, x, before)
 
 
 @dataclass(frozen=True)
-class BandedAlignment(Mixing):
+class BlockAlignment(_LearnedMixing):
+    """V' = W_A V + b with W_A block-diagonal: the same size x size map M for every block.
+
+    W_A[t, s] = M[t mod size, s mod size] if t // size = s // size, else 0, and b_t = b[t mod
+    size]. `weight` [maps, size, size] is M (its lower triangle in a causal layer), `bias` [maps,
+    size] is b. An input of at most `size` positions gets exactly what an Alignment of that length
+    gives it; the last block of a longer one uses the top-left part of M. Positions count from
+    the first real token of each document, so padding may be anywhere.
+
+    It reads any length. Choose it to take a trained Alignment to longer input, or where the
+    input comes in pieces of one size; a value next to a border is mixed with one side only.
+
+    Args:
+        size: positions of a block, >= 1.
+        per_head: one M for each key/value head instead of one for all.
+        bias: with b.
+        init: of M: "identity" (starts as no mixing at all), "glorot" or "orthogonal".
+
+    Raises:
+        ConfigError: if size < 1 or init is unknown.
+
+    Cost: size^2 + size parameters (times the key/value heads if per_head); 2 S size W FLOPs, S
+        rounded up to whole blocks.
+    Example:
+        >>> BlockAlignment(size=8).parameters(num_kv_heads=4)
+        72
+
+    Source: Hosseini et al. 2024, arXiv:2403.01643, definition 4. Differs: repeated along the
+    sequence, which removes its fixed length.
+    """
+
+    starts = Alignment.starts
+    module = BlockMap
+
+    size: int
+    per_head: bool = False
+    bias: bool = True
+    init: str = "identity"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < 1:
+            raise ConfigError(
+                f"BlockAlignment(size={self.size!r}): give the positions of a block, >= 1."
+            )
+        self._check_init()
+
+    @property
+    def history(self) -> int:  # type: ignore[override]
+        """At most the rest of a block."""
+        return self.size - 1
+
+    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
+        """Return a square and a number per row."""
+        return (self.size, self.size), (self.size,)
+
+    def flops(
+        self,
+        keys: int,
+        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
+        value_width: int,
+        *,
+        causal: bool = False,  # noqa: ARG002 - the upper triangle is multiplied too
+    ) -> int:
+        """Count one product for each block."""
+        side = min(self.size, max(keys, 1))
+        return 2 * -(-keys // side) * side * side * value_width
+
+    @classmethod
+    def samples(cls) -> tuple[Mixing, ...]:
+        """Return small, large and per-head forms."""
+        return (
+            cls(2),
+            cls(6, bias=False, init="orthogonal"),
+            cls(3, per_head=True, init="glorot"),
+        )
+
+
+class _DiagonalMap(ValueMap):
+    """W [maps, ..., offsets] by its diagonals, in the order of the positions they read."""
+
+    @property
+    def back(self) -> int:
+        """How far back the first diagonal reads; its index is that of the main diagonal."""
+        offsets = self.weight.shape[-1]
+        return offsets - 1 if self.causal else offsets // 2
+
+    @torch.no_grad()
+    def start(self, init: str) -> None:
+        """Fill W; Glorot draws each of n diagonals from U(-sqrt(3 / n), sqrt(3 / n)).
+
+        A sum over them then varies as the values do.
+        """
+        if init == "identity":
+            self.weight.zero_()
+            self.weight[..., self.back] = 1.0
+        else:
+            bound = (3.0 / self.weight.shape[-1]) ** 0.5
+            nn.init.uniform_(self.weight, -bound, bound)
+
+    def _column(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the diagonal of W[q, k], and whether a causal layer reads it."""
+        column = k - q + self.back
+        return column.clamp(0, self.back), (column >= 0) & (k <= q) & (k >= 0)
+
+
+class BandedMap(_DiagonalMap):
+    """The diagonals of W_A [maps, length, offsets] and b [maps, length]."""
+
+    def locate(self, q: Tensor, k: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return row q, the column of the distance."""
+        column, inside = self._column(q, k)
+        return (q, column), inside
+
+    def span(self, position: int) -> WeightSpan:
+        """Return the end of the row of a position."""
+        self.check(position + 1)
+        count = min(position, self.back) + 1
+        return WeightSpan((position + 1) * (self.back + 1) - count, count, position)
+
+    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
+        """Return W_A x; a document of a packed row starts at row 0."""
+        if rows.documents is None:
+            return band.product(weight[None, :, : x.shape[2]], x, self.back)
+        diagonals = weight[:, rows.positions].transpose(0, 1)  # [B, maps, S, offsets]
+        after = weight.shape[-1] - 1 - self.back
+        inside = band.same_document(rows.positions, self.back, after)
+        return band.product(diagonals * inside, x, self.back)
+
+
+class ToeplitzMap(_DiagonalMap):
+    """The filter [maps, offsets] and b [maps]."""
+
+    def locate(self, q: Tensor, k: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return c[q - k]."""
+        column, inside = self._column(q, k)
+        return (column,), inside
+
+    def bias_at(self, positions: Tensor) -> Tensor:  # noqa: ARG002 - the same everywhere
+        """Return b."""
+        return self.bias[:, None, None]
+
+    def span(self, position: int) -> WeightSpan:
+        """Return the end of the filter."""
+        count = min(position, self.back) + 1
+        return WeightSpan(self.back + 1 - count, count, 0)
+
+    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
+        """Return W_A x."""
+        diagonals = weight[None, :, None]  # one row of the band for all positions
+        if rows.documents is not None:
+            after = weight.shape[-1] - 1 - self.back
+            diagonals = diagonals * band.same_document(rows.positions, self.back, after)
+        return band.product(diagonals, x, self.back)
+
+
+class _DiagonalMixing(_LearnedMixing):
+    """Base of the forms that are zero beyond `width` diagonals on a side."""
+
+    starts = ("glorot", "identity")
+
+    width: int
+
+    @property
+    def history(self) -> int:  # type: ignore[override]
+        """The width, less the value's own position."""
+        return self.width - 1
+
+    def flops(
+        self,
+        keys: int,
+        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
+        value_width: int,
+        *,
+        causal: bool = False,
+    ) -> int:
+        """Count the products of the sides that the sequence is cut into."""
+        back = self.width - 1
+        return band.flops(keys, back, 0 if causal else back, value_width)
+
+
+@dataclass(frozen=True)
+class BandedAlignment(_DiagonalMixing):
     """V' = W_A V + b with W_A[t, s] = 0 unless |t - s| < width; causal: unless 0 <= t - s < width.
 
     The weights are `weight` [maps, length, offsets], in the order of the positions they read:
@@ -199,7 +434,7 @@ class BandedAlignment(Mixing):
         length: the longest sequence of keys, tokens, >= 1.
         width: positions back, itself included (and as many ahead, if not causal), >= 1.
         per_head: one W_A for each key/value head instead of one for all.
-        bias: with the b of above.
+        bias: with b.
         init: "identity" (starts as no mixing at all) or "glorot" (uniform, a sum over the
             diagonals varies as the values do).
 
@@ -217,6 +452,8 @@ class BandedAlignment(Mixing):
     of W_A are zero.
     """
 
+    module = BandedMap
+
     length: int
     width: int
     per_head: bool = False
@@ -230,46 +467,16 @@ class BandedAlignment(Mixing):
                 f"BandedAlignment(length={self.length!r}, width={self.width!r}): give the longest "
                 "input, >= 1, and a width from 1 to that length."
             )
-        check_start("BandedAlignment", self.init, BAND)
-
-    @property
-    def history(self) -> int:  # type: ignore[override]
-        """The width, less the value's own position."""
-        return self.width - 1
+        self._check_init()
 
     @property
     def max_length(self) -> int:  # type: ignore[override]
         """The rows of W_A, in tokens."""
         return self.length
 
-    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
-        """Count W_A's diagonals and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return maps * self.length * (value_map.offsets(self.width, causal=causal) + self.bias)
-
-    def flops(
-        self,
-        keys: int,
-        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
-        value_width: int,
-        *,
-        causal: bool = False,
-    ) -> int:
-        """Count the products of the sides the sequence is cut into."""
-        back = self.width - 1
-        return value_map.flops(keys, back, 0 if causal else back, value_width)
-
-    def build(
-        self,
-        *,
-        num_kv_heads: int,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> nn.Module:
-        """Return the module that holds the diagonals and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return BandedMap(self, maps, causal=causal, device=device, dtype=dtype)
+    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the diagonals of each row and a number per row."""
+        return (self.length, self.width if causal else 2 * self.width - 1), (self.length,)
 
     @classmethod
     def samples(cls) -> tuple[Mixing, ...]:
@@ -281,234 +488,8 @@ class BandedAlignment(Mixing):
         )
 
 
-class BandedMap(ValueMap):
-    """The diagonals of W_A [maps, length, offsets] and b [maps, length]."""
-
-    def __init__(
-        self,
-        alignment: BandedAlignment,
-        maps: int,
-        *,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        self.back = alignment.width - 1
-        offsets = value_map.offsets(alignment.width, causal=causal)
-        super().__init__(
-            (maps, alignment.length, offsets),
-            (maps, alignment.length) if alignment.bias else None,
-            causal=causal,
-            device=device,
-            dtype=dtype,
-        )
-        start_band(self.weight, alignment.init, self.back)
-
-    def entries(self, q: Tensor, k: Tensor) -> Tensor:
-        """Return W_A[q, k]: row q, the column of the distance."""
-        column = k - q + self.back
-        inside = (column >= 0) & (k <= q) & (k >= 0)
-        return self.weight[:, q, column.clamp(0, self.back)].transpose(0, 1) * inside[:, None]
-
-    def offsets(self, q: Tensor) -> Tensor:
-        """Return b of positions."""
-        return self.bias[:, q].transpose(0, 1)[..., None]
-
-    def check(self, keys: int) -> None:
-        """Refuse more positions than W_A has rows."""
-        length = self.weight.shape[1]
-        if keys > length:
-            raise ShapeError(
-                f"{keys} keys are more than the {length} this BandedAlignment was built for; give "
-                f"at most {length}, or extend the layer: suffice.extend(layer, {keys})."
-            )
-
-    def reads(self, position: int) -> Read:
-        """Return where the row of a position lies."""
-        self.check(position + 1)
-        count = min(position, self.back) + 1
-        return Read((position + 1) * (self.back + 1) - count, count, position)
-
-    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
-        """Return W_A x; a document of a packed row starts at row 0."""
-        keys = x.shape[2]
-        self.check(keys)
-        if rows.documents is None:
-            return value_map.product(weight[None, :, :keys], x, self.back)
-        own = weight[:, rows.positions].transpose(0, 1)  # [B, maps, S, offsets]
-        inside = value_map.same_document(rows.positions, self.back, own.shape[-1] - 1 - self.back)
-        return value_map.product(own * inside, x, self.back)
-
-    def offset(self, keys: int, rows: RowLayout) -> Tensor:
-        """Return b of each position."""
-        if rows.documents is None:
-            return self.bias[:, :keys, None]
-        return self.bias[:, rows.positions].transpose(0, 1)[..., None]
-
-
 @dataclass(frozen=True)
-class BlockAlignment(Mixing):
-    """V' = W_A V + b with W_A block-diagonal: the same size x size map M for every block.
-
-    W_A[t, s] = M[t mod size, s mod size] if t // size = s // size, else 0, and b_t = b[t mod
-    size]. `weight` [maps, size, size] is M (its lower triangle in a causal layer), `bias` [maps,
-    size] is b. An input of at most `size` positions gets exactly what an Alignment of that length
-    gives it; the last block of a longer one uses the top-left part of M. Positions count from
-    the first real token of each document, so padding may be anywhere.
-
-    It reads any length. Choose it to take a trained Alignment to longer input, or where the
-    input comes in pieces of one size; a value next to a border is mixed with one side only.
-
-    Args:
-        size: positions of a block, >= 1.
-        per_head: one M for each key/value head instead of one for all.
-        bias: with the b of above.
-        init: of M: "identity" (starts as no mixing at all), "glorot" or "orthogonal".
-
-    Raises:
-        ConfigError: if size < 1 or init is unknown.
-
-    Cost: size^2 + size parameters (times the key/value heads if per_head); 2 S size W FLOPs, S
-        rounded up to whole blocks.
-    Example:
-        >>> BlockAlignment(size=8).parameters(num_kv_heads=4)
-        72
-
-    Source: Hosseini et al. 2024, arXiv:2403.01643, definition 4. Differs: repeated along the
-    sequence, which removes its fixed length.
-    """
-
-    size: int
-    per_head: bool = False
-    bias: bool = True
-    init: str = "identity"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size < 1:
-            raise ConfigError(
-                f"BlockAlignment(size={self.size!r}): give the positions of a block, >= 1."
-            )
-        check_start("BlockAlignment", self.init, SQUARE)
-
-    @property
-    def history(self) -> int:  # type: ignore[override]
-        """At most the rest of a block."""
-        return self.size - 1
-
-    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:  # noqa: ARG002
-        """Count M and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return maps * self.size * (self.size + self.bias)
-
-    def flops(
-        self,
-        keys: int,
-        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
-        value_width: int,
-        *,
-        causal: bool = False,  # noqa: ARG002 - the upper triangle is multiplied too
-    ) -> int:
-        """Count one product for each block."""
-        side = min(self.size, max(keys, 1))
-        return 2 * -(-keys // side) * side * side * value_width
-
-    def build(
-        self,
-        *,
-        num_kv_heads: int,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> nn.Module:
-        """Return the module that holds M and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return BlockMap(self, maps, causal=causal, device=device, dtype=dtype)
-
-    @classmethod
-    def samples(cls) -> tuple[Mixing, ...]:
-        """Return small, large and per-head forms."""
-        return (
-            cls(2),
-            cls(6, bias=False, init="orthogonal"),
-            cls(3, per_head=True, init="glorot"),
-        )
-
-
-class BlockMap(ValueMap):
-    """M [maps, size, size] and b [maps, size]."""
-
-    def __init__(
-        self,
-        alignment: BlockAlignment,
-        maps: int,
-        *,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        size = alignment.size
-        super().__init__(
-            (maps, size, size),
-            (maps, size) if alignment.bias else None,
-            causal=causal,
-            device=device,
-            dtype=dtype,
-        )
-        start_square(self.weight, alignment.init, causal=causal)
-
-    def used(self, weight: Tensor) -> Tensor:
-        """Return the lower triangle in a causal layer."""
-        return weight.tril() if self.causal else weight
-
-    def entries(self, q: Tensor, k: Tensor) -> Tensor:
-        """Return M[q mod size, k mod size] within a block."""
-        size = self.weight.shape[-1]
-        inside = (k // size == q // size) & (k <= q)
-        return self.weight[:, q % size, k % size].transpose(0, 1) * inside[:, None]
-
-    def offsets(self, q: Tensor) -> Tensor:
-        """Return b of positions."""
-        return self.bias[:, q % self.weight.shape[-1]].transpose(0, 1)[..., None]
-
-    def reads(self, position: int) -> Read:
-        """Return where the row of a position lies."""
-        size = self.weight.shape[-1]
-        row = position % size
-        return Read(row * size, row + 1, row)
-
-    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
-        """Return W_A x."""
-        if rows.documents is not None:
-            return self._packed(weight, x, rows.positions)
-        keys = x.shape[2]
-        side = min(self.weight.shape[-1], max(keys, 1))
-        blocks = F.pad(x, (0, 0, 0, -keys % side)).unflatten(2, (-1, side))
-        mixed = torch.matmul(weight[:, None, :side, :side], blocks)
-        return mixed.flatten(2, 3)[:, :, :keys]
-
-    def _packed(self, weight: Tensor, x: Tensor, positions: Tensor) -> Tensor:
-        """Return W_A x of packed rows: blocks start anywhere, so W_A is a band of `size`."""
-        size = self.weight.shape[-1]
-        back, after = value_map.reach(x.shape[2], size - 1, 0 if self.causal else size - 1)
-        row = positions % size
-        column = row[..., None] + torch.arange(-back, after + 1, device=x.device)
-        inside = (column >= 0) & (column < size)
-        own = weight[:, row[..., None], column.clamp(0, size - 1)].transpose(0, 1)
-        own = own * (inside[:, None] & value_map.same_document(positions, back, after))
-        return value_map.product(own, x, back)
-
-    def offset(self, keys: int, rows: RowLayout) -> Tensor:
-        """Return b of each position."""
-        size = self.weight.shape[-1]
-        if rows.documents is None:
-            at = torch.arange(keys, device=self.bias.device) % size
-            return self.bias[:, at, None]
-        return self.bias[:, rows.positions % size].transpose(0, 1)[..., None]
-
-
-@dataclass(frozen=True)
-class ToeplitzAlignment(Mixing):
+class ToeplitzAlignment(_DiagonalMixing):
     """V' = W_A V + b with W_A[t, s] = c[t - s] for |t - s| < width; causal: 0 <= t - s < width.
 
     The same few weights at every position: V'_t = sum_o c[o] V_{t-o} + b, a convolution along the
@@ -525,7 +506,7 @@ class ToeplitzAlignment(Mixing):
     Args:
         width: positions back, itself included (and as many ahead, if not causal), >= 1.
         per_head: one filter for each key/value head instead of one for all.
-        bias: with the b of above.
+        bias: with b.
         init: "identity" (starts as no mixing at all) or "glorot" (uniform, a sum over the
             filter varies as the values do).
 
@@ -542,6 +523,8 @@ class ToeplitzAlignment(Mixing):
     diagonals, which removes its fixed length; b is one number.
     """
 
+    module = ToeplitzMap
+
     width: int
     per_head: bool = False
     bias: bool = True
@@ -553,93 +536,13 @@ class ToeplitzAlignment(Mixing):
             raise ConfigError(
                 f"ToeplitzAlignment(width={self.width!r}): give the positions it reads back, >= 1."
             )
-        check_start("ToeplitzAlignment", self.init, BAND)
+        self._check_init()
 
-    @property
-    def history(self) -> int:  # type: ignore[override]
-        """The width, less the value's own position."""
-        return self.width - 1
-
-    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
-        """Count the filter and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return maps * (value_map.offsets(self.width, causal=causal) + self.bias)
-
-    def flops(
-        self,
-        keys: int,
-        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
-        value_width: int,
-        *,
-        causal: bool = False,
-    ) -> int:
-        """Count the products of the sides the sequence is cut into."""
-        back = self.width - 1
-        return value_map.flops(keys, back, 0 if causal else back, value_width)
-
-    def build(
-        self,
-        *,
-        num_kv_heads: int,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> nn.Module:
-        """Return the module that holds the filter and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return ToeplitzMap(self, maps, causal=causal, device=device, dtype=dtype)
+    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return a filter and one number."""
+        return (self.width if causal else 2 * self.width - 1,), ()
 
     @classmethod
     def samples(cls) -> tuple[Mixing, ...]:
         """Return narrow, wide and per-head forms."""
         return (cls(2), cls(7, bias=False, init="glorot"), cls(3, per_head=True, init="glorot"))
-
-
-class ToeplitzMap(ValueMap):
-    """The filter [maps, offsets] and b [maps]."""
-
-    def __init__(
-        self,
-        alignment: ToeplitzAlignment,
-        maps: int,
-        *,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        self.back = alignment.width - 1
-        super().__init__(
-            (maps, value_map.offsets(alignment.width, causal=causal)),
-            (maps,) if alignment.bias else None,
-            causal=causal,
-            device=device,
-            dtype=dtype,
-        )
-        start_band(self.weight, alignment.init, self.back)
-
-    def entries(self, q: Tensor, k: Tensor) -> Tensor:
-        """Return c[q - k]."""
-        column = k - q + self.back
-        inside = (column >= 0) & (k <= q) & (k >= 0)
-        return self.weight[:, column.clamp(0, self.back)].transpose(0, 1) * inside[:, None]
-
-    def offsets(self, q: Tensor) -> Tensor:  # noqa: ARG002 - the same everywhere
-        """Return b."""
-        return self.bias[:, None, None]
-
-    def reads(self, position: int) -> Read:
-        """Return where the row of a position lies."""
-        count = min(position, self.back) + 1
-        return Read(self.back + 1 - count, count, 0)
-
-    def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
-        """Return W_A x."""
-        own = weight[None, :, None]  # one row of the band for all positions
-        if rows.documents is not None:
-            after = weight.shape[-1] - 1 - self.back
-            own = own * value_map.same_document(rows.positions, self.back, after)
-        return value_map.product(own, x, self.back)
-
-    def offset(self, keys: int, rows: RowLayout) -> Tensor:  # noqa: ARG002 - the same everywhere
-        """Return b."""
-        return self.bias[:, None, None]

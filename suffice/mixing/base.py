@@ -1,4 +1,4 @@
-"""How values, or keys and values, are mixed along the sequence before the kernel reads them.
+"""Mixings: maps along the sequence that values, or keys and values, pass before the kernel.
 
 Letters: B batch, S keys, G key/value heads, D and E head widths, R keys after the mixing.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import unknown
 from suffice.records import Axis
 from suffice.torch_compat import readable
 
@@ -23,13 +22,13 @@ class Mixing(Axis, ABC, family="mixing"):
     """True if values of different positions meet before the kernel."""
 
     keeps_keys: bool = True
-    """False if what the kernel reads is no longer one key per position (Linformer)."""
+    """False if the kernel no longer reads one key per position (Linformer)."""
 
     max_length: int | None = None
     """The longest key sequence, in tokens; None = any."""
 
     history: int | None = 0
-    """Values before a position that a causal layer still reads there; None = all of them."""
+    """Earlier values that a causal layer reads at a position; None = all of them."""
 
     @abstractmethod
     def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
@@ -52,7 +51,7 @@ class Mixing(Axis, ABC, family="mixing"):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> nn.Module:
-        """Return the module: (k [B, G, S, D], v [B, G, S, E], rows) -> the keys and values read.
+        """Return the module: (k [B, G, S, D], v [B, G, S, E], rows) -> k' and v'.
 
         They are [B, G, R, D] and [B, G, R, E] with R = reads(S).
         """
@@ -60,12 +59,12 @@ class Mixing(Axis, ABC, family="mixing"):
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The rows of a batch; None where every row is simply 0..S-1.
+    """Padding and documents in the rows of a batch; None where every row is simply 0..S-1.
 
     Args:
         valid: bool [B, S], True = real token.
-        positions: int [B, S], the real tokens of its document before each one; at padding too.
-        documents: int [B, S], the number of the document each one belongs to.
+        positions: int [B, S], the real tokens of its document before each token; at padding too.
+        documents: int [B, S], the number of the document of each token.
     """
 
     valid: Tensor | None = None
@@ -73,9 +72,9 @@ class RowLayout:
     documents: Tensor | None = None
 
     def order(self) -> Tensor | None:
-        """Return the index [B, S] that brings real tokens to the front; None if they stand there.
+        """Return the index [B, S] that moves real tokens to the front; None if they stand there.
 
-        It costs a sort, so a call asks once and hands it to the methods below.
+        It costs a sort, so a call computes it once and passes it to the methods below.
         """
         if self.valid is None:
             return None
@@ -86,22 +85,19 @@ class RowLayout:
         return torch.argsort(at.where(self.valid, at + length), dim=1)
 
     def gather(self, x: Tensor, order: Tensor | None) -> Tensor:
-        """Return x [B, S, ...], the real tokens of each row first, in their order, then zeros."""
+        """Return x [B, S, ...] with the real tokens of each row first, in their order, then 0."""
         if self.valid is not None:
             x = x.masked_fill(~self.valid.view(*self.valid.shape, *[1] * (x.dim() - 2)), 0)
-        return x if order is None else _picked(x, order)
+        return x if order is None else _take_positions(x, order)
 
     def scatter(self, x: Tensor, order: Tensor | None) -> Tensor:
-        """Return gathered x [B, S, ...] with every real token where it came from.
-
-        At padding stands what a neighbour holds.
-        """
+        """Undo `gather`: real tokens return to their places; padding holds a neighbour's value."""
         if order is None:
             return x
-        return _picked(x, (self.valid.long().cumsum(dim=1) - 1).clamp(min=0))  # type: ignore[union-attr]
+        return _take_positions(x, (self.valid.long().cumsum(dim=1) - 1).clamp(min=0))  # type: ignore[union-attr]
 
     def after_gather(self, order: Tensor | None) -> RowLayout:
-        """Return what holds for gathered rows; padding, last and zero, needs no mention."""
+        """Return the layout of gathered rows, whose padding, last and zero, can be ignored."""
         if self.documents is None or self.positions is None:
             return RowLayout()
         return RowLayout(
@@ -110,7 +106,7 @@ class RowLayout:
         )
 
 
-def _picked(x: Tensor, index: Tensor) -> Tensor:
+def _take_positions(x: Tensor, index: Tensor) -> Tensor:
     """Return x [B, S, ...] with the positions `index` [B, S] of each row.
 
     As rows of one long matrix: the gradient of a gather along an inner axis is slow.
@@ -121,64 +117,8 @@ def _picked(x: Tensor, index: Tensor) -> Tensor:
     return flat.unflatten(0, (batch, keys))
 
 
-SQUARE = ("glorot", "identity", "orthogonal")
-"""The starts of a square map."""
-
-BAND = ("glorot", "identity")
-"""The starts of a map given by its diagonals."""
-
-
-def check_start(name: str, init: str, legal: tuple[str, ...]) -> None:
-    """Refuse a start that a mixing of this name does not know.
-
-    Raises:
-        ConfigError: with the legal ones.
-    """
-    if init not in legal:
-        raise unknown(f"init of {name}", init, legal)
-
-
-@torch.no_grad()
-def start_square(weight: Tensor, init: str, *, causal: bool) -> None:
-    """Fill maps [maps, S, S] in place; causal ones are lower triangular.
-
-    Row t of a causal Glorot start is scaled by sqrt(S / (t + 1)): it has t + 1 terms.
-    """
-    if weight.is_meta:  # torch would load its compiler to fill nothing
-        return
-    for one in weight:
-        if init == "identity":
-            nn.init.eye_(one)
-        elif init == "orthogonal":
-            exact = torch.promote_types(one.dtype, torch.float32)  # QR knows no half
-            one.copy_(nn.init.orthogonal_(torch.empty_like(one, dtype=exact)))
-        else:
-            nn.init.xavier_uniform_(one)
-    if causal:
-        if init == "glorot":
-            side = weight.shape[-1]
-            terms = torch.arange(1, side + 1, device=weight.device)
-            weight.mul_((side / terms).sqrt()[:, None])
-        weight.tril_()
-
-
-@torch.no_grad()
-def start_band(weight: Tensor, init: str, own: int) -> None:
-    """Fill diagonals [..., offsets] in place; column `own` is a position's own value.
-
-    A Glorot start draws each of n diagonals from U(-sqrt(3 / n), sqrt(3 / n)), so that a sum over
-    them varies as the values do.
-    """
-    if init == "identity":
-        weight.zero_()
-        weight[..., own] = 1.0
-    else:
-        bound = (3.0 / weight.shape[-1]) ** 0.5
-        nn.init.uniform_(weight, -bound, bound)
-
-
 class Untouched(nn.Module):
-    """Return the keys and the values."""
+    """The identity on keys and values."""
 
     def forward(self, k: Tensor, v: Tensor, rows: RowLayout) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Return k and v."""

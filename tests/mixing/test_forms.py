@@ -9,7 +9,7 @@ from suffice import Attention, AttentionSpec
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError, ShapeError
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, RowLayout, ToeplitzAlignment
-from suffice.mixing.value_map import cut, reach
+from suffice.mixing.band import cut, reach
 from suffice.patterns import Causal, Window
 from suffice.testing import assert_close, drawn, normal
 
@@ -67,7 +67,7 @@ def test_an_identity_start_mixes_nothing(mixing, causal):
 def test_a_glorot_start_keeps_the_scale_of_values(mixing, causal):
     torch.manual_seed(0)
     made = started(mixing, causal=causal)
-    weight = made.used(made.weight)[0]
+    weight = made.mask_weight(made.weight)[0]
     assert (weight.square().sum(dim=-1).mean() - 1).abs() < 0.15
     assert (made.bias == 0).all()
 

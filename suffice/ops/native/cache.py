@@ -162,7 +162,7 @@ class MixingDescriptor:
         Raises:
             ShapeError: if the mixing does not reach it; nothing has changed then.
         """
-        rows = torch.tensor([self.mixing.reads(position) for position in positions])
+        rows = torch.tensor([self.mixing.span(position) for position in positions])
         self.rows = rows.t().contiguous()
         self.mix.first, self.mix.count, self.mix.offset = (row.data_ptr() for row in self.rows)
 

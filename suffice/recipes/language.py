@@ -100,12 +100,12 @@ class LMRecipe:
         defaults = CONFIGURATIONS[self.configuration]
         options = {n: v for n, v in self.options if n not in NOT_SET}
         sizes = {name: options.pop(name) for name in SIZES if name in options}
-        given = {
+        sizes_of_run = {
             **options,
             "length": self.training.length,
             "vocabulary_size": -(-vocabulary_size // self.rounded) * self.rounded,
         }
-        config, specs = configuration(self.configuration, self.mechanism, **given)
+        config, specs = configuration(self.configuration, self.mechanism, **sizes_of_run)
         if not sizes:
             return config, specs
         heads = options.pop("num_heads", defaults.num_heads)

@@ -1,4 +1,4 @@
-"""Packing documents of many lengths into rows of one.
+"""Rows of tokens: documents packed into them, and a corpus as a task.
 
 Letters: N rows, T tokens of a row.
 """
@@ -118,11 +118,11 @@ def text(
     rows: int | None = None,
     console: Console | None = None,
 ) -> Dataset:
-    """Cut a corpus into rows and ask for the token behind each token.
+    """Cut a corpus into rows; the label of each token is the next one.
 
     The documents of a part follow each other, with the tokenizer's end between them where it has
-    one, and are cut every `length` tokens; what is left at the end is let go. The last tenth of
-    the rows of the training part is for validation. The test is the corpus' own, or where it has
+    one, and are cut every `length` tokens; a rest at the end is dropped. The last tenth of the
+    rows of the training part is for validation. The test is that of the corpus, or where it has
     none, its validation part, which nothing else reads.
 
     Args:
@@ -141,9 +141,11 @@ def text(
         DataError: if the corpus is absent or too short.
     """
     check_counts("text", length=length, rows=rows)
-    found = corpus_of(corpus, console=console)
-    cut = choose_tokenizer(tokenizer, found, vocabulary_size=vocabulary_size, console=console)
-    learned = _split(found.train, cut, length, corpus)
+    documents = corpus_of(corpus, console=console)
+    encoder = choose_tokenizer(
+        tokenizer, documents, vocabulary_size=vocabulary_size, console=console
+    )
+    learned = _split(documents.train, encoder, length, corpus)
     held = len(learned) // VALIDATION
     if not held:
         raise DataError(
@@ -153,12 +155,12 @@ def text(
     first = len(learned) - held
     return Dataset(
         name="text",
-        title=f"{found.name} in rows of {length} tokens",
-        source=found.source,
+        title=f"{documents.name} in rows of {length} tokens",
+        source=documents.source,
         train=learned.take(permutation(first)[:rows].sort().values),
         validation=learned.take(torch.arange(first, len(learned))),
-        test=_split(found.test or found.validation, cut, length, corpus),
-        num_classes=cut.vocabulary_size,
+        test=_split(documents.test or documents.validation, encoder, length, corpus),
+        num_classes=encoder.vocabulary_size,
         scores=("perplexity",),
     )
 
@@ -166,13 +168,13 @@ def text(
 def _split(documents: Iterable[str], tokenizer: Tokenizer, length: int, corpus: str) -> Split:
     """Return the rows of some documents."""
     end = [] if tokenizer.end is None else [tokenizer.end]
-    joined = chain.from_iterable([*one, *end] for one in tokenizer.encode_many(documents))
+    joined = chain.from_iterable([*ids, *end] for ids in tokenizer.encode_many(documents))
     ids: Tensor = torch.tensor(list(joined))
     count = (len(ids) - 1) // length
     if count < 1:
         raise DataError(
             f"text: a part of {corpus} has {len(ids)} tokens, too few for a row of {length} and "
-            "the token behind it; give a longer corpus or a smaller length."
+            "the token after it; give a longer corpus or a smaller length."
         )
     inputs, labels = (ids[at : at + count * length].view(count, length) for at in (0, 1))
     return Split(inputs.clone(), labels.clone())

@@ -258,11 +258,11 @@ class TokenFile:
         predicted = len(self) - 1
         if not predicted:
             raise ConfigError(f"{self.path} holds one token, of which none can be predicted.")
-        whole, left = divmod(predicted, length)
-        for first in range(0, whole, size):
-            yield self.take(torch.arange(first, min(first + size, whole)) * length, length)
+        count, left = divmod(predicted, length)
+        for first in range(0, count, size):
+            yield self.take(torch.arange(first, min(first + size, count)) * length, length)
         if left:
-            yield self.take(torch.tensor([whole * length]), left)
+            yield self.take(torch.tensor([count * length]), left)
 
     def _room(self, length: int) -> int:
         """Return how many windows of a length the file has."""

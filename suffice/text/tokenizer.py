@@ -173,9 +173,9 @@ def build(text: str, name: object) -> Any:
     tokenizers = library()
     description = parsed(text, name)
     _refuse(description, name)
-    whole = json.dumps({**description, "truncation": None, "padding": None})
+    untruncated = json.dumps({**description, "truncation": None, "padding": None})
     with library_errors(name):
-        tokenizer = tokenizers.Tokenizer.from_str(whole)
+        tokenizer = tokenizers.Tokenizer.from_str(untruncated)
     tokenizer.encode_special_tokens = True
     return tokenizer
 

@@ -24,7 +24,7 @@ from suffice.layers.dropout import Dropout
 from suffice.progress import Progress
 from suffice.train import training_state
 from suffice.train.distributed import Processes
-from suffice.train.interrupt import Interrupted, Interrupts, noticing
+from suffice.train.interrupt import Interrupted, Interrupts, catching_interrupts
 from suffice.train.sharded import fill
 from suffice.train.training_state import TrainingState
 
@@ -182,7 +182,7 @@ class Engine(ABC):
         self._learned = [p for p in self.model.parameters() if p.requires_grad]
         self._replica = self.processes.wrap(self.model, self.device)
         try:
-            with noticing() as self._interrupts:
+            with catching_interrupts() as self._interrupts:
                 self._loop()
         finally:
             for dropout in dropouts:
@@ -214,7 +214,7 @@ class Engine(ABC):
         Clocks differ between processes: what one of them says holds for all, and their mean time.
         """
         overdue = time.monotonic() - self._saved >= self.save_every
-        signs = [self._interrupts.seen, overdue, self.elapsed()]
+        signs = [self._interrupts.pressed, overdue, self.elapsed()]
         agreed = self.processes.sum(torch.tensor(signs, dtype=torch.float64)).tolist()
         self.time_used = min(agreed[2] / self.processes.world_size, 1.0)
         return agreed[0] > 0, agreed[1] > 0

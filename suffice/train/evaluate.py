@@ -126,11 +126,11 @@ def evaluate(
     model.to(place)
     sums = torch.zeros(3, dtype=torch.float64, device=place)
     start, stop = processes.share(len(split))
-    whole = ModelInputs.of(split)
+    all_inputs = ModelInputs.of(split)
     with evaluating(model), torch.inference_mode():
         for at in range(start, stop, batch_size):
             rows = slice(at, min(at + batch_size, stop))
-            inputs = whole.map(lambda tensor, rows=rows: tensor[rows].to(place))
+            inputs = all_inputs.map(lambda tensor, rows=rows: tensor[rows].to(place))
             inputs = inputs._replace(inputs=dataset.prepare(inputs.inputs))
             sums += _sums(inputs.logits(model), split.labels[rows].to(place))
     count = int(split.answers.sum())

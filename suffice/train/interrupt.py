@@ -30,20 +30,20 @@ class Interrupted(KeyboardInterrupt):  # noqa: N818 - the family of KeyboardInte
 
 
 class Interrupts:
-    """Whether Ctrl-C was pressed; a second one interrupts at once."""
+    """Whether Ctrl-C was pressed; a second press interrupts at once."""
 
-    seen: bool = False
+    pressed: bool = False
 
     def notice(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's own
         """Remember the first signal; raise KeyboardInterrupt at the second."""
-        if self.seen:
+        if self.pressed:
             raise KeyboardInterrupt("interrupted twice; what was not saved is lost.")
-        self.seen = True
+        self.pressed = True
 
 
 @contextlib.contextmanager
-def noticing() -> Iterator[Interrupts]:
-    """Notice Ctrl-C during the block; the handler that was there returns afterwards.
+def catching_interrupts() -> Iterator[Interrupts]:
+    """Note Ctrl-C during the block instead of raising; restore the earlier handler afterwards.
 
     Python delivers signals to the main thread: in any other, nothing is installed.
     """
@@ -57,5 +57,5 @@ def noticing() -> Iterator[Interrupts]:
     finally:
         # None: a handler that was not installed from Python, which cannot be named again
         signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
-    if interrupts.seen:  # it came after the last check; a Ctrl-C is never lost
+    if interrupts.pressed:  # it came after the last check; a Ctrl-C is never lost
         raise KeyboardInterrupt("interrupted at the end.")

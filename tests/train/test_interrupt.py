@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suffice.train import Interrupted
-from suffice.train.interrupt import noticing
+from suffice.train.interrupt import catching_interrupts
 
 
 def press():
@@ -20,10 +20,10 @@ def test_the_first_press_is_noticed_and_the_second_interrupts_at_once():
     reached = []
 
     def work():
-        with noticing() as interrupts:
-            assert not interrupts.seen
+        with catching_interrupts() as interrupts:
+            assert not interrupts.pressed
             press()
-            assert interrupts.seen
+            assert interrupts.pressed
             reached.append("after the first")
             press()
             reached.append("after the second")
@@ -36,7 +36,7 @@ def test_the_first_press_is_noticed_and_the_second_interrupts_at_once():
 
 def test_a_press_nobody_looked_for_is_not_lost():
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match="^interrupted at the end"), noticing():
+    with pytest.raises(KeyboardInterrupt, match="^interrupted at the end"), catching_interrupts():
         press()
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -51,7 +51,7 @@ def test_a_handler_that_is_not_python_s_gives_way_to_the_default(monkeypatch):
 
     monkeypatch.setattr(signal, "signal", foreign)
     try:
-        with noticing() as interrupts:
+        with catching_interrupts() as interrupts:
             assert calls == [interrupts.notice]
         assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
     finally:
@@ -62,8 +62,8 @@ def test_another_thread_installs_nothing():
     before, seen = signal.getsignal(signal.SIGINT), []
 
     def work():
-        with noticing() as interrupts:
-            seen.append((signal.getsignal(signal.SIGINT), interrupts.seen))
+        with catching_interrupts() as interrupts:
+            seen.append((signal.getsignal(signal.SIGINT), interrupts.pressed))
 
     thread = threading.Thread(target=work)
     thread.start()

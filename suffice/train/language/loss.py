@@ -207,13 +207,13 @@ Span = tuple[int, int, int]  # first token, token after the last start, tokens o
 
 def _spans(file: TokenFile, length: int, size: int, batches: int | None) -> list[Span]:
     """Return each batch of windows; the last is of the tokens left over, fewer than a window."""
-    whole, left = divmod(len(file) - 1, length)
+    count, left = divmod(len(file) - 1, length)
     spans = [
-        (first * length, min(first + size, whole) * length, length)
-        for first in range(0, whole, size)
+        (first * length, min(first + size, count) * length, length)
+        for first in range(0, count, size)
     ]
-    if left or not whole:
-        spans.append((whole * length, whole * length + 1, left))
+    if left or not count:
+        spans.append((count * length, count * length + 1, left))
     if batches is None or batches >= len(spans):
         return spans
     return [spans[number * len(spans) // batches] for number in range(batches)]

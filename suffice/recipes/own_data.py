@@ -1,4 +1,4 @@
-"""A recipe on the user's own files."""
+"""Recipes on the user's own files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 from suffice.data import TASKS
 from suffice.data.table import COLUMNS, classes
 from suffice.errors import ConfigError
-from suffice.models import ClassifierConfig
 from suffice.recipes.recipe import Recipe
-from suffice.train.settings import Training
+from suffice.recipes.text import classifier
 
 OF_ANY = "A table of texts and classes"
-"""What the title begins with until a file is named."""
+"""The beginning of the title until a file is named."""
 
 
 def table(scale: str = "paper") -> Recipe:
@@ -23,23 +22,16 @@ def table(scale: str = "paper") -> Recipe:
     Of no paper. Unlike in the recipes of the papers, padding is not read: attention and the mean
     over positions leave it out. The number of classes is that of the file, see `of_user`.
     """
-    return Recipe(
-        name="table",
-        title=f"{OF_ANY}, 2 blocks, d_model 64, last 64 words",
-        task="table",
-        task_options=(("length", 64), ("vocabulary_size", 20_000)),
-        model=ClassifierConfig(
-            vocabulary_size=20_000,
-            length=64,
-            num_classes=2,
-            d_model=64,
-            depth=2,
-            mlp_width=64,
-            head_widths=(20,),
-            dropout=0.1,
-        ),
-        training=Training(epochs=5, batch_size=64, learning_rate=1e-3),
-        num_heads=4,
+    return classifier(
+        "table",
+        f"{OF_ANY}, 2 blocks, d_model 64, last 64 words",
+        vocabulary_size=20_000,
+        length=64,
+        num_classes=2,
+        d_model=64,
+        depth=2,
+        epochs=5,
+        reads_padding=False,
     ).at(scale)
 
 
@@ -47,11 +39,11 @@ OPTION = "path"  # of the tasks that can read files of the user's
 TABLE = "table"
 
 
-def of_user(chosen: Recipe, path: str, columns: str | None = None) -> Recipe:
+def of_user(recipe: Recipe, path: str, columns: str | None = None) -> Recipe:
     """Return a recipe that reads the user's files instead of the task's own.
 
     Args:
-        chosen: the recipe.
+        recipe: the recipe.
         path: where the files lie, as the task's loader wants it.
         columns: of a table: those of the texts and of the classes, with a comma between.
 
@@ -64,30 +56,30 @@ def of_user(chosen: Recipe, path: str, columns: str | None = None) -> Recipe:
         >>> path_of(of_user(amazon(), "all.jsonl.gz")), path_of(amazon())
         ('all.jsonl.gz', None)
     """
-    if not _reads(chosen.task):
+    if not _reads(recipe.task):
         able = " or ".join(name for name in TASKS if _reads(name))
         raise ConfigError(
-            f"--data {path}: task {chosen.task} reads its own data; leave it out, or take a recipe "
+            f"--data {path}: task {recipe.task} reads its own data; leave it out, or take a recipe "
             f"on {able}."
         )
-    options = {**dict(chosen.task_options), OPTION: path}
-    if chosen.task == TABLE:
+    options = {**dict(recipe.task_options), OPTION: path}
+    if recipe.task == TABLE:
         options["columns"] = columns or COLUMNS
         count = len(classes(path, options["columns"]))
-        title = chosen.title.replace(OF_ANY, f"{Path(path).name}, {count} classes")
-        model = replace(chosen.model, num_classes=count)
-        return replace(chosen, title=title, model=model, task_options=tuple(options.items()))
+        title = recipe.title.replace(OF_ANY, f"{Path(path).name}, {count} classes")
+        model = replace(recipe.model, num_classes=count)
+        return replace(recipe, title=title, model=model, task_options=tuple(options.items()))
     if columns is not None:
         raise ConfigError(
-            f"--columns {columns}: task {chosen.task} names its own; leave it out, or take --task "
+            f"--columns {columns}: task {recipe.task} names its own; leave it out, or take --task "
             f"{TABLE}."
         )
-    return replace(chosen, task_options=tuple(options.items()))
+    return replace(recipe, task_options=tuple(options.items()))
 
 
-def path_of(chosen: Recipe) -> str | None:
+def path_of(recipe: Recipe) -> str | None:
     """Return where a recipe's files of the user lie, None for the task's own data."""
-    return dict(chosen.task_options).get(OPTION)
+    return dict(recipe.task_options).get(OPTION)
 
 
 def _reads(task: str) -> bool:

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from suffice.models import ClassifierConfig, TranslatorConfig
 from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
+
+
+def classifier(
+    task: str,
+    title: str,
+    *,
+    vocabulary_size: int,
+    length: int,
+    num_classes: int,
+    d_model: int,
+    depth: int,
+    name: str | None = None,
+    epochs: int = 10,
+    reads_padding: bool = True,
+) -> Recipe:
+    """Return a classifier of the last words of a text, as wide in its MLPs as in its attention."""
+    return Recipe(
+        name=name or task,
+        title=title,
+        task=task,
+        task_options=(("length", length), ("vocabulary_size", vocabulary_size)),
+        model=ClassifierConfig(
+            vocabulary_size=vocabulary_size,
+            length=length,
+            num_classes=num_classes,
+            d_model=d_model,
+            depth=depth,
+            mlp_width=d_model,
+            head_widths=(20,),
+            dropout=0.1,
+            reads_padding=reads_padding,
+        ),
+        training=Training(epochs=epochs, batch_size=64, learning_rate=1e-3),
+        num_heads=4,
+    )
 
 
 def imdb(scale: str = "paper") -> Recipe:
@@ -20,27 +55,16 @@ def imdb(scale: str = "paper") -> Recipe:
     authors' code: batches of 64, 10 epochs, a tenth of the training set held out. Ours: weights of
     the best validation loss are kept (the authors keep the best accuracy).
 
-    Args:
-        scale: "small" for 5,000 words, d 16 and 3 epochs.
+    Small: 5,000 words, d 16 and 3 epochs.
     """
-    return Recipe(
-        name="imdb",
-        title="IMDB reviews, 1 block, d_model 32, last 32 words (arXiv:2403.01643v2)",
-        task="imdb",
-        task_options=(("length", 32), ("vocabulary_size", 20_000)),
-        model=ClassifierConfig(
-            vocabulary_size=20_000,
-            length=32,
-            num_classes=2,
-            d_model=32,
-            depth=1,
-            mlp_width=32,
-            head_widths=(20,),
-            dropout=0.1,
-            reads_padding=True,
-        ),
-        training=Training(epochs=10, batch_size=64, learning_rate=1e-3),
-        num_heads=4,
+    return classifier(
+        "imdb",
+        "IMDB reviews, 1 block, d_model 32, last 32 words (arXiv:2403.01643v2)",
+        vocabulary_size=20_000,
+        length=32,
+        num_classes=2,
+        d_model=32,
+        depth=1,
     ).at(
         scale,
         title="IMDB reviews, 1 block, d_model 16, last 32 of 5,000 words",
@@ -63,40 +87,55 @@ def amazon(scale: str = "paper") -> Recipe:
 
     Small: 8,000 words, the last 32 of a review, one layer less, 3 epochs of 12,000 reviews.
     """
-    return sized(
-        "amazon",
-        "Amazon reviews, 3 blocks, d_model 64, last 64 words (arXiv:2403.01643v2)",
-        d_model=64,
+    return _of_stars(
+        "amazon", "Amazon reviews, 3 blocks, d_model 64, last 64 words (arXiv:2403.01643v2)"
     ).at(
         scale,
         title="Amazon reviews, 2 blocks, d_model 64, last 32 words",
-        task_options=(("length", 32), ("vocabulary_size", 8_000), ("rows", 12_000)),
-        model={"length": 32, "vocabulary_size": 8_000, "depth": 2},
-        training={"epochs": 3},
+        **_small(8_000, rows=12_000, epochs=3, depth=2),
     )
 
 
-def sized(name: str, title: str, *, d_model: int) -> Recipe:
-    """Return the paper's experiment with models of another width."""
-    return Recipe(
-        name=name,
-        title=title,
-        task="amazon",
-        task_options=(("length", 64), ("vocabulary_size", 40_000)),
-        model=ClassifierConfig(
-            vocabulary_size=40_000,
-            length=64,
-            num_classes=5,
-            d_model=d_model,
-            depth=3,
-            mlp_width=d_model,
-            head_widths=(20,),
-            dropout=0.1,
-            reads_padding=True,
-        ),
-        training=Training(epochs=10, batch_size=64, learning_rate=1e-3),
-        num_heads=4,
+def womens_clothing(scale: str = "paper") -> Recipe:
+    """Reviews of women's clothing by the model and the training of `amazon`, with 13,000 words.
+
+    No experiment of the paper: the reviews of `amazon` may not be passed on, these may.
+
+    Small: 4,000 words, the last 32 of a review, two layers, 3 epochs of 12,000 reviews.
+    """
+    return _of_stars(
+        "womens_clothing",
+        "Reviews of women's clothing, 3 blocks, d_model 64, last 64 words",
+        vocabulary_size=13_000,  # nearly all there are
+    ).at(
+        scale,
+        title="Reviews of women's clothing, 2 blocks, d_model 64, last 32 words",
+        **_small(4_000, rows=12_000, epochs=3, depth=2),
     )
+
+
+def _of_stars(
+    task: str, title: str, *, vocabulary_size: int = 40_000, d_model: int = 64, name: str = ""
+) -> Recipe:
+    return classifier(
+        task,
+        title,
+        name=name or task,
+        vocabulary_size=vocabulary_size,
+        length=64,
+        num_classes=5,
+        d_model=d_model,
+        depth=3,
+    )
+
+
+def _small(vocabulary_size: int, *, rows: int, epochs: int, **model: int) -> dict[str, Any]:
+    """Return what differs at small scale: the last 32 words, fewer rows and words."""
+    return {
+        "task_options": (("length", 32), ("vocabulary_size", vocabulary_size), ("rows", rows)),
+        "model": {"length": 32, "vocabulary_size": vocabulary_size, **model},
+        "training": {"epochs": epochs},
+    }
 
 
 WIDTHS = {5: 120, 10: 224, 15: 328, 20: 424, 25: 512}
@@ -113,73 +152,41 @@ def amazon_scaling_5m(scale: str = "paper") -> Recipe:
 
     Small: a fifth of the width, 4,000 words, the last 32 of a review, 2 epochs of 6,000 reviews.
     """
-    return _grown(5, scale)
+    return _scaled(5, scale)
 
 
 def amazon_scaling_10m(scale: str = "paper") -> Recipe:
     """See `amazon_scaling_5m`; 9.88M parameters."""
-    return _grown(10, scale)
+    return _scaled(10, scale)
 
 
 def amazon_scaling_15m(scale: str = "paper") -> Recipe:
     """See `amazon_scaling_5m`; 15.1M parameters."""
-    return _grown(15, scale)
+    return _scaled(15, scale)
 
 
 def amazon_scaling_20m(scale: str = "paper") -> Recipe:
     """See `amazon_scaling_5m`; 20.2M parameters."""
-    return _grown(20, scale)
+    return _scaled(20, scale)
 
 
 def amazon_scaling_25m(scale: str = "paper") -> Recipe:
     """See `amazon_scaling_5m`; 25.3M parameters."""
-    return _grown(25, scale)
+    return _scaled(25, scale)
 
 
-def _grown(millions: int, scale: str) -> Recipe:
+def _scaled(millions: int, scale: str) -> Recipe:
     width = WIDTHS[millions]
     narrow = width // 40 * 8  # a fifth, in whole features of up to 8 heads
-    return sized(
-        f"amazon_scaling_{millions}m",
+    return _of_stars(
+        "amazon",
         f"Amazon reviews, {millions}M parameters, 3 blocks, d_model {width}, last 64 words",
         d_model=width,
+        name=f"amazon_scaling_{millions}m",
     ).at(
         scale,
         title=f"Amazon reviews, for {millions}M parameters: 3 blocks, d_model {narrow}",
-        task_options=(("length", 32), ("vocabulary_size", 4_000), ("rows", 6_000)),
-        model={
-            "length": 32,
-            "vocabulary_size": 4_000,
-            "d_model": narrow,
-            "mlp_width": narrow,
-        },
-        training={"epochs": 2},
-    )
-
-
-WORDS = 13_000  # nearly all there are
-
-
-def womens_clothing(scale: str = "paper") -> Recipe:
-    """Reviews of women's clothing by the model and the training of `amazon`, with 13,000 words.
-
-    No experiment of the paper: the reviews of `amazon` may not be passed on, these may.
-
-    Small: 4,000 words, the last 32 of a review, two layers, 3 epochs of 12,000 reviews.
-    """
-    large = sized("womens_clothing", "", d_model=64)
-    return replace(
-        large,
-        title="Reviews of women's clothing, 3 blocks, d_model 64, last 64 words",
-        task="womens_clothing",
-        task_options=(("length", 64), ("vocabulary_size", WORDS)),
-        model=replace(large.model, vocabulary_size=WORDS),
-    ).at(
-        scale,
-        title="Reviews of women's clothing, 2 blocks, d_model 64, last 32 words",
-        task_options=(("length", 32), ("vocabulary_size", 4_000), ("rows", 12_000)),
-        model={"length": 32, "vocabulary_size": 4_000, "depth": 2},
-        training={"epochs": 3},
+        **_small(4_000, rows=6_000, epochs=2, d_model=narrow, mlp_width=narrow),
     )
 
 

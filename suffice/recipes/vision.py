@@ -60,8 +60,7 @@ def mnist_v1(scale: str = "paper") -> Recipe:
     to 32, which gives the 64 patches of 4x4 pixels; at most 20 epochs, fewer once the validation
     loss is flat; attention weights are not dropped.
 
-    Args:
-        scale: "small" for 8,000 training rows, d 32, a head of 128 and 64, and 6 epochs.
+    Small: 8,000 training rows, d 32, a head of 128 and 64, and 6 epochs.
     """
     wide = mnist_v2()
     return replace(
@@ -90,8 +89,7 @@ def mnist_v2(scale: str = "paper") -> Recipe:
     head is the mean over tokens and one linear map, because the paper's "300K" parameters leave no
     room for the example's wide head; no augmentation; attention weights are not dropped.
 
-    Args:
-        scale: "small" for 8,000 training rows, d 32 and 5 epochs.
+    Small: 8,000 training rows, d 32 and 5 epochs.
     """
     return Recipe(
         name="mnist_v2",
@@ -226,28 +224,18 @@ def cifar100_v1(scale: str = "paper") -> Recipe:
     validation loss are kept (the example keeps the best accuracy); attention weights are not
     dropped, what attention gives is.
 
-    Args:
-        scale: "small" for 5,000 training rows of 20 classes, 48 pixels, 2 layers, d 48, a head of
-            128 and 64, and 8 epochs.
+    Small: 5,000 training rows of 20 classes, 48 pixels, 2 layers, d 48, a head of 128 and 64, and 8 epochs.
     """
     return _version_1("cifar100_v1", CIFAR100, scale)
 
 
 def cifar10_v1(scale: str = "paper") -> Recipe:
-    """`cifar100_v1` on CIFAR-10 from JPEG files, which stands in for the paper's images.
-
-    Args:
-        scale: see `cifar100_v1`; ten classes.
-    """
+    """`cifar100_v1` on CIFAR-10 from JPEG files, which stands in for the paper's images."""
     return _version_1("cifar10_v1", JPEG_CIFAR10, scale)
 
 
 def tiny_imagenet_32_v1(scale: str = "paper") -> Recipe:
-    """`cifar100_v1` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images.
-
-    Args:
-        scale: see `cifar100_v1`.
-    """
+    """`cifar100_v1` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images."""
     return _version_1("tiny_imagenet_32_v1", TINY_32, scale)
 
 
@@ -293,28 +281,18 @@ def cifar100_v2(scale: str = "paper") -> Recipe:
     training accuracy, 14 to 23 points above that of the test, speaks against it; at most 50
     epochs; attention weights are not dropped, what attention gives is.
 
-    Args:
-        scale: "small" for 5,000 training rows of 20 classes, patches of 4x4, 2 layers, d 48, 4
-            heads and 8 epochs.
+    Small: 5,000 training rows of 20 classes, patches of 4x4, 2 layers, d 48, 4 heads and 8 epochs.
     """
     return _version_2("cifar100_v2", CIFAR100, scale)
 
 
 def cifar10_v2(scale: str = "paper") -> Recipe:
-    """`cifar100_v2` on CIFAR-10 from JPEG files, which stands in for the paper's images.
-
-    Args:
-        scale: see `cifar100_v2`; ten classes.
-    """
+    """`cifar100_v2` on CIFAR-10 from JPEG files, which stands in for the paper's images."""
     return _version_2("cifar10_v2", JPEG_CIFAR10, scale)
 
 
 def tiny_imagenet_32_v2(scale: str = "paper") -> Recipe:
-    """`cifar100_v2` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images.
-
-    Args:
-        scale: see `cifar100_v2`.
-    """
+    """`cifar100_v2` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images."""
     return _version_2("tiny_imagenet_32_v2", TINY_32, scale)
 
 
@@ -365,19 +343,13 @@ def imagenet_v2(scale: str = "paper") -> Recipe:
     part held out, at most 50 epochs, fewer once the validation loss is flat. Version 3 adds that
     these models were trained on ImageNet-21K before; these are not.
 
-    Args:
-        scale: "small" for 3,000 training rows of 20 classes, 64 pixels, 3 layers, d 72, a head of
-            100, and 6 epochs.
+    Small: 3,000 training rows of 20 classes, 64 pixels, 3 layers, d 72, a head of 100, and 6 epochs.
     """
     return _imagenet("imagenet_v2", IMAGENET, scale)
 
 
 def tiny_imagenet_112_v2(scale: str = "paper") -> Recipe:
-    """`imagenet_v2` on Tiny ImageNet enlarged to 112x112, which stands in for the paper's images.
-
-    Args:
-        scale: see `imagenet_v2`.
-    """
+    """`imagenet_v2` on Tiny ImageNet enlarged to 112x112, which stands in for the paper's images."""
     return _imagenet("tiny_imagenet_112_v2", TINY_64, scale)
 
 
@@ -389,18 +361,13 @@ def imagenet_equal_params(scale: str = "paper") -> Recipe:
     has the sizes of Standard. The MLPs are 3072 wide in all of them. What the paper does not say
     and what is ours is as in `imagenet_v2`.
 
-    Args:
-        scale: "small" as in `imagenet_v2`, with d 76, 84 and 80 for the three.
+    Small: as in `imagenet_v2`, with d 76, 84 and 80 for the three.
     """
     return _equal(_imagenet("imagenet_equal_params", IMAGENET, scale))
 
 
 def tiny_imagenet_112_equal_params(scale: str = "paper") -> Recipe:
-    """`imagenet_equal_params` on Tiny ImageNet enlarged to 112x112, which stands in.
-
-    Args:
-        scale: see `imagenet_equal_params`.
-    """
+    """`imagenet_equal_params` on Tiny ImageNet enlarged to 112x112, which stands in."""
     return _equal(_imagenet("tiny_imagenet_112_equal_params", TINY_64, scale))
 
 

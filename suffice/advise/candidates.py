@@ -25,7 +25,7 @@ from suffice.models.configurations import layers
 from suffice.models.lm import SkipInit
 from suffice.patterns import Causal, Full, Global, Pattern, Window
 from suffice.presets import PRESETS, schedule, takes_length
-from suffice.recipes.attention import Sizes, built
+from suffice.recipes.recipe import Sizes, build_model
 from suffice.spec import AttentionSpec
 
 PART = re.compile(r"([a-z]+):(\d{1,9})")
@@ -169,7 +169,7 @@ class Composition:
         Raises:
             ConfigError: as `specs`.
         """
-        return built(base.config, self.specs(base))
+        return build_model(base.config, self.specs(base))
 
     def _refuse(self, base: Base) -> None:
         """Refuse changes that the task or the depth gives no meaning."""
@@ -449,7 +449,7 @@ def _cost(spec: AttentionSpec, base: Base) -> Cost:
 def _plain(base: Base) -> nn.Module:
     """Return the model with standard attention, without content."""
     with torch.device("meta"), SkipInit():
-        return built(base.config, Composition(mechanism="standard").specs(base))
+        return build_model(base.config, Composition(mechanism="standard").specs(base))
 
 
 @cache

@@ -21,7 +21,7 @@ from suffice.measure.timing import Times, summarise_times
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.lm import SkipInit
 from suffice.quantise import quantise
-from suffice.recipes.attention import Sizes, built
+from suffice.recipes.recipe import Sizes, build_model
 
 
 class Models:
@@ -53,7 +53,7 @@ class Models:
 
     def _make(self, one: Candidate, config: Sizes) -> nn.Module:
         with torch.device("meta"), SkipInit():
-            model: nn.Module = built(config, list(one.specs))
+            model: nn.Module = build_model(config, list(one.specs))
         weights = {name: self._tensor(name, like) for name, like in model.state_dict().items()}
         model.load_state_dict(weights, assign=True)
         model.requires_grad_(False).eval()

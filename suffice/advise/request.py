@@ -21,7 +21,7 @@ from suffice.models import (
 )
 from suffice.positions import NoPosition, Position
 from suffice.recipes import RECIPES, recipe
-from suffice.recipes.attention import Sizes
+from suffice.recipes.recipe import Sizes
 
 TASKS = ("lm", "classify", "image", "translate")
 WRITES = ("lm", "translate")

@@ -14,7 +14,7 @@ from suffice.errors import ConfigError, unknown
 from suffice.models import CONFIGURATIONS, ClassifierConfig, LMConfig, ViTConfig
 from suffice.planning.devices import Device
 from suffice.recipes import LM_RECIPES, RECIPES, Recipe, lm_recipe, recipe
-from suffice.recipes.attention import Sizes
+from suffice.recipes.recipe import Sizes
 from suffice.spec import AttentionSpec
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.language.loss import Batch, summed_loss

@@ -224,7 +224,8 @@ def cifar100_v1(scale: str = "paper") -> Recipe:
     validation loss are kept (the example keeps the best accuracy); attention weights are not
     dropped, what attention gives is.
 
-    Small: 5,000 training rows of 20 classes, 48 pixels, 2 layers, d 48, a head of 128 and 64, and 8 epochs.
+    Small: 5,000 training rows of 20 classes, 48 pixels, 2 layers, d 48, a head of 128 and 64,
+    and 8 epochs.
     """
     return _version_1("cifar100_v1", CIFAR100, scale)
 
@@ -343,13 +344,14 @@ def imagenet_v2(scale: str = "paper") -> Recipe:
     part held out, at most 50 epochs, fewer once the validation loss is flat. Version 3 adds that
     these models were trained on ImageNet-21K before; these are not.
 
-    Small: 3,000 training rows of 20 classes, 64 pixels, 3 layers, d 72, a head of 100, and 6 epochs.
+    Small: 3,000 training rows of 20 classes, 64 pixels, 3 layers, d 72, a head of 100, and 6
+    epochs.
     """
     return _imagenet("imagenet_v2", IMAGENET, scale)
 
 
 def tiny_imagenet_112_v2(scale: str = "paper") -> Recipe:
-    """`imagenet_v2` on Tiny ImageNet enlarged to 112x112, which stands in for the paper's images."""
+    """`imagenet_v2` on Tiny ImageNet enlarged to 112x112, which stands in for its images."""
     return _imagenet("tiny_imagenet_112_v2", TINY_64, scale)
 
 

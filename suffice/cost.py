@@ -14,6 +14,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from suffice.encoders.base import KEYS, QUERIES
 from suffice.errors import unknown
 from suffice.kernels import base
 from suffice.patterns import Pattern
@@ -52,33 +53,35 @@ class Cost:
 
 def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     """Count a layer of this spec on `queries` positions that read `keys` positions."""
-    widths, encoder, mixing = spec.widths, spec.encoder, spec.mixing
-    rows = {"q_proj": queries, "o_proj": queries, "k_proj": keys, "v_proj": keys}
-    shapes = encoder.shapes(widths)
-    linear = sum(2 * rows[name] * i * o for name, (i, o) in shapes.items())
-    read = mixing.reads(keys)
-    causal = spec.pattern.causal
-    fixed = linear + mixing.flops(keys, spec.kv_heads, widths.kv, causal=causal)
+    rows = {QUERIES: queries, KEYS: keys}
+    maps = spec.encoder.maps(spec).values()
+    linear = sum(2 * rows[m.reads] * m.inputs * m.outputs for m in maps)
+    linear += 2 * queries * spec.widths.o * spec.d_model  # the output map
+    causal, mixing = spec.pattern.causal, spec.mixing
+    values = spec.kv_heads * spec.value_width
+    fixed = linear + mixing.flops(keys, spec.kv_heads, values, causal=causal)
     fixed += spec.past.flops(queries, spec.num_heads, spec.kv_heads, spec.head_width)
+    read = mixing.reads(keys)
     computed, visible = _summed(spec, queries, read) or _weighed(spec, queries, read)
+    cached = (*spec.cached_widths, *spec.unmixed_widths)
     return Cost(
-        parameters=encoder.parameters(widths, spec.bias)
+        parameters=spec.encoder.parameters(spec)
+        + spec.combine.parameters(spec)
         + mixing.parameters(spec.kv_heads, causal=causal)
-        + spec.norm.parameters(spec.head_width)
         + spec.past.parameters(spec.num_heads),
         flops=fixed + computed,
         visible_flops=fixed + visible,
-        state_numbers=widths.kv * len(_kept(spec)),
+        state_numbers=sum(heads * width for heads, width in cached),
         state_fixed=_sums(spec) + spec.past.state_fixed(spec.kv_heads, spec.head_width),
     )
 
 
 def _weighed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int]:
     """Return the FLOPs of the pairs an op computes, and of those that are visible."""
-    of_heads = Counter(spec.pattern.of_heads(spec.num_heads)).items()
+    of_heads = Counter(spec.pattern.of_heads(spec.query_heads)).items()
     computed = sum(heads * computed_pairs(pattern, queries, keys) for pattern, heads in of_heads)
     visible = sum(heads * pattern.pairs(queries, keys) for pattern, heads in of_heads)
-    per_pair = 4 * spec.head_width  # one multiply-add per feature, for scores and for values
+    per_pair = 2 * (spec.head_width + spec.value_width)  # a multiply-add per feature
     return per_pair * computed, per_pair * visible
 
 
@@ -86,43 +89,27 @@ def _summed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int] | N
     """Return the FLOPs of sums of features, none of which could be left out; None = no sums."""
     if spec.kernel.weighs_pairs:
         return None
-    rows = queries * spec.num_heads + keys * spec.kv_heads
+    rows = queries * spec.query_heads + keys * spec.key_heads
     sums = base.flops(
         queries,
         keys,
-        heads=spec.num_heads,
-        groups=spec.kv_heads,
+        heads=spec.query_heads,
+        groups=spec.key_heads,
         features=spec.kernel.num_features(spec.head_width),
-        value_dim=spec.head_width,
+        value_dim=spec.value_width,
         causal=spec.pattern.causal,
     )
     total = rows * spec.kernel.feature_flops(spec.head_width) + sums
     return total, total
 
 
-def _kept(spec: AttentionSpec) -> set[str]:
-    """Return which tensors a streaming state keeps for each token.
-
-    Keys, values, and what a mixing reads; kernels of features keep only what a mixing reads.
-    """
-    if not spec.mixing.keeps_keys:
-        return set()
-    keys = "keys" if spec.encoder.learns_keys else "x"
-    values = "values" if spec.encoder.learns_values else "x"
-    values = keys if spec.encoder.shares else values
-    if keys == values and not spec.one_tensor:
-        keys = "keys apart"
-    if not spec.kernel.weighs_pairs:
-        return {values} if spec.mixing.mixes else set()
-    return {keys, values, "mixed values"} if spec.mixing.mixes else {keys, values}
-
-
 def _sums(spec: AttentionSpec) -> int:
     """Return the numbers of the sums of features: weighted values, weights, a logarithm."""
-    kernel, width = spec.kernel, spec.head_width
+    kernel = spec.kernel
     if kernel.weighs_pairs or not spec.mixing.keeps_keys:
         return 0
-    return spec.kv_heads * (kernel.num_features(width) * (width + 1) + kernel.stabilised)
+    sums = kernel.num_features(spec.head_width) * (spec.value_width + 1)
+    return spec.key_heads * (sums + kernel.stabilised)
 
 
 def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:

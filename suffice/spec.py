@@ -7,10 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from suffice.combine import Combine, Concat
 from suffice.cost import Cost, count
-from suffice.encoders import Encoder, NoNorm, Norm, Standard, Widths
+from suffice.encoders import Encoder, NoNorm, Norm, Standard
 from suffice.errors import ConfigError, unknown
 from suffice.kernels import Kernel, Softmax
+from suffice.lowering import Lowered, lower
+from suffice.memory import Dynamic, Memory, Rolling
 from suffice.mixing import Mixing, NoMixing
 from suffice.past import NoPast, Past
 from suffice.patterns import Block, Causal, Full, Pattern
@@ -18,6 +23,7 @@ from suffice.positions import NoPosition, Position
 from suffice.records import Axis, field_errors
 
 Rule = Callable[["AttentionSpec"], "str | None"]
+EVERYTHING = Dynamic()
 
 
 AXES: dict[str, type[Axis]] = {
@@ -28,6 +34,7 @@ AXES: dict[str, type[Axis]] = {
     "norm": Norm,
     "position": Position,
     "past": Past,
+    "combine": Combine,
 }
 """The fields of a spec that hold an axis value, and its family."""
 
@@ -72,13 +79,13 @@ def dropout_is_a_probability(spec: AttentionSpec) -> str | None:
 
 def heads_divide_width(spec: AttentionSpec) -> str | None:
     """Without an explicit head_dim the heads share d_model equally."""
-    if spec.head_dim is not None or spec.d_model % spec.num_heads == 0:
+    maps = spec.combine.maps
+    if spec.head_dim is not None or spec.d_model % (spec.num_heads * maps) == 0:
         return None
-    legal = [h for h in range(1, min(spec.d_model, 64) + 1) if spec.d_model % h == 0]
-    return (
-        f"num_heads={spec.num_heads} does not divide d_model={spec.d_model}; "
-        f"use {_list(legal)} heads, or give head_dim."
-    )
+    each = "" if maps == 1 else f" of {maps} maps each"
+    legal = [h for h in range(1, min(spec.d_model, 64) + 1) if spec.d_model % (h * maps) == 0]
+    use = f"use {_list(legal)} heads, or give head_dim" if legal else "give head_dim"
+    return f"num_heads={spec.num_heads}{each} does not divide d_model={spec.d_model}; {use}."
 
 
 def kv_heads_divide_heads(spec: AttentionSpec) -> str | None:
@@ -92,39 +99,30 @@ def kv_heads_divide_heads(spec: AttentionSpec) -> str | None:
     )
 
 
-def slices_fit_input(spec: AttentionSpec) -> str | None:
-    """Keys and values that are columns of x need as many columns as x has."""
-    of = spec.encoder
-    if of.learns_keys and (of.learns_values or of.shares):
-        return None
-    columns = spec.kv_heads * spec.head_width
-    source = spec.d_source or spec.d_model
-    exact = spec.kv_heads == spec.num_heads
-    if columns == source or (columns < source and not exact):
-        return None
-    name = type(spec.encoder).__name__
-    rule = "exactly" if exact else "at most"
-    return (
-        f"{name} takes {'keys and values' if not spec.encoder.learns_keys else 'values'} as "
-        f"column slices of its input, {rule} {source} columns, but num_kv_heads * head_dim = "
-        f"{spec.kv_heads} * {spec.head_width} = {columns}; "
-        "change head_dim or d_source, or use the Standard encoder."
-    )
+def encoder_serves(spec: AttentionSpec) -> str | None:
+    """The encoder can make what the other axes read."""
+    return " ".join(spec.encoder.conflicts(spec)) or None
+
+
+def combine_serves(spec: AttentionSpec) -> str | None:
+    """The heads' outputs are what the combination reads."""
+    return " ".join(spec.combine.conflicts(spec)) or None
 
 
 def heads_fit_pattern(spec: AttentionSpec) -> str | None:
     """A pattern whose heads differ is made for the layer's number of heads."""
-    if spec.pattern.heads in (None, spec.num_heads):
+    if spec.pattern.heads in (None, spec.query_heads):
         return None
     return (
         f"pattern={spec.pattern!r} is made for {spec.pattern.heads} heads, but "
-        f"num_heads={spec.num_heads}; give PerHead one pattern for each head, or change num_heads."
+        f"the layer has {spec.query_heads} (num_heads={spec.num_heads}); give PerHead one pattern "
+        "for each head, or change num_heads."
     )
 
 
 def position_fits_width(spec: AttentionSpec) -> str | None:
     """Positions that turn features need a head width they can turn."""
-    broken = spec.position.conflicts(spec.head_width)
+    broken = spec.position.conflicts(spec.encoder.rotary_width(spec))
     return " ".join(broken) or None
 
 
@@ -206,7 +204,8 @@ SIZES: tuple[Rule, ...] = (axis_types, sizes, declared, dropout_is_a_probability
 RULES: tuple[Rule, ...] = (
     heads_divide_width,
     kv_heads_divide_heads,
-    slices_fit_input,
+    encoder_serves,
+    combine_serves,
     heads_fit_pattern,
     position_fits_width,
     biases_have_pairs,
@@ -221,6 +220,17 @@ def conflicts(spec: AttentionSpec) -> list[str]:
     """Return a sentence for every rule the layer breaks; an empty list is a legal spec."""
     broken = [s for rule in SIZES if (s := rule(spec))]
     return broken or [s for rule in RULES if (s := rule(spec))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widths:
+    """What the maps of a layer read and give, in features."""
+
+    d_model: int
+    d_source: int
+    q: int
+    kv: int
+    o: int
 
 
 def _list(numbers: list[int]) -> str:
@@ -241,16 +251,17 @@ class AttentionSpec:
         num_kv_heads: key/value heads; None = num_heads (MHA), 1 = MQA, between = GQA. Query head
             h reads key/value head h // (num_heads / num_kv_heads).
         head_dim: width of a head; None = d_model / num_heads.
-        d_source: width of `memory` in cross-attention; None = d_model.
+        d_source: width of `source` in cross-attention; None = d_model.
         pattern: which keys a query may see.
-        encoder: how x becomes queries, keys and values.
+        encoder: how x becomes queries, keys and values, and which of them are cached.
         mixing: what happens to the values along the sequence before the kernel.
         kernel: how products become weights.
-        norm: what queries and keys are divided by, before positions turn them.
-        position: how positions turn queries and keys.
+        norm: what the encoder divides queries and keys by, before they are rotated.
+        position: how positions rotate queries and keys, or bias their products.
         past: what is read of the past that the pattern leaves out.
+        combine: how the outputs of the heads become the output of the layer.
         bias: whether the learned maps have biases.
-        scale: factor of the products; None = 1 / sqrt(head_dim).
+        scale: factor of the products; None = 1 / sqrt(head width).
         dropout: probability of dropping a weight while training.
 
     Raises:
@@ -276,6 +287,7 @@ class AttentionSpec:
     norm: Norm = NoNorm()
     position: Position = NoPosition()
     past: Past = NoPast()
+    combine: Combine = Concat()
     bias: bool = True
     scale: float | None = None
     dropout: float = 0.0
@@ -291,30 +303,81 @@ class AttentionSpec:
         return self.num_kv_heads or self.num_heads
 
     @property
+    def query_heads(self) -> int:
+        """Heads of queries that the kernel reads: `combine.maps` for each head."""
+        return self.num_heads * self.combine.maps
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys that the kernel reads."""
+        return self.kv_heads * self.combine.maps
+
+    @property
     def head_width(self) -> int:
-        """Features of one head, D."""
-        return self.head_dim or self.d_model // self.num_heads
+        """Features of a query and of a key of one head, D."""
+        return self.encoder.key_width(self)
+
+    @property
+    def value_width(self) -> int:
+        """Features of a value of one head, E."""
+        return self.encoder.value_width(self)
 
     @property
     def widths(self) -> Widths:
-        """The widths of the four maps."""
+        """The widths of x, of the source, and of all heads' queries, keys and outputs."""
         return Widths(
             d_model=self.d_model,
             d_source=self.d_source or self.d_model,
-            q=self.num_heads * self.head_width,
-            kv=self.kv_heads * self.head_width,
+            q=self.query_heads * self.head_width,
+            kv=self.key_heads * self.head_width,
+            o=self.num_heads * self.value_width,
         )
 
     @property
     def one_tensor(self) -> bool:
         """True if keys and values, before any mixing, are one tensor."""
-        apart = self.position.rotates or self.norm.norms
+        apart = self.position.rotates or self.norm.norms or self.combine.maps > 1
         return self.encoder.shares and not apart
 
     @property
     def score_scale(self) -> float:
         """The factor of the query-key products."""
         return self.head_width**-0.5 if self.scale is None else self.scale
+
+    @property
+    def cached_widths(self) -> tuple[tuple[int, int], ...]:
+        """(heads, width) of each tensor that the kernel reads of a cached token.
+
+        Sums of features, and sums of keys over the whole input, keep no tokens.
+        """
+        if not self.mixing.keeps_keys or not self.kernel.weighs_pairs:
+            return ()
+        widths = self.encoder.cached_widths(self)
+        return (widths[0], (self.kv_heads, self.value_width)) if self.mixing.mixes else widths
+
+    @property
+    def unmixed_widths(self) -> tuple[tuple[int, int], ...]:
+        """(heads, width) of what is cached beside them for the mixing: values as they were.
+
+        Nothing where the keys are those values: columns of x that are not rotated.
+        """
+        mixes = self.mixing.mixes and self.mixing.keeps_keys
+        return ((self.kv_heads, self.value_width),) if mixes and not self.keys_are_values else ()
+
+    @property
+    def keys_are_values(self) -> bool:
+        """True if cached keys are the values before a mixing, at padding too.
+
+        Learned keys hold their bias at padding, where a mixing reads zeros.
+        """
+        return self.kernel.weighs_pairs and self.one_tensor and not self.encoder.learns_keys
+
+    def memories(self, memory: Memory) -> tuple[Memory, Memory]:
+        """Return the memory of the KV cache, and that of values as they were before the mixing."""
+        history = self.mixing.history or 0
+        if memory.window is None:
+            return memory, EVERYTHING
+        return memory.widened(history + 1), Rolling(history + 1, spare=memory.spare)
 
     @property
     def max_length(self) -> int | None:
@@ -327,9 +390,46 @@ class AttentionSpec:
 
         Args:
             length: positions of x, tokens.
-            source_length: positions of `memory` in cross-attention; None = self-attention.
+            source_length: positions of the source in cross-attention; None = self-attention.
         """
         return count(self, length, length if source_length is None else source_length)
+
+    def lower(self) -> Lowered | None:
+        """Return what the layer computes, for programs that compute it in another way.
+
+        They match on the record's class and refuse those they do not know, None among them.
+
+        Example:
+            >>> from suffice.encoders import Efficient
+            >>> AttentionSpec(d_model=64, num_heads=4, encoder=Efficient()).lower().values
+            'columns'
+        """
+        return lower(self)
+
+    def state_bytes(
+        self, tokens: int, memory: Memory = EVERYTHING, dtype: torch.dtype = torch.float32
+    ) -> int:
+        """Return the bytes a layer keeps of one text: its KV cache, or its sums of features.
+
+        Room that a memory holds in reserve is not counted.
+
+        Args:
+            tokens: read so far.
+            memory: what is kept of them.
+            dtype: of keys and values; sums are float32.
+
+        Example:
+            >>> from suffice.memory import Rolling
+            >>> spec = AttentionSpec(d_model=64, num_heads=4, num_kv_heads=1, pattern=Causal())
+            >>> spec.state_bytes(1000, dtype=torch.float16), spec.state_bytes(1000, Rolling(100))
+            (64000, 12800)
+        """
+        cached, unmixed = self.memories(memory)
+        return (
+            cached.nbytes_of(self.cached_widths, tokens, dtype.itemsize)
+            + unmixed.nbytes_of(self.unmixed_widths, tokens, dtype.itemsize)
+            + self.cost(1).state_fixed * torch.float32.itemsize
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as plain data."""

@@ -14,7 +14,7 @@ from torch import nn
 from suffice.advise.request import Base
 from suffice.cost import Cost
 from suffice.errors import ConfigError, unknown
-from suffice.layers.arguments import check_memory
+from suffice.layers.inputs import check_memory
 from suffice.layers.packed import DEFAULT
 from suffice.measure.edge.shapes import attended_positions
 from suffice.memory import Dynamic, Memory, Quantised, Rolling

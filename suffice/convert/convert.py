@@ -27,8 +27,6 @@ from suffice.convert.maps import build
 from suffice.convert.target import Target, plan_of
 from suffice.errors import ConfigError
 from suffice.layers import Attention
-from suffice.layers.state import LayerState
-from suffice.memory import Dynamic
 from suffice.models import LM
 from suffice.models.packed import replace_module
 from suffice.spec import AttentionSpec
@@ -199,11 +197,9 @@ def with_layers(model: nn.Module, layers: Mapping[str, Attention]) -> nn.Module:
 
 def state_of(spec: AttentionSpec) -> int:
     """Return the numbers that a layer's state holds per token."""
-    width = spec.widths.kv
     if not spec.pattern.causal:
-        return 2 * width
-    state = LayerState(spec, Dynamic())
-    return width * ((1 if state.tied else 2) + (state.raw is not None))
+        return 2 * spec.widths.kv
+    return spec.cost(1).state_numbers
 
 
 def _certify(

@@ -1,17 +1,22 @@
-"""How x becomes queries, and what is kept of a token so that later queries can read it."""
+"""How x becomes queries, and what is cached of a token so that later queries can attend to it."""
 
-from suffice.encoders.linear import Columns, Efficient, Encoder, Latent, Optimised, Standard, Widths
+from suffice.encoders.base import Encoder, Factory, LinearMap
+from suffice.encoders.linear import Columns, Efficient, Latent, LinearEncoder, Optimised, Standard
+from suffice.encoders.mla import MLA
 from suffice.encoders.norms import HeadRMS, NoNorm, Norm
 
 __all__ = [
+    "MLA",
     "Columns",
     "Efficient",
     "Encoder",
+    "Factory",
     "HeadRMS",
     "Latent",
+    "LinearEncoder",
+    "LinearMap",
     "NoNorm",
     "Norm",
     "Optimised",
     "Standard",
-    "Widths",
 ]

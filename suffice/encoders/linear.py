@@ -1,18 +1,20 @@
-"""How x becomes queries, keys and values: which of the three maps are learned.
+"""Encoders of single linear maps: which of W_K and W_V are learned.
 
-A map that is not learned takes the first columns of its input as they are, so head g of K and V
-is a column slice of x; nothing is copied. Letters: B batch, T positions, M model width.
+A map that is not learned takes the first columns of its input, so head g of K and V is a column
+slice of x; nothing is copied. Letters: B batch, S positions, M model width.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
-from suffice.records import Axis
+from suffice.encoders.base import KEYS, QUERIES, Encoder, Factory, LinearMap
+
+if TYPE_CHECKING:
+    from suffice.spec import AttentionSpec
 
 
 class Columns(nn.Module):
@@ -35,84 +37,110 @@ class Columns(nn.Module):
         return f"width={self.width}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Widths:
-    """The widths a layer's four maps connect, in features."""
+class LinearEncoder(Encoder):
+    """Base of the encoders whose queries, keys and values are each one linear map of x.
 
-    d_model: int
-    d_source: int
-    q: int
-    kv: int
+    Modules: q_proj, k_proj and v_proj, and q_norm and k_norm of the spec's norm.
+    """
 
+    def conflicts(self, spec: AttentionSpec) -> list[str]:
+        """Keys and values that are columns of x need as many columns as x has."""
+        if self.learns_keys and (self.learns_values or self.shares):
+            return []
+        columns = spec.widths.kv
+        source = spec.d_source or spec.d_model
+        every_head = spec.kv_heads == spec.num_heads
+        if columns == source or (columns < source and not every_head):
+            return []
+        rule = "exactly" if every_head else "at most"
+        return [
+            f"{type(self).__name__} takes {'values' if self.learns_keys else 'keys and values'} as "
+            f"column slices of its input, {rule} {source} columns, but num_kv_heads * head_dim = "
+            f"{spec.kv_heads} * {columns // spec.kv_heads} = {columns}; "
+            "change head_dim or d_source, or use the Standard encoder."
+        ]
 
-class Encoder(Axis, family="encoder"):
-    """Base of the encoder: Q and the output map O are always learned."""
+    def key_width(self, spec: AttentionSpec) -> int:
+        """Return head_dim, or an equal share of d_model."""
+        return spec.head_dim or spec.d_model // (spec.num_heads * spec.combine.maps)
 
-    learns_keys: ClassVar[bool] = True
-    """True if keys are W_K x, False if they are columns of x."""
+    def value_width(self, spec: AttentionSpec) -> int:
+        """Return the width of a key, for each map that reads the value."""
+        return self.key_width(spec) * spec.combine.maps
 
-    learns_values: ClassVar[bool] = True
-    """True if values are W_V x, False if they are columns of x, or the keys."""
+    def cached_widths(self, spec: AttentionSpec) -> tuple[tuple[int, int], ...]:
+        """Return keys and values; one tensor where both are the same."""
+        keys = spec.key_heads, spec.head_width
+        return (keys,) if spec.one_tensor else (keys, (spec.kv_heads, spec.value_width))
 
-    shares: ClassVar[bool] = False
-    """True if keys, before they turn, and values are one tensor."""
-
-    def shapes(self, widths: Widths) -> dict[str, tuple[int, int]]:
-        """Return (inputs, outputs) of each learned map by the name of its module."""
-        maps = {"q_proj": (widths.d_model, widths.q)}
+    def maps(self, spec: AttentionSpec) -> dict[str, LinearMap]:
+        """Return q_proj, and k_proj and v_proj where they are learned."""
+        widths = spec.widths
+        maps = {"q_proj": LinearMap(widths.d_model, widths.q, QUERIES)}
         if self.learns_keys:
-            maps["k_proj"] = (widths.d_source, widths.kv)
+            maps["k_proj"] = LinearMap(widths.d_source, widths.kv, KEYS)
         if self.learns_values:
-            maps["v_proj"] = (widths.d_source, widths.kv)
-        return maps | {"o_proj": (widths.q, widths.d_model)}
-
-    def parameters(self, widths: Widths, bias: bool) -> int:
-        """Count the learned numbers."""
-        return sum(i * o + o * bias for i, o in self.shapes(widths).values())
-
-    def build(
-        self,
-        widths: Widths,
-        *,
-        bias: bool,
-        linear: type[nn.Linear],
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> dict[str, nn.Module]:
-        """Return the modules q_proj, k_proj, v_proj and o_proj, Glorot-uniform, biases zero."""
-        maps: dict[str, nn.Module] = {"k_proj": Columns(widths.kv), "v_proj": Columns(widths.kv)}
-        for name, (inputs, outputs) in self.shapes(widths).items():
-            maps[name] = linear(inputs, outputs, bias=bias, device=device, dtype=dtype)
-            nn.init.xavier_uniform_(maps[name].weight)
-            if bias:
-                nn.init.zeros_(maps[name].bias)
+            maps["v_proj"] = LinearMap(widths.d_source, widths.kv, KEYS)
         return maps
 
-    def read(self, k_proj: nn.Module, v_proj: nn.Module, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values [B, S, G D] of what a layer attends to."""
-        return k_proj(source), v_proj(source)
+    def parameters(self, spec: AttentionSpec) -> int:
+        """Count the maps and the norms of queries and keys."""
+        return super().parameters(spec) + spec.norm.parameters(spec.head_width)
+
+    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+        """Return the modules."""
+        width = spec.widths.kv
+        values = nn.Identity() if self.shares and self.learns_keys else Columns(width)
+        modules: dict[str, nn.Module] = {
+            name: factory.map(linear.inputs, linear.outputs, bias=spec.bias)
+            for name, linear in self.maps(spec).items()
+        }
+        modules.setdefault("k_proj", Columns(width))
+        modules.setdefault("v_proj", values)
+        norms = {name: spec.norm.build(spec.head_width, factory) for name in ("q_norm", "k_norm")}
+        return modules | norms
+
+    def queries(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """Return the queries, normalised."""
+        q = _heads(layer.q_proj(x), layer.spec.query_heads)
+        return layer.q_norm(q).transpose(1, 2)
+
+    def cached(self, layer: nn.Module, source: Tensor) -> tuple[Tensor, ...]:
+        """Return keys, normalised, and values; one tensor where both are the same."""
+        k_BSW = layer.k_proj(source)
+        k = layer.k_norm(_heads(k_BSW, layer.spec.key_heads)).transpose(1, 2)
+        if layer.spec.one_tensor:
+            return (k,)
+        v_BSW = k_BSW if self.shares else layer.v_proj(source)
+        return k, _heads(v_BSW, layer.spec.kv_heads).transpose(1, 2)
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    """Return [B, T, W] as [B, T, heads, W / heads], a view."""
+    batch, length, width = x.shape
+    return x.view(batch, length, heads, width // heads)
 
 
 @dataclass(frozen=True)
-class Standard(Encoder):
-    """Q = x W_Q, K = x W_K, V = x W_V and an output map W_O.
+class Standard(LinearEncoder):
+    """Q = x W_Q, K = x W_K, V = x W_V.
 
     The multi-head attention of every Transformer; the yardstick of all others here.
 
-    Cost: 4 (d^2 + d) parameters with biases; 8 T d^2 FLOPs.
+    Cost: 4 (d^2 + d) parameters with biases and the output map W_O; 8 T d^2 FLOPs.
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2. No difference.
     """
 
 
 @dataclass(frozen=True)
-class Optimised(Encoder):
+class Optimised(LinearEncoder):
     """Q = x W_Q, K = x W_K, V = x: W_O alone transforms the values.
 
     Two linear maps in a row (W_V, then W_O) are one; head i takes the i-th column slice of x.
     With one head it is as expressive as Standard; with more heads W_V could have mixed features
     across slices, which this cannot.
 
-    Cost: 3 (d^2 + d) parameters with biases; 6 T d^2 FLOPs.
+    Cost: 3 (d^2 + d) parameters with biases and W_O; 6 T d^2 FLOPs.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 2. Differs: the paper's text slices
     rows of V where the shapes need columns.
     """
@@ -121,14 +149,14 @@ class Optimised(Encoder):
 
 
 @dataclass(frozen=True)
-class Efficient(Encoder):
-    """Q = x W_Q, K = V = x, and an output map W_O.
+class Efficient(LinearEncoder):
+    """Q = x W_Q, K = V = x.
 
-    Keys and values are the same tensor, so a streaming state is x alone: half of Standard's. With
-    one head it is as expressive as Standard; it equals multi-head attention whose W_K and W_V are
-    the identity.
+    Keys and values are the same tensor, so the KV cache is x alone: half of Standard's. With one
+    head it is as expressive as Standard; it equals multi-head attention whose W_K and W_V are the
+    identity.
 
-    Cost: 2 (d^2 + d) parameters with biases; 4 T d^2 FLOPs.
+    Cost: 2 (d^2 + d) parameters with biases and W_O; 4 T d^2 FLOPs.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 3 (one wide head in version 1 of
     the paper, slices from version 2). Differs: columns where the paper's text says rows.
     """
@@ -139,39 +167,19 @@ class Efficient(Encoder):
 
 
 @dataclass(frozen=True)
-class Latent(Encoder):
-    """Q = x W_Q, K = V = c = x W_C, and an output map W_O.
+class Latent(LinearEncoder):
+    """Q = x W_Q, K = V = c = x W_C.
 
-    A streaming state is c alone, num_kv_heads * head_dim numbers a token. With num_kv_heads=1 every
+    The KV cache is c alone, num_kv_heads * head_dim numbers a token. With num_kv_heads=1 every
     query head reads the same c, whose width head_dim is then free to choose: at d_model nothing
-    Standard attention without rotary positions computes is lost, below it less state is kept. Give
-    scale= where a trained layer's products are to keep theirs.
+    Standard attention without rotary positions computes is lost, below it less is cached. Give
+    scale= where a trained layer's products are to keep theirs. `MLA` is the form with rotary
+    positions.
 
-    Cost: d (H + 1) r + r d H parameters without biases for one c of width r; state r.
+    Cost: d (H + 1) r + r d H parameters without biases for one c of width r; cache r.
     Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1, with the maps from the latent back to
     keys and values taken into W_Q and W_O. Differs: no separate rotary keys.
     """
 
     learns_values = False
     shares = True
-
-    def build(
-        self,
-        widths: Widths,
-        *,
-        bias: bool,
-        linear: type[nn.Linear],
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> dict[str, nn.Module]:
-        """Return the modules; v_proj is none of its own."""
-        made = super().build(widths, bias=bias, linear=linear, device=device, dtype=dtype)
-        return made | {"v_proj": nn.Identity()}
-
-    def read(self, k_proj: nn.Module, v_proj: nn.Module, source: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Return c twice."""
-        latent = k_proj(source)
-        return latent, latent
-
-
-__all__ = ["Columns", "Efficient", "Encoder", "Latent", "Optimised", "Standard", "Widths"]

@@ -1,4 +1,4 @@
-"""What queries and keys are divided by, after their maps and before positions turn them.
+"""QK-norm: what queries and keys are divided by, after projection and before rotation.
 
 Letters: B batch, T positions, H heads, D head width.
 """
@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import nn
 
+from suffice.encoders.base import Factory
 from suffice.errors import ConfigError
 from suffice.records import Axis
 
@@ -31,19 +31,9 @@ class Norm(Axis, ABC, family="norm"):
     def build(
         self,
         head_dim: int,
-        *,
-        rms: type[nn.Module],
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        factory: Factory,
     ) -> nn.Module:
-        """Return a module [B, T, H, D] -> [B, T, H, D]; queries and keys have one each.
-
-        Args:
-            head_dim: D.
-            rms: the norm by root mean squares, made as rms(D, eps=..., device=..., dtype=...).
-            device: where its parameters live.
-            dtype: of its parameters.
-        """
+        """Return a module [B, T, H, D] -> [B, T, H, D]; queries and keys have one each."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +52,7 @@ class NoNorm(Norm):
     def build(
         self,
         head_dim: int,  # noqa: ARG002 - nothing to build
-        *,
-        rms: type[nn.Module],  # noqa: ARG002
-        device: torch.device | str | None,  # noqa: ARG002
-        dtype: torch.dtype | None,  # noqa: ARG002
+        factory: Factory,  # noqa: ARG002
     ) -> nn.Module:
         """Return what gives its input back."""
         return nn.Identity()
@@ -107,13 +94,7 @@ class HeadRMS(Norm):
     def build(
         self,
         head_dim: int,
-        *,
-        rms: type[nn.Module],
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        factory: Factory,
     ) -> nn.Module:
         """Return the norm of queries or of keys, gains of 1."""
-        return rms(head_dim, eps=self.eps, device=device, dtype=dtype)
-
-
-__all__ = ["HeadRMS", "NoNorm", "Norm"]
+        return factory.norm(head_dim, self.eps)

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError
 from suffice.layers import Attention
-from suffice.layers.place import positions as count_real
-from suffice.layers.state import LayerState
-from suffice.memory import Dynamic
+from suffice.layers.inputs import UNMASKED, Inputs
+from suffice.layers.inputs import positions as count_real
 from suffice.mixing import RowLayout
 from suffice.models import LM
 from suffice.models.classifier import Classifier
@@ -78,10 +77,9 @@ def held(spec: AttentionSpec) -> tuple[str, ...]:
         ('keys_and_values',)
     """
     check(spec)
-    state = LayerState(spec, Dynamic())
-    if state.tied:
+    if len(spec.cached_widths) == 1:
         return (BOTH,)
-    return (KEYS, VALUES) if state.raw is None else (KEYS, VALUES, RAW)
+    return (KEYS, VALUES, RAW) if spec.unmixed_widths else (KEYS, VALUES)
 
 
 def check(spec: AttentionSpec) -> None:
@@ -100,6 +98,17 @@ def check(spec: AttentionSpec) -> None:
             f"{type(spec.past).__name__} compresses the past segment by segment, which depends on "
             "lengths as no graph for any length can. Run it with `suffice generate`."
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ChunkInputs(Inputs):
+    """Inputs that share what depends on their places with the other layers."""
+
+    places: Places
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what `make` gives, made by the first layer."""
+        return self.places.once(key, make)
 
 
 class Plain(nn.Module):
@@ -128,9 +137,11 @@ class Plain(nn.Module):
             x = x.masked_fill(~valid[..., None], 0.0)
             at = count_real(valid, None)
             keys = at.masked_fill(~valid, -1)
-        q, k, v, _ = self.layer._turned(x, x, at)
-        k, v = self.layer.mixing(k, v, RowLayout() if valid is None else RowLayout(valid, at))
-        return self._weighed(q, k, v, Places(at, keys, valid))
+        inputs = Inputs(x=x, source=x, masks=UNMASKED, rows=RowLayout(valid=valid, positions=at))
+        q, cached, _ = self.layer.encode(inputs)
+        rows = RowLayout() if valid is None else inputs.rows
+        cached = self.layer.mixing(cached[0], cached[-1], rows)
+        return self._weighed(q, *cached, Places(at, keys, valid))
 
     def step(
         self, x: Tensor, places: Places, past: tuple[Tensor, ...]
@@ -144,12 +155,11 @@ class Plain(nn.Module):
         """
         spec, layer = self.spec, self.layer
         x = x.masked_fill(~places.valid[..., None], 0.0)
-        q = layer.queries(x)
-        k, v = layer.keys_and_values(x)
-        if layer.rotates:
-            find = lambda: spec.position.cos_sin(places.queries, layer.head_dim, q.dtype)  # noqa: E731
-            turns = places.once((spec.position, layer.head_dim, "turns"), find)
-            q, k = spec.position.rotate_by(q, turns), spec.position.rotate_by(k, turns)
+        rows = RowLayout(positions=places.queries)
+        q, cached, _ = layer.encode(
+            _ChunkInputs(x=x, source=x, masks=UNMASKED, rows=rows, places=places)
+        )
+        k, v = cached[0], cached[-1]
         keys = torch.cat([past[0], k], dim=2)
         if len(past) == 1:
             return self._weighed(q, keys, keys, places), (keys,)

@@ -16,6 +16,8 @@ from suffice.errors import ConfigError
 from suffice.hf.config import sliding_window
 from suffice.kernels import Softmax
 from suffice.layers import Attention, Block
+from suffice.layers.inputs import UNMASKED, Inputs
+from suffice.mixing import RowLayout
 from suffice.ops.attend import attend
 from suffice.past import NoPast
 from suffice.patterns import Causal, Pattern
@@ -81,7 +83,9 @@ class SufficeAttention(Attention):
         """
         if engine is None:
             return super().forward(x, **where)
-        q, k, v = self._turned(x, x, engine["position_ids"])[:3]
+        rows = RowLayout(positions=engine["position_ids"])
+        q, cached, _ = self.encode(Inputs(x=x, source=x, masks=UNMASKED, rows=rows))
+        k, v = self.spec.encoder.expand(self, cached)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
         drop = self.spec.dropout if self.training else 0.0
         out, _ = attend(

@@ -18,7 +18,7 @@ from suffice.errors import CheckpointError, ConfigError, MaskError, ShapeError
 from suffice.hf.attention import OWN, SufficeAttention, SufficeBlock, check_servable
 from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
-from suffice.layers.place import positions as count_real
+from suffice.layers.inputs import positions as count_real
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState, layer_states
 from suffice.ops.op import is_transformed

@@ -1,31 +1,47 @@
-"""The one module that composes: an attention layer of any spec."""
+"""The attention layer: any spec, whole sequences and streams, on one path.
+
+Letters: B batch, H query heads, G key/value heads, T queries, S keys, D key width, E value width,
+M model width.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from suffice.encoders import Factory
 from suffice.errors import ConfigError
-from suffice.layers.arguments import check_spec, check_stream, device_type
 from suffice.layers.dropout import Dropout
-from suffice.layers.given import PLAIN, given
-from suffice.layers.next import Next
+from suffice.layers.inputs import Inputs, KVView, check_step, place
 from suffice.layers.normalisation import RMSNorm
-from suffice.layers.read import read
-from suffice.layers.recall import Raw, recall
-from suffice.layers.state import LayerState
+from suffice.layers.state import LayerState, Step
 from suffice.memory import Dynamic, Memory
-from suffice.mixing import RowLayout
 from suffice.ops import reference
-from suffice.ops.call import AttentionCall, MaskInputs
+from suffice.ops.call import AttentionCall
 from suffice.ops.dispatch import explain, plan
 from suffice.ops.linear import Linear, multiplier
-from suffice.ops.op import Op, Parts
+from suffice.ops.op import Parts
 from suffice.spec import AttentionSpec
 
 EVERYTHING = Dynamic()
+
+
+class Encoded(NamedTuple):
+    """What the encoder makes of a call's inputs.
+
+    Args:
+        q: [B, H, T, D].
+        cached: what a KV cache keeps, [B, heads, S, width] each: keys first, values last.
+        unrotated: queries, keys and values before rotation, for what reads the past by content.
+    """
+
+    q: Tensor
+    cached: tuple[Tensor, ...]
+    unrotated: tuple[Tensor, ...]
 
 
 class Attention(nn.Module):
@@ -58,15 +74,11 @@ class Attention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.spec = check_spec(spec)
-        self.impl = impl
-        maps = spec.encoder.build(
-            spec.widths, bias=spec.bias, linear=Linear, device=device, dtype=dtype
-        )
-        self.q_proj, self.k_proj = maps["q_proj"], maps["k_proj"]
-        self.v_proj, self.o_proj = maps["v_proj"], maps["o_proj"]
-        normed = partial(spec.norm.build, spec.head_width, rms=RMSNorm, device=device, dtype=dtype)
-        self.q_norm, self.k_norm = normed(), normed()
+        self.spec, self.impl = _check_spec(spec), impl
+        factory = Factory(linear=Linear, rms=RMSNorm, device=device, dtype=dtype)
+        modules = spec.encoder.build(spec, factory) | spec.combine.build(spec, factory)
+        for name, module in modules.items():
+            self.add_module(name, module)
         self.features = spec.kernel.build(
             head_dim=spec.head_width, scale=spec.score_scale, device=device
         )
@@ -77,15 +89,12 @@ class Attention(nn.Module):
             num_heads=spec.num_heads, num_kv_heads=spec.kv_heads, device=device, dtype=dtype
         )
         self.dropout = Dropout(spec.dropout)
-        self.num_heads, self.num_kv_heads = spec.num_heads, spec.kv_heads
-        self.head_dim = spec.head_width
-        self.rotates = spec.position.rotates
-        self._plan(1, 1, PLAIN, False, "cpu", self.q_proj.weight.dtype)  # an unknown impl is told
+        plan(AttentionCall.of(spec, 1, 1), impl)  # refuses an unknown impl here
 
     def forward(
         self,
         x: Tensor,
-        memory: Tensor | None = None,
+        source: Tensor | None = None,
         *,
         valid: Tensor | None = None,
         segments: Tensor | None = None,
@@ -97,14 +106,14 @@ class Attention(nn.Module):
 
         Args:
             x: [B, T, d_model], where the queries come from.
-            memory: [B, S, d_source], where keys and values come from; None = x itself.
+            source: [B, S, d_source], where keys and values come from; None = x itself.
             valid: bool [B, S], True = a real key, False = padding, anywhere in the row. What a
                 padded position contains is never read.
             segments: int [B, T]; each run of equal numbers is a document, which neither sees nor
-                counts positions from the others. With memory, documents of the queries.
-            source_segments: int [B, S], documents of the memory; a query sees its own number.
+                counts positions from the others. With a source, documents of the queries.
+            source_segments: int [B, S], documents of the source; a query sees its own number.
             mask: bool [B or 1, H or 1, T, S], True = may attend; no mixing can honour one.
-            state: what `self.state` made: x goes on where the last call with it ended, and the
+            state: what `self.state` made: x continues where the last call with it ended, and the
                 state is moved on. valid [B, T] speaks of x.
 
         Raises:
@@ -112,15 +121,15 @@ class Attention(nn.Module):
             MaskError: if valid or mask is not boolean.
             ConfigError: if the spec cannot honour an argument.
         """
-        if state is not None:
-            return self._go_on(x, state, memory, valid, segments, mask)
-        x, source, where, rows = given(self.spec, x, memory, valid, segments, source_segments, mask)
-        q, k, v, raw = self._read(x, source, rows)
-        dropping = self.training and self.spec.dropout > 0.0
-        problem, op = self._plan(x.shape[1], k.shape[2], where, dropping, q.device.type, q.dtype)
-        out = op(q, k, v, where, problem, self.parts())
-        out = where.zero_padded(recall(self.past, raw, out, rows))
-        return self.o_proj(out.transpose(1, 2).flatten(2))
+        if state is None:
+            inputs = place(self.spec, x, source, valid, segments, source_segments, mask)
+        else:
+            inputs = self._step(x, state, valid, source=source, segments=segments, mask=mask)
+        encoded = self.encode(inputs)
+        out = inputs.read(self, encoded.q, encoded.cached)
+        if self.past is not None:
+            out = inputs.recall(self.past, encoded.unrotated, out)
+        return self.spec.combine.output(self, inputs.masks.zero_padded(out))
 
     def state(self, memory: Memory = EVERYTHING) -> LayerState:
         """Return an empty state to stream with.
@@ -141,64 +150,92 @@ class Attention(nn.Module):
         """
         return LayerState(self.spec, memory)
 
-    def _go_on(
+    def inputs(
         self,
         x: Tensor,
-        state: LayerState,
-        memory: Tensor | None,
-        valid: Tensor | None,
-        segments: Tensor | None,
-        mask: Tensor | None,
-    ) -> Tensor:
-        """Return the attended x, which goes on where the state ends."""
-        if not isinstance(state, LayerState):
-            raise ConfigError(f"state is a {type(state).__name__}; give what layer.state() makes.")
-        check_stream(self.spec, state.spec, x, memory, valid, segments, mask)
-        new = state.begin(x.shape[0], x.shape[1], valid, x.device)
-        if x.shape[1] == 0:
-            return self.o_proj(x.new_zeros(x.shape[0], 0, self.spec.widths.q))
-        if valid is not None:
-            x = x.masked_fill(~valid[..., None], 0.0)
-        q, k, v, raw = self._turned(x, x, new.rows.positions, new)
-        if self.features is None:
-            out = read(self, q, k, v, state, new)
-            if self.past is not None:
-                out = state.recalled.recall(self.past, raw, out, valid)
-        else:
-            given = (False, x.device.type, False, x.dtype)
-            problem = self.problem(x.shape[1], x.shape[1], PLAIN, given)
-            out = state.sum_up(self.mixing, q, k, v, new, problem, self.features)
-        if valid is not None:
-            out = MaskInputs(q_valid=valid).zero_padded(out)
-        return self.o_proj(out.transpose(1, 2).flatten(2))
-
-    def problem(
-        self, queries: int, keys: int, where: MaskInputs, given: tuple[bool, str, bool, torch.dtype]
-    ) -> AttentionCall:
-        """Return the problem of a call; given: pairwise, device, dropping and dtype."""
-        named = dict(zip(("pairwise", "device", "dropping", "dtype"), given, strict=True))
-        return AttentionCall.of(self.spec, queries, keys, plain=where.plain, **named)
-
-    def weights(
-        self,
-        x: Tensor,
-        memory: Tensor | None = None,
+        source: Tensor | None = None,
         *,
         valid: Tensor | None = None,
         segments: Tensor | None = None,
         source_segments: Tensor | None = None,
         mask: Tensor | None = None,
-    ) -> Tensor:
+    ) -> Inputs:
+        """Return the inputs of a call on whole sequences, checked; arguments as of `forward`."""
+        return place(self.spec, x, source, valid, segments, source_segments, mask)
+
+    def _step(
+        self, x: Tensor, state: LayerState, valid: Tensor | None, **refused: Tensor | None
+    ) -> Step:
+        """Return the inputs of a call that continues a state."""
+        if not isinstance(state, LayerState):
+            raise ConfigError(f"state is a {type(state).__name__}; give what layer.state() makes.")
+        if state.spec is not self.spec and state.spec != self.spec:
+            raise ConfigError("the state was made by a layer of another spec; use layer.state().")
+        check_step(self.spec, x, valid, **refused)
+        return state.step(x, valid)
+
+    def encode(self, inputs: Inputs) -> Encoded:
+        """Return the queries, and what a KV cache keeps of the source."""
+        encoder, position = self.spec.encoder, self.spec.position
+        q, cached = encoder.queries(self, inputs.x), encoder.cached(self, inputs.source)
+        unrotated = (q, cached[0], cached[-1])
+        if position.rotates:
+            width = encoder.rotary_width(self.spec)
+            find = partial(position.cos_sin, inputs.positions, width, q.dtype)
+            cos_sin = inputs.once((position, width, q.dtype), find)
+            q, cached = encoder.rotate(self, position, q, cached, cos_sin)
+        return Encoded(q, cached, unrotated)
+
+    def attend(self, q: Tensor, view: KVView) -> Tensor:
+        """Return what queries [B, H, T, D] read of keys and values, [B, H, T, E]."""
+        encoder = self.spec.encoder
+        absorbed = encoder.absorb(self, q, view.cached) if view.continues else None
+        q, k, v = absorbed or (q, *encoder.expand(self, view.cached))
+        if v.shape[1] != k.shape[1]:  # several maps of a head read the same values
+            v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)
+        call = self._call(q, k, v, view)
+        out = plan(call, self.impl)(q, k, v, view.masks, call, self.parts())
+        return out if absorbed is None else encoder.restore(self, out)
+
+    def _call(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> AttentionCall:
+        """Return the description of an attention product; layers of one step share it."""
+        if view.step is None:
+            return self.call(q, k, v, view)
+        key = self.impl, view.masks.plain, view.pairwise, q.dtype, self.training
+        return view.step.once(key, lambda: self.call(q, k, v, view), k.shape[2])
+
+    def call(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> AttentionCall:
+        """Return the description of an attention product."""
+        call = AttentionCall.of(
+            self.spec,
+            q.shape[2],
+            k.shape[2],
+            plain=view.masks.plain,
+            pairwise=view.pairwise,
+            dropping=self.training and self.spec.dropout > 0.0 and view.step is None,
+            device=q.device.type,
+            dtype=q.dtype,
+        )
+        sizes = {"num_kv_heads": k.shape[1], "head_dim": k.shape[3], "value_dim": v.shape[3]}
+        changed = {n: size for n, size in sizes.items() if getattr(call, n) != size}
+        if view.pattern is not self.spec.pattern:
+            changed["pattern"] = view.pattern
+        return replace(call, **changed) if changed else call
+
+    def weights(self, x: Tensor, source: Tensor | None = None, **restrictions: Any) -> Tensor:
         """Return the weights [B, H, T, S] of the kernel, computed in float64; arguments as forward.
 
         Rows sum to 1, or to exactly 0 for a query that may see no key. With a mixing the kernel
-        reads mixed values: the effective map is these weights times W_A.
+        reads mixed values: the effective map is these weights times W_A. A combination with N maps
+        of each head has N H heads here, a head's maps side by side.
         """
-        x, source, where, rows = given(self.spec, x, memory, valid, segments, source_segments, mask)
-        q, k, _, _ = self._read(x, source, rows)
-        problem, _ = self._plan(x.shape[1], k.shape[2], where, False, q.device.type, q.dtype)
-        weights = reference.weights_of_rows(q, k, where, problem, self.parts())
-        return where.zero_padded(weights).to(q.dtype)
+        inputs = self.inputs(x, source, **restrictions)
+        q, cached, _ = self.encode(inputs)
+        view = inputs.view(self, cached)
+        k, v = self.spec.encoder.expand(self, view.cached)
+        call = replace(self.call(q, k, v, view), dropping=False)
+        weights = reference.weights_of_rows(q, k, view.masks, call, self.parts())
+        return view.masks.zero_padded(weights).to(q.dtype)
 
     def explain(
         self,
@@ -213,84 +250,57 @@ class Attention(nn.Module):
 
         Args:
             length: positions of x.
-            source_length: positions of memory; None = self-attention.
+            source_length: positions of the source; None = self-attention.
             batch: samples.
             plain: False if valid, segments or mask will be given.
             device: "cpu", "cuda" or one of torch's devices.
         """
-        device = device_type(device)
-        keys = length if source_length is None else source_length
-        dropping = self.training and self.spec.dropout > 0.0
-        dtype = self.q_proj.weight.dtype
-        given = {"plain": plain, "dropping": dropping, "device": device, "dtype": dtype}
-        problem = AttentionCall.of(self.spec, length, self.spec.mixing.reads(keys), **given)
-        by = multiplier(self.q_proj, batch * length, device=device, learning=self.training)
-        return f"{explain(problem, self.impl)}\nlinear maps: {by}"
+        device = _device_type(device)
+        keys = self.spec.mixing.reads(length if source_length is None else source_length)
+        call = AttentionCall.of(
+            self.spec,
+            length,
+            keys,
+            plain=plain,
+            dropping=self.training and self.spec.dropout > 0.0,
+            device=device,
+            dtype=self.o_proj.weight.dtype,
+        )
+        by = multiplier(self.o_proj, batch * length, device=device, learning=self.training)
+        return f"{explain(call, self.impl)}\nlinear maps: {by}"
 
     def extra_repr(self) -> str:
         """Show the composition in the printed module."""
         s = self.spec
-        axes = (s.pattern, s.encoder, s.mixing, s.kernel, s.norm, s.position, s.past)
+        axes = (s.pattern, s.encoder, s.mixing, s.kernel, s.norm, s.position, s.past, s.combine)
         sizes = f"d_model={s.d_model}, num_heads={s.num_heads}, num_kv_heads={s.kv_heads}"
         return f"{sizes}, {', '.join(map(repr, axes))}"
 
-    def _plan(
-        self,
-        queries: int,
-        keys: int,
-        where: MaskInputs,
-        dropping: bool,
-        device: str,
-        dtype: torch.dtype,
-    ) -> tuple[AttentionCall, Op]:
-        """Return the call and its op."""
-        call = self.problem(queries, keys, where, (where.pairwise, device, dropping, dtype))
-        return call, plan(call, self.impl)
-
     def parts(self) -> Parts:
-        """Return what its ops need of the layer."""
+        """Return the modules that ops call."""
         return Parts(self.dropout, self.features)
 
-    def _read(
-        self, x: Tensor, source: Tensor, rows: RowLayout
-    ) -> tuple[Tensor, Tensor, Tensor, Raw]:
-        """Return q [B, H, T, D], k [B, G, R, D] and v [B, G, R, E] as the kernel reads them."""
-        at = rows.positions
-        if at is None:
-            at = torch.arange(source.shape[1], device=source.device)
-        q, k, v, raw = self._turned(x, source, at)
-        return q, *self.mixing(k, v, rows), raw
-
-    def _turned(
-        self, x: Tensor, source: Tensor, at: Tensor, new: Next | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Raw]:
-        """Return q, k, v at positions [S] or [B, S], before any mixing, and before any turn."""
-        q = self.queries(x)
-        k, v = self.keys_and_values(source)
-        raw = Raw(q, k, v)
-        if self.rotates:
-            find = partial(self.spec.position.cos_sin, at, self.head_dim, q.dtype)
-            key = (self.spec.position, self.head_dim, q.dtype)
-            q, k = self._turn(q, k, find() if new is None else new.once(key, find))
-        return q, k, v, raw
-
-    def _turn(self, q: Tensor, k: Tensor, turns: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return q and k turned; of one position both at once, as calls are what costs there."""
-        turn, heads = self.spec.position.rotate_by, (self.num_heads, self.num_kv_heads)
-        if q.shape[2] == 1 == k.shape[2]:
-            return turn(torch.cat([q, k], dim=1), turns).split(heads, dim=1)
-        return turn(q, turns), turn(k, turns)
-
     def queries(self, x: Tensor) -> Tensor:
-        """Return the queries [B, H, T, D] of x [B, T, d_model], before any turn."""
-        return self.q_norm(self._heads(self.q_proj(x), self.num_heads)).transpose(1, 2)
+        """Return the queries [B, H, T, D] of x [B, T, d_model], before any rotation."""
+        return self.spec.encoder.queries(self, x)
 
     def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return k [B, G, S, D] and v [B, G, S, E] of [B, S, d_source], before turn and mixing."""
-        read = self.spec.encoder.read(self.k_proj, self.v_proj, source)
-        k, v = (self._heads(part, self.num_kv_heads) for part in read)
-        return self.k_norm(k).transpose(1, 2), v.transpose(1, 2)
+        """Return k [B, G, S, D] and v [B, G, S, E] of a source, before rotation and mixing."""
+        return self.spec.encoder.expand(self, self.spec.encoder.cached(self, source))
 
-    def _heads(self, x: Tensor, heads: int) -> Tensor:
-        """Split [B, T, W] into [B, T, heads, D]; a view."""
-        return x.view(x.shape[0], x.shape[1], heads, self.head_dim)
+
+def _check_spec(spec: object) -> AttentionSpec:
+    if not isinstance(spec, AttentionSpec):
+        raise ConfigError(
+            f"spec={spec!r:.60} is a {type(spec).__name__}; give an AttentionSpec, such as "
+            'preset("standard", d_model=64, num_heads=4) returns.'
+        )
+    return spec
+
+
+def _device_type(device: str | torch.device) -> str:
+    """Return the type of a device, "cuda" for "cuda:1"."""
+    try:
+        return torch.device(device).type
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={device!r} is no device; give 'cpu' or 'cuda'.") from error

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from suffice.errors import unknown
 from suffice.layers.attention import Attention
+from suffice.layers.cross_attention import EncodedSource
 from suffice.layers.dropout import Dropout
 from suffice.layers.normalisation import normalisation as normaliser
-from suffice.layers.source import Source
 from suffice.spec import AttentionSpec
 
 NORMS = ("pre", "post")
@@ -79,11 +79,11 @@ class Block(nn.Module):
 
 
 class CrossBlock(nn.Module):
-    """Self-attention, attention to a memory, then an MLP; each with a residual and a norm.
+    """Self-attention, attention to a source, then an MLP; each with a residual and a norm.
 
     Args:
         spec: the self-attention.
-        cross_spec: the attention to the memory.
+        cross_spec: the attention to the source.
         mlp: the feed-forward map, d_model in and out.
         norm: "pre" or "post", see `Block`.
         eps: of the norms.
@@ -94,7 +94,7 @@ class CrossBlock(nn.Module):
         dtype: of the parameters.
 
     Shapes:
-        x: [B, T, d_model]; memory: [B, S, d_source] -> [B, T, d_model]
+        x: [B, T, d_model]; source: [B, S, d_source] -> [B, T, d_model]
 
     Raises:
         ConfigError: for an unknown norm or normalisation.
@@ -132,7 +132,7 @@ class CrossBlock(nn.Module):
     def forward(
         self,
         x: Tensor,
-        memory: Tensor | Source,
+        source: Tensor | EncodedSource,
         *,
         source_valid: Tensor | None = None,
         **where: Any,
@@ -141,20 +141,20 @@ class CrossBlock(nn.Module):
 
         Args:
             x: features of the decoder.
-            memory: features of the encoder, or what `Source.of` made of them for this block.
-            source_valid: bool [B, S], True = a real position of the memory; others are not read. A
-                `Source` knows it.
+            source: features of the encoder, or what `EncodedSource.of` made of them for this block.
+            source_valid: bool [B, S], True = a real position of the source; others are not read. A
+                `EncodedSource` knows it.
             **where: of the self-attention's call, such as `valid` [B, T]; see `Attention`.
         """
         if self.norm == "pre":
             x = x + self.dropout(self.attention(self.attention_norm(x), **where))
-            x = x + self.dropout(self._crossed(self.cross_norm(x), memory, source_valid))
+            x = x + self.dropout(self._crossed(self.cross_norm(x), source, source_valid))
             return x + self.mlp(self.mlp_norm(x))
         x = self.attention_norm(x + self.dropout(self.attention(x, **where)))
-        x = self.cross_norm(x + self.dropout(self._crossed(x, memory, source_valid)))
+        x = self.cross_norm(x + self.dropout(self._crossed(x, source, source_valid)))
         return self.mlp_norm(x + self.mlp(x))
 
-    def _crossed(self, x: Tensor, memory: Tensor | Source, valid: Tensor | None) -> Tensor:
-        if isinstance(memory, Source):
-            return memory.attended(self.cross, x)
-        return self.cross(x, memory, valid=valid)
+    def _crossed(self, x: Tensor, source: Tensor | EncodedSource, valid: Tensor | None) -> Tensor:
+        if isinstance(source, EncodedSource):
+            return source.attend(self.cross, x)
+        return self.cross(x, source, valid=valid)

@@ -1,38 +1,211 @@
-"""What a layer keeps of a sequence while it is read in pieces.
+"""The state of a layer that reads a sequence in chunks: its KV cache, or sums of features.
 
-Any pieces give what one call gives: the state knows where the next token stands. Rows of a batch
+Any chunks give what one call gives: the state knows where the next token stands. Rows of a batch
 may be padded; then each row counts its own real tokens.
 
-Letters: B batch, G key/value heads, T new positions, S held positions, D and E head widths.
+Letters: B batch, G key/value heads, T new tokens, S cached tokens, D key width, E value width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.kernels import FeatureMap
-from suffice.layers.alike import alike
-from suffice.layers.arguments import check_memory
-from suffice.layers.history import history_of, kept, mixed, placed, remembered
-from suffice.layers.next import Next, after, real
-from suffice.layers.recall import Recalled
-from suffice.layers.seen import Seen, where_of
+from suffice.layers.inputs import UNMASKED, UNPADDED, Inputs, KVView, check_memory
+from suffice.layers.inputs import positions as count_real
 from suffice.memory import CachedTensors, Memory, Slot, Store
+from suffice.mixing import RowLayout
 from suffice.ops import running_sums, scan
-from suffice.ops.call import AttentionCall
-from suffice.patterns import Global, Window
+from suffice.ops.call import AttentionCall, MaskInputs
+from suffice.ops.native import decode
+from suffice.ops.native.decode import DECODE
+from suffice.ops.op import is_transformed
+from suffice.past import InfiniState
+from suffice.patterns import Global, Pattern, Window
 from suffice.spec import AttentionSpec
 
+if TYPE_CHECKING:
+    from suffice.layers.attention import Attention
+
 A = TypeVar("A")
+MIXED_AT_ONCE = 256  # positions; a longer chunk is mixed piece by piece, and costs no square
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepPositions:
+    """Where the new tokens of a call stand; layers that stand alike share it.
+
+    With 2 rows that have read [a b] and [- c] ("-" is padding) and now read [d e] in both:
+    start is 2, before is [[0, 1], [-1, 0]] and places is [[2, 3], [1, 2]].
+
+    Args:
+        batch: B.
+        length: T.
+        start: positions read before, padding included.
+        device: of the tokens.
+        valid: bool [B, T], as it was given; None = all are real.
+        cached: int [B, n], positions of the last n tokens read before, -1 = padding; None = all
+            rows are real and alike until now.
+        before: as `cached`; where there is padding now, never None.
+        rows: of the new tokens, for the mixing and for rotation.
+        places: int [B, T], position of each new token in its row, -1 = padding; None = all rows
+            are real and alike.
+        memo: values computed for these positions, by what decides them.
+    """
+
+    batch: int
+    length: int
+    start: int
+    device: torch.device
+    valid: Tensor | None
+    cached: Tensor | None
+    before: Tensor | None
+    rows: RowLayout
+    places: Tensor | None
+    memo: dict[Hashable, Any] = field(default_factory=dict)
+
+    @classmethod
+    def after(
+        cls,
+        cached: Tensor | None,
+        start: int,
+        batch: int,
+        length: int,
+        valid: Tensor | None,
+        device: torch.device,
+    ) -> StepPositions:
+        """Return where the next tokens stand; arguments as of the class."""
+        sizes = {"batch": batch, "length": length, "start": start, "device": device}
+        if valid is None and cached is None:
+            rows = RowLayout(positions=torch.arange(start, start + length, device=device)[None])
+            return cls(**sizes, valid=None, cached=None, before=None, rows=rows, places=None)
+        real = valid
+        if valid is None:
+            real = torch.ones(batch, length, dtype=torch.bool, device=device)
+        before = torch.arange(start, device=device).expand(batch, -1) if cached is None else cached
+        at = real_tokens(before)[:, None] + count_real(real, None)
+        return cls(
+            **sizes,
+            valid=valid,
+            cached=cached,
+            before=before,
+            rows=RowLayout(valid=real, positions=at),
+            places=at.masked_fill(~real, -1),
+        )
+
+    def once(self, key: Hashable, make: Callable[[], A], *sizes: int) -> A:
+        """Return what `make` gives, made by the first layer that asks for this key and sizes."""
+        if sizes:
+            if torch.compiler.is_compiling():  # as part of a key a symbol would become a number
+                return make()
+            key = (key, sizes)
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
+
+    def with_cached(self, remembered: int | None) -> Tensor | None:
+        """Return positions of the last tokens, the new ones included; None = rows are alike.
+
+        Args:
+            remembered: how many to keep beside the new ones; None = all.
+        """
+        if self.places is None:
+            return None
+        first = 0 if remembered is None else -(self.length + remembered)
+        return self.once(
+            ("with cached", remembered),
+            lambda: torch.cat([self.before, self.places], dim=1)[:, first:],
+        )
+
+    def masks(
+        self, pattern: Pattern, places: Tensor | None, first: int, sinks: int, keys: int
+    ) -> tuple[MaskInputs, bool]:
+        """Return what restricts the new queries among cached keys, and whether it names pairs.
+
+        Args:
+            pattern: of the state.
+            places: int [B, n], positions of the last n tokens, the new ones included; None = all
+                rows are real and alike.
+            first: position of the first of the last keys - sinks keys.
+            sinks: keys of the very beginning before them.
+            keys: S.
+        """
+        if self.places is None and (first == 0 or (not sinks and pattern.relative)):
+            return UNMASKED, False
+
+        def unpadded() -> MaskInputs:
+            spans = ((0, sinks), (first, first + keys - sinks))
+            k_at = torch.cat([torch.arange(*span, device=self.device) for span in spans])[None]
+            return MaskInputs(q_positions=self.rows.positions, k_positions=k_at)
+
+        def padded() -> MaskInputs:
+            cached = places[:, places.shape[1] - (keys - sinks) :]
+            return MaskInputs(
+                valid=cached >= 0,
+                q_positions=self.rows.positions,
+                k_positions=cached.clamp(min=0),
+                q_valid=self.rows.valid,
+            )
+
+        find = unpadded if self.places is None else padded
+        masks = self.once(find.__name__, find, first, sinks, keys)
+        return masks, self.places is None or self.start > 0 or keys != self.length
+
+
+class StepCalls(NamedTuple):
+    """Descriptions of the attention products of one step, shared by layers of one kind.
+
+    Args:
+        at: where the new tokens stand.
+        kind: of the layer.
+    """
+
+    at: StepPositions
+    kind: int
+
+    def once(self, key: Hashable, make: Callable[[], AttentionCall], keys: int) -> AttentionCall:
+        """Return what `make` gives, made by the first layer of this kind."""
+        return self.at.once((self.kind, key), make, keys)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step(Inputs):
+    """What a layer reads in a call that continues a state.
+
+    Args:
+        state: of the layer.
+        at: where the new tokens stand.
+    """
+
+    state: LayerState
+    at: StepPositions
+
+    def once(self, key: Hashable, make: Callable[[], A]) -> A:
+        """Return what `make` gives, shared by the layers of a model."""
+        return self.at.once(key, make)
+
+    def read(self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...]) -> Tensor:
+        """Return what queries [B, H, T, D] read of all tokens so far; cache the new ones."""
+        if not self.at.length:
+            return q.new_zeros(*q.shape[:3], layer.spec.value_width)
+        if layer.features is not None:
+            return self.state.sum_up(layer, q, cached, self.at)
+        if (call := self.state.coded_call(layer, q, self.at)) is not None:
+            return self.state.read_codes(layer, q, cached, self.at, call)
+        return layer.attend(q, self.state.append(layer, cached, self.at))
+
+    def recall(self, past: nn.Module, unrotated: tuple[Tensor, ...], local: Tensor) -> Tensor:
+        """Return the outputs with what earlier segments add to them."""
+        return self.state.segments.recall(past, unrotated, local, self.at.valid)
 
 
 class LayerState:
-    """The keys and values, or sums of features, of one attention layer.
+    """The KV cache, or the sums of features, of one attention layer.
 
     Made by `Attention.state`; a call with `state=` reads it and adds to it.
 
@@ -47,24 +220,20 @@ class LayerState:
     def __init__(self, spec: AttentionSpec, memory: Memory) -> None:
         check_memory(spec, memory)
         self.spec, self.memory = spec, memory
-        self.remembered = remembered(spec, memory)
+        cached, unmixed = spec.memories(memory)
+        self.remembered = None if cached.window is None else _remembered(cached)
         self.summed = 0  # positions, where sums are what is kept
-        self.offered: Next | None = None
+        self.offered: StepPositions | None = None  # by the model, for all its layers
         self.kind = 0  # layers of one kind have equal specs and memories
         self.batch: int | None = None
         self.device = torch.device("cpu")  # of what was read last
         self.dtype: torch.dtype | None = None  # of keys and values
         self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
         self.sums: running_sums.State | None = None
-        weighs, mixes = spec.kernel.weighs_pairs, spec.mixing.mixes
-        self.tied = spec.one_tensor and not mixes
-        # learned keys hold their bias at padding, where a mixing reads zeros
-        learned = spec.encoder.learns_keys
-        self.keys_are_values = weighs and spec.one_tensor and not learned
-        self.store = kept(spec, memory).build() if weighs else None
-        self.recalled = Recalled()
-        self.raw = history_of(spec, memory) if mixes and not self.keys_are_values else None
-        self.asked: dict[Hashable, AttentionCall] = {}  # of the kernels for few queries
+        self.store = cached.build() if spec.kernel.weighs_pairs else None
+        self.unmixed = unmixed.build() if spec.unmixed_widths else None
+        self.segments = Segments()
+        self.coded_calls: dict[Hashable, AttentionCall] = {}
         window, reach = memory.window, spec.pattern.reach
         self.sees_all = window is None or (reach is not None and reach <= window)
         self.pattern = spec.pattern
@@ -79,22 +248,39 @@ class LayerState:
 
     @property
     def exact(self) -> bool:
-        """True if any pieces give what one call without a state gives, within rounding."""
+        """True if any chunks give what one call without a state gives, within rounding."""
         return self.sees_all and not self.memory.lossy
 
     @property
     def nbytes(self) -> int:
         """Bytes of everything that is kept, spare room included."""
         sums = () if self.sums is None else (self.sums.sums, *self.sums.mark)
-        given = [x for x in (*sums, self.places) if x is not None]
-        tensors = sum(x.numel() * x.element_size() for x in given)
-        return tensors + self.recalled.nbytes + sum(store.nbytes for store in self._stores())
+        kept = [x for x in (*sums, self.places) if x is not None]
+        tensors = sum(x.numel() * x.element_size() for x in kept)
+        return tensors + self.segments.nbytes + sum(store.nbytes for store in self._stores())
 
     def _stores(self) -> list[Store]:
-        return [store for store in (self.store, self.raw) if store is not None]
+        return [store for store in (self.store, self.unmixed) if store is not None]
 
-    def begin(self, batch: int, length: int, valid: Tensor | None, device: torch.device) -> Next:
-        """Return where the next tokens stand, once they are found to fit.
+    def step(self, x: Tensor, valid: Tensor | None) -> Step:
+        """Return the inputs of a call with new tokens x [B, T, M].
+
+        Raises:
+            ShapeError: for another number of rows than before, or more positions than the mixing
+                knows.
+            ConfigError: for padding that a rolling memory would count as positions, or more
+                positions than the memory has room for.
+        """
+        at = self.begin(x.shape[0], x.shape[1], valid, x.device)
+        if valid is not None:
+            x = x.masked_fill(~valid[..., None], 0.0)
+        masks = UNMASKED if valid is None else MaskInputs(q_valid=valid)
+        return Step(x=x, source=x, masks=masks, rows=at.rows, state=self, at=at)
+
+    def begin(
+        self, batch: int, length: int, valid: Tensor | None, device: torch.device
+    ) -> StepPositions:
+        """Validate the next tokens and return their positions.
 
         Args:
             batch: B.
@@ -103,36 +289,36 @@ class LayerState:
             device: of the tokens.
 
         Raises:
-            ShapeError: for another number of rows than before, or more positions than the mixing
-                knows.
-            ConfigError: for padding that a rolling memory would count as positions, or more
-                positions than the memory has room for.
+            ShapeError: as `step`.
+            ConfigError: as `step`.
         """
         if self.batch not in (None, batch):
             raise ShapeError(
                 f"{batch} rows for a state of {self.batch}; give as many, select rows of the "
                 "state, or reset it."
             )
-        if not self._takes(self.offered, batch, length, valid, device):
-            self.offered = after(self.places, self.length, batch, length, valid, device)
-        new = self.offered
-        if self.memory.window is not None and new.valid is not None:
-            new.once(("checked", self.memory), lambda: self._check_padding(new))
-        self._check_room(new)
-        return new
+        if not self._shares(self.offered, batch, length, valid, device):
+            self.offered = StepPositions.after(
+                self.places, self.length, batch, length, valid, device
+            )
+        at = self.offered
+        if self.memory.window is not None and at.valid is not None:
+            at.once(("checked", self.memory), lambda: self._check_padding(at))
+        self._check_room(at)
+        return at
 
-    def _takes(
+    def _shares(
         self,
-        offered: Next | None,
+        offered: StepPositions | None,
         batch: int,
         length: int,
         valid: Tensor | None,
         device: torch.device,
     ) -> bool:
-        """Return whether what another layer found of the new positions holds here, too."""
+        """Return whether the positions prepared by another layer can be reused."""
         return (
             offered is not None
-            and offered.told is self.places
+            and offered.cached is self.places
             and offered.valid is valid
             and (offered.length, offered.batch) == (length, batch)
             # while compiling, the model that offers it has just made it: inductor loses a symbol
@@ -141,26 +327,26 @@ class LayerState:
             and offered.device == device
         )
 
-    def _check_room(self, new: Next) -> None:
+    def _check_room(self, at: StepPositions) -> None:
         """Refuse positions beyond what the memory holds or the mixing maps."""
         if self.store is not None:
-            self.store.check_room(new.length)
+            self.store.check_room(at.length)
         longest = self.spec.mixing.max_length
-        if longest is None or not new.length or torch.compiler.is_compiling():
+        if longest is None or not at.length or torch.compiler.is_compiling():
             return
-        reach = new.start + new.length
-        if new.places is not None:
-            reach = new.once("reach", lambda: int(new.rows.positions.max()) + 1)
-        if reach > longest:
+        keys = at.start + at.length
+        if at.places is not None:
+            keys = at.once("keys", lambda: int(at.rows.positions.max()) + 1)
+        if keys > longest:
             raise ShapeError(
-                f"{reach} keys are more than the {longest} this {type(self.spec.mixing).__name__} "
+                f"{keys} keys are more than the {longest} this {type(self.spec.mixing).__name__} "
                 "was built for; reset the state, or extend the layer: "
-                f"suffice.extend(layer, {reach})."
+                f"suffice.extend(layer, {keys})."
             )
 
-    def _check_padding(self, new: Next) -> None:
+    def _check_padding(self, at: StepPositions) -> None:
         """Refuse padding that would push real tokens out of a rolling memory."""
-        valid, begun = new.rows.valid, real(new.before)[:, None] > 0
+        valid, begun = at.rows.valid, real_tokens(at.before)[:, None] > 0
         begun = torch.cat([begun, valid[:, :-1]], dim=1).cummax(dim=1).values
         if self.memory.sinks or bool((begun & ~valid).any()):
             raise ConfigError(
@@ -168,40 +354,41 @@ class LayerState:
                 "padding on the left alone and no sinks, or use Dynamic()."
             )
 
-    def add(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> Seen:
-        """Keep new keys and values; return all that attention reads.
+    def append(self, layer: Attention, cached: tuple[Tensor, ...], at: StepPositions) -> KVView:
+        """Cache new tokens; return all that their queries attend to.
 
         Args:
-            mixing: of the layer.
-            k: [B, G, T, D], turned.
-            v: [B, G, T, E].
-            new: what `begin` gave.
+            layer: whose state this is.
+            cached: what its encoder made of the new tokens.
+            at: where they stand.
         """
-        return self.seen(self._keep(self.store.append, mixing, k, v, new), new)
+        return self._view(self._store(self.store.append, layer.mixing, cached, at), at)
 
-    def seen(self, held: CachedTensors, new: Next) -> Seen:
-        """Return what the new positions read of what is held."""
+    def _view(self, held: CachedTensors, at: StepPositions) -> KVView:
         keys = held.tensors[0].shape[2]
-        restricted = where_of(new, self.pattern, self.places, held.first, held.sinks, keys)
-        return Seen(held.tensors[0], held.tensors[-1], *restricted)
+        masks, pairwise = at.masks(self.pattern, self.places, held.first, held.sinks, keys)
+        return KVView(held.tensors, masks, self.pattern, pairwise, StepCalls(at, self.kind))
 
-    def append_encoded(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> Slot:
-        """Keep new keys and values as `add` does; say where they and what is coded lie."""
-        return self._keep(self.store.append_encoded, mixing, k, v, new)
-
-    def _keep(
-        self, into: Callable[..., A], mixing: nn.Module, k: Tensor, v: Tensor, new: Next
+    def _store(
+        self,
+        into: Callable[..., A],
+        mixing: nn.Module,
+        cached: tuple[Tensor, ...],
+        at: StepPositions,
     ) -> A:
-        k, v = alike(k, v, self.dtype)
-        raw, v = self._mixed(mixing, k, v, new)
-        self.dtype = k.dtype
-        kept = into(*((k,) if self.tied else (k, v.to(k.dtype))))
-        if self.raw is not None:
-            self.raw.append(raw)
-        self._advance(new)
-        return kept
+        """Append new tokens, mixed, by a method of the store."""
+        cached = promote_kv_dtype(cached, self.dtype)
+        if self.spec.mixing.mixes:
+            raw, v = self._mix(mixing, cached[0], cached[-1], at)
+            cached = cached[0], v.to(raw.dtype)
+            if self.unmixed is not None:
+                self.unmixed.append(raw)
+        self.dtype = cached[0].dtype
+        stored = into(*cached)
+        self._advance(at)
+        return stored
 
-    def reserve(self, new: Next) -> Slot:
+    def reserve(self, at: StepPositions) -> Slot:
         """Append one position whose keys and values the caller writes.
 
         Raises:
@@ -209,41 +396,89 @@ class LayerState:
         """
         slot = self.store.reserve()
         if self.spec.mixing.mixes:
-            unmixed = slot.recent if self.raw is None else self.raw.reserve().recent
+            unmixed = slot.recent if self.unmixed is None else self.unmixed.reserve().recent
             slot = slot._replace(unmixed=unmixed)
-        self._advance(new)
+        self._advance(at)
         return slot
 
     def sum_up(
-        self,
-        mixing: nn.Module,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        new: Next,
-        problem: AttentionCall,
-        features: FeatureMap,
+        self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], at: StepPositions
     ) -> Tensor:
-        """Return what queries [B, H, T, D] read from sums of features, and add to these."""
-        raw, v = self._mixed(mixing, k, v, new)
-        if self.raw is not None:
-            self.raw.append(raw)
-        out, self.sums = scan.stream(q, k, v, new.rows.valid, problem, features, self.sums)
-        self.summed += new.length
-        self._advance(new)
+        """Return what queries [B, H, T, D] read of sums of features, and add the new tokens."""
+        k, v = layer.spec.encoder.expand(layer, cached)
+        if self.spec.mixing.mixes:
+            raw, v = self._mix(layer.mixing, k, v, at)
+            self.unmixed.append(raw)
+        call = AttentionCall.of(
+            self.spec, at.length, at.length, device=q.device.type, dtype=q.dtype
+        )
+        out, self.sums = scan.stream(q, k, v, at.rows.valid, call, layer.features, self.sums)
+        self.summed += at.length
+        self._advance(at)
         return out
 
-    def _mixed(self, mixing: nn.Module, k: Tensor, v: Tensor, new: Next) -> tuple[Tensor, Tensor]:
-        """Return the new values as they are, and after the mixing."""
-        if not self.spec.mixing.mixes:
-            return v, v
-        source = self.store if self.raw is None else self.raw
-        return mixed(mixing, k, v, new, source, self.spec.mixing.history)
-
-    def _advance(self, new: Next) -> None:
-        self.batch, self.device = new.batch, new.device
+    def _advance(self, at: StepPositions) -> None:
+        self.batch, self.device = at.batch, at.device
         self.offered = None
-        self.places = new.after(self.remembered)
+        self.places = at.with_cached(self.remembered)
+
+    def coded_call(self, layer: Attention, q: Tensor, at: StepPositions) -> AttentionCall | None:
+        """Return the call if the native kernels are to read a quantised cache as it is.
+
+        None = what is cached is decoded first, or needs no decoding.
+        """
+        if not self.memory.lossy:
+            return None
+        keys = self.length + at.length
+        key = layer.impl, at.places is None, q.dtype, at.device.type, at.length
+        transformed = is_transformed()
+        if not transformed and key in self.coded_calls:
+            return self.coded_calls[key].grown(keys)
+        call = AttentionCall.of(
+            self.spec,
+            at.length,
+            keys,
+            plain=at.places is None,
+            device=at.device.type,
+            dtype=q.dtype,
+        )
+        allowed = layer.impl in ("auto", DECODE.name)
+        if not allowed or not decode.reads_codes(self.memory, call):
+            return None
+        if not transformed:
+            self.coded_calls[key] = call
+        return call
+
+    def read_codes(
+        self,
+        layer: Attention,
+        q: Tensor,
+        cached: tuple[Tensor, ...],
+        at: StepPositions,
+        call: AttentionCall,
+    ) -> Tensor:
+        """Return what queries read of a quantised cache, by kernels that read codes."""
+        slot = self._store(self.store.append_encoded, layer.mixing, cached, at)
+        if self.memory.window is None:
+            masks = at.masks(call.pattern, self.places, 0, 0, self.length)[0]
+        elif at.places is None:
+            masks = UNMASKED
+        else:
+            masks = MaskInputs(q_positions=at.rows.positions)
+        out, finite = decode.attend_coded(q, self.store, slot, self.memory, masks, call)
+        if finite or call.unrestricted:
+            return out
+        return layer.attend(q, self._view(self.store.cached(), at))
+
+    def _mix(
+        self, mixing: nn.Module, k: Tensor, v: Tensor, at: StepPositions
+    ) -> tuple[Tensor, Tensor]:
+        """Return new values [B, G, T, E] before and after the mixing."""
+        raw = v if at.rows.valid is None else v.masked_fill(~at.rows.valid[:, None, :, None], 0.0)
+        if not at.start:
+            return raw, mixing(k, v, UNPADDED if at.rows.valid is None else at.rows)[1]
+        earlier = self.store if self.unmixed is None else self.unmixed
+        return raw, mix_next(mixing, raw, at, earlier, self.spec.mixing.history)
 
     def can_drop(self, positions: int) -> bool:
         """Return whether the last positions can be taken back, exactly."""
@@ -252,10 +487,17 @@ class LayerState:
             return False
         if self.sums is not None and positions:
             return False
-        recalled = self.recalled.can_drop(self.places, positions) or not self.spec.past.reads
+        segments = self.segments.can_drop(self.places, positions) or not self.spec.past.reads
+        known = self._positions_known_without(positions)
+        return segments and known and all(store.can_drop(positions) for store in self._stores())
+
+    def _positions_known_without(self, positions: int) -> bool:
+        """Return whether enough positions of padded rows are known once the last are dropped."""
+        if self.places is None or self.remembered is None or self.memory.grain:
+            return True  # what is not coded is never more than what is remembered
         left = self.length - positions
-        told = placed(self.places, positions, left, self.remembered, self.memory)
-        return recalled and told and all(store.can_drop(positions) for store in self._stores())
+        needed = min(self.remembered - self.memory.spare - 1, left)
+        return self.places.shape[1] - positions >= needed
 
     def drop_last(self, positions: int) -> None:
         """Take the last positions back, as if they had never been read.
@@ -271,13 +513,13 @@ class LayerState:
             )
         for store in self._stores():
             store.drop_last(positions)
-        self.recalled.drop_last(self.places, positions)
+        self.segments.drop_last(self.places, positions)
         if self.places is not None and positions:
             self.places = self.places[:, :-positions]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch in this order; a row may come several times."""
-        for store in (*self._stores(), self.recalled):
+        for store in (*self._stores(), self.segments):
             store.select(rows)
         if self.places is not None:
             self.places = self.places.index_select(0, rows)
@@ -289,8 +531,176 @@ class LayerState:
 
     def reset(self) -> None:
         """Forget everything."""
-        for store in (*self._stores(), self.recalled):
+        for store in (*self._stores(), self.segments):
             store.reset()
         self.summed, self.batch, self.places, self.sums = 0, None, None, None
         self.dtype = None
         self.offered = None
+
+
+def real_tokens(places: Tensor) -> Tensor:
+    """Return how many real tokens each row has, [B].
+
+    Example:
+        >>> real_tokens(torch.tensor([[-1, 0, 1], [-1, -1, 0]])).tolist()
+        [2, 1]
+    """
+    if not places.shape[1]:
+        return places.new_zeros(places.shape[0])
+    return places.max(dim=1).values + 1
+
+
+def _remembered(memory: Memory) -> int:
+    """Return how many earlier positions a memory with a window may hold or read again.
+
+    Those that can be dropped count twice: what is left is read with as many beside the window.
+    """
+    return memory.window + 2 * memory.spare + memory.grain
+
+
+def promote_kv_dtype(cached: tuple[Tensor, ...], held: torch.dtype | None) -> tuple[Tensor, ...]:
+    """Return new keys and values in the dtype of the cache.
+
+    Under autocast columns of x keep their dtype beside what a map gives in half precision, and
+    chunks in half precision may follow others.
+
+    Args:
+        cached: [B, heads, T, width] each.
+        held: dtype of the cache; None = it is empty.
+
+    Raises:
+        ConfigError: for a chunk that would be rounded to the cache's dtype, or read beside it.
+    """
+    dtype = cached[0].dtype
+    for x in cached[1:]:
+        dtype = torch.promote_types(dtype, x.dtype)
+    if held is None or held is dtype:
+        return tuple(x.to(dtype) for x in cached)
+    widens = torch.promote_types(dtype, held) is held
+    if not widens or not torch.is_autocast_enabled(cached[0].device.type):
+        raise ConfigError(
+            f"this chunk is {dtype} but the cache is {held}; read all chunks of a text with the "
+            "same dtype and autocast, or reset the state."
+        )
+    return tuple(x.to(held) for x in cached)
+
+
+def mix_next(
+    mixing: nn.Module, raw: Tensor, at: StepPositions, earlier: Store, history: int | None
+) -> Tensor:
+    """Return new values after the mixing, which reads those before them.
+
+    Args:
+        mixing: of the layer.
+        raw: [B, G, T, E], 0 at padding.
+        at: where they stand.
+        earlier: holds the values before them, first of its tensors.
+        history: positions before one that the mixing reads; None = all.
+    """
+    count = _history_tokens(at, history)
+    values = torch.cat([earlier.latest(count)[0], raw], dim=2)
+    new = at.rows.positions
+    if at.before is None:
+        past = torch.arange(at.start - count, at.start, device=raw.device)[None]
+    else:
+        past = at.before[:, at.before.shape[1] - count :].clamp(min=0)
+    places = torch.cat([past, new], dim=1)
+    pieces, step = [], raw.shape[2] if history is None else MIXED_AT_ONCE
+    for a in range(0, raw.shape[2], max(step, 1)):
+        b = min(a + step, raw.shape[2])
+        span = values[:, :, a : count + b]
+        before, now = span[:, :, :count], span[:, :, count:]
+        pieces.append(mixing.continued(before, now, new[:, a:b], places[:, a : count + b]))
+    return torch.cat(pieces, dim=2) if len(pieces) != 1 else pieces[0]
+
+
+def _history_tokens(at: StepPositions, history: int | None) -> int:
+    """Return how many of the last tokens hold the values that a mixing still reads."""
+    if history is None or at.before is None:
+        return at.start if history is None else min(history, at.start)
+
+    def columns() -> int:
+        first = (real_tokens(at.before) - history)[:, None]
+        read = ((at.before >= first) & (at.before >= 0)).any(dim=0).nonzero()
+        return at.before.shape[1] - int(read[0]) if len(read) else 0
+
+    return at.once(("history", history), columns)
+
+
+class Segments:
+    """Infini's memory of earlier segments: of all rows together, or of each that counts its own."""
+
+    def __init__(self) -> None:
+        self.rows = [InfiniState()]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all."""
+        return sum(row.nbytes for row in self.rows)
+
+    def recall(
+        self,
+        past: nn.Module,
+        unrotated: tuple[Tensor, ...],
+        local: Tensor,
+        valid: Tensor | None,
+    ) -> Tensor:
+        """Return the outputs of new positions, and add their keys and values."""
+        batch = len(local)
+        if valid is None and len(self.rows) == 1:
+            return past.gated(self.rows[0].read(past, *unrotated), local)
+        if len(self.rows) != batch:
+            self._split(batch, local.device)
+        out = local.clone()
+        for number, row in enumerate(self.rows):
+            real = slice(None) if valid is None else valid[number]
+            own = (x[number : number + 1, :, real] for x in unrotated)
+            recalled = row.read(past, *own)
+            out[number, :, real] = past.gated(recalled, local[number : number + 1, :, real])[0]
+        return out
+
+    def _split(self, batch: int, device: torch.device) -> None:
+        """Give each row of the batch what all had together."""
+        (shared,) = self.rows
+        self.rows = [_copied(shared) for _ in range(batch)]
+        for number, row in enumerate(self.rows):
+            row.select(torch.tensor([number], device=device))
+
+    def can_drop(self, places: Tensor | None, positions: int) -> bool:
+        """Return whether the last positions can be taken back.
+
+        Args:
+            places: int [B, n], positions of the last n tokens, -1 = padding; None = all are real.
+            positions: how many.
+        """
+        pairs = zip(self.rows, self._real(places, positions), strict=True)
+        return all(row.can_drop(real) for row, real in pairs)
+
+    def drop_last(self, places: Tensor | None, positions: int) -> None:
+        """Take the last positions back; arguments as `can_drop`."""
+        for row, real in zip(self.rows, self._real(places, positions), strict=True):
+            row.drop(real)
+
+    def _real(self, places: Tensor | None, positions: int) -> list[int]:
+        """Return how many of the last positions were real in each row."""
+        if places is None:
+            return [positions] * len(self.rows)
+        counts = (places[:, places.shape[1] - positions :] >= 0).sum(dim=1).tolist()
+        return counts[: len(self.rows)]  # rows that are together are alike
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch in this order."""
+        if len(self.rows) == 1:
+            self.rows[0].select(rows)
+        else:
+            self.rows = [_copied(self.rows[number]) for number in rows.tolist()]
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.rows = [InfiniState()]
+
+
+def _copied(row: InfiniState) -> InfiniState:
+    copy = InfiniState()
+    copy.sums, copy.open = row.sums, row.open
+    return copy

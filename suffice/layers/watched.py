@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, StateError
 from suffice.layers.attention import Attention
-from suffice.layers.given import given
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,25 +107,16 @@ def _map(name: str, layer: Attention, args: tuple, words: dict[str, Any]) -> Att
     return AttentionMap(layer=name, weights=weights, effective=effective)
 
 
-def _along(
-    layer: Attention,
-    x: Tensor,
-    memory: Tensor | None = None,
-    *,
-    valid: Tensor | None = None,
-    segments: Tensor | None = None,
-    source_segments: Tensor | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
+def _along(layer: Attention, *args: Any, **words: Any) -> Tensor:
     """Return what the mixing makes of values: [B, G, R, S], float64, without its b."""
-    _, source, _, rows = given(layer.spec, x, memory, valid, segments, source_segments, mask)
-    batch, keys = source.shape[:2]
-    one = torch.eye(keys, dtype=torch.float64, device=source.device)
-    ones = one.expand(batch, layer.num_kv_heads, keys, keys)
-    k = torch.zeros_like(ones[..., :1]).expand(*ones.shape[:3], layer.head_dim)
+    inputs = layer.inputs(*args, **words)
+    batch, keys = inputs.source.shape[:2]
+    one = torch.eye(keys, dtype=torch.float64, device=inputs.source.device)
+    ones = one.expand(batch, layer.spec.kv_heads, keys, keys)
+    k = torch.zeros_like(ones[..., :1]).expand(*ones.shape[:3], layer.spec.head_width)
     mixing = copy.deepcopy(layer.mixing).double()
-    with torch.autocast(source.device.type, enabled=False):
-        return mixing(k, ones, rows)[1] - mixing(k, torch.zeros_like(ones), rows)[1]
+    with torch.autocast(inputs.source.device.type, enabled=False):
+        return mixing(k, ones, inputs.rows)[1] - mixing(k, torch.zeros_like(ones), inputs.rows)[1]
 
 
 def _compiled(module: nn.Module) -> bool:

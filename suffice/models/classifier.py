@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, Dropout
 from suffice.layers.block import NORMS
+from suffice.layers.inputs import positions as count_real
 from suffice.layers.mlp import ACTIVATIONS
-from suffice.layers.place import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
 from suffice.models.embedding import check_rows

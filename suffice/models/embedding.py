@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
+from suffice.layers.inputs import positions as count_real
 from suffice.layers.packed import Packed
-from suffice.layers.place import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal, sinusoidal_at
 from suffice.ops.linear import linear
 from suffice.torch_compat import check, check_mask

@@ -18,8 +18,8 @@ from suffice.encoders import HeadRMS, NoNorm
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.layers import Dropout
-from suffice.layers.next import Next
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
+from suffice.layers.state import StepPositions
 from suffice.memory import Memory
 from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
@@ -169,7 +169,7 @@ class NativeDecoder:
             )
         self.last_state = weakref.ref(state)
 
-    def _append(self, state: ModelState, step: Next, positions: Tensor) -> int:
+    def _append(self, state: ModelState, step: StepPositions, positions: Tensor) -> int:
         """Reserve a position in every cache; return the most positions that a layer reads."""
         longest, rows = 0, positions[:, 0].tolist()
         for mixing in self.mixings:
@@ -280,7 +280,7 @@ def _window(band: Band) -> int | None:
     return None if band.before is None else band.before + 1
 
 
-def _check_padding(step: Next) -> None:
+def _check_padding(step: StepPositions) -> None:
     """Raise if padding follows a real token: native code only skips padding before a row."""
     cached = step.before
     if cached is not None and bool((cached[:, 1:] < cached[:, :-1]).any()):

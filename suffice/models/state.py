@@ -9,8 +9,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError, StateError
 from suffice.layers.attention import Attention
-from suffice.layers.next import Next
-from suffice.layers.state import LayerState
+from suffice.layers.state import LayerState, StepPositions
 from suffice.memory import Dynamic, Memory
 from suffice.records import is_whole
 from suffice.spec import AttentionSpec
@@ -55,7 +54,7 @@ class ModelState:
         """Return the positions of the next tokens [B, T]: int [B or 1, T]."""
         return self.next(tokens, valid).rows.positions
 
-    def next(self, tokens: Tensor, valid: Tensor | None = None) -> Next:
+    def next(self, tokens: Tensor, valid: Tensor | None = None) -> StepPositions:
         """Return the step of the next tokens [B, T], which all layers share.
 
         Every kind of layer checks it here, before any of them has read a token.

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, CrossBlock, Dropout
 from suffice.layers.block import NORMS
+from suffice.layers.cross_attention import EncodedSource, EncodedSources
 from suffice.layers.mlp import ACTIVATIONS
-from suffice.layers.source import Source, Sources
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.models.classifier import glorot
@@ -242,9 +242,9 @@ class Translator(nn.Module):
         if source_valid is not None:
             check_rows("source", source[..., 0], source_valid, None)
             source = source.masked_fill(~source_valid[..., None], 0.0)
-        sources = [Source.of(block.cross, source, source_valid) for block in self.decoder]
+        sources = [EncodedSource.of(block.cross, source, source_valid) for block in self.decoder]
         layers = layer_states([block.attention for block in self.decoder], memory)
-        return TranslatorState(layers, Sources(sources))
+        return TranslatorState(layers, EncodedSources(sources))
 
     def features(
         self, target: Tensor, *, valid: Tensor | None = None, state: TranslatorState
@@ -292,7 +292,7 @@ class TranslatorState(ModelState):
         sources: read by the cross-attention.
     """
 
-    def __init__(self, layers: list[LayerState], sources: Sources) -> None:
+    def __init__(self, layers: list[LayerState], sources: EncodedSources) -> None:
         super().__init__(layers)
         self.sources = sources
 

@@ -110,10 +110,10 @@ class AttentionCall:
         return cls.here(
             queries=queries,
             keys=keys,
-            num_heads=spec.num_heads,
-            num_kv_heads=spec.kv_heads,
+            num_heads=spec.query_heads,
+            num_kv_heads=spec.key_heads,
             head_dim=spec.head_width,
-            value_dim=spec.head_width,
+            value_dim=spec.value_width,
             scale=spec.score_scale,
             pattern=spec.pattern,
             kernel=spec.kernel,

@@ -249,7 +249,7 @@ def weights_are_told(case: Case) -> None:
     """The weights are shares over the keys the pattern allows, and make the output."""
     layer, spec = case.layer(), case.spec
     weights = layer.weights(case.x)
-    shape = (BATCH, spec.num_heads, case.length, case.keys)
+    shape = (BATCH, spec.query_heads, case.length, case.keys)
     if weights.shape != shape:
         raise AssertionError(f"weights have shape {list(weights.shape)}, want {list(shape)}")
     allowed = case.visible().expand(shape[1:])
@@ -257,10 +257,10 @@ def weights_are_told(case: Case) -> None:
     _are_shares(weights, allowed, signed=not spec.kernel.weighs_pairs)
     if spec.past.reads:  # the weights are those within a segment, the output is more
         return
-    read = spec.encoder.read(layer.k_proj, layer.v_proj, case.x)
-    k, v = (part.unflatten(-1, (spec.kv_heads, -1)).transpose(1, 2) for part in read)
-    v = layer.mixing(k, v, RowLayout())[1].repeat_interleave(spec.num_heads // spec.kv_heads, dim=1)
-    assert_close(layer.o_proj((weights @ v).transpose(1, 2).flatten(2)), layer(case.x))
+    k, v = layer.keys_and_values(case.x)
+    v = layer.mixing(k, v, RowLayout())[1]
+    v = v.repeat_interleave(spec.query_heads // v.shape[1], dim=1)
+    assert_close(spec.combine.output(layer, weights @ v), layer(case.x))
 
 
 def _are_shares(weights: Tensor, allowed: Tensor, *, signed: bool) -> None:

@@ -22,39 +22,39 @@ def layer_of(**changes) -> Attention:
     return drawn(Attention(spec, dtype=torch.float64), seed=2)
 
 
-X, MEMORY = normal(2, 5, D, seed=1), normal(2, 7, D, seed=2)
-NUMBERS, OF_MEMORY = documents(2, 5), documents(2, 7)
+X, SOURCE = normal(2, 5, D, seed=1), normal(2, 7, D, seed=2)
+NUMBERS, OF_SOURCE = documents(2, 5), documents(2, 7)
 
 
 @pytest.mark.parametrize(
-    ("x", "memory", "data", "told"),
+    ("x", "source", "data", "told"),
     [
         (X[0], None, {}, r"x has shape \[5, 8\]; legal: \[\*, \*, 8\]\. Give \[B, T, d_model\]"),
         (X[..., :7], None, {}, r"x has shape \[2, 5, 7\]"),
         (X[None], None, {}, r"x has shape \[1, 2, 5, 8\]"),
-        (X, MEMORY[:1], {}, r"memory has shape \[1, 7, 8\]; legal: \[2, \*, 8\]"),
-        (X, MEMORY[..., :6], {}, r"memory has shape \[2, 7, 6\]"),
+        (X, SOURCE[:1], {}, r"source has shape \[1, 7, 8\]; legal: \[2, \*, 8\]"),
+        (X, SOURCE[..., :6], {}, r"source has shape \[2, 7, 6\]"),
         (X, None, {"valid": bits(2, 7, seed=1)}, r"valid has shape \[2, 7\]; legal: \[2, 5\]"),
-        (X, MEMORY, {"valid": bits(2, 5, seed=1)}, r"valid has shape \[2, 5\]; legal: \[2, 7\]"),
-        (X, None, {"segments": OF_MEMORY}, r"segments of the queries has shape \[2, 7\]"),
+        (X, SOURCE, {"valid": bits(2, 5, seed=1)}, r"valid has shape \[2, 5\]; legal: \[2, 7\]"),
+        (X, None, {"segments": OF_SOURCE}, r"segments of the queries has shape \[2, 7\]"),
         (
             X,
-            MEMORY,
+            SOURCE,
             {"segments": NUMBERS, "source_segments": NUMBERS},
             r"segments of the keys has shape \[2, 5\]; legal: \[2, 7\]",
         ),
         (
             X,
-            MEMORY,
+            SOURCE,
             {"mask": bits(2, 1, 5, 5, seed=1)},
             r"mask has shape .* legal: \[2, 2, 5, 7\] or \[2, 1, 5, 7\] or \[1, 2, 5, 7\]",
         ),
     ],
 )
-def test_shapes(x, memory, data, told):
+def test_shapes(x, source, data, told):
     for call in (layer_of(), layer_of().weights):
         with pytest.raises(ShapeError, match=told):
-            call(x, memory, **data)
+            call(x, source, **data)
 
 
 def test_an_op_plan_is_of_a_device():
@@ -70,36 +70,36 @@ def test_a_layer_is_of_a_spec(spec):
         Attention(spec)
 
 
-def test_a_layer_with_a_memory_width_of_its_own_needs_a_memory():
+def test_a_layer_with_a_source_width_of_its_own_needs_a_source():
     layer = layer_of(d_source=6)
-    with pytest.raises(ShapeError, match=r"reads a memory 6 wide; call layer\(x, memory\)"):
+    with pytest.raises(ShapeError, match=r"reads a source 6 wide; call layer\(x, source\)"):
         layer(X)
-    assert layer(X, MEMORY[..., :6]).shape == X.shape
+    assert layer(X, SOURCE[..., :6]).shape == X.shape
 
 
 @pytest.mark.parametrize(
-    ("memory", "data"),
+    ("source", "data"),
     [
         (None, {"source_segments": NUMBERS}),
         (None, {"segments": NUMBERS, "source_segments": NUMBERS}),
-        (MEMORY, {"segments": NUMBERS}),
-        (MEMORY, {"source_segments": OF_MEMORY}),
+        (SOURCE, {"segments": NUMBERS}),
+        (SOURCE, {"source_segments": OF_SOURCE}),
     ],
 )
-def test_segments_and_memory_segments_go_together(memory, data):
-    with pytest.raises(ConfigError, match="segments and source_segments go together with memory"):
-        layer_of()(X, memory, **data)
+def test_segments_and_source_segments_go_together(source, data):
+    with pytest.raises(ConfigError, match="segments and source_segments go together with source"):
+        layer_of()(X, source, **data)
 
 
 @pytest.mark.parametrize("pattern", [Causal(), Full() & Causal()], ids=repr)
 def test_cross_attention_has_no_order(pattern):
     with pytest.raises(ConfigError, match="relates queries and keys of one sequence; .*use Full"):
-        layer_of(pattern=pattern)(X, MEMORY)
+        layer_of(pattern=pattern)(X, SOURCE)
 
 
 def test_cross_attention_has_no_common_positions():
     with pytest.raises(ConfigError, match="counts positions of one sequence; .*use NoPosition"):
-        layer_of(position=Rope())(X, MEMORY)
+        layer_of(position=Rope())(X, SOURCE)
 
 
 def test_a_mixing_refuses_masks():
@@ -125,12 +125,12 @@ def test_shortest_input(length):
 
 def test_no_rows():
     assert layer_of()(X[:0]).shape == (0, 5, D)
-    assert layer_of()(X[:0], MEMORY[:0]).shape == (0, 5, D)
+    assert layer_of()(X[:0], SOURCE[:0]).shape == (0, 5, D)
 
 
-def test_an_empty_memory_gives_the_output_bias():
+def test_an_empty_source_gives_the_output_bias():
     layer = layer_of()
-    assert torch.equal(layer(X, MEMORY[:, :0]), layer.o_proj.bias.expand_as(X))
+    assert torch.equal(layer(X, SOURCE[:, :0]), layer.o_proj.bias.expand_as(X))
 
 
 def test_weights_of_restricted_calls():
@@ -194,7 +194,7 @@ def test_printed_form():
         assert part in text
 
 
-def test_x_may_be_memory():
+def test_x_may_be_source():
     layer = layer_of()
     assert_close(layer(X, X), layer(X))
     numbers = documents(2, 5)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Attention, Block, Dropout
-from suffice.layers.place import positions, runs
+from suffice.layers.inputs import positions, runs
 from suffice.presets import preset
 from suffice.testing import assert_close, bits, documents, drawn, normal, padded
 

@@ -289,7 +289,7 @@ def test_what_a_state_cannot_keep():
         layer(torch.zeros(3, 1, D_MODEL), state=state)
     with pytest.raises(ConfigError, match="segments beside state"):
         layer(x, state=state, segments=torch.zeros(2, 3, dtype=torch.long))
-    with pytest.raises(ConfigError, match="memory and mask beside state"):
+    with pytest.raises(ConfigError, match="source and mask beside state"):
         layer(x, x, state=state, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
     with pytest.raises(ConfigError, match="a layer of another spec"):
         Attention(replace(BASE, num_heads=2))(x, state=state)
@@ -328,7 +328,7 @@ def test_a_compressed_past_stays_in_float32_under_autocast():
         layer(X.float(), state=state)
     exact = layer.state()
     layer.double()(X, state=exact)
-    got, want = (one.recalled.rows[0].sums for one in (state, exact))
+    got, want = (one.segments.rows[0].sums for one in (state, exact))
     assert got.dtype == torch.float32
     assert want.dtype == torch.float64
 

@@ -41,10 +41,9 @@ def layer_of(**changes) -> Attention:
 
 def outputs(layer, effective, source):
     """What a layer gives if each query takes of the values what the map says."""
-    _, v = layer.spec.encoder.read(layer.k_proj, layer.v_proj, source)
-    v = v.view(*v.shape[:2], layer.num_kv_heads, -1).transpose(1, 2)
-    v = v.repeat_interleave(layer.num_heads // layer.num_kv_heads, dim=1)
-    return layer.o_proj((effective @ v).transpose(1, 2).flatten(2))
+    _, v = layer.keys_and_values(source)
+    v = v.repeat_interleave(effective.shape[1] // v.shape[1], dim=1)
+    return layer.spec.combine.output(layer, effective @ v)
 
 
 @pytest.mark.parametrize("name", PRESETS)

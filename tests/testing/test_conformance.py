@@ -13,6 +13,7 @@ from suffice.encoders import Encoder, Standard
 from suffice.errors import ConfigError, SufficeError
 from suffice.mixing import Alignment, Mixing
 from suffice.ops import OPS
+from suffice.ops.dispatch import forget_plans
 from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import Position
 from suffice.records import Axis
@@ -229,8 +230,8 @@ def test_parts():
 def test_parameters():
     @dataclass(frozen=True)
     class Miscounted(Standard):
-        def parameters(self, widths, bias):
-            return super().parameters(widths, bias) - 1
+        def parameters(self, spec):
+            return super().parameters(spec) - 1
 
     spec = spec_around(Miscounted())
     broken("parameters_as_counted", spec, "288 parameters, its cost says 287")
@@ -260,6 +261,7 @@ def test_ops(monkeypatch):
         return good.run(*args) * 1.000001
 
     monkeypatch.setitem(OPS, "matmul", replace(good, run=wrong))
+    forget_plans()
     broken("ops_agree", SPEC, "not same_math")
 
 
@@ -270,6 +272,7 @@ def test_gradients(monkeypatch):
         return good.run(q.detach(), *args)
 
     monkeypatch.setitem(OPS, "matmul", replace(good, run=blind))
+    forget_plans()
     broken("ops_agree", SPEC)
 
 
@@ -410,7 +413,7 @@ def test_memory(monkeypatch):
     monkeypatch.setattr(Attention, "forward", changed)
     broken("memory_is_read_as_x", SPEC, "not same_math")
     conform(spec_around(Causal()), checks=["memory_is_read_as_x"])
-    monkeypatch.setattr("suffice.layers.given.check_inputs", lambda *args: None)
+    monkeypatch.setattr("suffice.layers.inputs._check_tensors", lambda *args: None)
     broken("memory_is_read_as_x", spec_around(Causal()), "cross-attention means nothing here")
 
 

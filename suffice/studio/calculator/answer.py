@@ -450,8 +450,7 @@ def activations(model: Composition, length: int) -> int:
     product. Scores are not kept.
     """
     spec = model.spec()
-    shapes = spec.encoder.shapes(spec.widths)
-    heads = spec.widths.q + sum(shapes[n][1] for n in ("q_proj", "k_proj", "v_proj") if n in shapes)
+    heads = spec.widths.o + sum(m.outputs for m in spec.encoder.maps(spec).values())
     hidden = (3 if model.gated else 2) * model.mlp_width
     features = 2 * model.d_model + max(heads, hidden)
     read = min(length, model.chunk or length)

@@ -7,7 +7,7 @@ import torch
 
 from suffice import Attention, preset
 from suffice.errors import ConfigError
-from suffice.layers.alike import alike
+from suffice.layers.state import promote_kv_dtype
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.testing import assert_close, normal
 
@@ -28,12 +28,14 @@ F32, HALF = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4, dtype=torch.bfloat1
     ids=["half", "columns beside a map", "again"],
 )
 def test_the_wider_dtype_is_kept(k, v, held, want):
-    assert [x.dtype for x in alike(k, v, held)] == [want, want]
+    assert [x.dtype for x in promote_kv_dtype((k, v), held)] == [want, want]
 
 
 def test_half_precision_of_autocast_is_widened():
     with torch.autocast("cpu"):
-        assert [x.dtype for x in alike(HALF, HALF, torch.float32)] == [torch.float32] * 2
+        assert [x.dtype for x in promote_kv_dtype((HALF, HALF), torch.float32)] == [
+            torch.float32
+        ] * 2
 
 
 @pytest.mark.parametrize("memory", MEMORIES, ids=str)
@@ -44,7 +46,7 @@ def test_a_piece_of_another_dtype_is_refused(memory, first):
     with torch.no_grad():
         layer.to(first)(X[:, :5].to(first), state=state)
         layer.float()
-        told = f"torch.float32 behind others in {first}: a state keeps one dtype; .* or reset"
+        told = f"torch.float32 but the cache is {first}"
         with pytest.raises(ConfigError, match=told):
             layer(X[:, 5:], state=state)
         assert state.length == 5

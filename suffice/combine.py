@@ -1,0 +1,153 @@
+"""How the outputs of the heads become the output of the layer.
+
+Letters: B batch, H heads, N attention maps of a head, T queries, E value width, M model width.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from suffice.encoders import Factory
+from suffice.errors import ConfigError
+from suffice.records import Axis
+
+if TYPE_CHECKING:
+    from suffice.spec import AttentionSpec
+
+
+class Combine(Axis, ABC, family="combine"):
+    """Base of the combinations; all end with the learned output map o_proj."""
+
+    maps: ClassVar[int] = 1
+    """Attention maps N that each head computes over the same values, which are N times as wide."""
+
+    def conflicts(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any spec
+        """Return what of the spec this combination cannot serve, a sentence each."""
+        return []
+
+    def parameters(self, spec: AttentionSpec) -> int:
+        """Count the learned numbers, the output map's among them."""
+        return spec.widths.o * spec.d_model + spec.d_model * spec.bias
+
+    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+        """Return the modules of a layer by name."""
+        return {"o_proj": factory.map(spec.widths.o, spec.d_model, bias=spec.bias)}
+
+    @abstractmethod
+    def heads(self, layer: nn.Module, out: Tensor) -> Tensor:
+        """Return [B, H, T, E] of what each map of each head read, [B, H N, T, E]."""
+
+    def output(self, layer: nn.Module, out: Tensor) -> Tensor:
+        """Return the output [B, T, M] of what the maps read, [B, H N, T, E]."""
+        return layer.o_proj(self.heads(layer, out).transpose(1, 2).flatten(2))
+
+
+@dataclass(frozen=True)
+class Concat(Combine):
+    """Y = [O_1; ...; O_H] W_O: the heads side by side, then the output map.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2. No difference.
+    """
+
+    def heads(self, layer: nn.Module, out: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the heads as they are."""
+        return out
+
+
+@dataclass(frozen=True)
+class Differential(Combine):
+    """O_h = (1 - l) norm(A_1 V_h - lambda A_2 V_h): the difference of two softmaxes.
+
+    Each head has two queries and two keys, D wide, and one value, 2 D wide; A_i is the softmax of
+    the i-th query and key. lambda = exp(q_1 . k_1) - exp(q_2 . k_2) + l with four learned vectors
+    of width D shared by the heads, and norm is an RMS norm over the features of a head with a
+    learned gain. l = 0.8 - 0.6 exp(-0.3 depth). What both maps attend to cancels: choose it where
+    attention is spread over much that is irrelevant. The spec's num_heads are pairs of maps, so
+    the default width D is d_model / (2 num_heads), and a layer costs what Standard costs with
+    twice the heads.
+
+    Args:
+        depth: layers before this one, which decides how lambda starts, >= 0.
+        eps: of the norm, > 0.
+
+    Raises:
+        ConfigError: for a negative depth, or eps not above 0.
+
+    Cost: 6 D parameters beside the maps.
+    Source: Ye et al. 2024, arXiv:2410.05258, section 2.1. No difference.
+    """
+
+    depth: int = 0
+    eps: float = 1e-5
+
+    maps = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.depth < 0 or self.eps <= 0.0:
+            raise ConfigError(f"{self!r}: give a depth of at least 0 and eps above 0.")
+
+    @property
+    def lambda_start(self) -> float:
+        """The constant part of lambda, l."""
+        return 0.8 - 0.6 * math.exp(-0.3 * self.depth)
+
+    def conflicts(self, spec: AttentionSpec) -> list[str]:
+        """Both maps weigh single pairs of keys that stand at positions."""
+        refused = {
+            "kernel": not spec.kernel.weighs_pairs,
+            "mixing": not spec.mixing.keeps_keys,
+            "past": spec.past.reads,
+        }
+        return [
+            f"{self!r} subtracts two softmaxes over the same keys, and cannot have "
+            f"{name}={getattr(spec, name)!r}; leave it out."
+            for name, broken in refused.items()
+            if broken
+        ]
+
+    def parameters(self, spec: AttentionSpec) -> int:
+        """Count lambda's vectors, the gains and the output map."""
+        return super().parameters(spec) + 4 * spec.head_width + spec.value_width
+
+    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+        """Return the output map and the difference of a head's maps."""
+        modules = super().build(spec, factory)
+        return modules | {"difference": _Difference(self, spec, factory)}
+
+    def heads(self, layer: nn.Module, out: Tensor) -> Tensor:
+        """Return the difference of each head's two maps."""
+        return layer.difference(out)
+
+    @classmethod
+    def samples(cls) -> tuple[Combine, ...]:
+        """Return a first and a later layer."""
+        return cls(), cls(depth=3)
+
+
+class _Difference(nn.Module):
+    """(1 - l) norm(O_1 - lambda O_2) of the maps [B, 2 H, T, E], a head's two side by side."""
+
+    def __init__(self, combine: Differential, spec: AttentionSpec, factory: Factory) -> None:
+        super().__init__()
+        self.start = combine.lambda_start
+        self.norm = factory.norm(spec.value_width, combine.eps)
+        shape, where = (4, spec.head_width), {"device": factory.device, "dtype": factory.dtype}
+        self.lambdas = nn.Parameter(torch.empty(shape, **where))  # q_1, k_1, q_2, k_2
+        nn.init.normal_(self.lambdas, std=0.1)
+
+    def forward(self, out: Tensor) -> Tensor:
+        exact = torch.promote_types(self.lambdas.dtype, torch.float32)
+        q_1, k_1, q_2, k_2 = self.lambdas.to(exact).unbind()
+        factor = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + self.start
+        first, second = out.unflatten(1, (-1, 2)).unbind(2)
+        return (1.0 - self.start) * self.norm(first - factor.to(out.dtype) * second)
+
+
+__all__ = ["Combine", "Concat", "Differential"]

@@ -1,0 +1,94 @@
+"""Keys and values of a source, worked out once for all the queries that will read them.
+
+Letters: B batch, S positions of the source, T queries, M width of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from suffice.layers.attention import Attention
+from suffice.layers.inputs import UNMASKED, UNPADDED, Inputs, KVView, positions
+from suffice.mixing import RowLayout
+from suffice.ops.call import MaskInputs
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedSource:
+    """Keys and values of a source, as one layer reads them.
+
+    A layer that learns neither and mixes nothing reads the source itself: both are views of it.
+
+    Args:
+        view: what the layer attends to.
+    """
+
+    view: KVView
+
+    @classmethod
+    def of(cls, layer: Attention, source: Tensor, valid: Tensor | None) -> EncodedSource:
+        """Encode a source.
+
+        Args:
+            layer: cross-attention.
+            source: [B, S, M], 0 at padding.
+            valid: bool [B, S], True = a real position; None = all are.
+        """
+        rows, masks = UNPADDED, UNMASKED
+        if valid is not None:
+            rows = RowLayout(valid=valid, positions=positions(valid, None))
+            masks = MaskInputs(valid=valid) if layer.spec.mixing.keeps_keys else UNMASKED
+        inputs = Inputs(x=source, source=source, masks=masks, rows=rows)
+        return cls(view=inputs.view(layer, layer.spec.encoder.cached(layer, source)))
+
+    def attend(self, layer: Attention, x: Tensor) -> Tensor:
+        """Return what `layer(x, source, valid=valid)` returns: [B, T, d_model]."""
+        out = layer.attend(layer.queries(x), self.view)
+        return layer.spec.combine.output(layer, out)
+
+
+class EncodedSources:
+    """The encoded sources of a decoder's layers; layers that read one tensor hold it together.
+
+    Args:
+        layers: of each layer, in order.
+    """
+
+    def __init__(self, layers: Sequence[EncodedSource]) -> None:
+        self.layers = list(layers)
+
+    @property
+    def batch(self) -> int:
+        """RowLayout."""
+        return len(self.layers[0].view.cached[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys, values and masks, each counted once."""
+        return sum({_place(x): x.numel() * x.element_size() for x in self._tensors()}.values())
+
+    def _tensors(self) -> list[Tensor]:
+        tensors = [x for one in self.layers for x in (*one.view.cached, one.view.masks.valid)]
+        return [x for x in tensors if x is not None]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch in this order; a row may come several times."""
+        tensors = {_place(x): x for x in self._tensors()}
+        moved = {place: x.index_select(0, rows) for place, x in tensors.items()}
+
+        def move(one: EncodedSource) -> EncodedSource:
+            valid = one.view.masks.valid
+            masks = UNMASKED if valid is None else MaskInputs(valid=moved[_place(valid)])
+            cached = tuple(moved[_place(x)] for x in one.view.cached)
+            return replace(one, view=one.view._replace(cached=cached, masks=masks))
+
+        self.layers = [move(one) for one in self.layers]
+
+
+def _place(x: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    """Return what tells two tensors apart that do not show the same numbers."""
+    return x.data_ptr(), x.shape, x.stride()

@@ -1,0 +1,300 @@
+"""The inputs of one call of a layer: checked, and placed at positions.
+
+Positions count the real tokens of a document from its first one, so padding may be left, right or
+inside a row, and a packed document stands where it would stand alone.
+
+Letters: B batch, T queries, S keys, M model width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, ShapeError
+from suffice.memory import Dynamic, Memory
+from suffice.mixing import RowLayout
+from suffice.ops.attend import restriction
+from suffice.ops.call import MaskInputs
+from suffice.patterns import Pattern
+from suffice.spec import AttentionSpec
+from suffice.torch_compat import check, check_mask
+
+if TYPE_CHECKING:
+    from suffice.layers.attention import Attention
+    from suffice.layers.state import StepCalls
+
+A = TypeVar("A")
+UNMASKED, UNPADDED = MaskInputs(), RowLayout()
+
+
+class KVView(NamedTuple):
+    """Keys and values that a call attends to, and what restricts them.
+
+    Args:
+        cached: [B, heads, S, width] each, as an encoder caches them.
+        masks: what restricts the pattern.
+        pattern: which keys a query may see.
+        pairwise: True if the masks name pairs one by one.
+        step: of a call that continues a state, where its layers share what they compute.
+    """
+
+    cached: tuple[Tensor, ...]
+    masks: MaskInputs
+    pattern: Pattern
+    pairwise: bool
+    step: StepCalls | None = None
+
+    @property
+    def continues(self) -> bool:
+        """True if keys of earlier calls stand before those of this one."""
+        return self.step is not None and self.step.at.start > 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inputs:
+    """What a layer reads in a call on whole sequences.
+
+    Args:
+        x: [B, T, M], where the queries come from.
+        source: [B, S, M'], where keys and values come from, 0 at padding.
+        masks: what restricts the pattern.
+        rows: where the source's tokens stand.
+    """
+
+    x: Tensor
+    source: Tensor
+    masks: MaskInputs
+    rows: RowLayout
+
+    @property
+    def positions(self) -> Tensor:
+        """Where the source's tokens stand, int [B or 1, S]."""
+        if self.rows.positions is not None:
+            return self.rows.positions
+        return torch.arange(self.source.shape[1], device=self.source.device)[None]
+
+    def once(self, key: Hashable, make: Callable[[], A]) -> A:  # noqa: ARG002 - nothing to share
+        """Return what `make` gives."""
+        return make()
+
+    def read(self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...]) -> Tensor:
+        """Return what queries [B, H, T, D] read of the keys and values, [B, H, T, E]."""
+        return layer.attend(q, self.view(layer, cached))
+
+    def view(self, layer: Attention, cached: tuple[Tensor, ...]) -> KVView:
+        """Return the keys and values, mixed."""
+        if layer.spec.mixing.mixes:
+            cached = layer.mixing(cached[0], cached[-1], self.rows)
+        return KVView(cached, self.masks, layer.spec.pattern, self.masks.pairwise)
+
+    def recall(self, past: nn.Module, unrotated: tuple[Tensor, ...], local: Tensor) -> Tensor:
+        """Return the outputs [B, H, T, E] with what earlier segments add to them."""
+        if self.rows.valid is None:
+            return past(*unrotated, local)
+        order = self.rows.order()
+        by_position = (x.transpose(1, 2) for x in (*unrotated, local))
+        real_first = (self.rows.gather(x, order).transpose(1, 2) for x in by_position)
+        return self.rows.scatter(past(*real_first).transpose(1, 2), order).transpose(1, 2)
+
+
+def place(
+    spec: AttentionSpec,
+    x: Tensor,
+    source: Tensor | None,
+    valid: Tensor | None,
+    segments: Tensor | None,
+    source_segments: Tensor | None,
+    mask: Tensor | None,
+) -> Inputs:
+    """Return the inputs of a call on whole sequences; arguments as of `Attention.forward`.
+
+    Raises:
+        ShapeError: if shapes do not fit.
+        MaskError: if valid or mask is not boolean.
+        ConfigError: if the spec cannot honour an argument.
+    """
+    _check_tensors(spec, x, source)
+    _check_masks(spec, source, segments, source_segments, mask)
+    self_attention = source is None
+    source = x if source is None else source
+    if valid is None and segments is None and mask is None:
+        return Inputs(x=x, source=source, masks=UNMASKED, rows=UNPADDED)
+    documents = None
+    if segments is not None:
+        documents = (segments, segments if self_attention else source_segments)
+    sizes = (x.shape[0], spec.query_heads, x.shape[1], source.shape[1])
+    masks = restriction(*sizes, valid=valid, segments=documents, mask=mask)
+    if valid is not None:
+        source = source.masked_fill(~valid[..., None], 0.0)
+        x = source if self_attention else x
+    rows = UNPADDED
+    if valid is not None or masks.k_segments is not None:
+        masks, rows = _place_tokens(masks, self_attention)
+    if not spec.mixing.keeps_keys:
+        masks = MaskInputs(q_valid=masks.q_valid)
+    return Inputs(x=x, source=source, masks=masks, rows=rows)
+
+
+def _place_tokens(masks: MaskInputs, self_attention: bool) -> tuple[MaskInputs, RowLayout]:
+    """Give each token its position, and documents the numbers of their runs."""
+    at = positions(masks.valid, masks.k_segments)
+    documents = None if masks.k_segments is None else runs(masks.k_segments)
+    if self_attention:
+        masks = replace(masks, q_positions=at, k_positions=at, q_valid=masks.valid)
+        if documents is not None:
+            masks = replace(masks, q_segments=documents, k_segments=documents)
+    return masks, RowLayout(valid=masks.valid, positions=at, documents=documents)
+
+
+def runs(segments: Tensor) -> Tensor:
+    """Number the runs of equal segments [B, S]: each run is one document.
+
+    Example:
+        >>> runs(torch.tensor([[7, 7, 3, 3, 7]])).tolist()
+        [[0, 0, 1, 1, 2]]
+    """
+    changes = segments[:, 1:] != segments[:, :-1]
+    return torch.nn.functional.pad(changes.long().cumsum(dim=1), (1, 0))
+
+
+def positions(valid: Tensor | None, segments: Tensor | None) -> Tensor:
+    """Return the position [B, S] of each token in its document: the real tokens before it.
+
+    Args:
+        valid: bool [B, S], True = a real token; None = all are.
+        segments: int [B, S], runs of equal numbers are documents; None = one document.
+
+    Example:
+        >>> valid = torch.tensor([[False, True, True, True, True]])
+        >>> positions(valid, torch.tensor([[1, 1, 1, 2, 2]])).tolist()
+        [[0, 0, 1, 0, 1]]
+    """
+    like = segments if valid is None else valid
+    real = torch.ones_like(like, dtype=torch.long) if valid is None else valid.long()
+    before = real.cumsum(dim=1) - real
+    if segments is None:
+        return before
+    starts = torch.ones_like(segments, dtype=torch.bool)
+    starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    return before - torch.where(starts, before, 0).cummax(dim=1).values
+
+
+def _check_tensors(spec: AttentionSpec, x: Tensor, source: Tensor | None) -> None:
+    """Refuse tensors of other shapes, and a source where the spec has no use for one."""
+    check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
+    if source is None:
+        if spec.widths.d_source != spec.d_model:
+            raise ShapeError(
+                f"this layer reads a source {spec.widths.d_source} wide; call layer(x, source)."
+            )
+        return
+    check("source", source, (x.shape[0], None, spec.widths.d_source))
+    if not spec.pattern.crosses:
+        raise ConfigError(
+            f"pattern={spec.pattern!r} relates queries and keys of one sequence; "
+            "cross-attention has two: use Full()."
+        )
+    if spec.position.absolute:
+        raise ConfigError(
+            f"position={spec.position!r} counts positions of one sequence; cross-attention "
+            "has two: use NoPosition()."
+        )
+
+
+def _check_masks(
+    spec: AttentionSpec,
+    source: Tensor | None,
+    segments: Tensor | None,
+    source_segments: Tensor | None,
+    mask: Tensor | None,
+) -> None:
+    """Refuse what restricts pairs in a way the spec cannot keep."""
+    if (source_segments is None) != (segments is None or source is None):
+        raise ConfigError(
+            "segments and source_segments go together with source: give both, one for the "
+            "queries and one for the source; without source give segments alone."
+        )
+    if mask is not None and spec.mixing.mixes:
+        raise ConfigError(
+            f"{type(spec.mixing).__name__} mixes values before any mask applies, so a mask "
+            "would not keep what it hides; use a pattern, valid= or segments=."
+        )
+    if mask is not None and not spec.kernel.weighs_pairs:
+        raise ConfigError(
+            f"{type(spec.kernel).__name__} sums over keys without looking at pairs, so a mask "
+            "of pairs cannot apply; use a causal pattern, valid= or segments=, or Softmax."
+        )
+    if spec.past.reads and (segments is not None or mask is not None):
+        raise ConfigError(
+            f"{type(spec.past).__name__} sums keys of earlier segments, so neither documents nor a "
+            "mask could be kept apart in its sums; give one document per row, and valid=."
+        )
+    if segments is not None and not spec.mixing.keeps_keys:
+        raise ConfigError(
+            f"{type(spec.mixing).__name__} sums the keys of a whole row, so documents would "
+            "meet in its keys; give one document per row."
+        )
+
+
+def check_step(
+    spec: AttentionSpec,
+    x: Tensor,
+    valid: Tensor | None,
+    **refused: Tensor | None,
+) -> None:
+    """Refuse what a call that continues a state cannot honour.
+
+    Args:
+        spec: of the layer.
+        x: [B, T, M], the new tokens.
+        valid: bool [B, T] or None.
+        **refused: arguments that no such call takes; all must be None.
+
+    Raises:
+        ShapeError: if x or valid has another shape.
+        MaskError: if valid is not boolean.
+        ConfigError: naming the arguments to leave out.
+    """
+    check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
+    if valid is not None:
+        check_mask("valid", valid)
+        check("valid", valid, tuple(x.shape[:2]), hint="One entry for each new token.")
+    names = [name for name, value in refused.items() if value is not None]
+    if names:
+        raise ConfigError(
+            f"{' and '.join(names)} beside state: a state continues one document a row; leave "
+            f"{'it' if len(names) == 1 else 'them'} out, and give each document a state of its own."
+        )
+
+
+def check_memory(spec: AttentionSpec, memory: Memory) -> None:
+    """Refuse layers that cannot stream, and memories that would forget what a layer reads.
+
+    Raises:
+        ConfigError: saying why.
+    """
+    if not isinstance(memory, Memory):
+        raise ConfigError(
+            f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."
+        )
+    if not spec.pattern.causal:
+        raise ConfigError(
+            f"pattern={spec.pattern!r} looks ahead, so no token is final before the last one is "
+            "read; stream with a causal pattern, such as Causal()."
+        )
+    if not spec.kernel.weighs_pairs and memory != Dynamic():
+        raise ConfigError(
+            f"{type(spec.kernel).__name__} keeps sums of one size, so memory={memory!r} has "
+            "nothing to keep; leave it out."
+        )
+    if memory.window is not None and spec.mixing.mixes and spec.mixing.history is None:
+        raise ConfigError(
+            f"{type(spec.mixing).__name__} reads every earlier value at every position, so "
+            f"{memory!r} would forget what it needs; use Dynamic(), or a banded, toeplitz or block "
+            "alignment."
+        )

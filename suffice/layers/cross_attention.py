@@ -63,7 +63,7 @@ class EncodedSources:
 
     @property
     def batch(self) -> int:
-        """RowLayout."""
+        """Rows of the batch."""
         return len(self.layers[0].view.cached[0])
 
     @property

@@ -5,10 +5,6 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 import torch
@@ -31,9 +27,6 @@ from suffice.train.distributed import Processes, current, processes, resolve_dev
 
 from . import cases
 from .cases import Each, Tiny, asking, images, tokens
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 
 # devices
 
@@ -222,83 +215,10 @@ def test_a_model_in_ddp_is_stored_under_its_own_names(group, tmp_path):
 
 # two processes
 
-SCRIPT = """
-    import json, os, signal, sys
-    from pathlib import Path
-    import torch
-    from cases import Each, Tiny, asking, full, images, pairs, record, tokens, translator
-    from suffice.train import Interrupted, evaluate, fit, processes, save
-
-    out = Path(sys.argv[1])
-    with processes("cpu") as both:
-        assert both.world_size == 2
-
-        def done(name, model, run, split, dataset):
-            score = evaluate(model, dataset, split, batch_size=3)
-            flags = both.sum(torch.tensor([run.best_epoch]))
-            assert flags.item() == 2 * run.best_epoch
-            copy = both.broadcast(model.head.weight.detach().clone())
-            assert torch.equal(copy, model.head.weight)
-            if both.is_main:
-                save(out / name, model.state_dict(), record(run, score))
-
-        dataset = images(test=1)
-        model = Tiny(seed=both.rank, dropout=0.3, dtype=torch.float64)
-        run = fit(model, dataset, full("shift"), seed=5)
-        assert model.dropout.rows is None
-        done("images", model, run, dataset.test, dataset)
-
-        dataset = tokens()
-        model = Tiny(dropout=0.3, words=10, dtype=torch.float64)
-        run = fit(model, dataset, full(None), seed=6)
-        done("tokens", model, run, dataset.test, dataset)
-
-        dataset = asking()
-        model = Each(dropout=0.3, words=10, dtype=torch.float64)
-        run = fit(model, dataset, full(None), seed=7)
-        done("asking", model, run, dataset.test, dataset)
-
-        dataset = pairs()
-        model = translator(dropout=0.3, dtype=torch.float64)
-        run = fit(model, dataset, full(None), seed=8)
-        done("pairs", model, run, dataset.test, dataset)
-
-        class Pressing(Tiny):
-            calls = 0
-            def forward(self, inputs, valid=None):
-                self.calls += 1
-                if self.calls == 6 and both.rank == 1:  # the other process hears of it
-                    os.kill(os.getpid(), signal.SIGINT)
-                return super().forward(inputs, valid)
-
-        model = Pressing(dropout=0.3, dtype=torch.float64)
-        try:
-            fit(model, images(), full("shift"), seed=5, checkpoint=out / "run")
-        except Interrupted as stopped:
-            (out / f"stopped{both.rank}").write_text(json.dumps([stopped.epoch, stopped.step]))
-        model = Tiny(seed=3, dropout=0.3, dtype=torch.float64)
-        run = fit(model, images(), full("shift"), seed=5, checkpoint=out / "run", resume=True)
-        done("resumed", model, run, images().test, images())
-"""
-
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory):
-    """What two gloo processes made of the same work."""
-    folder = tmp_path_factory.mktemp("two")
-    (folder / "work.py").write_text(textwrap.dedent(SCRIPT))
-    environment = {n: v for n, v in os.environ.items() if not n.startswith("COV")}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*command, "--nproc-per-node", "2", str(folder / "work.py"), str(folder)],
-        env=environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
+def out(made_by_two):
+    return made_by_two / "rows"
 
 
 def compare(path, model, run, score):

@@ -1,4 +1,4 @@
-"""The comparison: train every cell, measure all side by side, write what was found."""
+"""The comparison: train every cell, time all mechanisms side by side, write the results."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def compare(
     quiet: bool = False,
     command: str = "compare()",
 ) -> Results:
-    """Run a plan and return what it found; the folder holds it too.
+    """Run a plan and return the results, which are also written to the folder.
 
     Cells are trained seed by seed, all mechanisms of a seed one after the other, from the same
-    start of the random numbers and in the same order of the data. Each finished cell is written
-    at once, so an interrupted comparison goes on where it was. Afterwards the forward passes of
+    random state and in the same order of the data. Each finished cell is written at once, so an
+    interrupted comparison continues. Afterwards the forward passes of
     all mechanisms are timed in turn. Under torchrun the processes share every batch; the first
-    one alone writes and times, so that the others return no speeds.
+    one writes and times; the others return no speeds.
 
     Args:
         plan: what to do.
         folder: where cells, models and results are written; every process must see it.
         console: where progress is shown.
-        resume: go on with what the folder holds.
+        resume: continue the comparison in the folder.
         quiet: show no progress.
-        command: what the results name as their origin.
+        command: the command line, noted in the results.
 
     Raises:
         ConfigError: if the device is absent, the folder holds another comparison, or another
@@ -59,14 +59,14 @@ def compare(
         Interrupted: on Ctrl-C; what was done is kept.
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
-    shown = None if quiet else console
-    with processes(plan.device) as group, losing(group), ExitStack() as held:
-        first(group, lambda: held.enter_context(run_folder(folder).locked()))
+    progress_console = None if quiet else console
+    with processes(plan.device) as group, losing(group), ExitStack() as stack:
+        first(group, lambda: stack.enter_context(run_folder(folder).locked()))
         first(group, lambda: plan.claim(folder, resume=resume))
-        dataset = _load(plan, group, shown)
+        dataset = _load(plan, group, progress_console)
         check_scores(dataset)
         cells = _train_all(plan, dataset, folder, group, console, quiet)
-        speeds = first(group, lambda: time_all(plan, dataset, shown)) or ()
+        speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
         results = Results(
             task=plan.recipe.task,
             recipe=plan.recipe.name,
@@ -90,7 +90,7 @@ def compare(
 
 
 def claim(plan: Plan, folder: Path, *, resume: bool) -> None:
-    """Make a folder this plan's as `compare` does, without training anything.
+    """Write the plan to a folder as `compare` does, without training anything.
 
     Raises:
         ConfigError: if it holds another comparison, or another program is at work there.
@@ -116,39 +116,39 @@ def _train_all(
     quiet: bool,
 ) -> list[Cell]:
     """Train every cell that is not on disk yet; return all in the plan's order."""
-    there = [group.is_main and cell_path(folder, *key).exists() for key in plan.cells]
-    there = group.broadcast(torch.tensor(there)).tolist()
-    kept = [key for key, is_there in zip(plan.cells, there, strict=True) if is_there]
-    found = together(group, lambda: {key: read_cell(folder, *key) for key in kept})
-    with show(console, cells=len(plan.cells), done=len(found), quiet=quiet) as progress:
+    exists = [group.is_main and cell_path(folder, *key).exists() for key in plan.cells]
+    exists = group.broadcast(torch.tensor(exists)).tolist()
+    finished = [key for key, is_there in zip(plan.cells, exists, strict=True) if is_there]
+    cells = together(group, lambda: {key: read_cell(folder, *key) for key in finished})
+    with show(console, cells=len(plan.cells), done=len(cells), quiet=quiet) as progress:
         for key in plan.cells:
-            if key not in found:
-                found[key] = train_cell(plan, key, dataset, folder, group, progress)
-    return [found[key] for key in plan.cells]
+            if key not in cells:
+                cells[key] = train_cell(plan, key, dataset, folder, group, progress)
+    return [cells[key] for key in plan.cells]
 
 
 def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tuple[Speed, ...]:
     """Time one forward of every (mechanism, heads) in turn, and take its peak memory.
 
-    The models are fresh: what a forward costs does not depend on what was learnt.
+    The models are fresh: the cost of a forward does not depend on the weights.
 
     Args:
         plan: the comparison.
         dataset: its first test rows make the batch.
-        console: where a line says what is going on; None says nothing.
+        console: where a line is printed; None prints nothing.
     """
     if console is not None:
-        told = "timing the forward passes side by side"
-        console.print(told, markup=False, highlight=False, soft_wrap=True)
-    place = resolve_device(plan.device)
+        line = "timing the forward passes side by side"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    torch_device = resolve_device(plan.device)
     size = min(plan.recipe.training.batch_size, len(dataset.test))
     batch = dataset.test.take(torch.arange(size))
-    reading = ModelInputs.of(batch).map(lambda tensor: tensor.to(place))
-    reading = reading._replace(inputs=dataset.prepare(reading.inputs))
-    models = {pair: plan.recipe.build(*pair).eval().to(place) for pair in plan.pairs}
+    inputs = ModelInputs.of(batch).map(lambda tensor: tensor.to(torch_device))
+    inputs = inputs._replace(inputs=dataset.prepare(inputs.inputs))
+    models = {pair: plan.recipe.build(*pair).eval().to(torch_device) for pair in plan.pairs}
     with torch.inference_mode():
         calls = {
-            f"{mechanism} {heads}": lambda model=model: reading.logits(model)
+            f"{mechanism} {heads}": lambda model=model: inputs.logits(model)
             for (mechanism, heads), model in models.items()
         }
         times = interleave(
@@ -156,7 +156,7 @@ def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tu
             rounds=ROUNDS,
             warmup=WARM_UP,
             min_seconds_per_sample=SAMPLE_SECONDS,
-            device=str(place),
+            device=str(torch_device),
         )
         return tuple(
             Speed(
@@ -164,7 +164,7 @@ def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tu
                 num_heads=heads,
                 latency=times[f"{mechanism} {heads}"],
                 batch_size=size,
-                peak_bytes=peak_bytes(calls[f"{mechanism} {heads}"], device=str(place)),
+                peak_bytes=peak_bytes(calls[f"{mechanism} {heads}"], device=str(torch_device)),
             )
             for mechanism, heads in models
         )

@@ -1,7 +1,7 @@
-"""Steps that several processes take together, and end together when one of them fails.
+"""Steps of several processes that fail together when one of them fails.
 
 Under torchrun a process that leaves alone would keep the others waiting, and its reason would
-drown in theirs. Here they all learn who failed first and why.
+drown in theirs. Here all of them raise the error of the first that failed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from suffice.train import Processes
 
 T = TypeVar("T")
 
-PATIENCE = 10.0  # seconds in which the process that failed speaks
-SIGNS = ("gloo", "nccl", "connection", "process group")  # of torch's errors when a peer is gone
+PATIENCE = 10.0  # seconds in which the process that failed can report
+LOST_CONNECTION = (
+    "gloo",
+    "nccl",
+    "connection",
+    "process group",
+)  # of torch's errors when a peer is gone
 
 
 class LostError(StateError):
-    """The other processes are gone; one that failed knows more."""
+    """The other processes are gone; the error of the one that failed says more."""
 
 
 def together(group: Processes, work: Callable[[], T]) -> T:
@@ -46,8 +51,8 @@ def together(group: Processes, work: Callable[[], T]) -> T:
     except SufficeError as error:
         _failures(group, str(error))
         raise
-    if told := _failures(group, None):
-        raise StateError(told)
+    if failure := _failures(group, None):
+        raise StateError(failure)
     return done
 
 
@@ -64,15 +69,15 @@ def shared(group: Processes, text: str, *, source: int = 0) -> str:
     """Return, on every process, the text that one of them holds."""
     if group.world_size == 1:
         return text
-    own = list(text.encode()) if group.rank == source else []
-    size = int(group.sum(torch.tensor(len(own))))
-    data = torch.tensor(own or [0] * size, dtype=torch.int64)
-    return bytes(group.sum(data).tolist()).decode()
+    encoded = list(text.encode()) if group.rank == source else []
+    size = int(group.sum(torch.tensor(len(encoded))))
+    padded = torch.tensor(encoded or [0] * size, dtype=torch.int64)
+    return bytes(group.sum(padded).tolist()).decode()
 
 
 @contextlib.contextmanager
 def losing(group: Processes) -> Iterator[None]:
-    """Tell in one sentence when another process has gone in the middle of a common step.
+    """Turn torch's error into one sentence when another process is gone during a common step.
 
     Raises:
         LostError: when torch finds a connection closed; some seconds later, so that torchrun, which
@@ -82,7 +87,7 @@ def losing(group: Processes) -> Iterator[None]:
         yield
     except RuntimeError as error:
         alone = group.world_size == 1 or isinstance(error, SufficeError)
-        if alone or not any(sign in str(error).lower() for sign in SIGNS):
+        if alone or not any(sign in str(error).lower() for sign in LOST_CONNECTION):
             raise
         time.sleep(PATIENCE)
         raise LostError(
@@ -91,11 +96,11 @@ def losing(group: Processes) -> Iterator[None]:
         ) from error
 
 
-def _failures(group: Processes, own: str | None) -> str:
-    """Return what the first process that failed has to tell; empty when none did."""
+def _failures(group: Processes, reason: str | None) -> str:
+    """Return the reason of the first process that failed; empty when none did."""
     failed = torch.zeros(group.world_size, dtype=torch.int64)
-    failed[group.rank] = own is not None
+    failed[group.rank] = reason is not None
     ranks = group.sum(failed).nonzero().flatten().tolist()
     if not ranks:
         return ""
-    return f"process {ranks[0]} failed: {shared(group, own or '', source=ranks[0])}"
+    return f"process {ranks[0]} failed: {shared(group, reason or '', source=ranks[0])}"

@@ -1,4 +1,4 @@
-"""What a comparison found: one record per trained model, one per timed layer, one for the whole.
+"""The results of a comparison: one record per trained model, one per timed layer, one of all.
 
 Accuracies are fractions (0 to 1), times are seconds, sizes are bytes, losses are nats.
 """
@@ -54,7 +54,7 @@ class Cell:
         test_accuracy: accuracy on the test split.
         test_top5: top-5 accuracy there, None with 5 classes or fewer.
         scores: further figures of the test split by name, see `suffice.measure.training`.
-        signatures: how a score was worked out, for those of which there are several kinds.
+        signatures: how a score was computed, for those of which there are variants.
 
     Raises:
         ConfigError: if a count is negative, an accuracy is outside 0 to 1, or a signature is of no
@@ -140,13 +140,13 @@ class Results:
         recipe: name of the recipe.
         title: one line for people.
         margin: how much test accuracy may be lost and still suffice, a fraction.
-        baseline: the mechanism all others are held against.
+        baseline: the mechanism that all others are compared with.
         cells: every trained model.
         speeds: every timed (mechanism, heads).
         machine: facts about the machine.
         versions: versions of the software.
         commit: the source's git commit, None outside a checkout.
-        command: the command that was given.
+        command: the command line.
         started: when, in ISO 8601.
         seconds: how long it all took.
         answers: asked for in a row of the test split, mean; 1 where a row is one answer.
@@ -193,8 +193,8 @@ class Results:
 
     def select(self, mechanism: str, num_heads: int) -> list[Cell]:
         """Return the cells of one (mechanism, heads), by seed."""
-        found = [c for c in self.cells if (c.mechanism, c.num_heads) == (mechanism, num_heads)]
-        return sorted(found, key=lambda cell: cell.seed)
+        cells = [c for c in self.cells if (c.mechanism, c.num_heads) == (mechanism, num_heads)]
+        return sorted(cells, key=lambda cell: cell.seed)
 
     def speed(self, mechanism: str, num_heads: int) -> Speed | None:
         """Return the speed of one (mechanism, heads), None if it was not timed."""
@@ -205,17 +205,17 @@ class Results:
         return encode(dataclasses.asdict(self))
 
     @staticmethod
-    def from_json(given: object, *, where: str) -> Results:
+    def from_json(data: object, *, where: str) -> Results:
         """Rebuild what `to_json` gave.
 
         Args:
-            given: plain dicts and lists.
+            data: plain dicts and lists.
             where: the file they come from, for messages.
 
         Raises:
             DataError: if a key is unknown or missing, or a value has the wrong type or range.
         """
-        return decode(Results, given, where=where)
+        return decode(Results, data, where=where)
 
 
 def check_margin(margin: float) -> None:
@@ -288,13 +288,13 @@ def read_cell(folder: Path, mechanism: str, num_heads: int, seed: int) -> Cell |
     path = cell_path(folder, mechanism, num_heads, seed)
     if not path.exists():
         return None
-    given = read_json(path, advice=RETRAIN)
-    if not isinstance(given, dict) or set(given) != {"sha256", "cell"}:
+    content = read_json(path, advice=RETRAIN)
+    if not isinstance(content, dict) or set(content) != {"sha256", "cell"}:
         raise DataError(f"{path} is not a cell file: it must hold sha256 and cell. {RETRAIN}")
-    if given["sha256"] != _sha256(given["cell"]):
+    if content["sha256"] != _sha256(content["cell"]):
         raise DataError(f"{path} was altered: its content does not match its sha256. {RETRAIN}")
     try:
-        cell = decode(Cell, given["cell"], where=str(path))
+        cell = decode(Cell, content["cell"], where=str(path))
     except DataError as error:
         raise DataError(f"{error} {RETRAIN}") from error
     if cell.key != (mechanism, num_heads, seed):

@@ -82,28 +82,28 @@ def sentence(verdict: Verdict, results: Results) -> str:
 
 def notes(verdict: Verdict, results: Results) -> list[str]:
     """List what else the comparison did and did not establish, one sentence each."""
-    found = [] if results.scale == "paper" else [f"{SMALL.capitalize()}."]
+    sentences = [] if results.scale == "paper" else [f"{SMALL.capitalize()}."]
     if verdict.winner is not None:
-        found += [_note_claim(verdict, verdict.winner), *_note_other_heads(verdict)]
-    found += [_note_undecided(c) for c in _open_cheaper(verdict)]
-    found += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
+        sentences += [_note_claim(verdict, verdict.winner), *_note_other_heads(verdict)]
+    sentences += [_note_undecided(c) for c in _open_cheaper(verdict)]
+    sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
     if len(verdict.comparisons) > 1:
-        found.append(
+        sentences.append(
             f"Each 95% interval holds for its own mechanism, uncorrected for the "
             f"{len(verdict.comparisons)} compared; better and worse are corrected "
             f"(Holm, alpha {ALPHA})."
         )
-    found += _note_answers(results)
-    found += _note_signatures(results)
-    found.append(
+    sentences += _note_answers(results)
+    sentences += _note_signatures(results)
+    sentences.append(
         f"The seeds vary weights and data order on {results.task}; other data, sizes, training "
         "lengths and hyperparameters were not tried."
     )
-    return found
+    return sentences
 
 
 def _note_signatures(results: Results) -> list[str]:
-    """Tell how scores were worked out of which there are several kinds."""
+    """Name how scores that have variants were computed."""
     named = [item for cell in results.cells for item in cell.signatures.items()]
     return [f"Signature of {name}: {signature}" for name, signature in dict.fromkeys(named)]
 
@@ -184,10 +184,12 @@ def _needs(results: Results, comparison: Comparison) -> str:
 def _sentence_baseline(verdict: Verdict) -> str:
     """Say that nothing cheaper suffices, and how far off the nearest is."""
     best = max(verdict.accuracies.items(), key=lambda item: item[1].mean)
-    own = f"{label(verdict.baseline, best[0])} has test accuracy {_accuracy(best[1])}"
+    accuracy = f"{label(verdict.baseline, best[0])} has test accuracy {_accuracy(best[1])}"
     cheaper = [c for c in verdict.comparisons if c.cheaper]
     if not cheaper:
-        return f"{verdict.baseline} stays: nothing cheaper by {verdict.by} was compared; {own}."
+        return (
+            f"{verdict.baseline} stays: nothing cheaper by {verdict.by} was compared; {accuracy}."
+        )
     nearest = max(cheaper, key=lambda c: c.difference.mean)
     return (
         f"{verdict.baseline} stays: no cheaper mechanism suffices; "
@@ -210,16 +212,16 @@ def _open_cheaper(verdict: Verdict) -> list[Comparison]:
 
 def _note_answers(results: Results) -> list[str]:
     """Say what an accuracy counts, where that is not rows, and what a guess would have."""
-    found = []
+    sentences = []
     if results.answers != 1.0:
-        found.append(
+        sentences.append(
             f"A row asks for {results.answers:.3g} answers; accuracies and losses are over answers."
         )
     if results.chance is not None:
-        found.append(
+        sentences.append(
             f"A guess that has not found the answer has an accuracy of {results.chance:.1%}."
         )
-    return found
+    return sentences
 
 
 def _note_claim(verdict: Verdict, winner: Comparison) -> str:

@@ -57,13 +57,13 @@ class Trained:
 
 
 Scored = tuple[float, str | None]
-"""A score, and the line that says how it was worked out where such a line is usual."""
+"""A score, and its signature where one is usual."""
 
 
 def scores_of(trained: Trained) -> tuple[dict[str, float], dict[str, str]]:
     """Return every score of the test split by name, and the signatures of those that have one.
 
-    All processes must call it; each looks at its share of the rows, and all return the same.
+    All processes must call it; each scores its share of the rows, and all return the same.
 
     Raises:
         ConfigError: for an unknown score, or one whose library is absent.
@@ -78,7 +78,7 @@ def scores_of(trained: Trained) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def check_scores(dataset: Dataset) -> None:
-    """Refuse a task whose scores cannot be had, before hours are spent on its training.
+    """Refuse a task whose scores cannot be computed, before hours are spent on its training.
 
     Raises:
         ConfigError: for an unknown score, or if a library is absent.
@@ -95,19 +95,19 @@ def _refuse_unknown(dataset: Dataset) -> None:
 
 
 def _balanced_accuracy(trained: Trained) -> Scored:
-    """Return the share of each class of the test split that is found, averaged over the classes."""
+    """Return the recall of each class of the test split, averaged over the classes."""
     split, classes = trained.dataset.test, trained.dataset.num_classes
     sums = torch.zeros(2, classes, dtype=torch.float64)
     with evaluating(trained.model), torch.inference_mode():
         for rows in _share(split):
-            reading = _reading(split, rows, trained.device)
-            reading = reading._replace(inputs=trained.dataset.prepare(reading.inputs))
+            inputs = _reading(split, rows, trained.device)
+            inputs = inputs._replace(inputs=trained.dataset.prepare(inputs.inputs))
             labels = split.labels[rows]
-            found = reading.logits(trained.model).argmax(dim=1).cpu() == labels
-            sums[0] += labels[found].bincount(minlength=classes)
+            is_right = inputs.logits(trained.model).argmax(dim=1).cpu() == labels
+            sums[0] += labels[is_right].bincount(minlength=classes)
             sums[1] += labels.bincount(minlength=classes)
-    right, there = current().sum(sums)
-    return float((right / there)[there > 0].mean()), None
+    right, counts = current().sum(sums)
+    return float((right / counts)[counts > 0].mean()), None
 
 
 def _perplexity(trained: Trained) -> Scored:
@@ -120,40 +120,40 @@ def _bleu(trained: Trained) -> Scored:
 
     Both sides are words as the task cuts them, lower case and without punctuation, so the figure
     is not that of texts as they are written. Each row has one reference. A word that is not in the
-    vocabulary is never right, also where the translation says that it does not know it.
+    vocabulary is never right, even where the translation is "unknown".
     """
     metric = _sacrebleu()(tokenize="none", force=True)
     words = trained.dataset.vocabulary
-    told = _translations(trained)
-    asked = trained.dataset.test.labels.masked_fill(trained.dataset.test.labels < 0, PAD)
-    hypotheses = [_text(row, words, unknown_as="<unknown>") for row in told.tolist()]
-    references = [_text(row, words, unknown_as="<rare>") for row in asked.tolist()]
-    found = metric.corpus_score(hypotheses, [references])
-    return float(found.score), str(metric.get_signature())
+    translations = _translations(trained)
+    targets = trained.dataset.test.labels.masked_fill(trained.dataset.test.labels < 0, PAD)
+    hypotheses = [_text(row, words, unknown_as="<unknown>") for row in translations.tolist()]
+    references = [_text(row, words, unknown_as="<rare>") for row in targets.tolist()]
+    score = metric.corpus_score(hypotheses, [references])
+    return float(score.score), str(metric.get_signature())
 
 
 def _translations(trained: Trained) -> Tensor:
     """Return greedy translations of the test split, ids [N, T], PAD behind each."""
     split, end = trained.dataset.test, trained.dataset.vocabulary.index(END)
-    told = torch.full_like(split.inputs, PAD)
+    translations = torch.full_like(split.inputs, PAD)
     for rows in _share(split):
-        reading = _reading(split, rows, trained.device)
-        made = translate(
+        inputs = _reading(split, rows, trained.device)
+        generated = translate(
             trained.model,
-            reading.source,
+            inputs.source,
             start=START,
             max_new_tokens=split.inputs.shape[1],
             stop=[end],
             pad=PAD,
-            source_valid=reading.source_valid,
+            source_valid=inputs.source_valid,
         )
-        told[rows, : made.new.shape[1]] = made.new.cpu()
-    return current().sum(told)
+        translations[rows, : generated.new.shape[1]] = generated.new.cpu()
+    return current().sum(translations)
 
 
 def _text(ids: list[int], words: tuple[str, ...], *, unknown_as: str) -> str:
-    told = [unknown_as if one == UNKNOWN else words[one] for one in ids if one != PAD]
-    return " ".join(told[: told.index(END)] if END in told else told)
+    text = [unknown_as if one == UNKNOWN else words[one] for one in ids if one != PAD]
+    return " ".join(text[: text.index(END)] if END in text else text)
 
 
 def _share(split: Split) -> list[slice]:
@@ -168,7 +168,7 @@ def _reading(split: Split, rows: slice, device: str) -> ModelInputs:
 
 
 def _sacrebleu() -> Any:
-    """Return the class that works out BLEU.
+    """Return the class that computes BLEU.
 
     Raises:
         ConfigError: if sacrebleu is absent.
@@ -177,7 +177,7 @@ def _sacrebleu() -> Any:
         from sacrebleu.metrics import BLEU
     except ModuleNotFoundError as error:
         raise ConfigError(
-            "the task is scored by BLEU, which sacrebleu works out, and that is not installed; "
+            "the task is scored by BLEU, for which sacrebleu is not installed; "
             "pip install 'suffice[translation]'."
         ) from error
     return BLEU
@@ -191,7 +191,7 @@ SCORES: dict[str, Callable[[Trained], Scored]] = {
 
 
 @dataclass(frozen=True)
-class Place:
+class CellFiles:
     """Where the files of one cell lie.
 
     Args:
@@ -236,10 +236,10 @@ def train_cell(
     group: Processes,
     progress: Progress,
 ) -> Cell:
-    """Train one (mechanism, heads, seed) or go on with it, and write it when it is finished.
+    """Train one (mechanism, heads, seed) or resume it, and write it when it is finished.
 
-    Every mechanism starts from the same state of the random numbers and sees the same batches:
-    both depend on the seed alone.
+    Every mechanism starts from the same random state and sees the same batches: both depend on the
+    seed alone.
 
     Args:
         plan: the comparison.
@@ -247,7 +247,7 @@ def train_cell(
         dataset: of the plan's task.
         folder: of the comparison.
         group: the processes that share the batches.
-        progress: told of each step.
+        progress: called at each step.
 
     Raises:
         DataError: if the record cannot be written.
@@ -256,7 +256,7 @@ def train_cell(
         Interrupted: on Ctrl-C; the state is kept.
     """
     mechanism, num_heads, seed = key
-    recipe, place = plan.recipe, Place(folder, cell_path(folder, *key).stem)
+    recipe, place = plan.recipe, CellFiles(folder, cell_path(folder, *key).stem)
     together(group, place.make)
     resume = group.any(group.is_main and place.checkpoint.exists())
     progress.cell(f"{mechanism} heads {num_heads} seed {seed}")

@@ -1,7 +1,7 @@
 """Which mechanism suffices: decided by intervals over paired seeds, never by a maximum.
 
-Every (mechanism, heads) is held against the baseline at equal heads, by test accuracy. Two
-claims are kept apart: that it suffices (its loss is shown to stay within the margin) and that
+Every (mechanism, heads) is compared with the baseline at equal heads, by test accuracy. Two
+claims are separate: that it suffices (its loss is shown to stay within the margin) and that
 it differs (better or worse, whatever the margin).
 """
 
@@ -71,7 +71,7 @@ def cost_of(results: Results, mechanism: str, num_heads: int, by: str) -> Cost:
 LEVEL = 0.95  # confidence of the interval behind "suffices"
 ALPHA = 0.01  # chance of any false "better" or "worse" in one comparison
 CAP = 1000  # more additional seeds than this are not worth naming
-ENOUGH = 3  # two accuracies of a small test set often agree by chance, three hardly ever
+MIN_SEEDS = 3  # two accuracies of a small test set often agree by chance, three hardly ever
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +108,10 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the whole comparison says.
+    """The outcome of a comparison.
 
     Args:
-        baseline: name of the mechanism all are held against.
+        baseline: name of the mechanism that all are compared with.
         margin: the margin used, a fraction of accuracy.
         by: the cost mechanisms are ordered by.
         outcome: "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does) or
@@ -137,7 +137,7 @@ class Verdict:
 
 
 def judge(results: Results, *, margin: float | None = None, cost: str = "flops") -> Verdict:
-    """Hold every mechanism against the baseline and name the cheapest that suffices.
+    """Compare every mechanism with the baseline and name the cheapest that suffices.
 
     Args:
         results: the comparison.
@@ -192,8 +192,8 @@ def decide(difference: Summary | None, margin: float) -> tuple[str, int | None]:
     """
     if difference is None or difference.sd is None:
         return "undecided", None
-    if difference.sd == 0.0 and difference.n < ENOUGH:
-        return "undecided", ENOUGH - difference.n
+    if difference.sd == 0.0 and difference.n < MIN_SEEDS:
+        return "undecided", MIN_SEEDS - difference.n
     half = difference.mean - difference.low
     if difference.mean - half > EXACT - margin:
         return "suffices", None
@@ -209,7 +209,7 @@ def decide(difference: Summary | None, margin: float) -> tuple[str, int | None]:
 def _compare(
     results: Results, mechanism: str, num_heads: int, margin: float, by: str
 ) -> Comparison:
-    """Hold one (mechanism, heads) against the baseline with as many heads."""
+    """Compare one (mechanism, heads) with the baseline with as many heads."""
     cost = cost_of(results, mechanism, num_heads, by)
     pairing = pair(
         _by_seed(results, mechanism, num_heads), _by_seed(results, results.baseline, num_heads)
@@ -234,7 +234,7 @@ def _compare(
 
 def _claim(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
     """Test every difference, corrected for how many are tested together."""
-    tested = [i for i, c in enumerate(comparisons) if len(c.pairing.seeds) >= ENOUGH]
+    tested = [i for i, c in enumerate(comparisons) if len(c.pairing.seeds) >= MIN_SEEDS]
     p_values = [paired_p(comparisons[i].pairing.differences) for i in tested]
     adjusted = dict(zip(tested, holm(p_values), strict=True))
     return tuple(

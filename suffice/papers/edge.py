@@ -189,31 +189,31 @@ def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
         mechanisms: what is timed.
     """
     began = time.monotonic()
-    made, found = recipe(name), meter()
+    chosen, energy_meter = recipe(name), meter()
     torch.manual_seed(0)
-    models = {mechanism: made.build(mechanism, heads).eval() for mechanism in mechanisms}
+    models = {mechanism: chosen.build(mechanism, heads).eval() for mechanism in mechanisms}
     with torch.inference_mode():
-        batch, rounds = _amount(made, next(iter(models.values())))
-        inputs = drawn(made, batch)
-        spent = dict.fromkeys(models, 0.0)
+        batch, rounds = _amount(chosen, next(iter(models.values())))
+        inputs = random_inputs(chosen, batch)
+        joules_spent = dict.fromkeys(models, 0.0)
         calls = {
-            mechanism: _call(model, inputs, found, spent, mechanism)
+            mechanism: _call(model, inputs, energy_meter, joules_spent, mechanism)
             for mechanism, model in models.items()
         }
         for call in calls.values():
             call()
-        spent.update(dict.fromkeys(models, 0.0))
+        joules_spent.update(dict.fromkeys(models, 0.0))
         times = interleave(calls, rounds=rounds, warmup=0, min_seconds_per_sample=1e-9)
     timed = [
         Timed(
-            task=made.task,
+            task=chosen.task,
             recipe=name,
             mechanism=mechanism,
             num_heads=heads,
             batch=batch,
             seconds=times[mechanism],
             # one call more than rounds: the one that finds how long a call takes
-            joules=spent[mechanism] * rounds / (rounds + 1) if found else None,
+            joules=joules_spent[mechanism] * rounds / (rounds + 1) if energy_meter else None,
         )
         for mechanism in mechanisms
     ]
@@ -226,9 +226,9 @@ def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
     )
 
 
-def drawn(made: Recipe, batch: int) -> Tensor:
+def random_inputs(chosen: Recipe, batch: int) -> Tensor:
     """Draw inputs of a recipe's form: pictures, or rows of tokens."""
-    model = made.model
+    model = chosen.model
     if isinstance(model, ViTConfig):
         return torch.randn(batch, model.channels, model.image_size, model.image_size)
     return torch.randint(1, model.vocabulary_size, (batch, model.length))
@@ -250,8 +250,8 @@ def run_edge(
         if path.exists():
             continue
         if console is not None:
-            told = f"timing {name}, {heads} heads"
-            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            line = f"timing {name}, {heads} heads"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         group = time_group(name, heads, table.mechanisms)
         write_json(path, asdict(group))
 
@@ -262,15 +262,15 @@ def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:
     Raises:
         DataError: if a file is truncated or altered.
     """
-    kept = {_key(group): group for group in published_edge(table).groups}
-    found = []
+    published_groups = {_key(group): group for group in published_edge(table).groups}
+    groups = []
     for key in keys:
         path = _path(folder, *key)
         if path.exists():
-            found.append(read_record(Group, path, advice=AGAIN))
-        elif key in kept:
-            found.append(kept[key])
-    return Edge(groups=tuple(found))
+            groups.append(read_record(Group, path, advice=AGAIN))
+        elif key in published_groups:
+            groups.append(published_groups[key])
+    return Edge(groups=tuple(groups))
 
 
 def published_edge(table: Table) -> Edge:
@@ -300,9 +300,9 @@ def _path(folder: Path, name: str, heads: int) -> Path:
     return folder / "groups" / f"{name}-h{heads}.json"
 
 
-def _amount(made: Recipe, model: nn.Module) -> tuple[int, int]:
+def _amount(chosen: Recipe, model: nn.Module) -> tuple[int, int]:
     """Return samples of a batch and rounds: 5,000 samples, as many as the time allows, or more."""
-    seconds = _seconds(model, drawn(made, SMALL_BATCH))
+    seconds = _seconds(model, random_inputs(chosen, SMALL_BATCH))
     if seconds * BATCH / SMALL_BATCH <= SLOW:
         whole = SAMPLES // BATCH
         often = math.ceil(QUICK / (whole * seconds * BATCH / SMALL_BATCH))
@@ -319,15 +319,15 @@ def _seconds(model: nn.Module, inputs: Tensor) -> float:
 
 
 def _call(
-    model: nn.Module, inputs: Tensor, found: Meter | None, spent: dict[str, float], name: str
+    model: nn.Module, inputs: Tensor, energy_meter: Meter | None, spent: dict[str, float], name: str
 ) -> Callable[[], None]:
-    if found is None:
+    if energy_meter is None:
         return lambda: model(inputs)
 
     def call() -> None:
-        before = found.read()
+        before = energy_meter.read()
         model(inputs)
-        spent[name] += found.since(before)
+        spent[name] += energy_meter.since(before)
 
     return call
 
@@ -339,7 +339,7 @@ FIELDS += ("paper", "paper_ratio")
 
 def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
     """Return one record for each mechanism of each group, ours beside the paper's."""
-    found = []
+    rows = []
     for group in edge.groups:
         base = _of(group, BASELINE)
         order = sorted(f"{timed.total:.3g}" for timed in group.timed)
@@ -348,7 +348,7 @@ def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
             task = TASKS.get(timed.task, timed.task)
             theirs = paper_seconds(table.paper, task, timed.mechanism, timed.num_heads)
             standard = paper_seconds(table.paper, task, BASELINE, timed.num_heads)
-            found.append(
+            rows.append(
                 {
                     "task": task,
                     "heads": timed.num_heads,
@@ -364,7 +364,7 @@ def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
                     "paper_ratio": None if None in (theirs, standard) else theirs / standard,
                 }
             )
-    return found
+    return rows
 
 
 def _blank_or(form: str, name: str) -> Callable[[dict[str, Any]], str]:
@@ -407,12 +407,12 @@ def to_csv(table: Table, edge: Edge) -> str:
 
 def latency_bars(table: Table, edge: Edge) -> Figure:
     """Draw the ratio to Standard at equal heads by task: bars ours, lines the paper's."""
-    found = records(table, edge)
-    heads = sorted({record["heads"] for record in found})
+    rows = records(table, edge)
+    heads = sorted({record["heads"] for record in rows})
     with style():
         figure, axes = blank(len(heads), 1, width=9.0, height=1.1 + 2.2 * len(heads), sharex="all")
         for (panel,), number in zip(axes, heads, strict=True):
-            _panel(panel, [r for r in found if r["heads"] == number])
+            _panel(panel, [r for r in rows if r["heads"] == number])
             panel.set_title(f"{number} head{'s' * (number != 1)}")
             panel.set_ylabel("time / standard's")
         bars, names = axes[0][0].get_legend_handles_labels()
@@ -421,19 +421,19 @@ def latency_bars(table: Table, edge: Edge) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, found: list[dict[str, Any]]) -> None:
-    tasks = list(dict.fromkeys(record["task"] for record in found))
-    names = list(dict.fromkeys(record["mechanism"] for record in found))
+def _panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
+    tasks = list(dict.fromkeys(record["task"] for record in rows))
+    names = list(dict.fromkeys(record["mechanism"] for record in rows))
     width = 0.8 / len(names)
     for place, (name, look) in enumerate(looks(names).items()):
-        own = [r for r in found if r["mechanism"] == name]
-        at = [tasks.index(r["task"]) + width * (place - (len(names) - 1) / 2) for r in own]
-        axes.bar(at, [r["ratio"] for r in own], width=0.9 * width, color=look.colour, label=name)
-        told = [(x, r["paper_ratio"]) for x, r in zip(at, own, strict=True) if r["paper_ratio"]]
+        bars = [r for r in rows if r["mechanism"] == name]
+        at = [tasks.index(r["task"]) + width * (place - (len(names) - 1) / 2) for r in bars]
+        axes.bar(at, [r["ratio"] for r in bars], width=0.9 * width, color=look.colour, label=name)
+        marks = [(x, r["paper_ratio"]) for x, r in zip(at, bars, strict=True) if r["paper_ratio"]]
         axes.hlines(
-            [value for _, value in told],
-            [x - width / 2 for x, _ in told],
-            [x + width / 2 for x, _ in told],
+            [value for _, value in marks],
+            [x - width / 2 for x, _ in marks],
+            [x + width / 2 for x, _ in marks],
             color=INK[0],
             linewidth=1.2,
         )
@@ -448,9 +448,9 @@ def _notes(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> list[str
         f"arXiv:2403.01643, {table.source}, a laptop."
     ]
     fewer = {timed.task: timed.samples for group in edge.groups for timed in group.timed}
-    told = [f"{TASKS.get(t, t)} {n}" for t, n in fewer.items() if n < SAMPLES]
-    if told:
-        notes.append(f"Fewer samples were timed and scaled up: {', '.join(told)}.")
+    listed = [f"{TASKS.get(t, t)} {n}" for t, n in fewer.items() if n < SAMPLES]
+    if listed:
+        notes.append(f"Fewer samples were timed and scaled up: {', '.join(listed)}.")
     for line in dict.fromkeys(machine_line(group.machine) for group in edge.groups):
         notes.append(f"Ours on {line}.")
     if any(timed.joules is None for group in edge.groups for timed in group.timed):

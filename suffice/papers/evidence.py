@@ -53,7 +53,7 @@ def claims() -> tuple[Claim, ...]:
         (40, 'averaged')
     """
     text = resources.files("suffice.papers").joinpath("claims.json").read_text("utf-8")
-    return tuple(Claim(**given) for given in json.loads(text))
+    return tuple(Claim(**fields) for fields in json.loads(text))
 
 
 HEAD = """# What became of the papers' claims
@@ -116,17 +116,17 @@ def _with_minutes(finding: Finding) -> str:
     if not used:
         return finding.ours
     stores = {table(name).store: table(name) for name in used}
-    minutes = sum(_minutes(found) or 0.0 for found in stores.values())
+    minutes = sum(_minutes(one) or 0.0 for one in stores.values())
     return f"{finding.ours} ({_written(minutes)} minutes)"
 
 
-def _minutes(found: Table) -> float | None:
+def _minutes(shown: Table) -> float | None:
     """Return the minutes behind a table's published results, None if there are none."""
-    if found.shows == "edge":
-        groups = published_edge(found).groups
+    if shown.shows == "edge":
+        groups = published_edge(shown).groups
         return sum(group.minutes for group in groups) if groups else None
-    kept = published(found)
-    return None if kept is None else kept.results.seconds / 60
+    content = published(shown)
+    return None if content is None else content.results.seconds / 60
 
 
 def _runs() -> list[str]:
@@ -134,35 +134,35 @@ def _runs() -> list[str]:
         "| results | scale | cells | machine | minutes | commit |",
         "|---|---|---|---|---|---|",
     ]
-    for found in TABLES.values():
-        if found.store != found.name or found.shows == "parts":
+    for shown in TABLES.values():
+        if shown.store != shown.name or shown.shows == "parts":
             continue
-        row = _edge_row(found) if found.shows == "edge" else _cells_row(found, published(found))
+        row = _edge_row(shown) if shown.shows == "edge" else _cells_row(shown, published(shown))
         if row is not None:
             lines.append("| " + " | ".join(row) + " |")
     return lines if len(lines) > 2 else ["Nothing is published yet."]
 
 
-def _cells_row(found: Table, kept: Published | None) -> list[str] | None:
-    if kept is None:
+def _cells_row(shown: Table, content: Published | None) -> list[str] | None:
+    if content is None:
         return None
-    stands = f" (in place of {found.instead_of})" if found.instead_of else ""
+    stands = f" (in place of {shown.instead_of})" if shown.instead_of else ""
     return [
-        f"{found.name}{stands}",
-        kept.scale,
-        str(len(kept.results.cells)),
-        machine_line(kept.results.machine),
-        _written(kept.results.seconds / 60),
-        (kept.results.commit or "")[:12],
+        f"{shown.name}{stands}",
+        content.scale,
+        str(len(content.results.cells)),
+        machine_line(content.results.machine),
+        _written(content.results.seconds / 60),
+        (content.results.commit or "")[:12],
     ]
 
 
-def _edge_row(found: Table) -> list[str] | None:
-    groups = published_edge(found).groups
+def _edge_row(shown: Table) -> list[str] | None:
+    groups = published_edge(shown).groups
     if not groups:
         return None
     return [
-        found.name,
+        shown.name,
         "paper",
         f"{sum(len(group.timed) for group in groups)} times",
         machine_line(groups[0].machine),

@@ -34,25 +34,25 @@ def curves(shown: Shown) -> Figure:
 def heads(shown: Shown) -> Figure:
     """Draw test accuracy and loss by heads: ours with intervals, the paper's dotted if alike."""
     columns = [c for c in shown.request.table.columns if c.name in ABLATED]
-    found = looks(row.mechanism for row in shown.rows)
+    styles = looks(row.mechanism for row in shown.rows)
     with style():
         figure, axes = blank(
             1, len(columns), width=panels_width(len(columns)), height=3.6, sharex="all"
         )
         for panel, column in zip(axes[0], columns, strict=True):
             _heads_panel(panel, shown, column)
-        legend(figure, found)
+        legend(figure, styles)
     return _named(figure, shown.request.table, [shown])
 
 
 def _heads_panel(axes: Axes, shown: Shown, column: Measure) -> None:
     scale = 100 if column.rising else 1
     all_heads = shown.request.heads
-    found = looks(row.mechanism for row in shown.rows)
+    styles = looks(row.mechanism for row in shown.rows)
     alike = not differs(shown.request)
-    for number, (mechanism, look) in enumerate(found.items()):
+    for number, (mechanism, look) in enumerate(styles.items()):
         rows = [row for row in shown.rows if row.mechanism == mechanism]
-        shift = 0.06 * (number - (len(found) - 1) / 2)  # so that intervals stand side by side
+        shift = 0.06 * (number - (len(styles) - 1) / 2)  # so that intervals stand side by side
         ours = [(p, row.figures[column.name].ours) for p, row in enumerate(rows)]
         known = [(place, summary) for place, summary in ours if summary is not None]
         half = [0.0 if s.sd is None else scale * (s.high - s.low) / 2 for _, s in known]
@@ -117,12 +117,12 @@ def _named(figure: Figure, table: Table, parts: list[Shown]) -> Figure:
 def scaling(table: Table, parts: list[Shown]) -> Figure:
     """Draw test accuracy and loss of a table by parameters of the model, over its parts."""
     columns = [c for c in parts[0].request.table.columns if c.name in ABLATED]
-    found = looks(parts[0].request.table.mechanisms)
+    styles = looks(parts[0].request.table.mechanisms)
     with style():
         figure, axes = blank(1, len(columns), width=panels_width(len(columns)), height=3.6)
         for panel, column in zip(axes[0], columns, strict=True):
             scale = 100 if column.rising else 1
-            for mechanism, look in found.items():
+            for mechanism, look in styles.items():
                 rows = [r for p in parts for r in p.rows if r.mechanism == mechanism and r.seeds]
                 figures = [row.figures[column.name].ours for row in rows]
                 panel.errorbar(
@@ -136,7 +136,7 @@ def scaling(table: Table, parts: list[Shown]) -> Figure:
                 )
             panel.set_xlabel("parameters, millions")
             panel.set_title(column.title + (", %" if column.rising else ""))
-        legend(figure, found)
+        legend(figure, styles)
     return _named(figure, table, parts)
 
 

@@ -109,11 +109,11 @@ DEEP = "#00476b"  # of the highest ratios; the lowest have the page's colour
 
 def slopes() -> Figure:
     """Draw FLOPs over the features at 64 tokens and one head, a panel for each way to count."""
-    found = looks(MECHANISMS)
+    styles = looks(MECHANISMS)
     with style():
         figure, axes = blank(1, len(COUNTS), width=9.0, height=3.9)
         for panel, count in zip(axes[0], COUNTS.values(), strict=True):
-            for mechanism, look in found.items():
+            for mechanism, look in styles.items():
                 counted = [_of(count, mechanism, LENGTH, width) / 1e6 for width in WIDTHS]
                 options = {"marker": look.marker, "linestyle": look.dash, "markersize": 4}
                 panel.plot(WIDTHS, counted, color=look.colour, markevery=3, **options)
@@ -121,7 +121,7 @@ def slopes() -> Figure:
             panel.set_xlabel("features, d_model")
             panel.set_ylim(bottom=0)
         axes[0][0].set_ylabel("FLOPs, forward and backward, millions")
-        legend(figure, found)
+        legend(figure, styles)
     return figure
 
 
@@ -130,7 +130,7 @@ def surfaces() -> Figure:
     import numpy as np
     from matplotlib.figure import Figure
 
-    found = looks(MECHANISMS)
+    styles = looks(MECHANISMS)
     lengths, widths = np.meshgrid(SURFACE, SURFACE)
     with style():
         figure = Figure(figsize=(12.0, 6.4), layout="constrained")
@@ -140,12 +140,12 @@ def surfaces() -> Figure:
         )
         for row, count in zip(axes, COUNTS.values(), strict=True):
             net = _surface(count, "standard")
-            for panel, (mechanism, look) in zip(row, found.items(), strict=True):
+            for panel, (mechanism, look) in zip(row, styles.items(), strict=True):
                 mesh = (lengths, widths, _surface(count, mechanism))
                 panel.plot_surface(*mesh, color=look.colour, alpha=0.75, linewidth=0)
                 if mechanism != "standard":
                     panel.plot_wireframe(
-                        lengths, widths, net, color=found["standard"].colour, linewidth=0.4
+                        lengths, widths, net, color=styles["standard"].colour, linewidth=0.4
                     )
                 panel.set_title(f"{mechanism}\n{count.title}", fontsize=8.5)
                 panel.set_xlabel("tokens")
@@ -315,11 +315,11 @@ def sizes() -> Table:
 
 def sentences() -> list[str]:
     """Return what the counts say about the paper's words, from numbers computed here."""
-    found = averages("paper")
+    shares = averages("paper")
     highest = max(max(map(max, extra(COUNTS["paper"], "efficient", heads))) for heads in HEADS)
-    listed = "/".join(f"{100 * found[heads]:.1f}" for heads in HEADS)
+    listed = "/".join(f"{100 * shares[heads]:.1f}" for heads in HEADS)
     true = average(extra(COUNTS["executed"], "efficient", 1))
-    return [_captions(listed, right_order(found)), *_readings(highest, true)]
+    return [_captions(listed, right_order(shares)), *_readings(highest, true)]
 
 
 def _captions(listed: str, order: tuple[int, ...] | None) -> str:

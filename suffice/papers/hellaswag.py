@@ -88,8 +88,8 @@ def read_scored(folder: Path) -> Scored | None:
     path, weights = folder / FILE, folder / "model.safetensors"
     if not path.exists() or not weights.exists():
         return None
-    found = read_record(Scored, path, advice=AGAIN)
-    return found if found.weights == digest_of(weights) else None
+    scored = read_record(Scored, path, advice=AGAIN)
+    return scored if scored.weights == digest_of(weights) else None
 
 
 def write_scored(folder: Path, scored: Scored) -> None:
@@ -122,18 +122,18 @@ def published_scores() -> tuple[Scored, ...]:
     return read_record(PublishedScores, path, advice=AGAIN).scored if path.exists() else ()
 
 
-def publish_scores(found: list[Scored]) -> Path:
+def publish_scores(scored: list[Scored]) -> Path:
     """Write what comes with the package.
 
     Raises:
         DataError: if the package is not a checkout that can be written.
     """
-    return write_published(NAME, {"scored": [dataclasses.asdict(one) for one in found]})
+    return write_published(NAME, {"scored": [dataclasses.asdict(one) for one in scored]})
 
 
-def scores_sheet(found: list[Scored], scale: str) -> Sheet:
+def scores_sheet(scored: list[Scored], scale: str) -> Sheet:
     """Lay the scores out, a line for each mechanism; blank where nothing was scored."""
-    by_name = {one.mechanism: one for one in found}
+    by_name = {one.mechanism: one for one in scored}
     title = lm_recipe(RECIPE, scale=scale).title.removesuffix(f"; {SMALL}")
     small = "" if scale == "paper" else f"; {SMALL}"
     notes = [
@@ -147,7 +147,7 @@ def scores_sheet(found: list[Scored], scale: str) -> Sheet:
         f"{one.mechanism}: {one.items:,} of {one.of:,} items, trained on {one.corpus} for "
         f"{one.steps:,} steps; answers in {one.seconds / 60:.1f} minutes on "
         f"{machine_line(one.machine)}."
-        for one in found
+        for one in scored
     ]
     return sheet_of(
         f"{NAME}: {title}{small}",
@@ -178,7 +178,7 @@ COLUMNS = (
 )
 
 
-def scores_csv(found: list[Scored]) -> str:
+def scores_csv(scored: list[Scored]) -> str:
     """Write one line for each score."""
     records = [
         {
@@ -191,7 +191,7 @@ def scores_csv(found: list[Scored]) -> str:
             "standard_error": one.errors[name],
             "weights": one.weights,
         }
-        for one in found
+        for one in scored
         for name, value in one.scores.items()
     ]
     return csv_text(FIELDS, records)

@@ -21,7 +21,7 @@ from suffice.measure.plan import FILE, read_plan
 from suffice.measure.report.canvas import FAINT, PAGE, blank, looks, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.results import cell_path
-from suffice.measure.training import Place
+from suffice.measure.training import CellFiles
 from suffice.papers.request import Request, ask
 from suffice.papers.results import Key, cell_name, same_training
 from suffice.papers.rows import title_of
@@ -103,8 +103,8 @@ def ask_maps(
     if scale is None and out is not None and (out / FILE).exists():
         scale = str(read_plan(out).recipe.get("scale"))
     scales = SCALES if scale is None and out is None else (scale or SCALES[-1],)
-    found = [ask(part, scale=one, **words) for one in scales]
-    return next((one for one in found if len(lacking(one)) < len(one.plan.cells)), found[-1])
+    requests = [ask(part, scale=one, **words) for one in scales]
+    return next((one for one in requests if len(lacking(one)) < len(one.plan.cells)), requests[-1])
 
 
 def lacking(request: Request) -> list[Key]:
@@ -114,7 +114,7 @@ def lacking(request: Request) -> list[Key]:
 
 def weights_of(request: Request, key: Key) -> Path:
     """Return where the weights of a cell lie, there or not."""
-    return Place(request.folder, cell_path(request.folder, *key).stem).model
+    return CellFiles(request.folder, cell_path(request.folder, *key).stem).model
 
 
 def look(request: Request, key: Key, dataset: Dataset) -> Maps:
@@ -219,8 +219,8 @@ def _said(kind: str) -> str:
 
 def _end(one: Maps, kind: str) -> float:
     """Return the largest number of all maps of a kind, whatever its sign."""
-    found = [getattr(layer, kind) for layer in one.layers]
-    return max((float(maps.abs().max()) for maps in found if maps is not None), default=1.0)
+    of_layers = [getattr(layer, kind) for layer in one.layers]
+    return max((float(maps.abs().max()) for maps in of_layers if maps is not None), default=1.0)
 
 
 def _panel(axes: Axes, numbers: Tensor, end: float, *, signed: bool):  # noqa: ANN202 - matplotlib's
@@ -266,7 +266,7 @@ FIELDS = ("table", "scale", "mechanism", "heads", "seed", "layer", "head", "keys
 MIXED = ("effective_sum", "negative")
 
 
-def maps_records(found: list[Maps]) -> list[dict[str, Any]]:
+def maps_records(maps: list[Maps]) -> list[dict[str, Any]]:
     """Return a record for each head of each layer of each model.
 
     Its `keys` are how many keys a query spreads its weights over: e to the entropy of its row,
@@ -285,24 +285,24 @@ def maps_records(found: list[Maps]) -> list[dict[str, Any]]:
             "head": head,
             **_numbers(layer, head),
         }
-        for one in found
+        for one in maps
         for layer in one.layers
         for head in range(len(layer.weights))
     ]
 
 
-def maps_sheet(found: list[Maps]) -> Sheet:
+def maps_sheet(maps: list[Maps]) -> Sheet:
     """Lay out the models of one table, a line for each layer.
 
     Args:
-        found: models of one table.
+        maps: of models of one table.
     """
-    request = found[0].request
+    request = maps[0].request
     small = "" if request.recipe.scale == "paper" else " Trained at small scale."
     return sheet_of(
         f"Attention maps of {title_of(request)}",
         COLUMNS,
-        [(one.key, layer, _over_heads(layer)) for one in found for layer in one.layers],
+        [(one.key, layer, _over_heads(layer)) for one in maps for layer in one.layers],
         group=lambda row: row[0],
         caption="Of one row of test data, seed 0, mean over heads. Keys: how many a query spreads "
         "its weights over, e to the entropy. Row sums: the farthest from 1. Of S W_A: the mean "
@@ -337,9 +337,9 @@ COLUMNS = (
 )
 
 
-def maps_csv(found: list[Maps]) -> str:
+def maps_csv(maps: list[Maps]) -> str:
     """Write one line for each record."""
-    return csv_text((*FIELDS, *MIXED), maps_records(found))
+    return csv_text((*FIELDS, *MIXED), maps_records(maps))
 
 
 def keys_of(weights: Tensor) -> float:
@@ -353,15 +353,15 @@ def keys_of(weights: Tensor) -> float:
 
 
 def _numbers(layer: LayerMap, head: int) -> dict[str, float | None]:
-    own = layer.weights[head].double()
-    sums = own.sum(-1)
+    weights = layer.weights[head].double()
+    sums = weights.sum(-1)
     numbers: dict[str, float | None] = {
-        "keys": keys_of(own),
+        "keys": keys_of(weights),
         "row_sum": float(sums[(sums - 1).abs().argmax()]),
         **dict.fromkeys(MIXED),
     }
     if layer.effective is not None:
-        taken = layer.effective[head].double()
-        numbers["effective_sum"] = float(taken.sum(-1).mean())
-        numbers["negative"] = float(taken.clamp(max=0).sum().abs() / taken.abs().sum())
+        effective = layer.effective[head].double()
+        numbers["effective_sum"] = float(effective.sum(-1).mean())
+        numbers["negative"] = float(effective.clamp(max=0).sum().abs() / effective.abs().sum())
     return numbers

@@ -1,4 +1,4 @@
-"""What is asked of a table of cells, and what it lacks."""
+"""A table of cells at a scale, with its finished and its missing cells."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Request:
         return [key for key in self.plan.cells if key not in there]
 
     def again(self) -> Request:
-        """Look once more at what is finished."""
-        found = joined(in_folder(self.folder, self.plan), self.finished)
-        return replace(self, finished=tuple(found))
+        """Return the request with the cells that are finished by now."""
+        cells = joined(in_folder(self.folder, self.plan), self.finished)
+        return replace(self, finished=tuple(cells))
 
 
 def ask(
@@ -87,7 +87,7 @@ def ask(
 
     Args:
         table: one that shows cells.
-        scale: of its recipe; the published one unless told, else the paper's, as with data.
+        scale: of its recipe; the published one by default, else the paper's, as with data.
         heads: instead of the table's.
         seeds: instead of the table's.
         out: working folder instead of the usual.
@@ -103,24 +103,24 @@ def ask(
             f"table {table.name} needs recipe {table.recipe}, which is not there yet."
         )
     kept = published(table) if data is None else None
-    chosen = scale or (kept.scale if kept else SCALES[0])
-    made = recipe(table.recipe, scale=chosen)
-    suffix = "" if chosen == SCALES[0] else f"-{chosen}"
+    chosen_scale = scale or (kept.scale if kept else SCALES[0])
+    chosen_recipe = recipe(table.recipe, scale=chosen_scale)
+    suffix = "" if chosen_scale == SCALES[0] else f"-{chosen_scale}"
     if data is not None:
         data = resolve(data)
-        made = of_user(made, data)
+        chosen_recipe = of_user(chosen_recipe, data)
         suffix += f"-{Path(data).name}-{digest(data)[:8]}"
-    found = Request(
+    request = Request(
         table=table,
-        recipe=made,
+        recipe=chosen_recipe,
         heads=heads or table.heads,
         seeds=seeds or table.seeds,
         folder=out or FOLDER / f"{table.store}{suffix}",
         kept=kept,
-        finished=tuple(cells_of(kept, made)),
+        finished=tuple(cells_of(kept, chosen_recipe)),
         data=data,
     )
-    return found.again()
+    return request.again()
 
 
 AGAIN = "again"  # folder of such cells, inside the working folder

@@ -28,7 +28,7 @@ from suffice.papers.tables import Table
 from suffice.recipes import Recipe
 from suffice.records import encode
 
-UNTOLD = ("title",)  # of a recipe; what may be worded anew without a training being another
+UNCOMPARED = ("title",)  # of a recipe: a new wording does not make it another training
 FOLDERS = re.compile(r"(?<![^\s='\"])/(?:[^\s/]+/)*")  # of an absolute path
 ADVICE = "Take the file of the release, or publish it anew with --publish."
 
@@ -121,10 +121,10 @@ def same_training(kept: dict[str, Any], recipe: Recipe) -> bool:
         kept: as `describe` gave them, perhaps by an older version.
         recipe: as it is now.
     """
-    there, here = flatten(kept), flatten(describe(recipe))
-    shared = [key for key in there.keys() & here.keys() if key not in UNTOLD]
-    return all(there[key] == here[key] for key in shared) and not (
-        _deeper(there, here) or _deeper(here, there)
+    before, now = flatten(kept), flatten(describe(recipe))
+    shared = [key for key in before.keys() & now.keys() if key not in UNCOMPARED]
+    return all(before[key] == now[key] for key in shared) and not (
+        _deeper(before, now) or _deeper(now, before)
     )
 
 
@@ -217,11 +217,11 @@ def refuse_another(folder: Path, plan: Plan) -> None:
             changed since.
         DataError: if its plan cannot be read, or the files of the user's.
     """
-    kept = read_plan(folder)
-    if kept.device != plan.device or not same_training(kept.recipe, plan.recipe):
+    saved = read_plan(folder)
+    if saved.device != plan.device or not same_training(saved.recipe, plan.recipe):
         raise ConfigError(
-            f"{folder} holds cells of other settings ({kept.recipe.get('name')}, scale "
-            f"{kept.recipe.get('scale')}, {kept.device}); name another folder with --out."
+            f"{folder} holds cells of other settings ({saved.recipe.get('name')}, scale "
+            f"{saved.recipe.get('scale')}, {saved.device}); name another folder with --out."
         )
     ran = read_ran(folder)
     if ran is not None:
@@ -255,8 +255,8 @@ def in_folder(folder: Path, plan: Plan) -> list[Cell]:
 
 def joined(first: Iterable[Cell], second: Iterable[Cell]) -> list[Cell]:
     """Return the cells of both, each once; where both have one, the first's is taken."""
-    found = {cell.key: cell for cell in second} | {cell.key: cell for cell in first}
-    return sorted(found.values(), key=lambda cell: (cell.num_heads, cell.seed, cell.mechanism))
+    by_key = {cell.key: cell for cell in second} | {cell.key: cell for cell in first}
+    return sorted(by_key.values(), key=lambda cell: (cell.num_heads, cell.seed, cell.mechanism))
 
 
 def gather(plan: Plan, folder: Path, cells: list[Cell], kept: Published | None) -> Published:
@@ -322,5 +322,5 @@ def trained_seconds(cell: Cell) -> float:
 
 def _key(path: Path) -> Key | None:
     """Read mechanism, heads and seed off the name of a cell's file; None if it is no such name."""
-    found = NAME.fullmatch(path.name)
-    return found and (unquote(found[1]), int(found[2]), int(found[3]))
+    match = NAME.fullmatch(path.name)
+    return match and (unquote(match[1]), int(match[2]), int(match[3]))

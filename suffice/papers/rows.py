@@ -1,4 +1,4 @@
-"""What a table of cells shows: its rows, and the scale, machine and minutes behind them."""
+"""The rows of a table of cells, and the scale, machine and minutes behind them."""
 
 from __future__ import annotations
 
@@ -70,17 +70,19 @@ def rows(table: Table, cells: list[Cell], heads: tuple[int, ...] | None = None) 
 
 
 def _group(table: Table, heads: int, cells: list[Cell]) -> list[Row]:
-    own = {name: [cell for cell in cells if cell.mechanism == name] for name in table.mechanisms}
+    cells_by = {
+        name: [cell for cell in cells if cell.mechanism == name] for name in table.mechanisms
+    }
     papers = {
         name: paper_row(table.paper, name, heads) if table.paper else None
         for name in table.mechanisms
     }
-    figures = {column.name: _figures(column, own, papers) for column in table.columns}
+    figures = {column.name: _figures(column, cells_by, papers) for column in table.columns}
     return [
         Row(
             mechanism=name,
             num_heads=heads,
-            seeds=len(own[name]),
+            seeds=len(cells_by[name]),
             figures={column: by_name[name] for column, by_name in figures.items()},
             paper=papers[name],
         )
@@ -92,7 +94,7 @@ def _figures(
     column: Measure, cells: dict[str, list[Cell]], papers: dict[str, PaperRow | None]
 ) -> dict[str, Figure]:
     """Return the figures of one column among equal heads, by mechanism."""
-    ours = {name: over(column, own) for name, own in cells.items()}
+    ours = {name: over(column, of_mechanism) for name, of_mechanism in cells.items()}
     theirs = {name: column.theirs(row) for name, row in papers.items()}
     means = {name: None if summary is None else summary.mean for name, summary in ours.items()}
     our_ranks, paper_ranks = column.ranks(means), column.ranks(theirs)
@@ -111,14 +113,14 @@ def over(column: Measure, cells: list[Cell]) -> Summary | None:
 
 
 def sheet(
-    title: str, measures: tuple[Measure, ...], found: list[Row], *, source: str, notes: list[str]
+    title: str, measures: tuple[Measure, ...], rows: list[Row], *, source: str, notes: list[str]
 ) -> Sheet:
     """Lay out rows of cells.
 
     Args:
         title: of the table.
         measures: its columns, in the paper's order; those without any figure are left out.
-        found: the rows, grouped by heads.
+        rows: grouped by heads.
         source: the paper's table.
         notes: what the caption says besides.
     """
@@ -126,26 +128,26 @@ def sheet(
         SheetColumn(title="mechanism", cell=lambda row: row.mechanism),
         SheetColumn(title="heads", cell=lambda row: str(row.num_heads)),
         SheetColumn(title="seeds", cell=lambda row: str(row.seeds or "")),
-        *(_column(measure) for measure in measures if _has_figures(measure, found)),
+        *(_column(measure) for measure in measures if _has_figures(measure, rows)),
     )
     caption = (
         "Mean over seeds ± half of the 95% t interval; (rank) among equal heads; accuracies in "
         "percent. "
     )
-    if any(row.paper is not None for row in found):
+    if any(row.paper is not None for row in rows):
         caption += f"Lines named paper: arXiv:2403.01643, {source}. "
     return sheet_of(
         title,
         columns,
-        found,
+        rows,
         group=lambda row: row.num_heads,
         in_paper=lambda row: row.paper is not None,
         caption=caption + " ".join(notes),
     )
 
 
-def _has_figures(measure: Measure, found: list[Row]) -> bool:
-    figures = [row.figures[measure.name] for row in found]
+def _has_figures(measure: Measure, rows: list[Row]) -> bool:
+    figures = [row.figures[measure.name] for row in rows]
     return any(figure.ours is not None or figure.paper is not None for figure in figures)
 
 
@@ -277,18 +279,18 @@ def differs(request: Request) -> tuple[str, ...]:
     if not table.paper:
         return ()
     part = table.more and request.data is None
-    found = {"size": request.recipe.scale != SCALES[0], "data": table.instead_of or part}
-    return tuple(name for name, other in found.items() if other)
+    differences = {"size": request.recipe.scale != SCALES[0], "data": table.instead_of or part}
+    return tuple(name for name, other in differences.items() if other)
 
 
 def title_of(request: Request) -> str:
     """Return what stands above a table of cells: what was trained, on what, at which scale."""
     recipe = request.recipe
     small = "" if recipe.scale == "paper" else f"; {SMALL}"
-    own = "" if request.data is None else f"; data of the user: {Path(request.data).name}"
+    data = "" if request.data is None else f"; data of the user: {Path(request.data).name}"
     paper = request.table.instead_of
     stands = "" if paper is None else f", in place of {paper}"
-    return f"{request.table.name}: {recipe.title.removesuffix(f'; {SMALL}')}{stands}{own}{small}"
+    return f"{request.table.name}: {recipe.title.removesuffix(f'; {SMALL}')}{stands}{data}{small}"
 
 
 def machine_line(machine: dict[str, Any]) -> str:

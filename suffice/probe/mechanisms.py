@@ -14,7 +14,7 @@ from suffice.data import IGNORE_INDEX, Dataset, Split, load
 from suffice.measure.plan import Plan
 from suffice.measure.results import Cell, cell_path, read_cell
 from suffice.measure.statistics import summarise
-from suffice.measure.training import Place, train_cell
+from suffice.measure.training import CellFiles, train_cell
 from suffice.memory import Rolling
 from suffice.models import LM
 from suffice.probe.report import Finding, Report
@@ -195,7 +195,7 @@ def _rolls(specs: Sequence[AttentionSpec]) -> bool:
 
 def _trained(plan: Plan, key: Key, folder: Path) -> LM:
     model = plan.recipe.build(key[0], key[1])
-    load_model_into(Place(folder, cell_path(folder, *key).stem).model, model)
+    load_model_into(CellFiles(folder, cell_path(folder, *key).stem).model, model)
     return model.eval()
 
 

@@ -17,7 +17,7 @@ from suffice.measure import training as trainer
 from suffice.measure.compare import claim, compare, time_all
 from suffice.measure.plan import Plan, run_folder
 from suffice.measure.results import cell_path, read_cell, read_results
-from suffice.measure.training import Place, typical
+from suffice.measure.training import CellFiles, typical
 from suffice.models import ClassifierConfig, LMConfig, ViT, ViTConfig
 from suffice.progress import Display
 from suffice.recipes import Recipe
@@ -130,7 +130,7 @@ def test_a_model_on_disk_is_the_one_that_was_scored(whole):
     folder, results, _ = whole
     dataset = load("digits")
     for cell in results.cells[:2]:
-        path = Place(folder, cell_path(folder, *cell.key).stem).model
+        path = CellFiles(folder, cell_path(folder, *cell.key).stem).model
         model = TINY.build(cell.mechanism, 2)
         load_model_into(path, model)
         score = evaluate(model, dataset, dataset.test)
@@ -280,7 +280,7 @@ def test_a_comparison_over_answers(tmp_path):
     assert read_results(tmp_path / "results.json") == results
     dataset, model = load("mqar", **dict(options)), recipe.build("linear", 2)
     cell = results.cells[1]
-    load_model_into(Place(tmp_path, cell_path(tmp_path, *cell.key).stem).model, model)
+    load_model_into(CellFiles(tmp_path, cell_path(tmp_path, *cell.key).stem).model, model)
     logits = model(dataset.test.inputs)[:, 6:].flatten(0, 1)
     labels = dataset.test.labels[:, 6:].flatten()
     right = (logits.argmax(dim=1) == labels).sum().item()
@@ -358,7 +358,7 @@ def test_a_cell_that_was_trained_and_not_scored_is_not_trained_again(whole, tmp_
         with pytest.raises(KeyboardInterrupt, match="while scoring"):
             run(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("suffice.train.loop._Fit._step", stop)
+        patch.setattr("suffice.train.engine.Engine._step", stop)
         given = plan(mechanisms=("standard",), seeds=1)
         results, _ = run(tmp_path, given, resume=True)
     assert timeless(results.cells) == timeless(whole[1].cells[:1])
@@ -424,7 +424,7 @@ def test_an_altered_cell_is_refused_and_trained_again_when_it_is_deleted(whole, 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 torch.save wrote this", b"\x80\x04."])
 def test_a_checkpoint_that_is_not_safetensors_is_refused(tmp_path, content):
-    path = Place(tmp_path, "standard-h2-s0").checkpoint
+    path = CellFiles(tmp_path, "standard-h2-s0").checkpoint
     path.parent.mkdir()
     path.write_bytes(content)
     with pytest.raises(
@@ -439,8 +439,8 @@ def test_a_checkpoint_of_another_cell_is_refused(tmp_path, monkeypatch):
         press_at(patch, 3)
         with pytest.raises(Interrupted, match="after step 3"):
             run(tmp_path)
-    one = Place(tmp_path, "standard-h2-s0").checkpoint
-    one.rename(Place(tmp_path, "standard-h2-s1").checkpoint)
+    one = CellFiles(tmp_path, "standard-h2-s0").checkpoint
+    one.rename(CellFiles(tmp_path, "standard-h2-s1").checkpoint)
     given = plan(mechanisms=("standard",))
     with pytest.raises(CheckpointError, match="is of another run: seed is 0 there and 1 here"):
         run(tmp_path, given, resume=True)

@@ -12,7 +12,7 @@ from suffice.measure import judge, verdict_record
 from suffice.measure.report import print_report
 from suffice.measure.report.page import page
 from suffice.measure.report.plots import draw_figures
-from suffice.measure.report.tables import build_rows, sheets
+from suffice.measure.report.tables import tables
 from suffice.measure.results import Results
 from suffice.recipes import SMALL
 
@@ -27,11 +27,11 @@ def small() -> Results:
 
 
 def test_tables_say_it(small):
-    found = sheets(small, judge(small), build_rows(small, judge(small)))
+    found = tables(small, judge(small))
     assert len(found) == 4
     assert all(sheet.title.endswith(f" ({SMALL})") for sheet in found)
     paper = realistic(heads=(1, 4), seeds=3, epochs=3)
-    found = sheets(paper, judge(paper), build_rows(paper, judge(paper)))
+    found = tables(paper, judge(paper))
     assert not any(SMALL in sheet.title for sheet in found)
 
 
@@ -45,7 +45,7 @@ def test_the_terminal_says_it(small):
 
 def test_the_page_says_it(small):
     verdict = judge(small)
-    text = page(small, verdict, draw_figures(small, verdict)).replace("&#x27;", "'")
+    text = page(small, verdict, draw_figures(small, verdict)).replace("&#39;", "'")
     assert f"<title>{SMALL_TITLE} · suffice</title>" in text
     assert f"<h1>{SMALL_TITLE}</h1>" in text
     assert f"<li>{SMALL.capitalize()}.</li>" in text

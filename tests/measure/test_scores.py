@@ -29,7 +29,7 @@ def dataset(split: Split, *names: str, classes: int = 3, **facts) -> Dataset:
         validation=split,
         test=split,
         num_classes=classes,
-        training=names,
+        scores=names,
         **facts,
     )
 

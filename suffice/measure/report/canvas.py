@@ -159,19 +159,19 @@ def panels_width(columns: int) -> float:
     return max(6.4, 1.2 + columns * max(2.8, min(3.9, 8.7 / columns)))
 
 
-def legend(figure: Figure, found: dict[str, Look]) -> None:
+def legend(figure: Figure, styles: dict[str, Look]) -> None:
     """Put one legend of the mechanisms above all axes."""
     from matplotlib.lines import Line2D
 
     lines = [
         Line2D([], [], color=look.colour, linestyle=look.dash, marker=look.marker)
-        for look in found.values()
+        for look in styles.values()
     ]
     # texts are set afterwards: a legend would leave out a name that starts with an underscore
-    made = figure.legend(
+    box = figure.legend(
         lines, ["x"] * len(lines), loc="outside upper center", ncols=min(6, len(lines))
     )
-    for text, name in zip(made.get_texts(), found, strict=True):
+    for text, name in zip(box.get_texts(), styles, strict=True):
         text.set_text(name)
 
 

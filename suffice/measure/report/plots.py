@@ -48,7 +48,7 @@ def learning_curves(results: Results) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     heads = sorted({h for _, h in results.pairs()})
-    found = looks(name for name, _ in results.pairs())
+    styles = looks(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
             2,
@@ -60,14 +60,14 @@ def learning_curves(results: Results) -> Figure:
         )
         for column, num_heads in enumerate(heads):
             for row, (name, title) in enumerate(CURVES):
-                _panel(axes[row][column], results, found, num_heads, name)
+                _panel(axes[row][column], results, styles, num_heads, name)
                 if column == 0:
                     axes[row][column].set_ylabel(title)
             axes[0][column].set_title(count_heads(num_heads))
             axes[1][column].set_xlabel("epoch")
             axes[1][column].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         _stretch(axes[0][0])
-        legend(figure, found)
+        legend(figure, styles)
     return figure
 
 
@@ -86,16 +86,18 @@ def average(cells: list[Cell], name: str) -> dict[int, Summary]:
         for record in cell.epochs:
             values.setdefault(record["epoch"], []).append(record[name])
     return {
-        epoch: summarise(found)
-        for epoch, found in sorted(values.items())
-        if 2 * len(found) >= len(cells) and all(map(math.isfinite, found))
+        epoch: summarise(of_seeds)
+        for epoch, of_seeds in sorted(values.items())
+        if 2 * len(of_seeds) >= len(cells) and all(map(math.isfinite, of_seeds))
     }
 
 
-def _panel(axes: Axes, results: Results, found: dict[str, Look], num_heads: int, name: str) -> None:
+def _panel(
+    axes: Axes, results: Results, styles: dict[str, Look], num_heads: int, name: str
+) -> None:
     """Draw the lines and bands of one measure at one number of heads."""
     scale = 100 if name.endswith("accuracy") else 1
-    for mechanism, look in found.items():
+    for mechanism, look in styles.items():
         means = average(results.select(mechanism, num_heads), name)
         epochs = list(means)
         axes.plot(
@@ -142,11 +144,11 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
     shown = sorted(
         (c for c in verdict.comparisons if c.difference is not None), key=lambda c: c.num_heads
     )
-    found = looks(name for name, _ in results.pairs())
+    styles = looks(name for name, _ in results.pairs())
     with style():
         figure, ((axes,),) = blank(1, 1, width=9.0, height=1.3 + 0.4 * max(1, len(shown)))
         for place, comparison in enumerate(shown):
-            _interval(axes, place, comparison, found[comparison.mechanism])
+            _interval(axes, place, comparison, styles[comparison.mechanism])
         margin = 100 * verdict.margin
         low, high = axes.get_xlim()
         low, high = min(low, -1.25 * margin), max(high, 0.4 * margin, 0.1)
@@ -166,10 +168,10 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
 
 
 def _interval(axes: Axes, place: int, comparison: Comparison, look: Look) -> None:
-    found = comparison.difference
-    half = 0.0 if found.sd is None else 100 * (found.high - found.mean)
+    difference = comparison.difference
+    half = 0.0 if difference.sd is None else 100 * (difference.high - difference.mean)
     axes.errorbar(
-        100 * found.mean,
+        100 * difference.mean,
         place,
         xerr=half,
         color=look.colour,
@@ -186,33 +188,29 @@ def latency_bars(results: Results, verdict: Verdict) -> Figure:
     """
     rows = [row for row in build_rows(results, verdict) if row.latency is not None]
     heads = sorted({row.num_heads for row in rows})
-    found = looks(name for name, _ in results.pairs())
+    styles = looks(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
             max(1, len(heads)),
             1,
             width=9.0,
-            height=0.9 + sum(0.5 + 0.36 * _count(rows, h) for h in heads),
+            height=0.9 + sum(0.5 + 0.36 * [row.num_heads for row in rows].count(h) for h in heads),
             sharex="all",
         )
         for (panel,), num_heads in zip(axes, heads, strict=False):
-            _panel_latency(panel, [row for row in rows if row.num_heads == num_heads], found)
+            _panel_latency(panel, [row for row in rows if row.num_heads == num_heads], styles)
             panel.set_title(count_heads(num_heads))
         axes[-1][0].set_xlim(0, 1.3e3 * max((row.latency.high for row in rows), default=1e-3))
         axes[-1][0].set_xlabel("latency of one batch, ms")
     return figure
 
 
-def _count(rows: list[Row], num_heads: int) -> int:
-    return sum(row.num_heads == num_heads for row in rows)
-
-
-def _panel_latency(axes: Axes, rows: list[Row], found: dict[str, Look]) -> None:
+def _panel_latency(axes: Axes, rows: list[Row], styles: dict[str, Look]) -> None:
     places = range(len(rows))
     medians = [1e3 * row.latency.median for row in rows]
     below = [1e3 * (row.latency.median - row.latency.low) for row in rows]
     above = [1e3 * (row.latency.high - row.latency.median) for row in rows]
-    axes.barh(places, medians, height=0.62, color=[found[row.mechanism].colour for row in rows])
+    axes.barh(places, medians, height=0.62, color=[styles[row.mechanism].colour for row in rows])
     axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor=INK[0], elinewidth=1.2)
     for place, row in zip(places, rows, strict=True):
         times = "" if row.latency_ratio is None else f"  ({row.latency_ratio:.2f}x)"
@@ -327,25 +325,25 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
     title, value = AXES[verdict.by]
     rows = [row for row in build_rows(results, verdict) if value(row) is not None]
     heads = sorted({row.num_heads for row in rows})
-    found = looks(name for name, _ in results.pairs())
+    styles = looks(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
             1, len(heads), width=panels_width(len(heads)), height=4.0, sharey="all"
         )
         for panel, num_heads in zip(axes[0], heads, strict=True):
             shown = [(row, value(row)) for row in rows if row.num_heads == num_heads]
-            _panel_tradeoff(panel, shown, found, verdict)
+            _panel_tradeoff(panel, shown, styles, verdict)
             panel.set_title(count_heads(num_heads))
             panel.set_xlabel(title)
         axes[0][0].set_ylabel("test accuracy, %")
         for panel, num_heads in zip(axes[0], heads, strict=True):
             shown = [(row, value(row)) for row in rows if row.num_heads == num_heads]
-            _name(panel, shown, found, verdict)
+            _label_points(panel, shown, styles, verdict)
     return figure
 
 
 def _panel_tradeoff(
-    axes: Axes, shown: list[tuple[Row, float]], found: dict[str, Look], verdict: Verdict
+    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, Look], verdict: Verdict
 ) -> None:
     """Draw the points of one number of heads and the baseline's band."""
     baseline = verdict.accuracies.get(shown[0][0].num_heads)
@@ -355,7 +353,7 @@ def _panel_tradeoff(
         axes.axhline(top, color=FAINT[0], linewidth=1.0, zorder=0.6)
     for row, x in shown:
         low, mean, high = _ends(row)
-        look = found[row.mechanism]
+        look = styles[row.mechanism]
         axes.errorbar(
             x, mean, yerr=[[mean - low], [high - mean]], color=look.colour, marker=look.marker
         )
@@ -365,8 +363,8 @@ def _panel_tradeoff(
     axes.margins(y=0.12)
 
 
-def _name(
-    axes: Axes, shown: list[tuple[Row, float]], found: dict[str, Look], verdict: Verdict
+def _label_points(
+    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, Look], verdict: Verdict
 ) -> None:
     bars = [((x, _ends(row)[0]), (x, _ends(row)[2])) for row, x in shown]
     baseline = verdict.accuracies.get(shown[0][0].num_heads)
@@ -374,15 +372,15 @@ def _name(
         low, high = axes.get_xlim()
         bars.append(((low, 100 * baseline.mean), (high, 100 * baseline.mean)))
     points = {row.mechanism: (x, 100 * row.test_accuracy.mean) for row, x in shown}
-    place_labels(axes, points, [found[row.mechanism].colour for row, _ in shown], bars)
+    place_labels(axes, points, [styles[row.mechanism].colour for row, _ in shown], bars)
 
 
 def _ends(row: Row) -> tuple[float, float, float]:
     """Return mean test accuracy and the ends of its interval in percent; one seed has none."""
-    found = row.test_accuracy
-    if found.sd is None:
-        return 100 * found.mean, 100 * found.mean, 100 * found.mean
-    return 100 * found.low, 100 * found.mean, 100 * found.high
+    accuracy = row.test_accuracy
+    if accuracy.sd is None:
+        return 100 * accuracy.mean, 100 * accuracy.mean, 100 * accuracy.mean
+    return 100 * accuracy.low, 100 * accuracy.mean, 100 * accuracy.high
 
 
 @dataclass(frozen=True, kw_only=True)

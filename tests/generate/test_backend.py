@@ -15,10 +15,13 @@ from suffice.generate.decoding import choose_backend
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models.native_decoder import NativeDecoder
-from suffice.ops.native import attention, library
+from suffice.ops.native import library
 from suffice.patterns import Causal, Window
 from tests.generate.models import PROMPTS, SPEC, model
+from tests.models.native_cases import no_kernels
 from tests.ops.native.codings import needs_kernels
+
+__all__ = ["no_kernels"]
 
 WINDOW = AttentionSpec(d_model=16, num_heads=4, pattern=Window(4) & Causal())
 EFFICIENT = replace(SPEC, num_kv_heads=None)
@@ -32,13 +35,6 @@ def single(spec=SPEC, **options):
 @pytest.fixture(scope="module")
 def lm():
     return single()
-
-
-@pytest.fixture
-def no_kernels(monkeypatch):
-    """Pretend that they were not built."""
-    monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
-    monkeypatch.setattr(attention, "MISSING", "they were not built")
 
 
 @needs_kernels

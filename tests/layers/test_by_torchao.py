@@ -1,4 +1,4 @@
-"""Modules that multiply through torchao against the packed ones they are made of."""
+"""Modules that multiply by torchao against the packed ones they are made of."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def made(bits=8, group=32, bias=True, kind=TorchaoLinear):
 
 
 @pytest.mark.parametrize(("bits", "group"), CASES)
-def test_no_number_is_rounded_again(bits, group):
+def test_weights_are_not_rounded_again(bits, group):
     module = made(bits, group)
-    held = module.weight_of_torchao
-    assert torch.equal(held.dequantize(), module.dequantised())
-    assert held.target_dtype is {8: torch.int8, 4: torch.int4}[bits]
+    tensor = module.weight_of_torchao
+    assert torch.equal(tensor.dequantize(), module.dequantised())
+    assert tensor.target_dtype is {8: torch.int8, 4: torch.int4}[bits]
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -42,15 +42,15 @@ def test_products(bits, group, bias):
         assert_close(module(x), want, n=64)
         with torch.inference_mode():
             assert_close(module(x), want, n=64)
-        (slope,) = torch.autograd.grad(module(x).sum(), x)
-        assert_close(slope, module.dequantised().sum(0).expand(shape), n=64)
+        (gradient,) = torch.autograd.grad(module(x).sum(), x)
+        assert_close(gradient, module.dequantised().sum(0).expand(shape), n=64)
     assert module(torch.empty(0, 64)).shape == (0, 21)
     assert module(torch.randn(2, 64).bfloat16()).dtype is torch.bfloat16
     with pytest.raises(ShapeError, match="x has 63 features; this map reads 64"):
         module(torch.randn(63))
 
 
-def test_the_tensor_first_made_without_gradients_serves_with_them():
+def test_a_tensor_made_in_inference_mode_has_gradients_later():
     module, x = made(), torch.randn(2, 64, requires_grad=True)
     with torch.inference_mode():
         module(x)
@@ -58,7 +58,7 @@ def test_the_tensor_first_made_without_gradients_serves_with_them():
     assert x.grad is not None
 
 
-def test_what_changes_the_codes_changes_products():
+def test_loading_codes_changes_the_products():
     module, other, x = made(bias=False), made(bias=False), torch.randn(3, 64)
     other.scales.mul_(2)
     assert not torch.equal(module(x), other(x))
@@ -91,5 +91,5 @@ def test_an_embedding_scores_by_torchao_and_reads_rows_as_before():
 
 
 def test_half_precision_is_refused():
-    with pytest.raises(ConfigError, match="torchao is given codes of 8 or 4 bits; half precision"):
+    with pytest.raises(ConfigError, match="8 or 4 bits"):
         TorchaoLinear.of(torch.randn(4, 8).half())

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear, Scheme
-from suffice.ops.native import attention, library
 from suffice.ops.native import matrix as op
 from suffice.ops.native.matrix import Codes
 from suffice.testing import assert_close
+from tests.models.native_cases import no_kernels
 from tests.ops.native.codings import coded_inputs, drawn_codes, drawn_inputs, isa, needs_kernels
 
-__all__ = ["isa"]
+__all__ = ["isa", "no_kernels"]
 
 BITS = (16, 8, 4)
 
@@ -37,20 +37,14 @@ def by_hand(module, x):
     return F.linear(x.double(), module.dequantised().double(), bias)
 
 
-@pytest.fixture
-def no_kernels(monkeypatch):
-    monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
-    monkeypatch.setattr(attention, "MISSING", "they are not here")
-
-
 @needs_kernels
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (2, 3, 64), (2, 40, 64)])
 def test_native_products(isa, bits, shape):
     for bias in (True, False):
         module, x = made(bits, bias=bias), drawn_inputs(*shape, group=32)
-        seen = x if bits == 16 else coded_inputs(x, 32)
-        assert_close(module(x), by_hand(module, seen), n=64)
+        read = x if bits == 16 else coded_inputs(x, 32)
+        assert_close(module(x), by_hand(module, read), n=64)
         assert module.kernel == isa
         assert module(torch.empty(0, 64)).shape == (0, 21)
 
@@ -140,7 +134,7 @@ def test_the_operator_refuses_malformed_tensors():
 
 @needs_kernels
 @pytest.mark.parametrize("bits", BITS)
-def test_buffers_that_were_cut_are_refused(bits):
+def test_truncated_buffers_are_refused(bits):
     module, x = made(bits), torch.randn(3, 64)
     module(x)
     name = "weight" if bits == 16 else "codes"
@@ -170,7 +164,7 @@ def test_rows_of_an_embedding(bits):
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_unpacked_again(bits):
+def test_as_linear(bits):
     for bias in (True, False):
         module, x = made(bits, bias=bias), torch.randn(4, 64)
         linear = module.as_linear()
@@ -179,7 +173,7 @@ def test_unpacked_again(bits):
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_casts_leave_packed_numbers_alone(bits):
+def test_casts_do_not_change_packed_weights(bits):
     module, x = made(bits), torch.randn(3, 64)
     before, want = copy.deepcopy(module.state_dict()), module(x)
     for cast in (torch.float64, torch.bfloat16, torch.float32):
@@ -193,14 +187,14 @@ def test_casts_leave_packed_numbers_alone(bits):
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_copies_have_memory_of_their_own(bits):
+def test_copies_share_no_memory(bits):
     module, x = made(bits), torch.randn(3, 64)
     want = module(x)
     twin = copy.deepcopy(module)
-    kept = io.BytesIO()
-    torch.save(module, kept)
-    kept.seek(0)
-    again = torch.load(kept, weights_only=False)
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
     for buffer in module.buffers():
         buffer.zero_()
     assert_close(twin(x), want, "exact")
@@ -208,7 +202,7 @@ def test_copies_have_memory_of_their_own(bits):
 
 
 @needs_kernels
-def test_numbers_that_moved_are_found_again():
+def test_moved_buffers_are_described_again():
     module, x = made(8), torch.randn(3, 64)
     want = module(x)
     module.share_memory()
@@ -218,7 +212,7 @@ def test_numbers_that_moved_are_found_again():
     assert_close(module(x), other(x), "exact")
 
 
-def test_an_empty_module_takes_loaded_numbers():
+def test_weights_load_into_an_empty_module():
     for bits in BITS:
         full = made(bits)
         empty = PackedLinear(21, 64, full.scheme, bias=True, device="meta")
@@ -230,7 +224,7 @@ def test_an_empty_module_takes_loaded_numbers():
         assert full.nbytes == sum(t.nbytes for t in full.state_dict().values())
 
 
-def test_what_does_not_fit_is_refused():
+def test_wrong_shapes_and_dtypes_are_refused():
     with pytest.raises(ShapeError, match="x has 63 features; this map reads 64"):
         made(8)(torch.randn(2, 63))
     with pytest.raises(ShapeError, match=r"the matrix is torch\.float32; give float16, or codes"):
@@ -241,7 +235,7 @@ def test_what_does_not_fit_is_refused():
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf])
-def test_numbers_that_mean_nothing_are_found(bits, odd):
+def test_weights_that_are_not_finite_are_refused(bits, odd):
     module = made(bits)
     module.check()
     name = "weight" if bits == 16 else "scales"
@@ -259,7 +253,7 @@ def test_many_rows_of_halves_are_unpacked():
         assert_close(module(x), by_hand(module, x), n=64)
 
 
-def test_codes_are_kept_as_they_are():
+def test_codes_are_not_copied():
     codes = matrix(4)
     module = PackedLinear.of(codes)
     assert isinstance(codes, Codes)

@@ -1,4 +1,4 @@
-"""torch.compile takes a decoding model whole, and few graphs serve all its tokens."""
+"""torch.compile decodes in few graphs, without graph breaks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ V, LENGTH, PROMPT, STEPS = 23, 96, 16, 64
 MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
 SUMS = {"linear", "performer", "rfa"}
 SLOW = pytest.mark.slow
+QUICK = ("standard", "efficient", "super_attention", "linear", "mistral", "infini")
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -57,13 +58,13 @@ def close(got, want):
 
 
 def some(quick, every):
-    """Parameters of which the others are slow."""
+    """Parameters; those that are not in quick are marked slow."""
     return [name if name in quick else pytest.param(name, marks=SLOW) for name in every]
 
 
-@pytest.mark.parametrize("mechanism", some(set(MECHANISMS) - {"performer", "rfa"}, MECHANISMS))
+@pytest.mark.parametrize("mechanism", some(QUICK, MECHANISMS))
 def test_a_prompt_and_its_tokens_are_two_graphs(mechanism):
-    """Three where keys of an open segment are joined."""
+    """Three for Infini, which concatenates the keys of an open segment."""
     lm, tokens = build(mechanism), ids()
     fast, counter = compiled(lm)
     memory = Dynamic() if mechanism in SUMS else Static(LENGTH)
@@ -75,7 +76,7 @@ def test_a_prompt_and_its_tokens_are_two_graphs(mechanism):
     ("mechanism", "memory"),
     [("standard", Dynamic()), ("super_attention", Dynamic()), ("mistral", Rolling(LENGTH))],
 )
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=SLOW)])
 def test_memories_that_grow_and_roll(mechanism, memory, backend):
     lm, tokens = build(mechanism, "sinusoidal"), ids()
     fast, counter = compiled(lm, backend)
@@ -84,7 +85,7 @@ def test_memories_that_grow_and_roll(mechanism, memory, backend):
 
 
 @pytest.mark.parametrize("positions", ["learned", "none"])
-def test_a_memory_that_grew_needs_no_graph_again(positions):
+def test_a_grown_cache_needs_no_new_graph(positions):
     lm, tokens = build("standard", positions), ids(length=PROMPT + STEPS + 12)
     fast, counter = compiled(lm)
     close(streamed(fast, tokens, lm.state()), lm(tokens))
@@ -97,17 +98,20 @@ def test_a_memory_that_grew_needs_no_graph_again(positions):
 @pytest.mark.parametrize(
     "mechanism", some({"standard"}, ["standard", "linear", "performer", "super_attention"])
 )
-def test_twenty_prompts_and_two_batches_need_few_graphs(mechanism):
+def test_many_lengths_and_two_batches_need_few_graphs(mechanism):
     lm = build(mechanism)
     fast, counter = compiled(lm)
-    for batch, lengths in ((1, range(5, 25)), (4, (9, 12))):
+    for batch, lengths in ((1, range(5, 21, 3)), (4, (9, 12))):
         for length in lengths:
             tokens = ids(batch, length + 3)
             close(streamed(fast, tokens, lm.state(), prompt=length), lm(tokens))
         assert counter.frame_count <= (5 if batch == 1 else 7)
 
 
-@pytest.mark.parametrize("mechanism", ["standard", "super_attention", "linear", "mistral"])
+@pytest.mark.parametrize(
+    "mechanism",
+    some({"standard", "linear"}, ["standard", "super_attention", "linear", "mistral"]),
+)
 def test_padded_prompts(mechanism):
     lm, tokens = build(mechanism, depth=2), ids(3, 24)
     valid = padded(3, PROMPT, "left", seed=2)
@@ -119,7 +123,7 @@ def test_padded_prompts(mechanism):
 
 
 def test_a_padded_prompt_in_a_rolling_memory():
-    """Whose padding is looked at outside of a graph; tokens that follow have none."""
+    """Padding is checked outside of the graph; the tokens that follow have none."""
     lm, tokens = build("mistral"), ids(3, 24)
     valid = padded(3, PROMPT, "left", seed=2)
     fast, counter = compiled(lm)
@@ -132,7 +136,7 @@ def test_a_padded_prompt_in_a_rolling_memory():
 
 
 @pytest.mark.parametrize("mechanism", ["standard", "super_attention"])
-def test_a_token_beyond_the_learned_length_is_not_made_up(mechanism):
+def test_a_token_beyond_the_learned_length_raises(mechanism):
     lm, tokens = build(mechanism), ids(length=LENGTH)
     fast, _ = compiled(lm)
     state = lm.state()

@@ -1,4 +1,4 @@
-"""Language models in folders: there and back, and what hostile files say."""
+"""Language models in folders: there and back, and hostile files."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_weights_keep_their_dtype_or_take_another(tmp_path):
     assert folder.load(tmp_path, dtype=torch.float64)[0].norm.weight.dtype == torch.float64
 
 
-def test_what_cannot_be_saved_is_refused(tmp_path):
+def test_unsaveable_models_and_facts_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="'specs' is a reserved entry"):
         folder.save(tmp_path, model(), TOKENIZER, specs=[])
-    with pytest.raises(ShapeError, match="the tokenizer has 8 tokens and the model 7; give the"):
+    with pytest.raises(ShapeError, match="8 tokens and the model 7"):
         folder.save(tmp_path, model(vocabulary_size=7), TOKENIZER)
     with pytest.raises(CheckpointError, match="facts are not JSON"):
         folder.save(tmp_path, model(), TOKENIZER, loss=float("nan"))
@@ -76,9 +76,9 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         folder.load(tmp_path / "absent")
 
 
-def test_a_model_of_transformers_is_told_the_way_here(saved):
+def test_a_model_of_transformers_is_refused_with_the_converter(saved):
     (saved / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(CheckpointError, match="is a checkpoint of transformers. Models of others"):
+    with pytest.raises(CheckpointError, match="transformers"):
         folder.load(saved)
 
 
@@ -90,7 +90,7 @@ def test_a_config_that_is_not_json_is_refused(saved, content):
 
 
 @pytest.mark.parametrize(
-    ("entries", "told"),
+    ("entries", "match"),
     [
         ({"specs": None}, 'is no JSON object with "model" and "specs"'),
         ({"specs": [3]}, "is not that of a language model here"),
@@ -100,9 +100,9 @@ def test_a_config_that_is_not_json_is_refused(saved, content):
         ({"specs": []}, "do not fit each other"),
     ],
 )
-def test_a_config_of_something_else_is_refused(saved, entries, told):
+def test_a_config_of_something_else_is_refused(saved, entries, match):
     changed(saved, **entries)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=match):
         folder.load(saved)
 
 
@@ -124,16 +124,16 @@ def test_weights_of_another_model_are_refused(saved):
     with pytest.raises(CheckpointError, match=r"'../../evil' is not expected"):
         folder.load(saved)
     save_file({n: t.half() if "norm" in n else t for n, t in content.items()}, weights)
-    with pytest.raises(CheckpointError, match="holds weights of 2 dtypes; give one of a model"):
+    with pytest.raises(CheckpointError, match="2 dtypes"):
         folder.load(saved)
     weights.write_bytes(pickle.dumps({"a": os.system}))
-    with pytest.raises(CheckpointError, match="is not a safetensors file, or is cut short"):
+    with pytest.raises(CheckpointError, match="safetensors"):
         folder.load(saved)
     weights.write_bytes(b"\x02" + b"\0" * 7 + b"{]")
-    with pytest.raises(CheckpointError, match="is not a readable safetensors file"):
+    with pytest.raises(CheckpointError, match="safetensors"):
         folder.load(saved)
     weights.unlink()
-    with pytest.raises(CheckpointError, match="does not exist; give a safetensors file"):
+    with pytest.raises(CheckpointError, match="does not exist"):
         folder.load(saved)
 
 

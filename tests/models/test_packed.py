@@ -1,4 +1,4 @@
-"""Models with packed maps: in folders, in native steps, and what malformed files meet."""
+"""Models with packed maps: in folders, in native decoding, and malformed files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from suffice.layers.packed import Packed, Scheme
 from suffice.memory import Dynamic
 from suffice.models import configuration, folder, packed
 from suffice.models.native_decoder import NativeDecoder
-from suffice.ops.native import attention, library
 from suffice.quantise import quantise
 from suffice.testing import assert_close
 from suffice.text import Characters
+from tests.models.native_cases import no_kernels
 from tests.models.test_folder import changed, model
 from tests.ops.native.codings import needs_kernels
+
+__all__ = ["no_kernels"]
 
 TOKENIZER = Characters("abcdefgh")
 BITS = (16, 8, 4)
@@ -32,12 +34,6 @@ def small(bits, **changes):
     lm = replace(config, **changes).build(specs).eval()
     quantise(lm, bits)
     return lm
-
-
-@pytest.fixture
-def no_kernels(monkeypatch):
-    monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
-    monkeypatch.setattr(attention, "MISSING", "they are not here")
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -77,7 +73,7 @@ def test_a_machine_without_kernels_reads_it_too(tmp_path, no_kernels, bits):
 @needs_kernels
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bits", BITS)
-def test_a_native_step_gives_what_the_modules_give(bits, tied):
+def test_native_decoding_gives_what_the_modules_give(bits, tied):
     lm = small(bits, tied=tied, bias=True)
     tokens = torch.randint(8, (3, 9))
     with torch.inference_mode():
@@ -90,7 +86,7 @@ def test_a_native_step_gives_what_the_modules_give(bits, tied):
     assert gap < (1e-5 if bits == 16 else 1e-2)  # codes of inputs may fall to either side
 
 
-def test_gradients_pass_packed_maps():
+def test_gradients_flow_through_packed_maps():
     lm = small(8)
     lm(torch.randint(8, (2, 16))).square().mean().backward()
     assert all(p.grad is not None for p in lm.parameters())
@@ -110,7 +106,7 @@ def test_packed_weights_have_no_other_dtype(saved):
 
 
 @pytest.mark.parametrize(
-    ("schemes", "told"),
+    ("schemes", "match"),
     [
         ([], "is not that of a language model"),
         ({"head": {"bits": 8, "group": 32}}, "'head' is no linear map or embedding"),
@@ -123,14 +119,14 @@ def test_packed_weights_have_no_other_dtype(saved):
         ({}, "holds weights of 2 dtypes"),
     ],
 )
-def test_schemes_that_do_not_fit_are_refused(saved, schemes, told):
+def test_schemes_that_do_not_fit_are_refused(saved, schemes, match):
     changed(saved, packed=schemes)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=match):
         folder.load(saved)
 
 
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
-def test_scales_that_are_no_numbers_are_refused(saved, odd):
+def test_scales_that_are_not_finite_are_refused(saved, odd):
     path = saved / "model.safetensors"
     tensors = load_file(path)
     tensors["blocks.1.mlp.up.scales"][0, 0, 0] = odd
@@ -160,7 +156,7 @@ def test_other_shapes_dtypes_and_names_are_refused(saved):
             folder.load(saved)
 
 
-def test_any_codes_are_read_within_their_memory(saved):
+def test_random_codes_give_finite_outputs(saved):
     path = saved / "model.safetensors"
     tensors = load_file(path)
     for name, tensor in tensors.items():

@@ -92,7 +92,7 @@ def test_layers_of_different_kinds_stream_together():
 @styles
 @pytest.mark.parametrize("side", ["left", "inside", "right"])
 @torch.no_grad()
-def test_padding_is_not_read_and_moves_no_position(style, side):
+def test_padding_is_not_read_and_not_counted(style, side):
     lm, tokens = build(*STYLES[style]).double(), ids(3)
     valid = padded(3, LENGTH, side, seed=4)
     want = lm(tokens, valid=valid)
@@ -133,7 +133,7 @@ def test_left_padded_rows_go_on_as_they_do_alone(style):
 
 
 @torch.no_grad()
-def test_layers_share_the_places_of_padded_rows():
+def test_layers_share_the_positions_of_padded_rows():
     lm, tokens = build(GQA, "learned").double(), ids(3)
     valid = padded(3, LENGTH, "left", seed=4)
     want, state = lm(tokens, valid=valid), lm.state()
@@ -198,7 +198,7 @@ def test_reset_is_new():
 
 
 @torch.no_grad()
-def test_padded_rows_may_move_where_a_token_was_taken_back():
+def test_padded_rows_are_reordered_after_a_drop():
     lm, tokens = build(GQA, "learned").double(), ids(3)
     valid = padded(3, LENGTH, "left", seed=4)
     want, state, rows = lm(tokens, valid=valid), lm.state(), torch.tensor([2, 0, 1])
@@ -210,7 +210,7 @@ def test_padded_rows_may_move_where_a_token_was_taken_back():
 
 
 @torch.no_grad()
-def test_what_cannot_be_dropped_changes_no_layer():
+def test_a_refused_drop_changes_no_layer():
     specs = [GQA, preset("linear", D, HEADS, causal=True), GQA]
     lm, tokens = build(specs).double(), ids()
     want, state = lm(tokens), lm.state()
@@ -252,7 +252,7 @@ def test_what_a_state_refuses():
 
 
 @torch.no_grad()
-def test_memories_that_lose_something_say_so():
+def test_lossy_memories_are_not_exact():
     lm, tokens = build(ROPE), ids()
     near = build(AttentionSpec(**{**vars(ROPE), "pattern": Window(8) & Causal()}))
     want, state = near(tokens), lm.state(Rolling(8))
@@ -278,7 +278,7 @@ NEAR = preset("mistral", D, HEADS, window=4, causal=True)
 
 
 @pytest.mark.parametrize(
-    ("last", "memory", "valid", "told"),
+    ("last", "memory", "valid", "match"),
     [
         (GQA, Static(8), None, "4 more positions do not fit beside 6 in Static"),
         (BOUND, Dynamic(), None, "49 keys are more than the 48 this Alignment was built for"),
@@ -287,13 +287,13 @@ NEAR = preset("mistral", D, HEADS, window=4, causal=True)
     ids=["room", "mixing", "padding"],
 )
 @torch.no_grad()
-def test_what_the_last_layer_refuses_has_moved_no_other(last, memory, valid, told):
+def test_a_refusal_of_the_last_layer_changes_no_other(last, memory, valid, match):
     lm, tokens = build([SUMS, SUMS, last]), ids(length=49)
     read = 45 if last is BOUND else 6
     state = lm.state(memory)
     lm(tokens[:, :read], state=state)
     marks = None if valid is None else torch.tensor(valid)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=match):
         lm(tokens[:, read : read + 4], valid=marks, state=state)
     assert [layer.length for layer in state.layers] == [read] * 3
     got = lm(tokens[:, read : read + 2], state=state)
@@ -301,7 +301,7 @@ def test_what_the_last_layer_refuses_has_moved_no_other(last, memory, valid, tol
 
 
 @torch.no_grad()
-def test_states_of_something_else_are_refused():
+def test_states_of_other_models_are_refused():
     lm, other = build(ROPE), config(depth=2).build(ROPE)
     state = other.state()
     with pytest.raises(ConfigError, match=r"a state of 2 layers for a model of 3; give what model"):
@@ -314,7 +314,7 @@ def test_states_of_something_else_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "match"),
     [
         ([1, 0], "a list"),
         (torch.tensor([1.0, 0.0]), "torch.float32"),
@@ -323,12 +323,12 @@ def test_states_of_something_else_are_refused():
     ids=["list", "float", "bool"],
 )
 @torch.no_grad()
-def test_rows_are_numbers(rows, told):
+def test_rows_are_integers(rows, match):
     lm = build(ROPE)
     state = lm.state()
     lm(ids(), state=state)
     for move in (state.select, state.reorder):
-        with pytest.raises(ShapeError, match=told):
+        with pytest.raises(ShapeError, match=match):
             move(rows)
     for times in (0, 1.5, True):
         with pytest.raises(ConfigError, match="repeat"):

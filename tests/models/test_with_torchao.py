@@ -1,4 +1,4 @@
-"""Packed models whose products torchao computes: the same answers, and who says so."""
+"""Packed models with products by torchao."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from suffice.errors import ConfigError
 from suffice.generate import generate
 from suffice.layers.packed import Packed, PackedLinear
 from suffice.models import LMConfig, folder
-from suffice.models import packed as with_torchao
+from suffice.models import packed as packed_models
 from suffice.models.packed import TorchaoEmbedding, TorchaoLinear
 from suffice.ops.native import library
 from suffice.quantise import quantise, unpack
@@ -22,7 +22,7 @@ from suffice.text import Characters
 
 SIZES = {"vocabulary_size": 30, "length": 16, "d_model": 64, "depth": 2, "mlp_width": 96}
 TEXT = torch.arange(24).view(2, 12)
-WITH = with_torchao.with_torchao
+with_torchao = packed_models.with_torchao
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def maps(lm):
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bits", [8, 4])
 @torch.no_grad()
-def test_answers_are_those_of_the_unpacked_model(bits, tied):
+def test_outputs_are_those_of_the_unpacked_model(bits, tied):
     lm = packed(bits, tied=tied, activation="swiglu", norm="rms")
     near, exact = lm(TEXT), copy.deepcopy(lm)
     unpack(exact)
     names = list(maps(lm))
-    assert WITH(lm) == {}
+    assert with_torchao(lm) == {}
     assert list(maps(lm)) == names
     assert {one.kernel for one in maps(lm).values()} == {"torchao"}
     assert {type(one) for one in maps(lm).values()} == {TorchaoLinear, TorchaoEmbedding}
@@ -57,22 +57,22 @@ def test_answers_are_those_of_the_unpacked_model(bits, tied):
     assert (lm(TEXT) - near).norm() <= 3e-2 * near.norm()  # whose inputs are in 8 bits, too
 
 
-def test_rows_stay_and_half_precision_stays():
+def test_embeddings_and_half_precision_do_not_change():
     lm = packed(16)
-    with pytest.raises(ConfigError, match="the model holds no codes for torchao; pack it into 8"):
-        WITH(lm)
+    with pytest.raises(ConfigError, match="no codes"):
+        with_torchao(lm)
     lm = packed(4)
     lm.blocks[0].mlp.up = PackedLinear.of(lm.blocks[0].mlp.up.dequantised().half())
     rows = lm.embedding.tokens(TEXT)
-    assert WITH(lm) == {"blocks.0.mlp.up": "half precision is no scheme of torchao"}
+    assert with_torchao(lm) == {"blocks.0.mlp.up": "half precision is no scheme of torchao"}
     assert torch.equal(lm.embedding.tokens(TEXT), rows)
     assert lm.blocks[0].mlp.up.kernel != "torchao"
 
 
-def test_it_is_saved_as_it_was_packed(tmp_path):
+def test_saving_is_independent_of_torchao(tmp_path):
     lm, tokenizer = packed(4), Characters("abc")
     folder.save(tmp_path / "a", lm, tokenizer)
-    WITH(lm)
+    with_torchao(lm)
     lm(TEXT)
     folder.save(tmp_path / "b", lm, tokenizer)
     configs = [(tmp_path / name / folder.CONFIG).read_bytes() for name in "ab"]
@@ -87,45 +87,45 @@ def test_it_is_saved_as_it_was_packed(tmp_path):
 @pytest.fixture
 def on_cuda(monkeypatch):
     """Let a CPU count as the device that takes torchao by itself."""
-    monkeypatch.setattr(with_torchao, "DEVICES", ("cpu",))
+    monkeypatch.setattr(packed_models, "DEVICES", ("cpu",))
 
 
-def test_loading_takes_torchao_on_cuda_and_says_so(tmp_path, on_cuda):
+def test_loading_uses_torchao_on_cuda_and_reports_it(tmp_path, on_cuda):
     folder.save(tmp_path, packed(8), Characters("abc"))
     lm, _, _ = folder.load(tmp_path)
     assert {one.kernel for one in maps(lm).values()} == {"torchao"}
-    found = generate(lm, [[1, 2]], max_new_tokens=3)
-    assert found.steps.startswith("torch (")
-    assert found.steps.endswith("), packed maps by torchao")
+    result = generate(lm, [[1, 2]], max_new_tokens=3)
+    assert result.steps.startswith("torch (")
+    assert result.steps.endswith("), packed maps by torchao")
     with pytest.raises(ConfigError, match="impl='native' is not possible"):
         generate(lm, [[1, 2]], max_new_tokens=3, impl="native")
 
 
-def test_without_torchao_loading_goes_on_and_says_so(tmp_path, on_cuda, absent):
+def test_loading_without_torchao_reports_why(tmp_path, on_cuda, absent):
     folder.save(tmp_path, packed(8), Characters("abc"))
     lm, _, _ = folder.load(tmp_path)
     steps = generate(lm, [[1, 2]], max_new_tokens=3, impl="torch").steps
     assert steps.startswith("torch (asked for), packed maps by torch, which unpacks each at each ")
     assert "pip install 'suffice[cuda]'" in steps
-    with pytest.raises(ConfigError, match="no map can go through torchao: torchao cannot be impo"):
-        WITH(lm)
+    with pytest.raises(ConfigError, match="torchao cannot be imported"):
+        with_torchao(lm)
 
 
-def test_what_is_said_of_other_models(on_cuda):
-    assert with_torchao.packed_products(object(), "cpu") == ""
-    assert with_torchao.packed_products(packed(16), "cpu").endswith(
+def test_reports_of_other_models(on_cuda):
+    assert packed_models.packed_products(object(), "cpu") == ""
+    assert packed_models.packed_products(packed(16), "cpu").endswith(
         "half precision is no scheme of torchao"
     )
-    assert with_torchao.packed_products(packed(8), "cpu").endswith("with_torchao` was not called")
-    assert with_torchao.packed_products(packed(8), "meta") == ""
+    assert packed_models.packed_products(packed(8), "cpu").endswith("with_torchao` was not called")
+    assert packed_models.packed_products(packed(8), "meta") == ""
     plain = LMConfig(**SIZES).build(preset("standard", 64, 4, causal=True))
-    with_torchao.use_torchao_by_default(plain, "cpu")
-    assert with_torchao.packed_products(plain, "cpu") == ""
+    packed_models.use_torchao_by_default(plain, "cpu")
+    assert packed_models.packed_products(plain, "cpu") == ""
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @torch.no_grad()
-def test_cuda_answers_are_those_of_the_cpu(tmp_path):
+def test_cuda_gives_the_outputs_of_the_cpu(tmp_path):
     lm = packed(4)
     folder.save(tmp_path, lm, Characters("abc"))
     there, _, _ = folder.load(tmp_path, "cuda")
@@ -134,7 +134,7 @@ def test_cuda_answers_are_those_of_the_cpu(tmp_path):
     assert_close(there(TEXT.cuda()).cpu(), lm(TEXT), n=96)
 
 
-def test_native_steps_go_on_without_it():
+def test_native_decoding_does_not_use_torchao():
     lm = packed(8)
     steps = generate(lm, [[1, 2]], max_new_tokens=3).steps
     assert "torchao" not in steps

@@ -1,4 +1,4 @@
-"""Models on "meta" have every module and no number, and are made without torch's compiler."""
+"""Models on "meta" are built without drawing numbers and without torch's compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from suffice.models.lm import SkipInit
 SIZES = {"vocabulary_size": 9, "length": 8, "d_model": 8, "depth": 1, "mlp_width": 8}
 
 
-def test_torchs_compiler_is_not_loaded():
+def test_torch_dynamo_is_not_imported():
     program = f"""
 import sys
 from suffice import preset
@@ -32,7 +32,7 @@ print("torch._dynamo" in sys.modules)
 
 
 @pytest.mark.parametrize("name", ["gqa", "super_attention"])
-def test_a_model_on_meta_is_the_same_but_for_its_numbers(name):
+def test_a_model_on_meta_draws_no_numbers(name):
     options = {"length": 8} if name == "super_attention" else {}
     spec = preset(name, 8, 2, causal=True, **options)
     torch.manual_seed(3)
@@ -50,7 +50,7 @@ def test_a_model_on_meta_is_the_same_but_for_its_numbers(name):
         assert torch.equal(one, other)
 
 
-def test_what_lies_elsewhere_is_drawn():
+def test_tensors_on_other_devices_are_initialised():
     with SkipInit():
         for fill in (nn.init.normal_, nn.init.ones_, torch.Tensor.uniform_):
             assert fill(torch.zeros(20)).abs().sum() > 0

@@ -608,10 +608,16 @@ def mix_next(
     pieces, step = [], raw.shape[2] if history is None else MIXED_AT_ONCE
     for a in range(0, raw.shape[2], max(step, 1)):
         b = min(a + step, raw.shape[2])
-        span = values[:, :, a : count + b]
-        before, now = span[:, :, :count], span[:, :, count:]
-        pieces.append(mixing.continued(before, now, new[:, a:b], places[:, a : count + b]))
+        first = _first_read(places[:, : count + a], new[:, a : a + 1] - history) if a else 0
+        before, now = values[:, :, first : count + a], values[:, :, count + a : count + b]
+        pieces.append(mixing.continued(before, now, new[:, a:b], places[:, first : count + b]))
     return torch.cat(pieces, dim=2) if len(pieces) != 1 else pieces[0]
+
+
+def _first_read(places: Tensor, oldest: Tensor) -> int:
+    """Return the first column of places [B, n] that holds one from `oldest` [B, 1] on."""
+    read = (places >= oldest).any(dim=0).nonzero()
+    return int(read[0]) if len(read) else places.shape[1]
 
 
 def _history_tokens(at: StepPositions, history: int | None) -> int:

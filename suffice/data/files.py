@@ -1,7 +1,7 @@
 """Data files: the user's folder first, then the cache, then the official address.
 
 A file is accepted only when its content has the known sha256. The digest is that of the content
-after decompression, so that a file compressed anew with other settings is still the same file.
+after decompression, so that a file compressed again with other settings is still the same file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DataFile:
         sha256: of the content after decompression, for .gz and .xz; of the file itself for
             archives (.tar.gz).
         urls: official addresses, tried in order.
-        converted: whether the file may be our conversion of an archive, whose sha256 lies beside
+        converted: whether the file may be our conversion of an archive, whose sha256 is beside
             it in a file of the same name with ".sha256" added.
     """
 
@@ -135,7 +135,7 @@ def _content(file: DataFile, place: Path) -> bytes:
 
 
 def record(place: Path) -> Path:
-    """Return where the sha256 of a conversion lies, beside the file."""
+    """Return where the sha256 of a conversion is, beside the file."""
     return place.with_name(f"{place.name}.sha256")
 
 
@@ -284,7 +284,7 @@ def resolve(data: str) -> str:
 
 @lru_cache(maxsize=8)
 def digest(path: str) -> str:
-    """Return sixteen characters that identify what is at a path, wherever it lies.
+    """Return sixteen characters that identify the content at a path, wherever it is.
 
     Names and sizes of all files count, and of a few files the first and the last bytes too: a
     large set is not read as a whole.

@@ -1,4 +1,4 @@
-"""Images of data sets: decoding, the cache of decoded pixels, splits, and folders of the user's."""
+"""Images: decoding, the cache of decoded pixels, splits, and the user's own folders."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def check_rows(available: int, rows: int | None) -> None:
     """
     if rows is not None and rows > available:
         raise ConfigError(
-            f"rows={rows:,} of the training part are asked for and there are {available:,}; ask "
-            "for fewer, or leave rows out for all."
+            f"rows={rows:,} of the training part, and there are {available:,}; give fewer, "
+            "or leave rows out for all."
         )
 
 

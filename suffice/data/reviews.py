@@ -238,7 +238,7 @@ def amazon(
     rows: int | None = None,
     console: Console | None = None,
 ) -> Dataset:
-    """Load reviews of one to five stars: a sample of 20,888, or a file of the user's.
+    """Load reviews of one to five stars: a sample of 20,888, or the user's own file.
 
     A review is its words after a start token; the last `length` ids are kept, and shorter ones are
     padded in front. Titles are left out: many are the number of stars in words. More than half of

@@ -1,6 +1,6 @@
 """Tasks drawn at random: no files, and the same rows on every machine.
 
-Each has 8,192 training rows unless other are asked for, 512 for validation and 1,024 for the test.
+Each has 8,192 training rows by default, 512 for validation and 1,024 for the test.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def copy(
         ConfigError: if a size is not legal, or there are too few different rows.
 
     Source: Jelassi et al. 2024, "Repeat After Me", arXiv:2402.01032. Differs: rows have one
-        length, blanks stand before the stretch, and symbols are drawn alike.
+        length, blanks precede the stretch, and symbols are drawn alike.
     """
     sizes = {"symbols": symbols, "shortest": shortest, "length": length, "room": room}
     check_counts("copy", **sizes, rows=rows)
@@ -360,7 +360,7 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
 
     Source: Sanford et al. 2024, "Transformers, parallel computation, and logarithmic depth",
         arXiv:2402.09268 (k-hop induction heads). Differs: the hops are facts of two
-        tokens, and each is asked for by its first one.
+        tokens, and each is queried by its first one.
     """
     check_counts("two_hop", chains=chains, symbols=symbols, rows=rows)
     check_counts("two_hop", least=0, seed=seed)

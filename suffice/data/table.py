@@ -35,7 +35,7 @@ def table(
 
     Rows are cut and split as those of `amazon`: the last words of each text, a tenth of the rows
     for the test and a tenth for validation, by the text alone. Classes are numbers in their order,
-    else words in that of the alphabet. Rows without a text are passed over.
+    else words in alphabetical order. Rows without a text are skipped.
 
     Args:
         path: a .csv or .tsv whose first row names the columns, or a .jsonl of objects; plain, .gz
@@ -134,7 +134,7 @@ def _separated(path: str, kind: str, text: str, label: str) -> Iterator[tuple[in
     except csv.Error as error:
         raise DataError(
             f"{path}, line {reader.reader.line_num}, cannot be read ({error}); a text with quotes, "
-            "separators or several lines stands in quotes, its own doubled."
+            "separators or several lines must be quoted, its own quotes doubled."
         ) from error
 
 

@@ -64,7 +64,7 @@ def parallel_files(prefix: str) -> Iterator[Pair]:
     for number, (english, spanish) in enumerate(sides, 1):
         if english is None or spanish is None:
             raise DataError(
-                f"{prefix}.en and {prefix}.es have not as many lines: one ends before line "
+                f"{prefix}.en and {prefix}.es differ in length: one ends before line "
                 f"{number:,}; give two whole files of one corpus."
             )
         try:
@@ -109,7 +109,7 @@ def translation_es(
         vocabulary_size: the most ids there may be on each side, >= 5.
         held_out: different English sides for validation, and as many for the test.
         path: of the user's own pairs, PATH.en and PATH.es with a sentence a line, such as
-            europarl-v7.es-en; they stand in for the documentation's. None = the documentation's.
+            europarl-v7.es-en; they replace those of the documentation. None = the documentation's.
         rows: training pairs that are kept at most, drawn by a fixed permutation; None = all.
         console: where a download shows its progress; None shows nothing.
 

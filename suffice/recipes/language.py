@@ -61,7 +61,7 @@ class LMRecipe:
 
     @property
     def vocabulary_size(self) -> int | None:
-        """How many byte pairs a tokenizer learns; None where none is asked for."""
+        """How many byte pairs a tokenizer learns; None for other tokenizers."""
         return dict(self.options).get("vocabulary_size")
 
     def changed(self, settings: dict[str, Any]) -> LMRecipe:

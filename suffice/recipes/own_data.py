@@ -35,7 +35,7 @@ def table(scale: str = "paper") -> Recipe:
     ).at(scale)
 
 
-OPTION = "path"  # of the tasks that can read files of the user's
+OPTION = "path"  # of the tasks that can read the user's own files
 TABLE = "table"
 
 
@@ -44,11 +44,11 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None) -> Recipe:
 
     Args:
         recipe: the recipe.
-        path: where the files lie, as the task's loader wants it.
+        path: of the files, as the task's loader takes it.
         columns: of a table: those of the texts and of the classes, with a comma between.
 
     Raises:
-        ConfigError: if the task reads no files of the user's, or no columns.
+        ConfigError: if the task cannot read own files, or has no columns.
         DataError: if it is a table that cannot be read.
 
     Example:
@@ -78,7 +78,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None) -> Recipe:
 
 
 def path_of(recipe: Recipe) -> str | None:
-    """Return where a recipe's files of the user lie, None for the task's own data."""
+    """Return the path of the user's data, None for the task's own."""
     return dict(recipe.task_options).get(OPTION)
 
 

@@ -51,10 +51,10 @@ def lm_small(scale: str = "paper") -> Recipe:
 
 
 def copy(scale: str = "paper") -> Recipe:
-    """Two causal blocks of 64 features repeat 8 to 12 symbols of 32 behind a mark.
+    """Two causal blocks of 64 features repeat 8 to 12 symbols of 32 after a mark.
 
-    The stretch lies as far back as it is long, so windows shorter than 8 tokens cannot, and sums
-    of features have to keep every symbol with its place. A blind guess is right in 1 of 32.
+    The stretch is as far back as it is long, so windows shorter than 8 tokens cannot, and sums of
+    features have to keep every symbol with its place. A blind guess is right in 1 of 32.
     """
     return _probe(
         "copy",
@@ -109,7 +109,7 @@ def mqar(scale: str = "paper") -> Recipe:
 def passkey(scale: str = "paper") -> Recipe:
     """Two causal blocks of 64 features find a number of 3 digits among 3 others in 64 tokens.
 
-    It tests reach: through a window, only a row whose passkey lies near its end can be answered.
+    It tests reach: through a window, only a row whose passkey is near its end can be answered.
     Sums of features do reach, and only have to keep the passkey apart from the other numbers. A
     blind guess of a digit is right in 1 of 10.
     """

@@ -30,60 +30,8 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"
 BYTES = 256
-MOST = 1 << 20  # tokens; the library sets memory aside for what is asked
+MOST = 1 << 20  # tokens; the library allocates memory for as many
 MIN_FREQUENCY = 2  # times a pair must occur
-
-
-def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -> str:
-    """Return the description of a byte-level tokenizer in the library's format.
-
-    Ctrl-C is noticed between texts; while the library counts pairs, only when it is done.
-
-    Args:
-        texts: documents to learn from.
-        vocabulary_size: how many ids there will be.
-        console: where to show the progress; None shows nothing.
-
-    Raises:
-        ConfigError: if an argument is not legal, or the tokenizers library is not installed.
-        DataError: if the texts do not hold that many pairs that occur often enough.
-    """
-    is_integer = isinstance(vocabulary_size, int) and not isinstance(vocabulary_size, bool)
-    if not is_integer or not BYTES < vocabulary_size <= MOST:
-        raise ConfigError(
-            f"vocabulary_size={vocabulary_size!r} is not legal; give an integer of {BYTES + 1} "
-            f"(the bytes and {END}) to {MOST:,}."
-        )
-    tokenizers = library()
-    byte_level = tokenizers.pre_tokenizers.ByteLevel
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = byte_level(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocabulary_size,
-        min_frequency=MIN_FREQUENCY,
-        show_progress=False,
-        special_tokens=[END],
-        initial_alphabet=sorted(byte_level.alphabet()),
-    )
-    tokenizer.train_from_iterator(_counted(texts, console), trainer)
-    count = tokenizer.get_vocab_size()
-    if count < vocabulary_size:
-        raise DataError(
-            f"the texts give {count:,} tokens, not {vocabulary_size:,}: no other pair occurs "
-            f"{MIN_FREQUENCY} times; ask for {count:,} or give more text."
-        )
-    return tokenizer.to_str()
-
-
-def _counted(texts: Iterable[str], console: Console | None) -> Iterator[str]:
-    characters = 0
-    with bar(console, "reading", number_of(texts), unit="documents") as advance:
-        for text in texts:
-            check_text(text)
-            characters += len(text)
-            advance(1, f"{characters:,} characters")
-            yield text
 
 
 AT_ONCE = 1 << 20  # characters encoded at once, on all cores
@@ -95,8 +43,8 @@ class BPE:
     Args:
         description: the content of a tokenizer.json in the library's format; its truncation and
             padding are not used.
-        begin: the token that stands before a document; None where nothing does.
-        end: the token that stands after a document; None where nothing does.
+        begin: the token before each document; None where there is none.
+        end: the token after each document; None where there is none.
         name: of the description's file, for errors.
 
     Raises:
@@ -143,7 +91,7 @@ class BPE:
         does. The same texts give the same tokenizer.
 
         Args:
-            texts: documents to learn from; gone through once, never held together.
+            texts: documents to learn from; read once, never held in memory together.
             vocabulary_size: how many ids there will be, 257 to 1,048,576.
             console: where to show the progress; None shows nothing.
 
@@ -206,6 +154,58 @@ class BPE:
             DataError: if the folder cannot be written.
         """
         saved.write(folder, self._description, **self._special)
+
+
+def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -> str:
+    """Return the description of a byte-level tokenizer in the library's format.
+
+    Ctrl-C is noticed between texts; while the library counts pairs, only when it is done.
+
+    Args:
+        texts: documents to learn from.
+        vocabulary_size: how many ids there will be.
+        console: where to show the progress; None shows nothing.
+
+    Raises:
+        ConfigError: if an argument is not legal, or the tokenizers library is not installed.
+        DataError: if the texts do not hold that many pairs that occur often enough.
+    """
+    is_integer = isinstance(vocabulary_size, int) and not isinstance(vocabulary_size, bool)
+    if not is_integer or not BYTES < vocabulary_size <= MOST:
+        raise ConfigError(
+            f"vocabulary_size={vocabulary_size!r} is not legal; give an integer of {BYTES + 1} "
+            f"(the bytes and {END}) to {MOST:,}."
+        )
+    tokenizers = library()
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = byte_level(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=MIN_FREQUENCY,
+        show_progress=False,
+        special_tokens=[END],
+        initial_alphabet=sorted(byte_level.alphabet()),
+    )
+    tokenizer.train_from_iterator(_counted(texts, console), trainer)
+    count = tokenizer.get_vocab_size()
+    if count < vocabulary_size:
+        raise DataError(
+            f"the texts give {count:,} tokens, not {vocabulary_size:,}: no other pair occurs "
+            f"{MIN_FREQUENCY} times; ask for {count:,} or give more text."
+        )
+    return tokenizer.to_str()
+
+
+def _counted(texts: Iterable[str], console: Console | None) -> Iterator[str]:
+    characters = 0
+    with bar(console, "reading", number_of(texts), unit="documents") as advance:
+        for text in texts:
+            check_text(text)
+            characters += len(text)
+            advance(1, f"{characters:,} characters")
+            yield text
 
 
 _ADDRESS = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"

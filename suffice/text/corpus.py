@@ -79,7 +79,7 @@ def _sample(name: str, file: DataFile, source: str) -> Corpus:
 WITHOUT = frozenset(
     ("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib-dynload")
 )
-GENERATED = "_sysconfigdata"  # starts the name of a file that tells how this Python was built
+GENERATED = "_sysconfigdata"  # begins the name of a file that describes how this Python was built
 
 
 def stdlib() -> Corpus:
@@ -208,7 +208,7 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
     lm/<name> below $SUFFICE_DATA or in the cache.
 
     Args:
-        name_or_path: a key of `CORPORA`, or where the text lies.
+        name_or_path: a key of `CORPORA`, or the path of the text.
         console: where a download shows its progress; None shows nothing.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Documents that are read anew in each pass, and the two or three parts of a corpus."""
+"""Documents that are read again in each pass, and the two or three parts of a corpus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALIDATION = 0.1  # of the documents, or of the text where there is but one
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """Texts that each pass reads anew; empty ones are skipped.
+    """Texts that each pass reads again; empty ones are skipped.
 
     Args:
         name: what they are, for errors, such as "stdlib, validation".
@@ -201,7 +201,7 @@ def rows(path: Path) -> Iterator[str]:
 
 
 def texts(lines: Iterable[bytes], name: object) -> Iterator[str]:
-    r"""Yield the string under "text" of each line; other keys and blank lines are passed over.
+    r"""Yield the string under "text" of each line; other keys and blank lines are skipped.
 
     Args:
         lines: the lines of a file.

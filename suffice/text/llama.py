@@ -20,8 +20,41 @@ LARGEST = 1 << 24  # bytes of a file
 LONGEST = 1 << 10  # bytes of a piece; every way to cut it in two is tried
 
 
-def description(file: Path) -> str:
-    """Return the tokenizer of a file in the format of the tokenizers library.
+# The tokens around a document: Llama 1 and 2, Llama 3.
+AROUND = ((BEGIN, END), ("<|begin_of_text|>", "<|end_of_text|>"))
+
+
+def llama(file: Path | str) -> BPE:
+    """Return the tokenizer in a file of a Llama model; it has a begin and an end token.
+
+    Args:
+        file: a tokenizer.json, or a tokenizer.bin of llama2.c such as tok512.bin.
+
+    Raises:
+        ConfigError: if the tokenizers library is not installed.
+        DataError: if the file is absent, of another format, or not that of a Llama tokenizer.
+    """
+    file = Path(file)
+    if file.suffix == ".bin":
+        return BPE(_description(file), begin=BEGIN, end=END, name=file)
+    if file.suffix != ".json":
+        raise DataError(
+            f"{file} is not a tokenizer.json nor a .bin of llama2.c; convert a tokenizer.model "
+            "to one of them."
+        )
+    text, stored = read_object(file)
+    added = stored.get("added_tokens")
+    rows = added if isinstance(added, list) else []
+    names = [row.get("content") for row in rows if isinstance(row, dict)]
+    pair = next((pair for pair in AROUND if all(name in names for name in pair)), None)
+    if pair is None:
+        wanted = " nor ".join(" and ".join(pair) for pair in AROUND)
+        raise DataError(f"{file} adds neither {wanted}; give the tokenizer of a Llama model.")
+    return BPE(text, begin=pair[0], end=pair[1], name=file)
+
+
+def _description(file: Path) -> str:
+    """Return the tokenizer of a llama2.c file in the format of the tokenizers library.
 
     A text is encoded as sentencepiece does: a space before it, then characters (bytes where the
     vocabulary lacks one), then the pair whose piece has the highest score, again and again. Equal
@@ -99,36 +132,3 @@ def _library_format(ids: dict[str, int], merges: list[tuple[str, str]]) -> dict[
             "merges": merges,
         },
     )
-
-
-# The tokens around a document: Llama 1 and 2, Llama 3.
-AROUND = ((BEGIN, END), ("<|begin_of_text|>", "<|end_of_text|>"))
-
-
-def llama(file: Path | str) -> BPE:
-    """Return the tokenizer in a file of a Llama model; it has a begin and an end token.
-
-    Args:
-        file: a tokenizer.json, or a tokenizer.bin of llama2.c such as tok512.bin.
-
-    Raises:
-        ConfigError: if the tokenizers library is not installed.
-        DataError: if the file is absent, of another format, or not that of a Llama tokenizer.
-    """
-    file = Path(file)
-    if file.suffix == ".bin":
-        return BPE(description(file), begin=BEGIN, end=END, name=file)
-    if file.suffix != ".json":
-        raise DataError(
-            f"{file} is not a tokenizer.json nor a .bin of llama2.c; convert a tokenizer.model "
-            "to one of them."
-        )
-    text, stored = read_object(file)
-    added = stored.get("added_tokens")
-    rows = added if isinstance(added, list) else []
-    names = [row.get("content") for row in rows if isinstance(row, dict)]
-    pair = next((pair for pair in AROUND if all(name in names for name in pair)), None)
-    if pair is None:
-        wanted = " nor ".join(" and ".join(pair) for pair in AROUND)
-        raise DataError(f"{file} adds neither {wanted}; give the tokenizer of a Llama model.")
-    return BPE(text, begin=pair[0], end=pair[1], name=file)

@@ -33,7 +33,7 @@ def pack(documents: Iterable[Sequence[int]], length: int) -> tuple[Tensor, Tenso
     each into the row with the least room that holds it. What is left of a row is padding.
 
     Args:
-        documents: token ids of each; empty ones are passed over.
+        documents: token ids of each; empty ones are skipped.
         length: tokens of a row.
 
     Returns:

@@ -146,7 +146,7 @@ class TokenFile:
 
         Args:
             path: of the tokens; its folder is made where it is absent.
-            documents: texts; gone through once, never held together.
+            documents: texts; read once, never held in memory together.
             tokenizer: what encodes them.
             console: where to show the progress; None shows nothing.
 
@@ -220,7 +220,7 @@ class TokenFile:
             places: int64 [B] -> int64 [B, length + 1]
 
         Raises:
-            ConfigError: if a window does not lie in the file.
+            ConfigError: if a window is not inside the file.
             DataError: if the file holds an id that is not in its vocabulary.
         """
         return self._ids(self.tokens[self._positions(places, length)])

@@ -22,8 +22,8 @@ class Tokenizer(Protocol):
 
     Attributes:
         vocabulary_size: ids are 0 .. vocabulary_size - 1.
-        begin: id that stands before a document, None where nothing does.
-        end: id that stands after a document, None where nothing does.
+        begin: id before each document, None where there is none.
+        end: id after each document, None where there is none.
         fingerprint: sha256 of all that decides an encoding; files of tokens keep it.
     """
 

@@ -14,7 +14,7 @@ class Interrupted(KeyboardInterrupt):  # noqa: N818 - the family of KeyboardInte
     """Training was interrupted and its state is safe.
 
     Args:
-        checkpoint: the file a resumed run continues from; None when none was asked for.
+        checkpoint: the file a resumed run continues from; None when there is none.
         epoch: epoch in progress, from 1; None where a training counts steps alone.
         step: optimiser steps of that epoch, or of all, that are done.
     """
@@ -22,7 +22,7 @@ class Interrupted(KeyboardInterrupt):  # noqa: N818 - the family of KeyboardInte
     def __init__(self, checkpoint: Path | None, *, epoch: int | None = None, step: int) -> None:
         inside = "" if epoch is None else f" in epoch {epoch}"
         where = f"interrupted{inside} after step {step}"
-        then = f"resume from {checkpoint}" if checkpoint else "no checkpoint was asked for"
+        then = f"resume from {checkpoint}" if checkpoint else "there is no checkpoint"
         super().__init__(f"{where}; {then}.")
         self.checkpoint = checkpoint
         self.epoch = epoch

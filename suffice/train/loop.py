@@ -74,9 +74,9 @@ def fit(
 
     The loss is the mean cross-entropy over the labels of the global batch, one for each row or one
     for each token. The order of the rows and their augmentation are pure functions of (seed,
-    epoch), whatever the model; the global random state of torch, behind dropout, is seeded from
-    `seed` here. Initialising the model is the caller's. Several processes (see `processes`) share
-    each batch and give one process's result within rounding.
+    epoch), whatever the model; the global random state of torch, used by dropout, is seeded from
+    `seed` here. Initialising the model is left to the caller. Several processes (see `processes`)
+    share each batch and give one process's result within rounding.
 
     Ctrl-C lets the step in progress finish, writes the checkpoint and raises Interrupted; a second
     one interrupts at once. A resumed run ends with the very weights and history (but for seconds)

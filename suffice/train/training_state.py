@@ -1,7 +1,7 @@
 """The state of a training, and the checkpoint file that holds it.
 
 A resumed run is the same run because the file has the weights, the best weights, AdamW's moments,
-the random state behind dropout, the place in the run and the history. The order of the data is a
+the random state of dropout, the place in the run and the history. The order of the data is a
 pure function of the seed and the place, so it needs none of it.
 """
 

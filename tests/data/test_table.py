@@ -141,7 +141,11 @@ def test_rows_are_as_many_as_asked(table):
         ("a.csv", "text,label\ngood,\n", "row 1, has a text and no label; give each one"),
         ("a.csv", "text,label\ngood\n", "row 1, has a text and no label; give each one"),
         ("a.csv", 'text,label\n"' + "a" * 140_000 + '",b\n', "cannot be read .field larger than"),
-        ("a.csv", 'text,label\n"a b,1\nc d,0\n"e f,1\ng,0\n', "line 4, cannot .*its own doubled"),
+        (
+            "a.csv",
+            'text,label\n"a b,1\nc d,0\n"e f,1\ng,0\n',
+            "line 4, cannot .*its own quotes doubled",
+        ),
         ("a.csv", 'text,label\na,1\n"b,0\n', "unexpected end of data.; a text with quotes, sep"),
         ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "several columns 'text'; name each but once"),
         ("a.jsonl", '{"text": "a", "label": NaN}', "row 1, has a text and no label"),

@@ -132,7 +132,7 @@ def test_users_files_that_do_not_fit_are_refused(small: Path, tmp_path: Path):
         load("translation_es", path=mine)
     (tmp_path / "mine.en").write_text("a\nb\n")
     (tmp_path / "mine.es").write_text("a\n")
-    with pytest.raises(DataError, match=r"mine\.es have not as many lines: one ends before line 2"):
+    with pytest.raises(DataError, match=r"mine\.es differ in length: one ends before line 2"):
         load("translation_es", path=mine)
     (tmp_path / "mine.es").write_bytes(b"a\n\xff\n")
     with pytest.raises(DataError, match=r"line 2 of .*mine\.en or \.es is not UTF-8"):

@@ -75,4 +75,4 @@ def test_interrupted_says_where_and_how_to_go_on():
     error = Interrupted(Path("a.safetensors"), epoch=3, step=14)
     assert str(error) == "interrupted in epoch 3 after step 14; resume from a.safetensors."
     assert (error.checkpoint, error.epoch, error.step) == (Path("a.safetensors"), 3, 14)
-    assert str(Interrupted(None, epoch=1, step=2)).endswith("no checkpoint was asked for.")
+    assert str(Interrupted(None, epoch=1, step=2)).endswith("there is no checkpoint.")

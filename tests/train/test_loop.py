@@ -504,7 +504,7 @@ def test_a_model_with_tied_weights_trains_and_resumes(tmp_path):
 def test_ctrl_c_without_a_checkpoint_says_so_and_puts_the_handler_back():
     before = signal.getsignal(signal.SIGINT)
     model = Tiny(dropout=0.1).eval()
-    with pytest.raises(Interrupted, match=r"epoch 1 after step 2; no checkpoint was asked for"):
+    with pytest.raises(Interrupted, match=r"epoch 1 after step 2; there is no checkpoint"):
         fit(model, images(), settings(), seed=0, progress=At(2, press))
     assert signal.getsignal(signal.SIGINT) is before
     assert not model.training

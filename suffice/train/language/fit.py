@@ -1,4 +1,4 @@
-"""The log of a training: lines of JSON, TensorBoard events, and the records behind them."""
+"""Training a language model by steps over rows of tokens, and its log."""
 
 from __future__ import annotations
 
@@ -36,85 +36,6 @@ from suffice.train.language.loss import (
 from suffice.train.language.settings import LMTraining
 from suffice.train.settings import derive
 from suffice.train.training_state import TrainingState, initial
-
-
-class Log:
-    """Appends records to a file; a resumed run continues where its checkpoint was made.
-
-    Args:
-        path: of the lines; None writes none.
-        tensorboard: folder of TensorBoard's events; None writes none.
-        step: of the checkpoint; lines of later steps are removed, 0 begins anew.
-
-    Raises:
-        ConfigError: if TensorBoard is wanted and not installed.
-        CheckpointError: if the log cannot be written.
-    """
-
-    def __init__(self, path: Path | None, tensorboard: Path | None, *, step: int) -> None:
-        self._path = path
-        self._board = None if tensorboard is None else _summary_writer(tensorboard, step)
-        if path is not None:
-            with _writing(path):
-                earlier = [line for line in _lines(path) if _step(line) <= step] if step else []
-                with replacing(path) as temporary:
-                    temporary.write_text("".join(earlier), encoding="ascii", newline="\n")
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Append a record; its numbers, except the step, are TensorBoard's scalars.
-
-        Raises:
-            CheckpointError: if the disk refuses.
-        """
-        if self._path is not None:
-            line = json.dumps(record) + "\n"
-            with _writing(self._path), self._path.open("a", encoding="ascii", newline="\n") as file:
-                file.write(line)
-        if self._board is not None:
-            for name, value in record.items():
-                if name != "step":
-                    self._board.add_scalar(name, value, record["step"])
-
-    def close(self) -> None:
-        """Flush what TensorBoard still holds."""
-        if self._board is not None:
-            self._board.close()
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write the log {path} ({error.strerror or error}); free space or give a folder "
-            "that can be written."
-        ) from error
-
-
-def _lines(path: Path) -> list[str]:
-    if not path.is_file():
-        return []
-    return path.read_text("utf-8", errors="replace").splitlines(keepends=True)
-
-
-def _step(line: str) -> float:
-    """Return the step of a line; infinity for one that was cut short."""
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, TypeError, KeyError):
-        return float("inf")
-
-
-def _summary_writer(folder: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ConfigError(
-            "TensorBoard is not installed; run pip install 'suffice[tensorboard]', or leave its "
-            "events out: the log has the same numbers."
-        ) from error
-    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +101,9 @@ def fit_lm(
 
     The loss is the mean over the targets of the global batch: cross-entropy, unless an objective
     is given. Weights are chosen by cross-entropy on the validation text in either case. The rows
-    are pure functions of (seed, step); the global random state of torch, behind dropout, is seeded
+    are pure functions of (seed, step); the global random state of torch, used by dropout, is seeded
     from `seed` here. Initialising the model is the caller's. Micro-batches and several processes
-    give the result of one within rounding (dropout draws anew for each micro-batch). Where
+    give the result of one within rounding (dropout draws again for each micro-batch). Where
     `training.shard` cuts the weights between processes, that is done to a copy: the model stays
     where it is, whole, and is filled with the best weights whenever there are better ones.
 
@@ -199,7 +120,7 @@ def fit_lm(
         seed: of the rows and of dropout.
         device: "cpu" or "cuda".
         checkpoint: file for the state of the training, visible to every process; it is replaced
-            unless `resume`. Sharded weights lie in a folder beside it, and any number of processes
+            unless `resume`. Sharded weights are in a folder beside it, and any number of processes
             goes on from either, sharded or not. None writes nothing.
         resume: go on from the checkpoint.
         progress: shows every step; None is silent. Only the first process uses it.
@@ -504,3 +425,82 @@ def gradient_checkpointing(model: nn.Module, enabled: bool) -> Iterator[None]:
     finally:
         for block in blocks:
             del block.forward
+
+
+class Log:
+    """Appends records to a file; a resumed run continues where its checkpoint was made.
+
+    Args:
+        path: of the lines; None writes none.
+        tensorboard: folder of TensorBoard's events; None writes none.
+        step: of the checkpoint; lines of later steps are removed, 0 starts a new log.
+
+    Raises:
+        ConfigError: if TensorBoard is wanted and not installed.
+        CheckpointError: if the log cannot be written.
+    """
+
+    def __init__(self, path: Path | None, tensorboard: Path | None, *, step: int) -> None:
+        self._path = path
+        self._board = None if tensorboard is None else _summary_writer(tensorboard, step)
+        if path is not None:
+            with _writing(path):
+                earlier = [line for line in _lines(path) if _step(line) <= step] if step else []
+                with replacing(path) as temporary:
+                    temporary.write_text("".join(earlier), encoding="ascii", newline="\n")
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Append a record; its numbers, except the step, are TensorBoard's scalars.
+
+        Raises:
+            CheckpointError: if the disk refuses.
+        """
+        if self._path is not None:
+            line = json.dumps(record) + "\n"
+            with _writing(self._path), self._path.open("a", encoding="ascii", newline="\n") as file:
+                file.write(line)
+        if self._board is not None:
+            for name, value in record.items():
+                if name != "step":
+                    self._board.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        """Flush what TensorBoard still holds."""
+        if self._board is not None:
+            self._board.close()
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write the log {path} ({error.strerror or error}); free space or give a folder "
+            "that can be written."
+        ) from error
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    return path.read_text("utf-8", errors="replace").splitlines(keepends=True)
+
+
+def _step(line: str) -> float:
+    """Return the step of a line; infinity for one that was cut short."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, TypeError, KeyError):
+        return float("inf")
+
+
+def _summary_writer(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "TensorBoard is not installed; run pip install 'suffice[tensorboard]', or leave its "
+            "events out: the log has the same numbers."
+        ) from error
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)

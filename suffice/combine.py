@@ -132,11 +132,11 @@ class Differential(Combine):
 
 
 class _Difference(nn.Module):
-    """(1 - l) norm(O_1 - lambda O_2) of the maps [B, 2 H, T, E], a head's two side by side."""
+    """(1 - l) norm(O_1 - lambda O_2) of maps [B, 2 H, T, E]; those of one key stand together."""
 
     def __init__(self, combine: Differential, spec: AttentionSpec, factory: Factory) -> None:
         super().__init__()
-        self.start = combine.lambda_start
+        self.start, self.groups = combine.lambda_start, spec.kv_heads
         self.norm = factory.norm(spec.value_width, combine.eps)
         shape, where = (4, spec.head_width), {"device": factory.device, "dtype": factory.dtype}
         self.lambdas = nn.Parameter(torch.empty(shape, **where))  # q_1, k_1, q_2, k_2
@@ -146,8 +146,9 @@ class _Difference(nn.Module):
         exact = torch.promote_types(self.lambdas.dtype, torch.float32)
         q_1, k_1, q_2, k_2 = self.lambdas.to(exact).unbind()
         factor = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + self.start
-        first, second = out.unflatten(1, (-1, 2)).unbind(2)
-        return (1.0 - self.start) * self.norm(first - factor.to(out.dtype) * second)
+        first, second = out.unflatten(1, (self.groups, 2, -1)).unbind(2)
+        difference = (first - factor.to(out.dtype) * second).flatten(1, 2)
+        return (1.0 - self.start) * self.norm(difference)
 
 
 __all__ = ["Combine", "Concat", "Differential"]

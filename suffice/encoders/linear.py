@@ -102,8 +102,13 @@ class LinearEncoder(Encoder):
 
     def queries(self, layer: nn.Module, x: Tensor) -> Tensor:
         """Return the queries, normalised."""
-        q = _heads(layer.q_proj(x), layer.spec.query_heads)
-        return layer.q_norm(q).transpose(1, 2)
+        spec = layer.spec
+        q_BTHD = _heads(layer.q_proj(x), spec.query_heads)
+        if spec.combine.maps > 1:  # queries that share a key stand together
+            shared = spec.num_heads // spec.kv_heads
+            q_BTHD = q_BTHD.unflatten(2, (spec.kv_heads, shared, spec.combine.maps))
+            q_BTHD = q_BTHD.transpose(3, 4).flatten(2, 4)
+        return layer.q_norm(q_BTHD).transpose(1, 2)
 
     def cached(self, layer: nn.Module, source: Tensor) -> tuple[Tensor, ...]:
         """Return keys, normalised, and values; one tensor where both are the same."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from suffice.errors import ConfigError, unknown
 from suffice.presets.features import infini, linear, linformer, performer, rfa
-from suffice.presets.grouped import gqa, mqa, qk_norm
+from suffice.presets.grouped import differential, gqa, mla, mqa, qk_norm
 from suffice.presets.paper import efficient, optimised, standard, super_attention, toeplitz_super
 from suffice.presets.sparse import (
     bigbird,
@@ -31,6 +31,8 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
     "gqa": gqa,
     "mqa": mqa,
     "qk_norm": qk_norm,
+    "mla": mla,
+    "differential": differential,
     "sliding_window": sliding_window,
     "mistral": mistral,
     "longformer": longformer,
@@ -52,6 +54,7 @@ UNLESS_CAUSAL = ("bigbird",)  # only a causal layer can do without a length
 __all__ = [
     "PRESETS",
     "bigbird",
+    "differential",
     "efficient",
     "etc",
     "gqa",
@@ -60,6 +63,7 @@ __all__ = [
     "linformer",
     "longformer",
     "mistral",
+    "mla",
     "mqa",
     "needs_length",
     "optimised",

@@ -1,11 +1,14 @@
-"""Grouped-query attention."""
+"""Mechanisms of released language models: shared and latent heads, QK-norm, differences."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from suffice.encoders import HeadRMS
+from suffice.combine import Differential
+from suffice.encoders import MLA, HeadRMS
 from suffice.errors import ConfigError
+from suffice.patterns import Causal, Full
+from suffice.positions import Rope
 from suffice.presets.paper import standard
 from suffice.spec import AttentionSpec
 
@@ -103,3 +106,85 @@ def qk_norm(
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
     return replace(base, num_kv_heads=num_kv_heads, norm=HeadRMS(eps))
+
+
+def mla(
+    d_model: int,
+    num_heads: int,
+    *,
+    rank: int | None = None,
+    rotary_dim: int | None = None,
+    query_rank: int | None = None,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Multi-head latent attention: all heads' keys and values are made of one cached latent.
+
+    Choose it for language models with many heads whose KV cache is what costs: its size does not
+    depend on the number of heads. Rotary positions rotate a part of each query and one key that
+    all heads share. Not for encoders, which cache nothing.
+
+    Args:
+        d_model: features.
+        num_heads: heads.
+        rank: width of the latent; None = four times the width of a head, at most d_model.
+        rotary_dim: width of the rotary part; None = half the width of a head, made even.
+        query_rank: width of the queries' own latent; None = they are one map of x.
+        causal: no look-ahead.
+        bias: biases on the maps; the paper's model has none.
+        dropout: on the weights, while training.
+
+    Cost: d (r + p) + 2 r d + d (d + h p) + d^2 parameters without biases for a rank r, a rotary
+        width p and h heads; state r + p numbers per token.
+    Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 (rank 512 and rotary width 64 for
+        heads 128 wide).
+    """
+    width = max(d_model // num_heads, 1)
+    encoder = MLA(
+        rank=min(4 * width, d_model) if rank is None else rank,
+        rotary_dim=2 * max(width // 4, 1) if rotary_dim is None else rotary_dim,
+        query_rank=query_rank,
+    )
+    base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
+    return replace(base, encoder=encoder, position=Rope())
+
+
+def differential(
+    d_model: int,
+    num_heads: int,
+    *,
+    num_kv_heads: int | None = None,
+    layer: int = 0,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Differential attention: each head subtracts one softmax from another.
+
+    Choose it for language models of long texts, where most of a softmax's weight falls on what is
+    irrelevant: both maps share it, and it cancels. With half of Standard's heads it has the same
+    parameters and work on the maps.
+
+    Args:
+        d_model: features; divisible by 2 num_heads.
+        num_heads: heads, each a pair of maps.
+        num_kv_heads: key/value heads; None = num_heads.
+        layer: which one of a model, from 0, decides how lambda starts; `schedule` numbers them.
+        causal: no look-ahead.
+        bias: biases on the maps; the paper's model has none.
+        dropout: on the weights, while training.
+
+    Cost: 4 (d^2 + d) + 3 d / h parameters for h heads; 8 T d^2 + 6 T^2 d FLOPs; state 2 d numbers
+        per token.
+    Source: Ye et al. 2024, arXiv:2410.05258, section 2.1.
+    """
+    return AttentionSpec(
+        d_model=d_model,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        pattern=Causal() if causal else Full(),
+        combine=Differential(depth=layer),
+        bias=bias,
+        dropout=dropout,
+    )

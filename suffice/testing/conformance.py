@@ -202,7 +202,7 @@ def padding_changes_nothing(case: Case) -> None:
 
 def padding_gets_nothing(case: Case) -> None:
     """A padded query gets exactly 0 before the output map, and weights of exactly 0."""
-    layer, nothing = case.layer(), torch.zeros(1, case.spec.widths.q, dtype=torch.float64)
+    layer, nothing = case.layer(), torch.zeros(1, case.spec.widths.o, dtype=torch.float64)
     for side in SIDES:
         valid = padded(BATCH, case.length, side)
         got = layer(case.x, valid=valid)[~valid]

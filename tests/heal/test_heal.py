@@ -152,10 +152,10 @@ def test_a_checkpoint_of_other_weights_is_refused(tokens, tmp_path):
 
 
 def test_the_time_ends_it_and_the_control_makes_as_many_steps(tokens, monkeypatch):
-    from suffice.train.language import fit
+    from suffice.train import engine
 
     clock = iter(range(100_000))
-    monkeypatch.setattr(fit.time, "perf_counter", lambda: 10.0 * next(clock))
+    monkeypatch.setattr(engine.time, "perf_counter", lambda: 10.0 * next(clock))
     settings = healing(minutes=2.0, steps=None)
     report = heal(student("mqa", naive=True), teacher(), tokens, healing=settings).report
     assert [stage.out_of_time for stage in report.stages] == [True, True, False]

@@ -57,9 +57,9 @@ def run(
 def _session(export: Path, manifest: dict[str, Any]) -> Stepper:
     """Return what runs the model, which must be one that writes."""
     if manifest["format"] == "hf":
-        from suffice.export.parity import Eager
+        from suffice.export.parity import EagerSession
 
-        return Eager(export)
+        return EagerSession(export)
     return Session(export, manifest)
 
 

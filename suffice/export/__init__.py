@@ -1,7 +1,7 @@
-"""A model as files that other programs run: transformers, ONNX Runtime, torch."""
+"""Writes a model as files for other programs: transformers, ONNX Runtime, torch."""
 
-from suffice.export.architecture import config_of, described
-from suffice.export.exported import export
+from suffice.export.architecture import config_of, stock_model
+from suffice.export.export import export
 from suffice.runtime.manifest import FORMATS
 
-__all__ = ["FORMATS", "config_of", "described", "export"]
+__all__ = ["FORMATS", "config_of", "export", "stock_model"]

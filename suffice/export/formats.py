@@ -1,4 +1,4 @@
-"""A graph in ONNX: standard operators, weights inside, and nothing that tells where it was made."""
+"""Files of graphs: ONNX, and torch.export's archive, without traces of the machine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ import numpy as np
 import torch
 
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export.graph import Decoder, Port, Whole, arranged, quiet, traced
+from suffice.export.graph import ClassifierGraph, DecoderGraph, Port, call_arguments, quiet, trace
 
-FILE = "model.onnx"
+ONNX_FILE, ARCHIVE_FILE = "model.onnx", "model.pt2"
 OPSET = 20
-LARGEST = (1 << 31) - (1 << 20)  # bytes of one file: what its format can count, less the graph
+MAX_WEIGHTS = (1 << 31) - (1 << 20)  # bytes in one ONNX file: protobuf's limit, less the graph
+TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
+PLAIN = re.compile(
+    r"data/weights/weight_\d+|data/constants/tensor_\d+|archive_(format|version)|byteorder|"
+    r"\.data/(serialization_id|version)"
+)
+EMPTY = "data/sample_inputs/model.pt"
 
 
-def needed() -> None:
-    """Refuse to begin without the packages that write and read such files.
+def check_packages() -> None:
+    """Check that the packages that write and read ONNX files are installed.
 
     Raises:
         ConfigError: naming the one that is absent.
@@ -31,7 +37,7 @@ def needed() -> None:
         _package(name)
 
 
-def write(module: Decoder | Whole, path: Path) -> None:
+def write_onnx(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
     """Write a module as an ONNX file.
 
     Raises:
@@ -40,13 +46,13 @@ def write(module: Decoder | Whole, path: Path) -> None:
     """
     ir = _package("onnx_ir")
     size = sum(one.numel() * one.element_size() for one in module.parameters())
-    if size > LARGEST:
+    if size > MAX_WEIGHTS:
         raise CheckpointError(
-            f"the weights are {size:,} bytes, and one ONNX file holds at most {LARGEST:,}; export "
-            "a smaller model, or to hf."
+            f"the weights are {size:,} bytes, and one ONNX file holds at most {MAX_WEIGHTS:,}; "
+            "export a smaller model, or to hf."
         )
     inputs, outputs = module.inputs(), module.outputs()
-    graph = traced(module)
+    graph = trace(module)
     try:
         with quiet(), torch.no_grad():
             program = torch.onnx.export(
@@ -59,14 +65,14 @@ def write(module: Decoder | Whole, path: Path) -> None:
                 output_names=[port.name for port in outputs],
             )
     except torch.onnx.errors.OnnxExporterError as error:
-        told = " ".join(str(error.__cause__ or error).split())
+        reason = " ".join(str(error.__cause__ or error).split())
         raise ConfigError(
-            f"ONNX has no operators for this model ({told:.300}); run it with `suffice generate`."
+            f"ONNX has no operators for this model ({reason:.300}); run it with `suffice generate`."
         ) from error
     model = program.model
-    _named(model.graph.inputs, inputs, ir)
-    _named(model.graph.outputs, outputs, ir)
-    _bared(model)
+    _name_sizes(model.graph.inputs, inputs, ir)
+    _name_sizes(model.graph.outputs, outputs, ir)
+    _strip_metadata(model)
     ir.save(model, path)
 
 
@@ -82,14 +88,14 @@ def _package(name: str) -> ModuleType:
         ) from error
 
 
-def _named(values: Sequence[Any], ports: Sequence[Port], ir: Any) -> None:
-    """Give free sizes the names that the manifest has for them."""
+def _name_sizes(values: Sequence[Any], ports: Sequence[Port], ir: Any) -> None:
+    """Name dynamic sizes as the manifest does."""
     for value, port in zip(values, ports, strict=True):
         value.shape = ir.Shape(port.shape)
 
 
-def _bared(model: Any) -> None:
-    """Take out what tells of files, lines and calls on the machine that made the graph."""
+def _strip_metadata(model: Any) -> None:
+    """Remove the files, lines and calls of the machine that made the graph."""
     model.doc_string, model.producer_name, model.producer_version = None, "suffice", None
     model.metadata_props.clear()
     for graph in (model.graph, *model.functions.values()):
@@ -106,8 +112,8 @@ def _bared(model: Any) -> None:
             value.metadata_props.clear()
 
 
-def call_of(path: Path) -> Callable[..., Sequence[np.ndarray]]:
-    """Return what calls the graph of a file in ONNX Runtime."""
+def call_onnx(path: Path) -> Callable[..., Sequence[np.ndarray]]:
+    """Return a function that runs the graph of a file in ONNX Runtime."""
     runtime = _package("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
@@ -115,35 +121,26 @@ def call_of(path: Path) -> Callable[..., Sequence[np.ndarray]]:
     return lambda feeds: session.run(None, dict(feeds))
 
 
-ARCHIVE_FILE = "model.pt2"
-TOLD = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
-PLAIN = re.compile(
-    r"data/weights/weight_\d+|data/constants/tensor_\d+|archive_(format|version)|byteorder|"
-    r"\.data/(serialization_id|version)"
-)
-EMPTY = "data/sample_inputs/model.pt"
-
-
-def write_archive(module: Decoder | Whole, path: Path) -> None:
+def write_archive(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
     """Write a module as an archive.
 
     Raises:
         ConfigError: if torch cannot trace it for every length.
         CheckpointError: if torch put anything into the archive that is neither JSON nor numbers.
     """
-    graph = traced(module)
+    graph = trace(module)
     graph.example_inputs = None
     for part in graph.graph_module.modules():
         for node in getattr(getattr(part, "graph", None), "nodes", ()):
-            for name in TOLD:
+            for name in TRACES:
                 node.meta.pop(name, None)
     with quiet():
         torch.export.save(graph, path)
-    check(path)
+    check_archive(path)
 
 
-def check(path: Path) -> None:
-    """Refuse an archive that holds anything but JSON and raw numbers.
+def check_archive(path: Path) -> None:
+    """Check that an archive holds nothing but JSON and raw numbers.
 
     Raises:
         CheckpointError: naming what it holds.
@@ -153,35 +150,37 @@ def check(path: Path) -> None:
             name = info.filename.partition("/")[2]
             if PLAIN.fullmatch(name) or (name == EMPTY and not info.file_size):
                 continue
-            if not name.endswith(".json") or pickled(json.loads(archive.read(info))):
+            if not name.endswith(".json") or has_pickle(json.loads(archive.read(info))):
                 raise CheckpointError(
                     f"this torch writes {name!r:.80} into an archive, which is neither JSON nor "
                     "raw numbers; nothing was kept. Export to onnx."
                 )
 
 
-def pickled(told: object) -> bool:
+def has_pickle(entry: object) -> bool:
     """Return whether a description of weights says that some are pickled.
 
     Example:
-        >>> pickled({"config": {"w": {"use_pickle": True}}}), pickled({"config": {}})
+        >>> has_pickle({"config": {"w": {"use_pickle": True}}}), has_pickle({"config": {}})
         (True, False)
     """
-    if isinstance(told, dict):
-        return bool(told.get("use_pickle")) or any(map(pickled, told.values()))
-    return isinstance(told, list) and any(map(pickled, told))
+    if isinstance(entry, dict):
+        return bool(entry.get("use_pickle")) or any(map(has_pickle, entry.values()))
+    return isinstance(entry, list) and any(map(has_pickle, entry))
 
 
-def call_of_archive(path: Path, module: Decoder | Whole) -> Callable[..., Sequence[np.ndarray]]:
-    """Return what calls the graph of an archive written here."""
+def call_archive(
+    path: Path, module: DecoderGraph | ClassifierGraph
+) -> Callable[..., Sequence[np.ndarray]]:
+    """Return a function that runs the graph of an archive written here."""
     with quiet():
         graph = torch.export.load(path).module()
     ports: list[Port] = module.inputs()
 
     def call(feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
-        given = [torch.from_numpy(np.ascontiguousarray(feeds[port.name])) for port in ports]
+        arrays = [torch.from_numpy(np.ascontiguousarray(feeds[port.name])) for port in ports]
         with torch.no_grad():
-            found = graph(*arranged(module, given))
-        return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
+            outputs = graph(*call_arguments(module, arrays))
+        return [one.numpy() for one in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
     return call

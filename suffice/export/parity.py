@@ -1,4 +1,4 @@
-"""Whether a graph computes what the model does: asked of every export before it is kept."""
+"""Checks that an export computes the same as the model, before it is kept."""
 
 from __future__ import annotations
 
@@ -13,22 +13,32 @@ from torch import Tensor, nn
 
 from suffice.convert.sources import hugging_face
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export.graph import LOGITS, TOKENS, VALID, Decoder, Whole, arranged
+from suffice.export.graph import (
+    LOGITS,
+    TOKENS,
+    VALID,
+    ClassifierGraph,
+    DecoderGraph,
+    call_arguments,
+)
 from suffice.generate.generate import max_length
 from suffice.models import LM
+from suffice.models.vit import ViT
+
+TOLERANCE = 1e-4  # of the largest logit, or of 1
+PASTS, CHUNKS, BATCHES = (0, 1, 7), (1, 5), (1, 3)
 
 Call = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
-CLOSE = 1e-4  # of the largest logit, or of 1
-PASTS, CHUNKS, BATCHES = (0, 1, 7), (1, 5), (1, 3)
+Case = tuple[Tensor, Tensor]  # logits of the export and of the model, at real tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """What a comparison found.
+class Parity:
+    """The result of a comparison.
 
     Args:
-        cases: how many calls were compared.
-        difference: the largest, of logits at real tokens.
+        cases: number of calls.
+        difference: the largest of a logit.
     """
 
     cases: int
@@ -40,109 +50,124 @@ class Checked:
 
 
 @torch.no_grad()
-def check(
+def check_graph(
     call: Call,
-    module: Decoder | Whole,
+    module: DecoderGraph | ClassifierGraph,
     model: nn.Module,
     *,
     pasts: Sequence[int] = PASTS,
-) -> Checked:
-    """Compare a graph with the model it was made of.
+) -> Parity:
+    """Compare a graph with its model.
 
     Args:
         call: runs the graph.
-        module: which the graph was made of.
-        model: eager, as it was opened.
+        module: that the graph was traced from.
+        model: eager.
         pasts: tokens read before the call that is compared.
 
     Raises:
         CheckpointError: if the logits differ.
     """
     names = [port.name for port in module.outputs()]
-    cases = _texts(module, model, pasts) if isinstance(module, Decoder) else _wholes(module, model)
-    worst, count, largest = 0.0, 0, 1.0
-    for feeds, wanted, real in cases(lambda given: dict(zip(names, call(given), strict=True))):
-        difference = (torch.from_numpy(np.array(feeds)) - wanted)[real]
-        worst = max([worst, *difference.abs().flatten().tolist()])
-        largest = max([largest, *wanted[real].abs().flatten().tolist()])
-        count += 1
-    if not worst <= CLOSE * largest:
+
+    def outputs(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return dict(zip(names, call(feeds), strict=True))
+
+    if isinstance(module, DecoderGraph):
+        cases = _decoder_cases(outputs, module, model, pasts)
+    else:
+        cases = _classifier_cases(outputs, module, model)
+    return _compare(cases, "run the model with `suffice generate` instead")
+
+
+@torch.no_grad()
+def check_model(stock: nn.Module, model: nn.Module) -> Parity:
+    """Compare two models on inputs of several lengths.
+
+    Raises:
+        CheckpointError: if the logits differ.
+    """
+    draws, length = torch.Generator().manual_seed(0), model.config.length
+    batches = [(batch, n) for batch in (1, 3) for n in (1, min(7, length), min(64, length))]
+    inputs = (_inputs(model, batch, n, draws) for batch, n in batches)
+    return _compare(((stock(x), model(x)) for x in inputs), "export it to onnx")
+
+
+def _compare(cases: Iterator[Case], advice: str) -> Parity:
+    differences, largest = [], 1.0
+    for logits, wanted in cases:
+        differences.append((logits - wanted).abs().max())
+        largest = max(largest, float(wanted.abs().max()))
+    worst = float(torch.stack(differences).max())  # NaN if one of them is
+    if not worst <= TOLERANCE * largest:
         raise CheckpointError(
-            f"the graph does not compute what the model does: logits differ by {worst:.1e}; "
-            "nothing was written. Run the model with `suffice generate`."
+            f"the export does not compute the same as the model: logits differ by {worst:.1e}; "
+            f"nothing was kept; {advice}."
         )
-    return Checked(cases=count, difference=worst)
+    return Parity(cases=len(differences), difference=worst)
 
 
-def _texts(decoder: Decoder, lm: nn.Module, pasts: Sequence[int]) -> Callable[..., Iterator]:
-    """Return what gives logits of a graph, of the model, and where they count."""
-    draws = torch.Generator().manual_seed(0)
-    most, size = max_length(lm), lm.config.vocabulary_size
+def _inputs(model: nn.Module, batch: int, length: int, draws: torch.Generator) -> Tensor:
+    config = model.config
+    if isinstance(model, ViT):
+        size = (batch, config.channels, config.image_size, config.image_size)
+        return torch.randn(size, generator=draws)
+    return torch.randint(config.vocabulary_size, (batch, length), generator=draws)
+
+
+def _decoder_cases(
+    call: Callable, decoder: DecoderGraph, lm: nn.Module, pasts: Sequence[int]
+) -> Iterator[Case]:
+    draws, longest = torch.Generator().manual_seed(0), max_length(lm)
     state = [port for port in decoder.inputs() if port.becomes]
+    sizes = [(batch, past, chunk) for batch in BATCHES for past in pasts for chunk in CHUNKS]
+    for batch, past, chunk in sizes:
+        if longest is not None and past + chunk > longest:
+            continue
+        tokens = _inputs(lm, batch, past + chunk, draws)
+        valid = _left_padded(batch, past + chunk)
+        free = {"batch": batch, "past": 0}
+        feeds = {
+            port.name: np.zeros([free.get(size, size) for size in port.shape], dtype=port.dtype)
+            for port in state
+        }
+        for start, stop in ((0, past), (past, past + chunk)):
+            if start == stop:
+                continue
+            feeds |= {TOKENS: tokens[:, start:stop].numpy(), VALID: valid[:, start:stop].numpy()}
+            outputs = call(feeds)
+            feeds |= {port.name: outputs[port.becomes] for port in state}
+        real = valid[:, past:]
+        logits = torch.from_numpy(np.array(outputs[LOGITS]))
+        yield logits[real], lm(tokens, valid=valid)[:, past:][real]
 
-    def cases(call: Callable) -> Iterator[tuple[np.ndarray, Tensor, Tensor]]:
-        for batch in BATCHES:
-            for past in pasts:
-                for chunk in CHUNKS:
-                    if most is not None and past + chunk > most:
-                        continue
-                    tokens = torch.randint(size, (batch, past + chunk), generator=draws)
-                    valid = _valid(batch, past + chunk)
-                    wanted = lm(tokens, valid=valid)[:, past:]
-                    feeds = {port.name: _nothing(port, batch) for port in state}
-                    spans = ((0, past), (past, past + chunk)) if past else ((0, chunk),)
-                    for a, b in spans:
-                        feeds |= {TOKENS: tokens[:, a:b].numpy(), VALID: valid[:, a:b].numpy()}
-                        found = call(feeds)
-                        feeds |= {port.name: found[port.becomes] for port in state}
-                    yield found[LOGITS], wanted, valid[:, past:]
 
-    return cases
-
-
-def _valid(batch: int, length: int) -> Tensor:
-    """Return rows padded on the left by none, two and four tokens, as far as they have them."""
+def _left_padded(batch: int, length: int) -> Tensor:
+    """Return the valid tokens of rows with 0, 2, 4, ... padded tokens on the left."""
     left = 2 * torch.arange(batch)[:, None]
     return torch.arange(length)[None] >= left.clamp(max=length - 1)
 
 
-def _nothing(port: Any, batch: int) -> np.ndarray:
-    free = {"batch": batch, "past": 0}
-    return np.zeros([free.get(size, size) for size in port.shape], dtype=port.dtype)
+def _classifier_cases(call: Callable, module: ClassifierGraph, model: nn.Module) -> Iterator[Case]:
+    draws, length = torch.Generator().manual_seed(0), model.config.length
+    lengths = (1,) if module.images else (1, min(7, length), length)
+    for batch, tokens in ((batch, n) for batch in BATCHES for n in lengths):
+        x = _inputs(model, batch, tokens, draws)
+        feeds, valid = {module.inputs()[0].name: x.numpy()}, None
+        if module.masks:
+            valid = _left_padded(batch, tokens).flip(1)
+            feeds[VALID] = valid.numpy()
+        yield torch.from_numpy(np.array(call(feeds)[LOGITS])), model(x, valid)
 
 
-def _wholes(module: Whole, model: nn.Module) -> Callable[..., Iterator]:
-    draws = torch.Generator().manual_seed(0)
-    config = model.config
-
-    def cases(call: Callable) -> Iterator[tuple[np.ndarray, Tensor, Tensor]]:
-        for batch in BATCHES:
-            everywhere = torch.ones(batch, dtype=torch.bool)
-            if module.pictures:
-                size = (batch, config.channels, config.image_size, config.image_size)
-                images = torch.randn(size, generator=draws)
-                (name,) = (port.name for port in module.inputs())
-                yield call({name: images.numpy()})[LOGITS], model(images), everywhere
-                continue
-            for length in (1, min(7, config.length), config.length):
-                tokens = torch.randint(config.vocabulary_size, (batch, length), generator=draws)
-                feeds, valid = {TOKENS: tokens.numpy()}, None
-                if module.masks:
-                    valid = _valid(batch, length).flip(1)
-                    feeds[VALID] = valid.numpy()
-                yield call(feeds)[LOGITS], model(tokens, valid), everywhere
-
-    return cases
-
-
-class Eager:
+class EagerSession:
     """A language model with the inputs and outputs of its graph, computed by torch.
 
     Args:
         folder: of an export to hf.
 
     Raises:
-        ConfigError: if the model writes no text.
+        ConfigError: if the model generates no text.
         CheckpointError: if it cannot be read.
     """
 
@@ -150,16 +175,16 @@ class Eager:
         model = hugging_face.read(folder, hugging_face.read_config(folder))
         if not isinstance(model, LM):
             raise ConfigError(
-                f"{folder} holds a model that classifies and writes no text; load it with "
-                "transformers."
+                f"{folder} holds a classifier, which generates no text; load it with transformers."
             )
-        self.decoder = Decoder(model)
+        self.decoder = DecoderGraph(model)
         self.ports = self.decoder.inputs()
-        self.state: list[dict[str, Any]] = [one.to_json() for one in self.ports if one.becomes]
+        self.state: list[dict[str, Any]] = [port.to_json() for port in self.ports if port.becomes]
         self.outputs = [port.name for port in self.decoder.outputs()]
 
     @torch.no_grad()
     def call(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return the outputs for the inputs by name."""
-        given = [torch.from_numpy(np.ascontiguousarray(feeds[port.name])) for port in self.ports]
-        return [one.numpy() for one in self.decoder(*arranged(self.decoder, given))]
+        arrays = (np.ascontiguousarray(feeds[port.name]) for port in self.ports)
+        arguments = call_arguments(self.decoder, [torch.from_numpy(array) for array in arrays])
+        return [output.numpy() for output in self.decoder(*arguments)]

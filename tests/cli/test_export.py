@@ -20,7 +20,7 @@ from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.export.parity import Eager
+from suffice.export.parity import EagerSession
 from suffice.models import folder
 from suffice.runtime import Session, Tokenizer, generate, read
 from tests.export.models import NEAR, ROTARY, TURNING, bert, language, saved
@@ -306,8 +306,8 @@ def test_classifiers_write_no_text(made, suffice, tmp_path):
     save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
     told = suffice("export", "run", "--format", "hf")
     assert "no tokenizer lies beside the checkpoint, so none was written" in told.out
-    with pytest.raises(ConfigError, match="holds a model that classifies and writes no text"):
-        Eager(tmp_path / "run-hf")
+    with pytest.raises(ConfigError, match="holds a classifier"):
+        EagerSession(tmp_path / "run-hf")
     manifest = read(made / "run-onnx")
     inputs = [port for port in manifest["inputs"] if "becomes" not in port]
     with pytest.raises(

@@ -9,8 +9,8 @@ import torch
 
 from suffice import preset
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export.graph import Decoder, Whole, arranged, reach
-from suffice.export.parity import check
+from suffice.export.graph import ClassifierGraph, DecoderGraph, call_arguments, reach
+from suffice.export.parity import check_graph
 from suffice.generate.generate import max_length
 from suffice.patterns import Causal, Full
 
@@ -34,7 +34,7 @@ def called(module):
     names = [port.name for port in module.inputs()]
 
     def call(feeds):
-        given = arranged(module, [torch.from_numpy(feeds[name]) for name in names])
+        given = call_arguments(module, [torch.from_numpy(feeds[name]) for name in names])
         found = module(*given)
         return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
 
@@ -45,30 +45,30 @@ def called(module):
 def test_text_in_pieces_gives_the_logits_of_the_model(name):
     spec, sizes = STREAMING[name]
     lm = language(spec, **sizes)
-    decoder = Decoder(lm)
+    decoder = DecoderGraph(lm)
     with torch.no_grad():
-        found = check(called(decoder), decoder, lm, pasts=PASTS)
+        found = check_graph(called(decoder), decoder, lm, pasts=PASTS)
     assert found.cases == len(PASTS) * 4
     assert found.difference < 1e-5
 
 
 def test_what_a_model_has_no_positions_for_is_left_out():
     lm = language(depth=1, length=12)
-    decoder = Decoder(lm)
+    decoder = DecoderGraph(lm)
     with torch.no_grad():
-        assert check(called(decoder), decoder, lm, pasts=(0, 8)).cases == 6
+        assert check_graph(called(decoder), decoder, lm, pasts=(0, 8)).cases == 6
 
 
 def test_a_state_is_what_the_mechanism_keeps():
-    kept = [port.name for port in Decoder(language()).inputs() if port.becomes]
+    kept = [port.name for port in DecoderGraph(language()).inputs() if port.becomes]
     assert kept == ["past.places", "past.0.keys_and_values", "past.1.keys_and_values"]
-    kept = Decoder(language(TURNING, **ROTARY, depth=1)).kept
+    kept = DecoderGraph(language(TURNING, **ROTARY, depth=1)).cached
     assert kept == [("keys", "values")]
     spec, sizes = STREAMING["super"]
-    assert Decoder(language(spec, **sizes, depth=1)).kept == [("keys", "values")]
+    assert DecoderGraph(language(spec, **sizes, depth=1)).cached == [("keys", "values")]
     spec, sizes = STREAMING["standard alignment"]
-    decoder = Decoder(language(spec, **sizes, depth=1))
-    assert decoder.kept == [("keys", "values", "values_before_mixing")]
+    decoder = DecoderGraph(language(spec, **sizes, depth=1))
+    assert decoder.cached == [("keys", "values", "values_before_mixing")]
     port = decoder.inputs()[-1]
     assert port.shape == ("batch", 4, "past", 8)
     assert port.to_json()["dynamic_axes"] == {"0": "batch", "2": "past"}
@@ -98,22 +98,22 @@ WHOLES = {
 @pytest.mark.parametrize("name", WHOLES)
 def test_models_of_whole_inputs(name):
     model = WHOLES[name]
-    module = Whole(model)
+    module = ClassifierGraph(model)
     with torch.no_grad():
-        found = check(called(module), module, model)
+        found = check_graph(called(module), module, model)
     assert found.difference < 1e-5
     assert module.masks == (name not in ("padding is read", *[n for n in WHOLES if "pict" in n]))
 
 
 def test_a_graph_that_computes_something_else_is_refused():
     lm = language(depth=1)
-    other = Decoder(language(depth=1, seed=4))
-    with pytest.raises(CheckpointError, match="the graph does not compute what the model does"):
-        check(called(other), other, lm, pasts=(0,))
+    other = DecoderGraph(language(depth=1, seed=4))
+    with pytest.raises(CheckpointError, match="does not compute the same"):
+        check_graph(called(other), other, lm, pasts=(0,))
 
 
 REFUSED = {
-    "linear": (preset("linear", 32, 4, causal=True), "Elu keeps sums of features, which are"),
+    "linear": (preset("linear", 32, 4, causal=True), "Elu keeps sums of features"),
     "infini": (
         preset("infini", 32, 4, segment=8),
         "Infini compresses the past segment by segment, which depends on lengths",
@@ -125,11 +125,11 @@ REFUSED = {
 def test_what_no_graph_holds_is_told(name):
     spec, told = REFUSED[name]
     with pytest.raises(ConfigError, match=f"layer 0: {told}"):
-        Decoder(language(spec))
+        DecoderGraph(language(spec))
 
 
 def test_classifiers_of_features_are_refused_too():
     assert isinstance(SPEC.pattern, Causal)
     spec = replace(preset("linear", 32, 4), pattern=Full())
     with pytest.raises(ConfigError, match="layer 0: Elu keeps sums of features"):
-        Whole(classifier(spec))
+        ClassifierGraph(classifier(spec))

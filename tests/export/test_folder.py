@@ -8,7 +8,7 @@ import pytest
 
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.export import export
-from suffice.export.exported import writing
+from suffice.export.export import replacing_folder
 
 from .models import saved
 
@@ -19,7 +19,7 @@ def listed(folder):
 
 def test_nothing_is_left_of_an_error(tmp_path):
     def fail():
-        with writing(tmp_path / "out") as folder:
+        with replacing_folder(tmp_path / "out") as folder:
             (folder / "half").write_text("x")
             assert not (tmp_path / "out").exists()
             raise KeyError
@@ -33,7 +33,7 @@ def test_nothing_is_left_of_an_error(tmp_path):
 def test_a_full_disk_is_told(error, tmp_path):
     with (
         pytest.raises(CheckpointError, match="cannot write .*out .*; free space, or give another"),
-        writing(tmp_path / "out"),
+        replacing_folder(tmp_path / "out"),
     ):
         raise error
     assert listed(tmp_path) == []
@@ -42,7 +42,7 @@ def test_a_full_disk_is_told(error, tmp_path):
 def test_what_a_killed_export_left_is_removed(tmp_path):
     (tmp_path / ".out.77.part" / "x").mkdir(parents=True)
     (tmp_path / ".other.77.part").mkdir()
-    with writing(tmp_path / "out") as folder:
+    with replacing_folder(tmp_path / "out") as folder:
         (folder / "x").write_text("x")
     assert listed(tmp_path) == [".other.77.part", "out"]
 

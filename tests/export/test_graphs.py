@@ -20,10 +20,9 @@ from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export import export, formats, parity
-from suffice.export import graph as traced
-from suffice.export.exported import opened
-from suffice.export.graph import Decoder, Whole
+from suffice.export import export, formats, graph, parity
+from suffice.export.export import open_model
+from suffice.export.graph import ClassifierGraph, DecoderGraph
 from suffice.patterns import Causal, Pattern
 from suffice.positions import Alibi
 from suffice.quantise import quantise
@@ -64,11 +63,11 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize("form", ["onnx", "torch"])
 def test_any_past_chunk_batch_and_padding(form, made):
     path, told = made
-    lm = opened(path / {"onnx": "two", "torch": "one"}[form])[0].model
-    decoder = Decoder(lm)
+    lm = open_model(path / {"onnx": "two", "torch": "one"}[form])[0].model
+    decoder = DecoderGraph(lm)
     file = path / form / told[form]["graph"]
-    call = formats.call_of(file) if form == "onnx" else formats.call_of_archive(file, decoder)
-    found = parity.check(call, decoder, lm, pasts=PASTS)
+    call = formats.call_onnx(file) if form == "onnx" else formats.call_archive(file, decoder)
+    found = parity.check_graph(call, decoder, lm, pasts=PASTS)
     assert found.cases == 16
     assert found.difference < 1e-4
     assert told[form]["checked"]["calls"] == 12
@@ -136,25 +135,25 @@ def test_nothing_tells_of_the_machine(made):
 
 def test_the_archive_is_json_and_numbers(made, tmp_path):
     path, _ = made
-    formats.check(path / "torch" / "model.pt2")
+    formats.check_archive(path / "torch" / "model.pt2")
     with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
         parts.writestr("x/data/sample_inputs/model.pt", b"\x80\x02}.")
     with pytest.raises(
         CheckpointError, match="this torch writes 'data/sample_inputs/model.pt' int"
     ):
-        formats.check(tmp_path / "x.pt2")
+        formats.check_archive(tmp_path / "x.pt2")
     with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
         parts.writestr("x/data/weights/config.json", '{"config": [{"use_pickle": true}]}')
     with pytest.raises(CheckpointError, match="which is neither JSON nor raw numbers"):
-        formats.check(tmp_path / "x.pt2")
+        formats.check_archive(tmp_path / "x.pt2")
 
 
 def test_numbers_of_the_code_are_raw_in_the_archive(tmp_path):
     lm = language(replace(SPEC, position=Alibi()), depth=1)
-    decoder = Decoder(lm)
+    decoder = DecoderGraph(lm)
     formats.write_archive(decoder, tmp_path / "x.pt2")
-    found = parity.check(
-        formats.call_of_archive(tmp_path / "x.pt2", decoder), decoder, lm, pasts=(0, 1)
+    found = parity.check_graph(
+        formats.call_archive(tmp_path / "x.pt2", decoder), decoder, lm, pasts=(0, 1)
     )
     assert found.difference < 1e-4
 
@@ -192,9 +191,9 @@ def test_what_cannot_be_traced_or_translated_is_told(tmp_path, monkeypatch):
             return (k_positions <= q_positions) & bool(q_positions.max() >= 0)
 
     try:
-        decoder = Decoder(language(replace(SPEC, pattern=Looking()), depth=1))
+        decoder = DecoderGraph(language(replace(SPEC, pattern=Looking()), depth=1))
         with pytest.raises(ConfigError, match="torch cannot trace this model for every length"):
-            traced.traced(decoder)
+            graph.trace(decoder)
     finally:
         del Pattern.table["Looking"]
 
@@ -202,13 +201,13 @@ def test_what_cannot_be_traced_or_translated_is_told(tmp_path, monkeypatch):
         raise torch.onnx.errors.OnnxExporterError("nothing") from ValueError("no operator for x")
 
     monkeypatch.setattr(torch.onnx, "export", failing)
-    monkeypatch.setattr(formats, "traced", lambda module: module)
-    decoder = Decoder(language(depth=1))
+    monkeypatch.setattr(formats, "trace", lambda module: module)
+    decoder = DecoderGraph(language(depth=1))
     with pytest.raises(ConfigError, match=r"ONNX has no operators for this model \(no operator fo"):
-        formats.write(decoder, tmp_path / "x.onnx")
-    monkeypatch.setattr(formats, "LARGEST", 1000)
+        formats.write_onnx(decoder, tmp_path / "x.onnx")
+    monkeypatch.setattr(formats, "MAX_WEIGHTS", 1000)
     with pytest.raises(CheckpointError, match="bytes, and one ONNX file holds at most 1,000"):
-        formats.write(decoder, tmp_path / "x.onnx")
+        formats.write_onnx(decoder, tmp_path / "x.onnx")
 
 
 def test_an_absent_package_is_told_before_anything_is_read(tmp_path, monkeypatch):
@@ -223,14 +222,14 @@ def test_an_absent_package_is_told_before_anything_is_read(tmp_path, monkeypatch
 def test_every_mechanism_that_streams(name, form, tmp_path):
     spec, sizes = STREAMING[name]
     lm = language(spec, **sizes)
-    decoder = Decoder(lm)
+    decoder = DecoderGraph(lm)
     if form == "onnx":
-        formats.write(decoder, tmp_path / "x")
-        call = formats.call_of(tmp_path / "x")
+        formats.write_onnx(decoder, tmp_path / "x")
+        call = formats.call_onnx(tmp_path / "x")
     else:
         formats.write_archive(decoder, tmp_path / "x")
-        call = formats.call_of_archive(tmp_path / "x", decoder)
-    assert parity.check(call, decoder, lm, pasts=PASTS).difference < 1e-4
+        call = formats.call_archive(tmp_path / "x", decoder)
+    assert parity.check_graph(call, decoder, lm, pasts=PASTS).difference < 1e-4
 
 
 @pytest.mark.slow
@@ -248,9 +247,9 @@ def test_every_pattern(pattern, tmp_path):
     if seen.heads not in (None, 4):
         pytest.skip("made for another number of heads")
     lm = language(replace(SPEC, pattern=seen), depth=1)
-    decoder = Decoder(lm)
-    formats.write(decoder, tmp_path / "x")
-    found = parity.check(formats.call_of(tmp_path / "x"), decoder, lm, pasts=PASTS)
+    decoder = DecoderGraph(lm)
+    formats.write_onnx(decoder, tmp_path / "x")
+    found = parity.check_graph(formats.call_onnx(tmp_path / "x"), decoder, lm, pasts=PASTS)
     assert found.difference < 1e-4
 
 
@@ -258,7 +257,7 @@ def test_every_pattern(pattern, tmp_path):
 def test_every_mechanism_of_whole_inputs(tmp_path):
     for number, name in enumerate(("super_attention", "linformer")):
         model = bert(preset(name, 32, 4, length=80))
-        module = Whole(model)
-        formats.write(module, tmp_path / str(number))
-        call = formats.call_of(tmp_path / str(number))
-        assert parity.check(call, module, model).difference < 1e-4
+        module = ClassifierGraph(model)
+        formats.write_onnx(module, tmp_path / str(number))
+        call = formats.call_onnx(tmp_path / str(number))
+        assert parity.check_graph(call, module, model).difference < 1e-4

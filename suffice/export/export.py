@@ -1,0 +1,289 @@
+"""`export`: a checkpoint as files for other programs, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as serialise
+from torch import nn
+
+from suffice.convert.folder import classifier_kind, load_classifier
+from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
+from suffice.convert.sources.decoders import GPT2
+from suffice.errors import CheckpointError, ConfigError, DataError, unknown
+from suffice.export import formats
+from suffice.export.architecture import config_of, stock_model
+from suffice.export.graph import ClassifierGraph, DecoderGraph, Port, graph_module, reach
+from suffice.export.parity import Parity, check_graph, check_model
+from suffice.files import sync_folder, write_json
+from suffice.generate.generate import max_length
+from suffice.models import LM
+from suffice.models.packed import schemes_of, unpack
+from suffice.models.vit import ViT
+from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest, read
+
+CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
+COMPARING = "comparing what was written with the model"
+
+Step = Callable[[str], None]
+
+
+@torch.no_grad()
+def export(
+    source: Path | str,
+    form: str,
+    out: Path | str,
+    *,
+    tokenizer: Path | str | None = None,
+    step: Step = lambda _doing: None,
+) -> dict[str, Any]:
+    """Write a checkpoint in another format, check it against the model, and return its manifest.
+
+    Args:
+        source: what `suffice.convert.sources.open_source` opens, or a classifier's folder.
+        form: "hf", "onnx" or "torch".
+        out: the folder; an earlier export there is replaced once all is written.
+        tokenizer: of the source, where it has none beside it.
+        step: called with the present stage.
+
+    Raises:
+        ConfigError: if the format is unknown, cannot hold the model, or a package is not installed.
+        CheckpointError: if the source cannot be read, the folder not written, or the written files
+            do not compute the same as the model.
+        DataError: if a tokenizer is absent or damaged.
+    """
+    if form not in FORMATS:
+        raise unknown("format", form, FORMATS)
+    if form == "onnx":
+        formats.check_packages()
+    step(f"reading {source}")
+    tokenizer = None if tokenizer is None else Path(tokenizer)
+    opened, packed = open_model(Path(source), tokenizer=tokenizer)
+    with replacing_folder(Path(out)) as folder:
+        write = {"hf": _write_hf, "onnx": _write_onnx, "torch": _write_torch}[form]
+        facts = write(opened, folder, step)
+        if opened.tokenizer is not None:
+            opened.tokenizer.save(folder)
+        return _write_manifest(folder, opened, form=form, packed=packed, **facts)
+
+
+def open_model(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
+    """Return the model at a path in float32, and whether its weights were packed.
+
+    Raises:
+        CheckpointError: if there is no such model, or its files do not fit each other.
+        ConfigError: if the model has something that no model here supports.
+        DataError: if a tokenizer is absent or damaged.
+    """
+    if classifier_kind(path):
+        source = load_classifier(path)
+    else:
+        source = open_source(path, tokenizer=tokenizer)
+    packed = bool(schemes_of(source.model))
+    unpack(source.model)
+    source.model.float().eval().requires_grad_(False)
+    return source, packed
+
+
+def _write_hf(source: Source, folder: Path, step: Step) -> dict[str, Any]:
+    model, tokenizer = source.model, source.tokenizer
+    ends = {} if tokenizer is None else {"begin": tokenizer.begin, "end": tokenizer.end}
+    config = config_of(model, **ends) | {"dtype": "float32", "torch_dtype": "float32"}
+    write_json(folder / CONFIG, config)
+    if isinstance(model, LM):
+        ids = {n: config[n] for n in ("bos_token_id", "eos_token_id") if config[n] is not None}
+        write_json(folder / GENERATION, {"_from_model_config": True, **ids})
+    tensors = tensors_for(stock_model(model, config), config)
+    (folder / WEIGHTS).write_bytes(serialise(tensors, {"format": "pt"}))
+    step(COMPARING)
+    parity = check_model(hugging_face.read(folder, config), model)
+    return {"parity": parity, "architecture": config["architectures"][0]}
+
+
+def _write_onnx(source: Source, folder: Path, step: Step) -> dict[str, Any]:
+    module, path = graph_module(source.model), folder / formats.ONNX_FILE
+    step("tracing the model, and translating it to ONNX")
+    formats.write_onnx(module, path)
+    step(COMPARING)
+    parity = check_graph(formats.call_onnx(path), module, source.model)
+    return {"parity": parity, "module": module, "graph": path.name}
+
+
+def _write_torch(source: Source, folder: Path, step: Step) -> dict[str, Any]:
+    module, path = graph_module(source.model), folder / formats.ARCHIVE_FILE
+    step("tracing the model")
+    formats.write_archive(module, path)
+    step(COMPARING)
+    parity = check_graph(formats.call_archive(path, module), module, source.model)
+    return {"parity": parity, "module": module, "graph": path.name}
+
+
+@contextlib.contextmanager
+def replacing_folder(out: Path) -> Iterator[Path]:
+    """Yield an empty folder to write into; it becomes `out` when the block ends well.
+
+    An error in the block leaves `out` as it was.
+
+    Args:
+        out: absent, empty, or an export, which is replaced.
+
+    Raises:
+        CheckpointError: if the folder cannot be written.
+        ConfigError: if `out` holds something else.
+    """
+    _check_replaceable(out)
+    temporary = out.parent / f".{out.name}.{os.getpid()}.part"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        leftover = re.compile(rf"\.{re.escape(out.name)}\.\d+\.part")  # of a killed export
+        for path in out.parent.iterdir():
+            if leftover.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+        temporary.mkdir()
+        yield temporary
+        for path in temporary.iterdir():
+            with path.open("rb+") as written:
+                os.fsync(written.fileno())
+        sync_folder(temporary)
+        _swap(temporary, out)
+    except (OSError, DataError) as error:
+        raise CheckpointError(
+            f"cannot write {out} ({getattr(error, 'strerror', None) or error}); free space, or "
+            "give another --out. No half-written folder was left."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _check_replaceable(out: Path) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    try:
+        strange = {path.name for path in out.iterdir()} - {MANIFEST, *read(out)["files"]}
+    except (CheckpointError, OSError):
+        strange = {out.name}
+    if strange:
+        raise ConfigError(
+            f"--out {out} exists and holds {sorted(strange)[0]!r:.60}, which no export wrote; give "
+            "a folder that is not there yet."
+        )
+
+
+def _swap(new: Path, out: Path) -> None:
+    """Put a folder in the place of another; for a moment there is neither, never half of one."""
+    old = out.parent / f".{out.name}.{os.getpid()}.old"
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        out.rename(old)
+    try:
+        new.rename(out)
+    except OSError:
+        if old.exists():
+            old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    sync_folder(out.parent)
+
+
+COUNTED = "positions count the real tokens of a row from 0, whatever padding stands among them"
+POSITIONS = {
+    "image classifier": "patches are read row by row, behind a class token where the model has one",
+    "text classifier": COUNTED,
+    "language model": f"{COUNTED}; a state knows where its row ends, so tokens go on from there",
+}
+HF_POSITIONS = (
+    "as the class of transformers counts them: give attention_mask where rows are padded, and "
+    "position_ids that count real tokens where padding stands on the left"
+)
+
+
+def _write_manifest(
+    folder: Path,
+    source: Source,
+    *,
+    form: str,
+    packed: bool,
+    parity: Parity,
+    architecture: str | None = None,
+    module: DecoderGraph | ClassifierGraph | None = None,
+    graph: str | None = None,
+) -> dict[str, Any]:
+    """Write the manifest of a folder with all other files, and return it.
+
+    Args:
+        folder: holds the other files.
+        source: the exported model.
+        form: "hf", "onnx" or "torch".
+        packed: whether the weights had fewer bits before.
+        parity: of the files with the model.
+        architecture: the class of transformers that reads them.
+        module: of the graph.
+        graph: the file of the graph.
+    """
+    model = source.model
+    kind = "language model"
+    if not isinstance(model, LM):
+        kind = "image classifier" if isinstance(model, ViT) else "text classifier"
+    stock = form == "hf" and kind != "image classifier"
+    manifest: dict[str, Any] = {
+        "content": CONTENT,
+        "version": VERSION,
+        "format": form,
+        "model": kind,
+        "source": source.kind,
+        "weights": "float32" + (", unpacked from fewer bits" if packed else ""),
+        "positions": HF_POSITIONS if stock else POSITIONS[kind],
+        "layers": [block.attention.spec.to_json() for block in model.blocks],
+        "tokenizer": None,
+        "checked": parity.to_json(),
+    }
+    if source.tokenizer is not None:
+        manifest["tokenizer"] = {
+            "file": "tokenizer.json",
+            "tokens": source.tokenizer.vocabulary_size,
+            "begin": source.tokenizer.begin,
+            "end": source.tokenizer.end,
+            "rule": "begin stands before a text and end behind it; the file adds neither by itself",
+        }
+    if architecture is not None:
+        manifest["architecture"] = architecture
+    if module is not None:
+        manifest["graph"] = graph
+    inputs, outputs = _stock_ports(model) if module is None else (module.inputs(), module.outputs())
+    manifest["inputs"] = [port.to_json() for port in inputs]
+    manifest["outputs"] = [port.to_json() for port in outputs]
+    if isinstance(model, LM):
+        table = architecture == GPT2.class_name  # has a table of positions, whatever the model has
+        manifest["length"] = model.config.length if table else max_length(model)
+        manifest["reach"] = reach(model)
+    manifest["files"] = {
+        path.name: {"sha256": digest(path), "bytes": path.stat().st_size}
+        for path in sorted(folder.iterdir())
+    }
+    write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def _stock_ports(model: nn.Module) -> tuple[list[Port], list[Port]]:
+    """Return the inputs and outputs of a class of transformers, without its cache."""
+    module = graph_module(model)
+    if isinstance(model, ViT):
+        return [replace(module.inputs()[0], name="pixel_values")], module.outputs()
+    rows = ("batch", "length")
+    mask = "1 = a real token, 0 = padding"
+    inputs = [
+        Port(name="input_ids", dtype="int64", shape=rows, holds="ids"),
+        Port(name="attention_mask", dtype="int64", shape=rows, holds=mask),
+    ]
+    logits = module.outputs()[0]
+    if isinstance(model, LM):
+        logits = replace(logits, shape=(*rows, model.config.vocabulary_size))
+    return inputs, [logits]

@@ -254,7 +254,7 @@ class LayerState:
     @property
     def nbytes(self) -> int:
         """Bytes of everything that is kept, spare room included."""
-        sums = () if self.sums is None else (self.sums.sums, *self.sums.mark)
+        sums = () if self.sums is None else (self.sums.sums, *self.sums.stabilizer)
         kept = [x for x in (*sums, self.places) if x is not None]
         tensors = sum(x.numel() * x.element_size() for x in kept)
         return tensors + self.segments.nbytes + sum(store.nbytes for store in self._stores())
@@ -524,9 +524,9 @@ class LayerState:
         if self.places is not None:
             self.places = self.places.index_select(0, rows)
         if self.sums is not None:
-            marks = (m if m is None else m.index_select(1, rows) for m in self.sums.mark)
+            marks = (m if m is None else m.index_select(1, rows) for m in self.sums.stabilizer)
             sums = self.sums.sums.index_select(0, rows)
-            self.sums = running_sums.State(sums, type(self.sums.mark)(*marks))
+            self.sums = running_sums.State(sums, type(self.sums.stabilizer)(*marks))
         self.batch = len(rows)
 
     def reset(self) -> None:

@@ -44,13 +44,13 @@ def divided(sums: Tensor, floor: float, value_dim: int) -> tuple[Tensor, Tensor]
     return sums[..., :value_dim] / divisor(totals, floor), totals
 
 
-def slope_of_divided(
-    gradient: Tensor, out: Tensor, totals: Tensor, floor: float, columns: int
+def divided_backward(
+    grad: Tensor, out: Tensor, totals: Tensor, floor: float, columns: int
 ) -> Tensor:
     """Return the gradient [..., columns] of the sums of `divided`.
 
     Args:
-        gradient: of the result [..., E].
+        grad: of the result [..., E].
         out: the result.
         totals: the sums of weights.
         floor: of the feature map.
@@ -58,11 +58,11 @@ def slope_of_divided(
     """
     value_dim = out.shape[-1]
     over = divisor(totals, floor)
-    slope = out.new_zeros(*out.shape[:-1], columns)
-    torch.div(gradient, over, out=slope[..., :value_dim])
-    moved = (gradient * out).sum(dim=-1, keepdim=True) / over
-    slope[..., value_dim : value_dim + 1] = moved.neg_().masked_fill_(over != totals, 0.0)
-    return slope
+    of_sums = out.new_zeros(*out.shape[:-1], columns)
+    torch.div(grad, over, out=of_sums[..., :value_dim])
+    moved = (grad * out).sum(dim=-1, keepdim=True) / over
+    of_sums[..., value_dim : value_dim + 1] = moved.neg_().masked_fill_(over != totals, 0.0)
+    return of_sums
 
 
 def weights(

@@ -1,9 +1,9 @@
 """Sums of features along the sequence, for kernels that weigh no pairs: O(T) time and memory.
 
 Without a pattern two products: keys into a state, queries out of it. Causal: chunk by chunk, pairs
-within a chunk and a state between chunks (`running`). Sums are float32 or better. What a stretch of
-the sequence makes, features among it, fits into the cache and is dropped; for the backward pass it
-is made again (`replay`), but not where torch looks into the operations: compiled, transformed.
+within a chunk and a state between chunks (`running_sums`). Sums are float32 or better. What a piece
+of the sequence makes, features among it, fits into the cache and is dropped; for the backward pass
+it is made again, but not in a graph or under a transform.
 
 Packed rows: a state serves the document it ends in. Without a pattern each document's keys are
 laid before its queries, which makes the causal sum the whole one.
@@ -13,6 +13,7 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,233 +26,13 @@ from suffice.kernels import FeatureMap
 from suffice.kernels.base import CHUNK, columns
 from suffice.ops import running_sums
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.op import Op, Parts, is_transformed
-from suffice.ops.reference import divided, slope_of_divided
-from suffice.ops.running_sums import Cut, State, Stretch
+from suffice.ops.op import Op, Parts, is_transformed, needs_gradient
+from suffice.ops.reference import divided, divided_backward
+from suffice.ops.running_sums import Chunks, Inputs, State
 from suffice.patterns import Causal, Full
 
-Span = tuple[int, int]
-
-
-class Step(NamedTuple):
-    """One stretch.
-
-    Args:
-        queries: first and behind the last position of q; None = keys only.
-        keys: the same of k and v; None = queries only, which see all keys so far.
-        chunk: positions of a chunk, where there are both.
-        last: True if no later step needs a state.
-    """
-
-    queries: Span | None
-    keys: Span | None
-    chunk: int = 0
-    last: bool = False
-
-    @property
-    def spans(self) -> tuple[Span | None, Span | None, Span | None]:
-        """Of q, k and v."""
-        return self.queries, self.keys, self.keys
-
-
-class Data(NamedTuple):
-    """What hides and parts the keys.
-
-    Args:
-        seen: bool [B, S], False = hidden; None = all are seen.
-        runs: int [B, S], documents, which rise along a row; None = one.
-    """
-
-    seen: Tensor | None
-    runs: Tensor | None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is computed in which order.
-
-    Args:
-        rows: rows of a batch that are computed together.
-        steps: for each of them.
-        data: of the keys.
-        value_dim: E.
-        features: phi.
-    """
-
-    rows: int
-    steps: tuple[Step, ...]
-    data: Data
-    value_dim: int
-    features: FeatureMap
-
-    def batches(self, batch: int) -> list[slice]:
-        """Return the rows computed together."""
-        return [slice(b, min(b + self.rows, batch)) for b in range(0, batch, self.rows)]
-
-    def stretch(self, step: Step, rows: slice, q: Tensor, k: Tensor, v: Tensor) -> Stretch:
-        """Return the inputs of a step."""
-        queries, keys = (None if s is None else slice(*s) for s in step[:2])
-        q = None if queries is None else q[rows, :, queries]
-        if keys is None:
-            return Stretch(q, None, None)
-        known = (None if x is None else x[rows, keys] for x in self.data)
-        return Stretch(q, k[rows, :, keys], v[rows, :, keys], *known)
-
-    def cut(self, step: Step, stretch: Stretch, groups: int) -> Cut:
-        """Return how the inputs of a step are cut."""
-        batch, _, length, _ = (stretch.k if stretch.q is None else stretch.q).shape
-        chunk = step.chunk or length
-        return Cut(batch, groups, length // chunk, chunk)
-
-    def run(
-        self, step: Step, stretch: Stretch, state: State | None, cut: Cut
-    ) -> tuple[tuple[Tensor, Tensor] | None, State | None]:
-        """Return outputs [M, rows, E] and totals of a step's queries, and the state after it."""
-        part = running_sums.read(stretch, state, self.features, cut)
-        if stretch.q is None:
-            return None, running_sums.add(part, state, cut)
-        if stretch.k is None:
-            sums = running_sums.ask(part, state)
-        else:
-            sums, state = running_sums.scan(part, state, cut, last=step.last)
-        return divided(sums, self.features.floor, self.value_dim), state
-
-
-def compose(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return the outputs [B, H, T, E], as operations torch can look into."""
-    outs = []
-    for rows in plan.batches(q.shape[0]):
-        state, parts = None, []
-        for step in plan.steps:
-            stretch = plan.stretch(step, rows, q, k, v)
-            cut = plan.cut(step, stretch, k.shape[1])
-            found, state = plan.run(step, stretch, state, cut)
-            if found is not None:
-                parts.append(cut.together(found[0]))
-        outs.append(torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])
-    return (torch.cat(outs) if len(outs) > 1 else outs[0]).to(q.dtype)
-
-
-class Note(NamedTuple):
-    """What the backward pass of a step reads beside the inputs: the state before it, the totals."""
-
-    state: State | None
-    totals: Tensor | None
-
-
-@torch.no_grad()
-def forward(plan: Plan, q: Tensor, k: Tensor, v: Tensor, notes: list[Note] | None = None) -> Tensor:
-    """Return the outputs [B, H, T, E] in float32 or better.
-
-    Takes a note of each step if there is a list for them.
-    """
-    batch, heads, queries, _ = q.shape
-    exact = torch.promote_types(q.dtype, torch.float32)
-    result = q.new_empty(batch, queries, heads, v.shape[3], dtype=exact).transpose(1, 2)
-    for rows in plan.batches(batch):
-        state = None
-        for step in plan.steps:
-            before, totals = state, None
-            stretch = plan.stretch(step, rows, q, k, v)
-            cut = plan.cut(step, stretch, k.shape[1])
-            found, state = plan.run(step, stretch, state, cut)
-            if found is not None:
-                out, totals = found
-                result[rows, :, slice(*step.queries)] = cut.together(out)
-            if notes is not None:
-                notes.append(_noted(before, totals))
-    return result
-
-
-def _noted(state: State | None, totals: Tensor | None) -> Note:
-    """Copy what is needed out of what is not."""
-    if state is not None:
-        state = State(state.sums.clone(), state.mark)
-    return Note(state, None if totals is None else totals.clone())
-
-
-class Replay(torch.autograd.Function):
-    """`forward` with a gradient."""
-
-    @staticmethod
-    def forward(ctx, plan: Plan, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor):  # noqa: ANN001, ANN205
-        """Compute, and take notes."""
-        ctx.plan, ctx.notes = plan, []
-        out = forward(plan, q, k, v, ctx.notes)
-        ctx.save_for_backward(out, q, k, v, *learned)
-        return out.to(q.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205
-        """Compute each step again, the last one first."""
-        out, q, k, v, *learned = ctx.saved_tensors
-        plan, notes = ctx.plan, list(ctx.notes)
-        found = [torch.empty_like(x) for x in (q, k, v)]
-        totals = [torch.zeros_like(x) for x in learned]
-        for rows in reversed(plan.batches(q.shape[0])):
-            to_state = None
-            for step in reversed(plan.steps):
-                again = _Again(plan, step, plan.stretch(step, rows, q, k, v), notes.pop(), learned)
-                if step.queries is not None:
-                    place = (rows, slice(None), slice(*step.queries))
-                    again.gradient(gradient[place], out[place])
-                parts, to_state, more = again.slopes(to_state)
-                for slope, span, part in zip(found, step.spans, parts, strict=True):
-                    if span is not None:
-                        slope[rows, :, slice(*span)] = part
-                for total, part in zip(totals, more, strict=True):
-                    total += part
-        return None, *found, *totals
-
-
-class _Again:
-    """A step read once more, so that it can be differentiated."""
-
-    def __init__(
-        self, plan: Plan, step: Step, stretch: Stretch, note: Note, learned: list[Tensor]
-    ) -> None:
-        self.plan, self.step, self.note, self.learned = plan, step, note, learned
-        groups = stretch.k.shape[1] if stretch.k is not None else note.state.sums.shape[1]
-        self.cut = plan.cut(step, stretch, groups)
-        self.to_sums: Tensor | None = None
-        self.inputs = [None if x is None else x.detach().requires_grad_() for x in stretch[:2]]
-        again = Stretch(*self.inputs, *stretch[2:])
-        with torch.enable_grad():
-            self.part = running_sums.read(again, note.state, plan.features, self.cut)
-
-    def gradient(self, gradient: Tensor, out: Tensor) -> None:
-        """Take the gradient of the outputs [B, H, L, E]."""
-        gradient, out = self.cut.apart(gradient), self.cut.apart(out)
-        width = columns(self.plan.value_dim)
-        floor = self.plan.features.floor
-        self.to_sums = slope_of_divided(gradient, out, self.note.totals, floor, width)
-
-    def slopes(
-        self, to_state: Tensor | None
-    ) -> tuple[list[Tensor | None], Tensor | None, list[Tensor]]:
-        """Return the gradients of q, k and v, of the state before, and of what is learned."""
-        part, cut, state = self.part, self.cut, self.note.state
-        if part.queries is None:
-            found = running_sums.of_add(part, state, cut, to_state)
-        elif part.keys is None:
-            found = running_sums.of_ask(part, state, self.to_sums, to_state)
-        else:
-            found = running_sums.of_scan(part, state, cut, self.to_sums, to_state)
-        outs = [x for x in part[:2] if x is not None]
-        given = [x for x in found[:2] if x is not None]
-        asked = [x for x in (*self.inputs, *self.learned) if x is not None]
-        grads = iter(torch.autograd.grad(outs, asked, given, materialize_grads=True))
-        parts = [None if x is None else next(grads) for x in self.inputs]
-        to_v = None
-        if found.values is not None:
-            to_v = cut.times(found.values, part.factors.value)[..., : self.plan.value_dim]
-            to_v = cut.together(to_v)
-        return [*parts, to_v], found.state, list(grads)
-
-
-NUMBERS = 1 << 18  # features of a stretch: 1 MiB; judged by benchmarks/mechanisms.py --case linear
-CHUNKS = 32  # of a stretch at most
+NUMBERS = 1 << 18  # features of a piece: 1 MiB; judged by benchmarks/mechanisms.py --case linear
+CHUNKS = 32  # of a piece at most
 
 
 def attend(
@@ -261,63 +42,11 @@ def attend(
     causal = isinstance(call.pattern, Causal)
     with torch.autocast(q.device.type, enabled=False):  # it would round sums to half
         if masks.k_segments is not None and not causal:
-            return _documents(q, k, v, masks, call, parts.features)
-        early = max(call.queries - call.keys, 0) if causal else 0  # before the first key
-        data = Data(masks.valid, masks.k_segments)
-        out = _run(q[:, :, early:], k, v, data, call, parts.features, causal=causal)
+            return _attend_within_documents(q, k, v, masks, call, parts.features)
+        early = max(call.queries - call.keys, 0) if causal else 0  # queries before the first key
+        data = KeyMasks(masks.valid, masks.k_segments)
+        out = _attend(q[:, :, early:], k, v, data, call, parts.features, causal=causal)
         return F.pad(out, (0, 0, early, 0)) if early else out
-
-
-def stream(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    valid: Tensor | None,
-    call: AttentionCall,
-    features: FeatureMap,
-    before: running_sums.State | None,
-) -> tuple[Tensor, running_sums.State | None]:
-    """Return the outputs of new positions that see themselves and all before, and the state after.
-
-    Args:
-        q: [B, H, T, D].
-        k: [B, G, T, D].
-        v: [B, G, T, E].
-        valid: bool [B, T], False = padding, which leaves the state as it is; None = all are real.
-        call: of the layer.
-        features: phi.
-        before: the state before them; None = nothing was read.
-    """
-    with torch.autocast(q.device.type, enabled=False):
-        length = q.shape[2]
-        compiling = torch.compiler.is_compiling()
-        if length > 1 and compiling:
-            q, k, v, valid = _whole(q, k, v, valid)
-            positions = q.shape[2]
-        else:
-            _, positions = _cached(q, k, call.kernel.num_features(call.head_dim))
-        steps = _steps(q.shape[2], q.shape[2], positions, causal=True)
-        plan = Plan(q.shape[0], steps, Data(valid, None), v.shape[3], features)
-        state, outs = before, []
-        for step in steps:
-            stretch = plan.stretch(step, slice(None), q, k, v)
-            cut = plan.cut(step, stretch, k.shape[1])
-            found, state = plan.run(step._replace(last=False), stretch, state, cut)
-            outs.append(cut.together(found[0]))
-        if length > 1 or compiling:  # else it may be a part of the states of all chunks
-            state = state.alone()
-        return torch.cat(outs, dim=2)[:, :, :length].to(q.dtype), state
-
-
-def _whole(
-    q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the same with padding up to a whole chunk, so that one graph serves all lengths."""
-    if valid is None:
-        valid = torch.ones(q.shape[0], q.shape[2], dtype=torch.bool, device=q.device)
-    more = -q.shape[2] % CHUNK
-    q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (q, k, v))
-    return q, k, v, F.pad(valid, (0, more))
 
 
 def refuses(call: AttentionCall) -> list[str]:
@@ -336,60 +65,104 @@ def refuses(call: AttentionCall) -> list[str]:
     return reasons
 
 
-def _documents(
+SCAN = Op(
+    "scan", "sums of features along the sequence, in time that grows with it", attend, refuses
+)
+
+
+def stream(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid: Tensor | None,
+    call: AttentionCall,
+    features: FeatureMap,
+    before: State | None,
+) -> tuple[Tensor, State]:
+    """Return the outputs of new positions that see themselves and all before, and the state after.
+
+    Args:
+        q: [B, H, T, D].
+        k: [B, G, T, D].
+        v: [B, G, T, E].
+        valid: bool [B, T], False = padding, which leaves the state as it is; None = all are real.
+        call: of the layer.
+        features: phi.
+        before: the state before them; None = nothing was read.
+    """
+    with torch.autocast(q.device.type, enabled=False):
+        length = q.shape[2]
+        compiling = torch.compiler.is_compiling()
+        if length > 1 and compiling:  # whole chunks, so that one graph serves all lengths
+            if valid is None:
+                valid = torch.ones(q.shape[0], length, dtype=torch.bool, device=q.device)
+            more = -length % CHUNK
+            q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (q, k, v))
+            valid = F.pad(valid, (0, more))
+            positions = q.shape[2]
+        else:
+            _, positions = _in_cache(q, k, call.kernel.num_features(call.head_dim))
+        steps = _steps(q.shape[2], q.shape[2], positions, causal=True)
+        schedule = Schedule(q.shape[0], steps, KeyMasks(valid, None), v.shape[3], features)
+        state, outs = before, []
+        for step in steps:
+            inputs, chunks = schedule.inputs(step, slice(None), q, k, v)
+            (out, _), state = schedule.run(step._replace(last=False), inputs, state, chunks)
+            outs.append(chunks.join(out))
+        if length > 1 or compiling:  # else it may be a part of the states of all chunks
+            state = state.copied()
+        return torch.cat(outs, dim=2)[:, :, :length].to(q.dtype), state
+
+
+def _attend_within_documents(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, features: FeatureMap
 ) -> Tensor:
     """Let every query see the keys of its document: in a causal sum of keys, then queries."""
     length = q.shape[2]
     order = masks.k_segments.repeat(1, 2).argsort(dim=1, stable=True)  # keys before queries
-    keys, tokens = order < length, order % length
-    seen = keys if masks.valid is None else keys & masks.valid.gather(1, tokens)
-    laid = (x.take_along_dim(tokens[:, None, :, None], dim=2) for x in (q, k, v))
-    data = Data(seen, masks.k_segments.gather(1, tokens))
-    out = _run(*laid, data, call, features, causal=True)
+    is_key, tokens = order < length, order % length
+    valid = is_key if masks.valid is None else is_key & masks.valid.gather(1, tokens)
+    ordered = (x.take_along_dim(tokens[:, None, :, None], dim=2) for x in (q, k, v))
+    data = KeyMasks(valid, masks.k_segments.gather(1, tokens))
+    out = _attend(*ordered, data, call, features, causal=True)
     places = order.argsort(dim=1)[:, length:]
     return out.take_along_dim(places[:, None, :, None], dim=2)
 
 
-def _run(
+class KeyMasks(NamedTuple):
+    """What masks and separates the keys.
+
+    Args:
+        valid: bool [B, S], False = masked; None = all are seen.
+        documents: int [B, S], which rise along a row; None = one.
+    """
+
+    valid: Tensor | None
+    documents: Tensor | None
+
+
+def _attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    data: Data,
+    data: KeyMasks,
     call: AttentionCall,
     features: FeatureMap,
     *,
     causal: bool,
 ) -> Tensor:
-    learned = [p for p in features.parameters() if p.requires_grad]
-    inputs = (q, k, v, *learned)
     if is_transformed():
-        return _composed(q, k, v, data, features, causal=causal)
-    rows, positions = _cached(q, k, call.kernel.num_features(call.head_dim))
+        return _attend_in_one_piece(q, k, v, data, features, causal=causal)
+    learned = [p for p in features.parameters() if p.requires_grad]
+    rows, positions = _in_cache(q, k, call.kernel.num_features(call.head_dim))
     steps = _steps(q.shape[2], k.shape[2], positions, causal)
-    plan = Plan(rows, steps, data, v.shape[3], features)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
-        return Replay.apply(plan, *inputs)
-    return forward(plan, q, k, v).to(q.dtype)
+    schedule = Schedule(rows, steps, data, v.shape[3], features)
+    if needs_gradient(q, k, v, *learned):
+        return _Recomputed.apply(schedule, q, k, v, *learned)
+    return _forward(schedule, q, k, v).to(q.dtype)
 
 
-def _composed(
-    q: Tensor, k: Tensor, v: Tensor, data: Data, features: FeatureMap, *, causal: bool
-) -> Tensor:
-    """Return the same as one stretch, in operations that do not depend on the length.
-
-    Whole chunks: positions behind the last one are read by none before it.
-    """
-    queries = q.shape[2]
-    if causal:
-        more = -queries % CHUNK
-        q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (q, k, v))
-        data = Data(*(None if x is None else F.pad(x, (0, more)) for x in data))
-    steps = _steps(q.shape[2], k.shape[2], max(q.shape[2], k.shape[2]), causal)
-    return compose(Plan(q.shape[0], steps, data, v.shape[3], features), q, k, v)[:, :, :queries]
-
-
-def _cached(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:
+def _in_cache(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:
     """Return how many rows of a batch and how many positions are computed together."""
     batch, heads, queries, _ = q.shape
     numbers = heads * features
@@ -399,8 +172,27 @@ def _cached(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:
     return rows, min(max(chunks, 1), CHUNKS) * CHUNK
 
 
+Span = tuple[int, int]
+
+
+class Step(NamedTuple):
+    """One piece.
+
+    Args:
+        queries: first and behind the last position of q; None = keys only.
+        keys: the same of k and v; None = queries only, which see all keys so far.
+        chunk: positions of a chunk, where there are both.
+        last: True if no later step needs a state.
+    """
+
+    queries: Span | None
+    keys: Span | None
+    chunk: int = 0
+    last: bool = False
+
+
 def _steps(queries: int, keys: int, positions: int, causal: bool) -> tuple[Step, ...]:
-    """Return the stretches of a sequence, of so many positions at most."""
+    """Return the pieces of a sequence, of so many positions at most."""
     if not causal:
         return (
             *(Step(None, span) for span in _spans(0, keys, positions)),
@@ -416,12 +208,203 @@ def _steps(queries: int, keys: int, positions: int, causal: bool) -> tuple[Step,
     return tuple(steps)
 
 
-def _spans(start: int, stop: int, positions: int) -> list[tuple[int, int]]:
+def _spans(start: int, stop: int, positions: int) -> list[Span]:
     if stop - start <= positions:  # one span, whose ends may be symbols
         return [(start, stop)] if stop > start else []
     return [(a, min(a + positions, stop)) for a in range(start, stop, positions)]
 
 
-SCAN = Op(
-    "scan", "sums of features along the sequence, in time that grows with it", attend, refuses
-)
+@dataclass(frozen=True)
+class Schedule:
+    """What is computed in which order.
+
+    Args:
+        rows: rows of a batch that are computed together.
+        steps: for each of them.
+        data: of the keys.
+        value_dim: E.
+        features: phi.
+    """
+
+    rows: int
+    steps: tuple[Step, ...]
+    data: KeyMasks
+    value_dim: int
+    features: FeatureMap
+
+    def batches(self, batch: int) -> list[slice]:
+        """Return the rows computed together."""
+        return [slice(b, min(b + self.rows, batch)) for b in range(0, batch, self.rows)]
+
+    def inputs(
+        self, step: Step, rows: slice, q: Tensor, k: Tensor, v: Tensor
+    ) -> tuple[Inputs, Chunks]:
+        """Return the inputs of a step, and how they are cut."""
+        groups = k.shape[1]
+        q = None if step.queries is None else q[rows, :, slice(*step.queries)]
+        if step.keys is None:
+            inputs = Inputs(q, None, None)
+        else:
+            keys = slice(*step.keys)
+            data = (None if x is None else x[rows, keys] for x in self.data)
+            inputs = Inputs(q, k[rows, :, keys], v[rows, :, keys], *data)
+        batch, _, length, _ = (inputs.k if q is None else q).shape
+        chunk = step.chunk or length
+        return inputs, Chunks(batch, groups, length // chunk, chunk)
+
+    def run(
+        self, step: Step, inputs: Inputs, state: State | None, chunks: Chunks
+    ) -> tuple[tuple[Tensor, Tensor] | None, State | None]:
+        """Return outputs [M, rows, E] and totals of a step's queries, and the state after it."""
+        part = running_sums.featurize(inputs, state, self.features, chunks)
+        if inputs.q is None:
+            return None, running_sums.add(part, state, chunks)
+        if inputs.k is None:
+            sums = running_sums.query(part, state)
+        else:
+            sums, state = running_sums.scan(part, state, chunks, last=step.last)
+        return divided(sums, self.features.floor, self.value_dim), state
+
+
+def _attend_in_one_piece(
+    q: Tensor, k: Tensor, v: Tensor, data: KeyMasks, features: FeatureMap, *, causal: bool
+) -> Tensor:
+    """Return the outputs by operations that torch can trace, which do not depend on the length.
+
+    Whole chunks: positions behind the last one are read by none before it.
+    """
+    queries, dtype = q.shape[2], q.dtype
+    if causal:
+        more = -queries % CHUNK
+        q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (q, k, v))
+        data = KeyMasks(*(None if x is None else F.pad(x, (0, more)) for x in data))
+    steps = _steps(q.shape[2], k.shape[2], max(q.shape[2], k.shape[2]), causal)
+    schedule = Schedule(q.shape[0], steps, data, v.shape[3], features)
+    state, outs = None, []
+    for step in steps:
+        inputs, chunks = schedule.inputs(step, slice(None), q, k, v)
+        result, state = schedule.run(step, inputs, state, chunks)
+        if result is not None:
+            outs.append(chunks.join(result[0]))
+    out = torch.cat(outs, dim=2) if len(outs) > 1 else outs[0]
+    return out.to(dtype)[:, :, :queries]
+
+
+class Saved(NamedTuple):
+    """What the backward pass of a step reads beside the inputs: the state before it, the totals."""
+
+    state: State | None
+    totals: Tensor | None
+
+
+@torch.no_grad()
+def _forward(
+    schedule: Schedule, q: Tensor, k: Tensor, v: Tensor, saved: list[Saved] | None = None
+) -> Tensor:
+    """Return the outputs [B, H, T, E] in float32 or better; append to `saved`, if it is given."""
+    batch, heads, queries, _ = q.shape
+    exact = torch.promote_types(q.dtype, torch.float32)
+    outs = q.new_empty(batch, queries, heads, v.shape[3], dtype=exact).transpose(1, 2)
+    for rows in schedule.batches(batch):
+        state = None
+        for step in schedule.steps:
+            before, totals = state, None
+            inputs, chunks = schedule.inputs(step, rows, q, k, v)
+            result, state = schedule.run(step, inputs, state, chunks)
+            if result is not None:
+                out, totals = result
+                outs[rows, :, slice(*step.queries)] = chunks.join(out)
+            if saved is not None:  # copies, so that what surrounds them is dropped
+                if before is not None:
+                    before = State(before.sums.clone(), before.stabilizer)
+                saved.append(Saved(before, None if totals is None else totals.clone()))
+    return outs
+
+
+class _Recomputed(torch.autograd.Function):
+    """The forward pass with a gradient: each step is computed again, the last one first."""
+
+    @staticmethod
+    def forward(ctx, schedule, q, k, v, *learned):  # noqa: ANN001, ANN002, ANN205
+        ctx.schedule, ctx.saved = schedule, []
+        out = _forward(schedule, q, k, v, ctx.saved)
+        ctx.save_for_backward(out, q, k, v, *learned)
+        return out.to(q.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):  # noqa: ANN001, ANN205
+        out, q, k, v, *learned = ctx.saved_tensors
+        schedule, saved = ctx.schedule, list(ctx.saved)
+        grads = [torch.empty_like(x) for x in (q, k, v)]
+        of_learned = [torch.zeros_like(x) for x in learned]
+        for rows in reversed(schedule.batches(q.shape[0])):
+            of_state = None
+            for step in reversed(schedule.steps):
+                inputs, chunks = schedule.inputs(step, rows, q, k, v)
+                outs = (None, None)
+                if step.queries is not None:
+                    place = (rows, slice(None), slice(*step.queries))
+                    outs = grad[place], out[place]
+                parts, of_state, more = _step_backward(
+                    schedule, inputs, chunks, saved.pop(), learned, *outs, of_state
+                )
+                spans = step.queries, step.keys, step.keys
+                for total, span, part in zip(grads, spans, parts, strict=True):
+                    if span is not None:
+                        total[rows, :, slice(*span)] = part
+                for total, part in zip(of_learned, more, strict=True):
+                    total += part
+        return None, *grads, *of_learned
+
+
+def _step_backward(
+    schedule: Schedule,
+    inputs: Inputs,
+    chunks: Chunks,
+    saved: Saved,
+    learned: list[Tensor],
+    grad: Tensor | None,
+    out: Tensor | None,
+    of_state: Tensor | None,
+) -> tuple[list[Tensor | None], Tensor | None, list[Tensor]]:
+    """Return the gradients of a step's q, k and v, of the state before, and of what is learned.
+
+    Args:
+        schedule: of the call.
+        inputs: of the step.
+        chunks: how they are cut.
+        saved: by the forward pass.
+        learned: parameters of the features.
+        grad: of the step's outputs [B, H, L, E]; None = it has no queries.
+        out: these outputs.
+        of_state: gradient of the state after the step.
+    """
+    leaves = [None if x is None else x.detach().requires_grad_() for x in inputs[:2]]
+    with torch.enable_grad():
+        again = Inputs(*leaves, *inputs[2:])
+        part = running_sums.featurize(again, saved.state, schedule.features, chunks)
+    of_sums = None
+    if grad is not None:
+        grad, out = chunks.split(grad), chunks.split(out)
+        width = columns(schedule.value_dim)
+        of_sums = divided_backward(grad, out, saved.totals, schedule.features.floor, width)
+    if part.queries is None:
+        grads = running_sums.add_backward(part, saved.state, chunks, of_state)
+    elif part.keys is None:
+        grads = running_sums.query_backward(part, saved.state, of_sums, of_state)
+    else:
+        grads = running_sums.scan_backward(part, saved.state, chunks, of_sums, of_state)
+    made, of_made = _present(part[:2]), _present(grads[:2])
+    sources = [*_present(leaves), *learned]
+    of_sources = iter(torch.autograd.grad(made, sources, of_made, materialize_grads=True))
+    parts = [None if x is None else next(of_sources) for x in leaves]
+    of_v = None
+    if grads.values is not None:
+        of_v = chunks.scaled(grads.values, part.factors.key)[..., : schedule.value_dim]
+        of_v = chunks.join(of_v)
+    return [*parts, of_v], grads.state, list(of_sources)
+
+
+def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
+    return [x for x in tensors if x is not None]

@@ -339,7 +339,7 @@ def test_sums_do_not_hold_on_to_those_of_every_chunk(kernel):
     layer = Attention(replace(BASE, kernel=kernel))
     state = layer.state()
     layer(torch.randn(1, 300, D_MODEL), state=state)
-    kept = [x for x in (state.sums.sums, *state.sums.mark) if x is not None]
+    kept = [x for x in (state.sums.sums, *state.sums.stabilizer) if x is not None]
     assert all(x.untyped_storage().nbytes() == x.numel() * x.element_size() for x in kept)
 
 

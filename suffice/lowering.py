@@ -186,3 +186,13 @@ def lower(spec: AttentionSpec) -> Lowered | None:
     if isinstance(spec.combine, Differential):
         return DifferentialSoftmax(**heads, difference=spec.combine)
     return DenseSoftmax(**heads)
+
+
+def not_dense(spec: AttentionSpec) -> str | None:
+    """Return the axis whose value keeps a layer from being a `DenseSoftmax`; None if it is one."""
+    lowered = spec.lower()
+    if lowered is None:
+        custom = (axis for axis, known in KNOWN.items() if type(getattr(spec, axis)) not in known)
+        return next(custom, "encoder")
+    axes = {FeatureSum: "kernel", LatentSoftmax: "encoder", DifferentialSoftmax: "combine"}
+    return axes.get(type(lowered))

@@ -14,13 +14,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from suffice.errors import ConfigError
 from suffice.hf.config import sliding_window
-from suffice.kernels import Softmax
 from suffice.layers import Attention, Block
 from suffice.layers.inputs import UNMASKED, Inputs
+from suffice.lowering import not_dense
 from suffice.mixing import RowLayout
 from suffice.ops.attend import attend
-from suffice.past import NoPast
-from suffice.patterns import Causal, Pattern
+from suffice.patterns import Pattern
 from suffice.spec import AttentionSpec
 
 OWN = "eager"  # transformers' name for attention that a model computes itself
@@ -35,20 +34,19 @@ def check_servable(spec: AttentionSpec) -> None:
     Raises:
         ConfigError: naming the parts of the spec that they do not support.
     """
-    missing = []
-    if not isinstance(spec.kernel, Softmax):
-        missing.append(f"kernel={spec.kernel!r}")
-    if spec.mixing.mixes:
-        missing.append(f"mixing={spec.mixing!r}")
-    if spec.past != NoPast():
-        missing.append(f"past={spec.past!r}")
-    if spec.position.biases:
-        missing.append(f"position={spec.position!r}")
-    if spec.pattern != Causal() and sliding_window(spec) is None:
-        missing.append(f"pattern={spec.pattern!r}")
+    if axis := not_dense(spec):
+        missing = [axis]
+    else:
+        lowered: Any = spec.lower()
+        optional = {"mixing": lowered.mixing, "past": lowered.infini, "position": lowered.alibi}
+        missing = [axis for axis, value in optional.items() if value is not None]
+        band = lowered.band
+        if band is None or band.after != 0 or band.sinks:
+            missing.append("pattern")
     if missing:
+        parts = ", ".join(f"{axis}={getattr(spec, axis)!r}" for axis in missing)
         raise ConfigError(
-            f"an engine that computes attention itself cannot serve {', '.join(missing)}; it has a "
+            f"an engine that computes attention itself cannot serve {parts}; it has a "
             "softmax over Causal() or Window(n) & Causal(). Use the model's own attention."
         )
 
@@ -98,7 +96,8 @@ class SufficeAttention(Attention):
             sliding_window=sliding_window(self.spec),
             **engine,
         )
-        return self.o_proj(out.reshape(*x.shape[:2], -1))
+        out = out.reshape(*x.shape[:2], self.spec.num_heads, -1).transpose(1, 2)
+        return self.spec.combine.output(self, out)
 
 
 class SufficeBlock(GradientCheckpointingLayer, Block):

@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.encoders import HeadRMS, NoNorm
 from suffice.errors import ConfigError
-from suffice.kernels import Softmax
 from suffice.layers import Dropout
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.layers.state import StepPositions
+from suffice.lowering import KEYS, FeatureSum, not_dense
 from suffice.memory import Memory
 from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
@@ -30,11 +29,9 @@ from suffice.ops.native import library as of
 from suffice.ops.native.cache import MixingDescriptor
 from suffice.ops.native.matrix import KINDS, told
 from suffice.patterns import Band
-from suffice.positions import Alibi, NoPosition, Rope
 from suffice.spec import AttentionSpec
 
 MAX_HEAD_DIM, MAX_QUERIES = 512, 128  # of suffice/csrc: features of a head, heads that share keys
-KERNELS, NORMS, POSITIONS = (Softmax,), (NoNorm, HeadRMS), (NoPosition, Rope, Alibi)
 ACTIVATIONS = {"gelu": of.GELU, "relu": of.RELU, "swiglu": of.SWIGLU}
 LAYOUTS = {"half": of.HALVES, "interleaved": of.PAIRS}
 SPAN = 1024  # positions for which buffers and tables are allocated at once
@@ -76,20 +73,21 @@ class NativeDecoder:
         self.library = library.library()
         self.memory = memory
         self.depth = len(lm.blocks)
+        self.lowered: list[Any] = [spec.lower() for spec in lm.specs]
         self.tensors: list[Tensor] = []  # that the structures point at
         self.layers = (of.Layer * self.depth)(*map(self._layer, lm.blocks))
         self.model = self._model()
-        bands = [spec.pattern.band() for spec in lm.specs]
+        bands = [layer.band for layer in self.lowered]
         self.has_sinks = any(band.sinks for band in bands)
         self.held = (of.Held * self.depth)()
         self.caches = [
-            cache.CacheDescriptor(held, memory, _window(band), spec.head_width, band.sinks)
-            for held, spec, band in zip(self.held, lm.specs, bands, strict=True)
+            cache.CacheDescriptor(held, memory, _window(band), layer.value_width, band.sinks)
+            for held, layer, band in zip(self.held, self.lowered, bands, strict=True)
         ]
         self.mixes = (of.Mix * self.depth)()
         self.mixings = [
-            self._mixing(mix, block.attention.mixing) if spec.mixing.mixes else None
-            for mix, block, spec in zip(self.mixes, lm.blocks, lm.specs, strict=True)
+            self._mixing(mix, block.attention.mixing) if layer.mixing else None
+            for mix, block, layer in zip(self.mixes, lm.blocks, self.lowered, strict=True)
         ]
         self.last_state: weakref.ref[ModelState] | None = None  # which needs no check again
         self.prefill = max(memory.sinks, 1)  # positions that the model itself has to read
@@ -194,9 +192,9 @@ class NativeDecoder:
         self.lm.embedding.check_length(positions)
         self.table_length = max(1 << (positions - 1).bit_length(), SPAN)
         at = torch.arange(self.table_length)
-        for spec, layer in zip(self.specs, self.layers, strict=True):
-            if spec.position.rotates:
-                tables = spec.position.cos_sin(at, spec.head_width, torch.float32)
+        for lowered, layer in zip(self.lowered, self.layers, strict=True):
+            if lowered.rotary:
+                tables = lowered.rotary.cos_sin(at, lowered.key_width, torch.float32)
                 layer.cosines, layer.sines = (self._pointer(t.flatten(0, -3)) for t in tables)
         if self.config.positions == "learned":
             self.table_length = self.config.length
@@ -235,23 +233,23 @@ class NativeDecoder:
 
     def _layer(self, block: nn.Module) -> of.Layer:
         attention, mlp = block.attention, block.mlp
-        spec, position = attention.spec, attention.spec.position
+        lowered: Any = attention.spec.lower()
+        rotary, slopes = lowered.rotary, None
         maps = {name: getattr(attention, f"{name}_proj") for name in "qkvo"}
         maps |= {"up": mlp.up, "down": mlp.down, "gate": getattr(mlp, "gate", None)}
-        slopes = None
-        if position.biases:
-            one, zero = torch.tensor([[1]]), torch.tensor([[0]])
-            slopes = -position.bias(spec.num_heads, one, zero).flatten()
+        if lowered.alibi:
+            query, key = torch.tensor([[1]]), torch.tensor([[0]])
+            slopes = -lowered.alibi.bias(lowered.heads, query, key).flatten()
         return of.Layer(
             attention_norm=self._norm(block.attention_norm),
             mlp_norm=self._norm(block.mlp_norm),
             **{name: self._matrix(linear) for name, linear in maps.items()},
-            heads=spec.num_heads,
-            kv_heads=spec.kv_heads,
-            head_dim=spec.head_width,
-            scale=spec.score_scale,
-            turn=LAYOUTS[position.layout] if position.rotates else of.STAY,
-            turning=(position.features or spec.head_width) if position.rotates else 0,
+            heads=lowered.heads,
+            kv_heads=lowered.kv_heads,
+            head_dim=lowered.key_width,
+            scale=lowered.scale,
+            turn=LAYOUTS[rotary.layout] if rotary else of.STAY,
+            turning=(rotary.features or lowered.key_width) if rotary else 0,
             slopes=self._pointer(slopes),
             q_gains=self._pointer(getattr(attention.q_norm, "weight", None)),
             k_gains=self._pointer(getattr(attention.k_norm, "weight", None)),
@@ -313,26 +311,24 @@ def unsupported(lm: object, memory: Memory) -> str | None:
 
 
 def _unsupported_layer(spec: AttentionSpec, memory: Memory) -> str | None:
-    mixing, encoder = type(spec.mixing).__name__, type(spec.encoder).__name__
-    if not spec.kernel.weighs_pairs:
-        return f"{type(spec.kernel).__name__} keeps sums of features"
-    if spec.mixing.mixes and not spec.mixing.keeps_keys:
+    lowered = spec.lower()
+    if axis := not_dense(spec):
+        value = type(getattr(spec, axis)).__name__
+        if isinstance(lowered, FeatureSum):
+            return f"{value} keeps sums of features"
+        return f"{'' if lowered else 'custom '}{axis} {value} is not supported by native decoding"
+    mixing, shared = type(spec.mixing).__name__, lowered.heads // lowered.kv_heads
+    if lowered.mixing and not lowered.mixing.keeps_keys:
         return f"{mixing} sums keys"
-    if spec.mixing.mixes and memory.lossy:
+    if lowered.mixing and memory.lossy:
         return f"{mixing} reads values, which {type(memory).__name__} rounds"
-    if spec.encoder.shares and spec.encoder.learns_keys:
-        return f"{encoder} computes values from learned keys"
-    if spec.past.reads:
-        return f"{type(spec.past).__name__} compresses the past"
-    axes = {"kernel": KERNELS, "norm": NORMS, "position": POSITIONS}
-    for axis, known in axes.items():
-        value = getattr(spec, axis)
-        if type(value) not in known:
-            return f"custom {axis} {type(value).__name__} is not supported by native decoding"
-    shared = spec.num_heads // spec.kv_heads
-    if spec.head_width > MAX_HEAD_DIM or shared > MAX_QUERIES:
-        return f"heads of {spec.head_width} features, {shared} on each key, are too large"
-    band = spec.pattern.band()
+    if lowered.values == KEYS:
+        return f"{type(spec.encoder).__name__} computes values from learned keys"
+    if lowered.infini:
+        return "Infini compresses the past"
+    if lowered.key_width > MAX_HEAD_DIM or shared > MAX_QUERIES:
+        return f"heads of {lowered.key_width} features, {shared} on each key, are too large"
+    band = lowered.band
     if band is None or band.after != 0:
         return f"{spec.pattern!r} is neither causal nor a causal window"
     return cache.why_not_sinks(memory, _window(band), band.sinks) or None

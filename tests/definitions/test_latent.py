@@ -50,7 +50,7 @@ def test_a_state_holds_the_latent_alone(memory):
     with torch.no_grad():
         pieces = [layer(x[:, a:b], state=state) for a, b in ((0, 3), (3, 4), (4, 8))]
         assert_close(torch.cat(pieces, dim=1), layer(x))
-    assert len(state.store.append(*[torch.zeros(2, 1, 1, 5).double()]).parts) == 1
+    assert len(state.store.append(*[torch.zeros(2, 1, 1, 5).double()]).tensors) == 1
     assert layer.spec.cost(8).state_numbers == 5
 
 

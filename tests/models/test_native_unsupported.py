@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from suffice import AttentionSpec, preset
-from suffice.encoders import HeadRMS
+from suffice.combine import Differential
+from suffice.encoders import MLA, HeadRMS
 from suffice.kernels import Elu, Softmax
 from suffice.layers.packed import PackedLinear, Scheme
 from suffice.memory import Dynamic, Quantised, Rolling, Static
@@ -56,6 +57,14 @@ def causal(**changes):
         (preset("infini", 24, 4, segment=4), "Infini compresses the past"),
         (causal(position=Turned()), "custom position Turned is not supported by native decoding"),
         (causal(norm=Smaller()), "custom norm Smaller is not supported by native decoding"),
+        (
+            causal(combine=Differential()),
+            "combine Differential is not supported by native decoding",
+        ),
+        (
+            causal(encoder=MLA(rank=8, rotary_dim=4), position=Rope()),
+            "encoder MLA is not supported by native decoding",
+        ),
         (causal(num_heads=1, head_dim=514), "heads of 514 features, 1 on each key, are too large"),
         (
             causal(num_heads=129, num_kv_heads=1, head_dim=2),
@@ -72,7 +81,19 @@ def causal(**changes):
             "causal nor a causal window",
         ),
     ],
-    ids=["sums", "kernel", "past", "position", "norm", "wide", "shared", "dilated", "sinks"],
+    ids=[
+        "sums",
+        "kernel",
+        "past",
+        "position",
+        "norm",
+        "combine",
+        "encoder",
+        "wide",
+        "shared",
+        "dilated",
+        "sinks",
+    ],
 )
 @needs_kernels
 def test_unsupported_compositions(spec, reason):

@@ -194,7 +194,7 @@ def _cells(found: Table, asked: Asked, console: Console) -> None:
         return
     request = _run(request, asked, console, more=bool(asked.heads or asked.seeds))
     if asked.publish:
-        content = gather(request.plan, request.folder, list(request.finished), request.kept)
+        content = gather(request.plan, request.folder, list(request.finished), request.published)
         console.print(f"published: {publish(found, content)}", markup=False, soft_wrap=True)
     _print(found, [show(request)], asked)
 

@@ -1,4 +1,4 @@
-"""Making the rows of the table of conversions, one after the other, each kept when it is done."""
+"""The table of conversions: held-out loss after each conversion of a model, and after healing."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class Row:
         subject: name of the model.
         target: what its attention became.
         refused: why it could not; "" where it could.
-        state: numbers kept of each token and layer, before and after.
+        state: numbers in the KV cache per token and layer, before and after.
         parameters: of all attention layers, before and after.
         naive: from the model to the usual start; None where it was refused, as below.
         closed: from the model to the closed form.
         healed: from the model to that after healing.
         control: from the model to the model after as many steps on the same rows.
         against_control: from the control to the healed one.
-        budget: minutes of healing that were given.
+        budget: minutes of healing that were allowed.
         minutes: of healing, and of the control.
         steps: of healing, and of the control.
         tokens: that were learned from.
@@ -109,15 +109,15 @@ def finished(folder: Path, keys: Sequence[tuple[str, str]]) -> Conversions:
     Raises:
         DataError: if a file is truncated or altered.
     """
-    kept = {row.key: row for row in published().rows}
-    found = []
+    published_rows = {row.key: row for row in published().rows}
+    rows = []
     for key in keys:
         path = place(folder, *key)
         if path.exists():
-            found.append(read_record(Row, path, advice=AGAIN))
-        elif key in kept:
-            found.append(kept[key])
-    return Conversions(rows=tuple(found))
+            rows.append(read_record(Row, path, advice=AGAIN))
+        elif key in published_rows:
+            rows.append(published_rows[key])
+    return Conversions(rows=tuple(rows))
 
 
 def published() -> Conversions:
@@ -130,13 +130,13 @@ def published() -> Conversions:
     return read_record(Conversions, path, advice=AGAIN) if path.exists() else Conversions(rows=())
 
 
-def publish(found: Conversions) -> Path:
+def publish(conversions: Conversions) -> Path:
     """Write the rows that come with the package and return their file.
 
     Raises:
         DataError: if the package is not a checkout that can be written.
     """
-    return write_published(STORE, asdict(found))
+    return write_published(STORE, asdict(conversions))
 
 
 STORIES = "models/stories260K/stories260K.bin"
@@ -173,12 +173,12 @@ def stories260k(folder: Path) -> Subject:  # noqa: ARG001 - it lies among the da
     Raises:
         DataError: if the files are absent.
     """
-    found = [_located(path) for path in (STORIES, NOVELS)]
+    paths = [_located(path) for path in (STORIES, NOVELS)]
     parts = {
-        name: Documents(name=f"novels, {name}", read=partial(_stretches, found[1], name))
+        name: Documents(name=f"novels, {name}", read=partial(_stretches, paths[1], name))
         for name in BOOKS
     }
-    return Subject(source=open_source(found[0]), **parts)
+    return Subject(source=open_source(paths[0]), **parts)
 
 
 def shakespeare_char(folder: Path) -> Subject:
@@ -236,13 +236,13 @@ def wanted() -> list[tuple[str, str]]:
 
 
 def _located(path: str) -> Path:
-    found = locate(path)
-    if found is None:
+    located = locate(path)
+    if located is None:
         raise DataError(
             f"there is no {cache() / path}; put it there, or below the folder that $SUFFICE_DATA "
             "names."
         )
-    return found
+    return located
 
 
 def _stretches(path: Path, part: str) -> Iterator[str]:
@@ -271,7 +271,7 @@ def run(
     console: Console,
     quiet: bool = False,
 ) -> None:
-    """Make the rows that the folder lacks; a healing that was interrupted goes on.
+    """Make the rows that are missing in the folder; an interrupted healing is resumed.
 
     Args:
         folder: working folder.
@@ -372,8 +372,8 @@ class _Texts:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _change(self, made: Converted) -> LossChange:
-        after = self._losses(made.model)
+    def _change(self, converted: Converted) -> LossChange:
+        after = self._losses(converted.model)
         return change_of_loss(self.before, after, self.rows[:, 1:].numel())
 
     def _losses(self, lm: LM) -> list[float]:
@@ -432,56 +432,56 @@ COLUMNS = (
 )
 
 
-def sheet(found: Conversions) -> Sheet:
+def sheet(conversions: Conversions) -> Sheet:
     """Lay the table out."""
     return sheet_of(
         "conversion: held-out loss after conversion and after healing",
         COLUMNS,
-        found.rows,
+        conversions.rows,
         group=lambda row: row.subject,
-        caption=" ".join(notes(found)),
+        caption=" ".join(notes(conversions)),
     )
 
 
-def lines(found: Conversions) -> list[str]:
+def lines(conversions: Conversions) -> list[str]:
     """Return the table in Markdown, followed by its notes."""
-    if not found.rows:
+    if not conversions.rows:
         return ["Nothing is published yet."]
-    return [*markdown(sheet(found)), "", *notes(found)]
+    return [*markdown(sheet(conversions)), "", *notes(conversions)]
 
 
-def notes(found: Conversions) -> list[str]:
-    """Say how to read the table, how it was made, and what is not there."""
-    told = [
+def notes(conversions: Conversions) -> list[str]:
+    """Return how to read the table, how it was made, and which rows are missing."""
+    sentences = [
         "Changes of the loss of the model as it was, nats per token of held-out text, ± half of "
         "the 95% interval, paired by row; the last difference is between two models with the same "
         "budget. Naive: means of heads, maps left out. Control: the unconverted model after as "
         "many steps on the same rows, by the same optimiser, with cross-entropy alone. "
         "A stage that no look at the validation text found better than its start is left out."
     ]
-    for name in dict.fromkeys(row.subject for row in found.rows):
-        own = [row for row in found.rows if row.subject == name and row.closed is not None]
-        if not own:
+    for name in dict.fromkeys(row.subject for row in conversions.rows):
+        rows = [row for row in conversions.rows if row.subject == name and row.closed is not None]
+        if not rows:
             continue
-        judged = own[0].closed
-        told.append(
-            f"{name}: loss {judged.before:.4f}, {judged.tokens:,} tokens in {judged.rows} rows, "
-            f"{_range([row.minutes[0] for row in own])} minutes of healing in each row and "
-            f"{_range([row.minutes[1] for row in own])} of its control."
+        change = rows[0].closed
+        sentences.append(
+            f"{name}: loss {change.before:.4f}, {change.tokens:,} tokens in {change.rows} rows, "
+            f"{_range([row.minutes[0] for row in rows])} minutes of healing in each row and "
+            f"{_range([row.minutes[1] for row in rows])} of its control."
         )
-    refused = [(row.subject, row.target, row.refused) for row in found.rows if row.refused]
-    told += [f"{name} cannot become {target}: {why}" for name, target, why in refused]
-    for line in dict.fromkeys(machine_line(row.machine) for row in found.rows):
-        told.append(f"Ours on {line}.")
-    there = {row.key for row in found.rows}
+    refused = [(row.subject, row.target, row.refused) for row in conversions.rows if row.refused]
+    sentences += [f"{name} cannot become {target}: {reason}" for name, target, reason in refused]
+    for line in dict.fromkeys(machine_line(row.machine) for row in conversions.rows):
+        sentences.append(f"Ours on {line}.")
+    present = {row.key for row in conversions.rows}
     if missing := [
-        f"{name} to {target}" for name, target in wanted() if (name, target) not in there
+        f"{name} to {target}" for name, target in wanted() if (name, target) not in present
     ]:
-        told.append(f"Not run: {', '.join(missing)}.")
-    return told
+        sentences.append(f"Not run: {', '.join(missing)}.")
+    return sentences
 
 
-def to_csv(found: Conversions) -> str:
+def to_csv(conversions: Conversions) -> str:
     """Write one line for each change."""
     records = [
         {
@@ -492,7 +492,7 @@ def to_csv(found: Conversions) -> str:
             "of": name,
             **{field: getattr(getattr(row, name), field) for field in FIELDS},
         }
-        for row in found.rows
+        for row in conversions.rows
         for name in CHANGES
         if getattr(row, name) is not None
     ]

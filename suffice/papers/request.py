@@ -31,7 +31,7 @@ class Request:
         heads: of its rows.
         seeds: of each row.
         folder: the working folder.
-        kept: what was published, None if nothing.
+        published: the published cells, None if there are none.
         finished: cells that need not be trained.
         data: where files of the user's lie that it reads, None for the task's own.
     """
@@ -41,7 +41,7 @@ class Request:
     heads: tuple[int, ...]
     seeds: int
     folder: Path
-    kept: Published | None
+    published: Published | None
     finished: tuple[Cell, ...]
     data: str | None = None
 
@@ -58,7 +58,7 @@ class Request:
 
     @property
     def shown(self) -> list[Cell]:
-        """The finished cells that the rows are made of."""
+        """The finished cells of the rows."""
         wanted = set(self.plan.cells)
         return [cell for cell in self.finished if cell.key in wanted]
 
@@ -102,8 +102,8 @@ def ask(
         raise ConfigError(
             f"table {table.name} needs recipe {table.recipe}, which is not there yet."
         )
-    kept = published(table) if data is None else None
-    chosen_scale = scale or (kept.scale if kept else SCALES[0])
+    content = published(table) if data is None else None
+    chosen_scale = scale or (content.scale if content else SCALES[0])
     chosen_recipe = recipe(table.recipe, scale=chosen_scale)
     suffix = "" if chosen_scale == SCALES[0] else f"-{chosen_scale}"
     if data is not None:
@@ -116,8 +116,8 @@ def ask(
         heads=heads or table.heads,
         seeds=seeds or table.seeds,
         folder=out or FOLDER / f"{table.store}{suffix}",
-        kept=kept,
-        finished=tuple(cells_of(kept, chosen_recipe)),
+        published=content,
+        finished=tuple(cells_of(content, chosen_recipe)),
         data=data,
     )
     return request.again()

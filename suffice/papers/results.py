@@ -114,14 +114,14 @@ def write_published(store: str, content: dict[str, Any]) -> Path:
     return path
 
 
-def same_training(kept: dict[str, Any], recipe: Recipe) -> bool:
-    """Say whether kept settings are those of a recipe; one that only one of them knows may differ.
+def same_training(saved: dict[str, Any], recipe: Recipe) -> bool:
+    """Return whether saved settings are those of a recipe; settings of only one of them may differ.
 
     Args:
-        kept: as `describe` gave them, perhaps by an older version.
+        saved: as `describe` returned them, perhaps in an older version.
         recipe: as it is now.
     """
-    before, now = flatten(kept), flatten(describe(recipe))
+    before, now = flatten(saved), flatten(describe(recipe))
     shared = [key for key in before.keys() & now.keys() if key not in UNCOMPARED]
     return all(before[key] == now[key] for key in shared) and not (
         _deeper(before, now) or _deeper(now, before)
@@ -259,19 +259,19 @@ def joined(first: Iterable[Cell], second: Iterable[Cell]) -> list[Cell]:
     return sorted(by_key.values(), key=lambda cell: (cell.num_heads, cell.seed, cell.mechanism))
 
 
-def gather(plan: Plan, folder: Path, cells: list[Cell], kept: Published | None) -> Published:
+def gather(plan: Plan, folder: Path, cells: list[Cell], published: Published | None) -> Published:
     """Put finished cells together with what they ran on, ready to be published.
 
     Args:
         plan: the recipe and what it is compared by.
         folder: where they were trained.
         cells: the finished ones.
-        kept: what was published before; its facts are taken where the folder has none.
+        published: the published cells; their facts are used where the folder has none.
 
     Raises:
         ConfigError: if nothing has run.
     """
-    facts = _facts(folder, kept)
+    facts = _facts(folder, published)
     if facts is None:
         raise ConfigError(f"nothing has run in {folder} yet; begin with --run.")
     recipe = plan.recipe
@@ -299,20 +299,20 @@ def gather(plan: Plan, folder: Path, cells: list[Cell], kept: Published | None) 
     )
 
 
-def machine_of(folder: Path, kept: Published | None) -> dict[str, Any] | None:
+def machine_of(folder: Path, published: Published | None) -> dict[str, Any] | None:
     """Return what the cells of a folder, or the published ones, ran on; None if that is unknown."""
-    facts = _facts(folder, kept)
+    facts = _facts(folder, published)
     return None if facts is None else facts.machine
 
 
-def _facts(folder: Path, kept: Published | None) -> Ran | Results | None:
+def _facts(folder: Path, published: Published | None) -> Ran | Results | None:
     """Find who trained: this program, `suffice compare`, or whoever published."""
     ran, compared = read_ran(folder), folder / "results.json"
     if ran is not None:
         return ran
     if compared.exists():
         return read_results(compared)
-    return None if kept is None else kept.results
+    return None if published is None else published.results
 
 
 def trained_seconds(cell: Cell) -> float:

@@ -184,7 +184,7 @@ class Shown:
     """A table of cells, ready to be printed or written.
 
     Args:
-        request: what was asked.
+        request: the table at its scale.
         rows: of ours and the paper's.
         machine: facts about the machines that trained, None where nothing was trained.
         minutes: of training behind the cells shown.
@@ -203,14 +203,14 @@ class Shown:
     def sheet(self) -> Sheet:
         """Lay the table out as the paper does."""
         table = self.request.table
-        made = sheet(
+        laid_out = sheet(
             title_of(self.request),
             table.columns,
             self.rows,
             source=table.source,
             notes=self._notes(),
         )
-        return mark_different(made, *differs(self.request))
+        return mark_different(laid_out, *differs(self.request))
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as plain data, unrounded; numbers that JSON lacks are words."""
@@ -264,7 +264,7 @@ def show(request: Request) -> Shown:
     cells = request.shown
     machine = None
     if cells:
-        machine = machine_of(request.folder, request.kept) or {}
+        machine = machine_of(request.folder, request.published) or {}
     return Shown(
         request=request,
         rows=rows(request.table, cells, request.heads),

@@ -1,4 +1,4 @@
-"""Claims about what training gives: gains over Standard, ranks, fit.
+"""Claims about what training gives: gains over Standard, ranks, fit, time.
 
 Only published results at the paper's scale count; those of a small scale test nothing the papers
 say about their models.
@@ -10,15 +10,15 @@ from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, pair, summarise
 from suffice.papers.edge import published_edge, records, wanted
 from suffice.papers.finding import Finding, percent
-from suffice.papers.printed import PaperRow, paper_row
+from suffice.papers.printed import PaperRow, paper_row, paper_seconds
 from suffice.papers.results import published
 from suffice.papers.rows import over
 from suffice.papers.tables import BASELINE, BLEU, MECHANISMS, TEST, TRAIN, Measure, table
 
-COLUMNS = {column.name: column for column in (*TRAIN, *TEST)}
+MEASURES = {measure.name: measure for measure in (*TRAIN, *TEST, BLEU)}
 SUPER = "super_attention"
-SHOWN = 2  # places told one by one
-ENOUGH = 3  # seeds, below which nothing is said
+LISTED = 2  # places that a finding spells out
+MIN_SEEDS = 3  # below, nothing is tested
 
 
 def gains(
@@ -28,164 +28,33 @@ def gains(
     at_least: float | None = None,
     tables: list[str] | None = None,
 ) -> Finding:
-    """Hold the gain of Super Attention over Standard against what is stated.
+    """Compare the gain of Super Attention over Standard with what is stated.
 
     Args:
         metric: whose relative gain is meant.
-        stated: by table, held to its first digit behind the point of a percentage; by interval
-            of ours.
+        stated: by table, compared with our interval to the first digit behind the point of a
+            percentage.
         at_least: instead, what the largest test gain of all `tables` must reach.
         tables: of `at_least`.
     """
     names = list(stated) or list(tables or ())
-    theirs, ours, holds, found = [], [], [], []
-    for name in names:
-        theirs.append(f"{name} {_both(name)}")
-        gain = _gain(name, metric)
-        if gain is None:
-            if at_least is None:
-                holds.append(None)
-            continue
-        ours.append(f"{name} {_told(gain)}")
-        found.append(gain)
-        if at_least is None:
-            holds.append(_inside(stated[name], gain))
-    if at_least is not None:
-        reached = [_highest(gain) >= at_least for gain in found]
-        holds = [True] if any(reached) else [False if len(found) == len(names) else None]
-    label = "relative gain, " + metric.replace("_", " ")
+    by_table = {name: _gain(name, metric) for name in names}
+    measured = {name: gain for name, gain in by_table.items() if gain is not None}
+    if at_least is None:
+        holds = tuple(
+            None if gain is None else _inside(stated[name], gain) for name, gain in by_table.items()
+        )
+    elif any(_ends(gain)[1] >= at_least for gain in measured.values()):
+        holds = (True,)
+    else:
+        holds = (False if len(measured) == len(names) else None,)
+    ours = "; ".join(f"{name} {_gain_text(gain)}" for name, gain in measured.items())
     return Finding(
-        theirs="; ".join(theirs),
-        ours=f"{label}: {'; '.join(ours)}" if ours else "",
-        holds=tuple(holds),
+        theirs="; ".join(f"{name} {_printed_gains(name)}" for name in names),
+        ours=f"relative gain, {metric.replace('_', ' ')}: {ours}" if ours else "",
+        holds=holds,
         tables=tuple(names),
     )
-
-
-def best_everywhere(tables: list[str], metrics: list[str], *, highest: bool = False) -> Finding:
-    """Ask whether Super Attention is first by every metric, at each number of heads.
-
-    Args:
-        tables: where.
-        metrics: by which.
-        highest: at the table's highest number of heads alone.
-    """
-    theirs, ours, holds, seen = [], [], [], 0
-    for name in tables:
-        shown = table(name)
-        for heads in shown.heads[-1:] if highest else shown.heads:
-            for metric in metrics:
-                column = COLUMNS[metric]
-                papers = {m: paper_row(shown.paper, m, heads) for m in shown.mechanisms}
-                first = _first(column, {m: column.theirs(r) for m, r in papers.items()})
-                if first and SUPER not in first:
-                    holds.append(False)  # the claim is of these very rows
-                    theirs.append(f"{name}, {_at(heads)}, {column.title}: {_names(first)} first")
-                won = _first(column, means(name, heads, column))
-                seen += won is not None
-                holds.append(None if won is None else SUPER in won)
-                if won is not None and SUPER not in won:
-                    ours.append(f"{name}, {_at(heads)}, {column.title}: {_names(won)} first")
-    return Finding(
-        theirs="; ".join(theirs) or "first in all of these tables",
-        ours=_tally(ours, seen),
-        holds=tuple(holds),
-        tables=tuple(tables),
-    )
-
-
-def ahead(name: str, metric: str, stated: dict[str, float]) -> Finding:
-    """Hold the points Super Attention is ahead of the others at the highest number of heads.
-
-    Args:
-        name: of the table.
-        metric: an accuracy.
-        stated: points by mechanism; "least" is the smallest lead over any other.
-    """
-    shown, column = table(name), COLUMNS[metric]
-    heads = shown.heads[-1]
-    papers = {m: column.theirs(paper_row(shown.paper, m, heads)) for m in shown.mechanisms}
-    averages = means(name, heads, column)
-    theirs, ours, holds = [], [], []
-    for mechanism, points in stated.items():
-        lead = 100 * _lead(papers, mechanism)
-        theirs.append(f"{_over(mechanism)} {lead:+.2f} points")
-        holds.append(round(lead, 2) == points)
-        if averages is not None:
-            ours.append(f"{_over(mechanism)} {100 * _lead(averages, mechanism):+.2f} points")
-    return Finding(
-        theirs="; ".join(theirs),
-        ours=f"{name}: {'; '.join(ours)}" if ours else "",
-        holds=tuple(holds),
-        tables=(name,),
-    )
-
-
-def flat(tables: list[str]) -> Finding:
-    """Ask whether the paper's training accuracy is one of weights at the lowest validation loss."""
-    theirs, ours, holds = [], [], []
-    for name in tables:
-        shown, (column, _) = table(name), TRAIN
-        heads = shown.heads[-1]
-        row = paper_row(shown.paper, BASELINE, heads)
-        theirs.append(f"{name}: Standard {_fit(row)}")
-        cells = _cells(name, BASELINE, heads)
-        if cells is None:
-            holds.append(None)
-            continue
-        summary = over(column, cells)
-        test = over(TEST[0], cells)
-        ours.append(
-            f"{name}: {100 * summary.mean:.1f}% on train and {100 * test.mean:.1f}% on test at the "
-            "lowest validation loss"
-        )
-        holds.append(row.train_accuracy <= summary.high)
-    return Finding(
-        theirs="; ".join(theirs), ours="; ".join(ours), holds=tuple(holds), tables=tuple(tables)
-    )
-
-
-def _fit(row: PaperRow) -> str:
-    return f"{100 * row.train_accuracy:.1f}% on train, {100 * row.test_accuracy:.1f}% on test"
-
-
-def _tally(lost: list[str], seen: int) -> str:
-    """Say in how many places Super Attention was first, and who was in some of the others.
-
-    Example:
-        >>> _tally(["a", "b", "c"], 4), _tally([], 4), _tally([], 0)
-        ('first in 1 of 4; a; b; ...', 'first in 4 of 4', '')
-    """
-    told = [*lost[:SHOWN], *["..."] * (len(lost) > SHOWN)]
-    return "; ".join([f"first in {seen - len(lost)} of {seen}", *told]) if seen else ""
-
-
-def _cells(name: str, mechanism: str, heads: int) -> list[Cell] | None:
-    """Return published cells of the paper's scale; None if fewer than enough seeds are there."""
-    kept = published(table(name))
-    if kept is None or kept.scale != "paper":
-        return None
-    cells = kept.results.select(mechanism, heads)
-    return cells if len(cells) >= ENOUGH else None
-
-
-def means(name: str, heads: int, column: Measure) -> dict[str, float] | None:
-    """Return the mean of each mechanism; None unless all were trained."""
-    found = {}
-    for mechanism in table(name).mechanisms:
-        cells = _cells(name, mechanism, heads)
-        summary = None if cells is None else over(column, cells)
-        if summary is None:
-            return None
-        found[mechanism] = summary.mean
-    return found
-
-
-def _first(column: Measure, values: dict[str, float | None] | None) -> list[str] | None:
-    if values is None or None in values.values():
-        return None
-    best = (max if column.rising else min)(values.values())
-    return [name for name, value in values.items() if column.write(value) == column.write(best)]
 
 
 def _gain(name: str, metric: str) -> Summary | None:
@@ -199,90 +68,182 @@ def _gain(name: str, metric: str) -> Summary | None:
     return summarise([ours[seed] / base[seed] - 1 for seed in seeds]) if seeds else None
 
 
-def _both(name: str) -> str:
-    """Write the relative gains of the paper's own rows, on train and on test."""
-    shown = table(name)
-    ours, base = (paper_row(shown.paper, m, shown.heads[-1]) for m in (SUPER, BASELINE))
-    train = ours.train_accuracy / base.train_accuracy - 1
-    test = ours.test_accuracy / base.test_accuracy - 1
-    return f"{percent(train, digits=2)} train, {percent(test, digits=2)} test"
+def _inside(stated: float, gain: Summary) -> bool:
+    """Return whether an interval, widened by half a stated digit, contains a value."""
+    low, high = _ends(gain)
+    return low - 0.0005 <= stated <= high + 0.0005
 
 
-def _told(gain: Summary) -> str:
+def _ends(gain: Summary) -> tuple[float, float]:
+    return (gain.mean, gain.mean) if gain.low is None else (gain.low, gain.high)
+
+
+def _gain_text(gain: Summary) -> str:
     ends = "" if gain.sd is None else f" [{percent(gain.low)}, {percent(gain.high)}]"
     return f"{percent(gain.mean)}{ends}"
 
 
-def _inside(stated: float, gain: Summary) -> bool:
-    """Say whether an interval, widened by half a stated digit, holds a value."""
-    half = 0.0005
-    return _lowest(gain) - half <= stated <= _highest(gain) + half
+def _printed_gains(name: str) -> str:
+    """Write the relative gains of the paper's own rows, on train and on test."""
+    train, test = (_printed_gain(name, measure) for measure in ("train_accuracy", "test_accuracy"))
+    return f"{percent(train, digits=2)} train, {percent(test, digits=2)} test"
 
 
-def _lowest(gain: Summary) -> float:
-    return gain.mean if gain.low is None else gain.low
+def _printed_gain(name: str, measure: str) -> float:
+    shown = table(name)
+    ours, base = (paper_row(shown.paper, m, shown.heads[-1]) for m in (SUPER, BASELINE))
+    return getattr(ours, measure) / getattr(base, measure) - 1
 
 
-def _highest(gain: Summary) -> float:
-    return gain.mean if gain.high is None else gain.high
+def gains_of_rows(stated: dict[str, float]) -> Finding:
+    """Compare stated relative gains of training accuracy with the rows of the tables named."""
+    printed = {name: _printed_gain(name, "train_accuracy") for name in stated}
+    return Finding(
+        theirs="; ".join(
+            f"{table(name).source} {percent(gain, digits=2)}" for name, gain in printed.items()
+        ),
+        holds=tuple(abs(printed[name] - gain) < 0.0005 for name, gain in stated.items()),
+    )
 
 
-def _lead(values: dict[str, float], over_whom: str) -> float:
-    """Return how far Super Attention is ahead of one other, or of all others."""
-    if over_whom == "least":
+def best_everywhere(tables: list[str], metrics: list[str], *, highest: bool = False) -> Finding:
+    """Check whether Super Attention is first by every metric, at each number of heads.
+
+    Args:
+        tables: where.
+        metrics: by which.
+        highest: at the table's highest number of heads alone.
+    """
+    theirs, ours, holds, measured = [], [], [], 0
+    for name in tables:
+        shown = table(name)
+        for heads in shown.heads[-1:] if highest else shown.heads:
+            for metric in metrics:
+                measure = MEASURES[metric]
+                place = f"{name}, {heads} head{'s' * (heads != 1)}, {measure.title}"
+                printed = _first(measure, _printed(name, heads, measure))
+                if printed and SUPER not in printed:
+                    holds.append(False)  # the claim is of these very rows
+                    theirs.append(f"{place}: {' and '.join(printed)} first")
+                first = _first(measure, means(name, heads, measure))
+                measured += first is not None
+                holds.append(None if first is None else SUPER in first)
+                if first is not None and SUPER not in first:
+                    ours.append(f"{place}: {' and '.join(first)} first")
+    return Finding(
+        theirs="; ".join(theirs) or "first in all of these tables",
+        ours=_tally(ours, measured),
+        holds=tuple(holds),
+        tables=tuple(tables),
+    )
+
+
+def _first(measure: Measure, values: dict[str, float | None] | None) -> list[str] | None:
+    """Return the best mechanisms by the values as printed; None if one is not known."""
+    if values is None or None in values.values():
+        return None
+    best = measure.write((max if measure.rising else min)(values.values()))
+    return [name for name, value in values.items() if measure.write(value) == best]
+
+
+def _printed(name: str, heads: int, measure: Measure) -> dict[str, float | None]:
+    """Return the paper's own values by mechanism."""
+    shown = table(name)
+    return {m: measure.theirs(paper_row(shown.paper, m, heads)) for m in shown.mechanisms}
+
+
+def _tally(lost: list[str], measured: int) -> str:
+    """Write in how many places Super Attention was first, and who was in some of the others.
+
+    Example:
+        >>> _tally(["a", "b", "c"], 4), _tally([], 4), _tally([], 0)
+        ('first in 1 of 4; a; b; ...', 'first in 4 of 4', '')
+    """
+    listed = [*lost[:LISTED], *["..."] * (len(lost) > LISTED)]
+    first = f"first in {measured - len(lost)} of {measured}"
+    return "; ".join([first, *listed]) if measured else ""
+
+
+def ahead(name: str, metric: str, stated: dict[str, float]) -> Finding:
+    """Compare the lead of Super Attention over the others at the highest number of heads.
+
+    Args:
+        name: of the table.
+        metric: an accuracy.
+        stated: points by mechanism; "least" is the smallest lead over any other.
+    """
+    measure, heads = MEASURES[metric], table(name).heads[-1]
+    printed, averages = _printed(name, heads, measure), means(name, heads, measure)
+    ours = "" if averages is None else "; ".join(_lead_text(averages, m) for m in stated)
+    return Finding(
+        theirs="; ".join(_lead_text(printed, mechanism) for mechanism in stated),
+        ours=f"{name}: {ours}" if ours else "",
+        holds=tuple(round(100 * _lead(printed, m), 2) == points for m, points in stated.items()),
+        tables=(name,),
+    )
+
+
+def _lead(values: dict[str, float], other: str) -> float:
+    """Return the lead of Super Attention over one other, or over the best other."""
+    if other == "least":
         return values[SUPER] - max(v for name, v in values.items() if name != SUPER)
-    return values[SUPER] - values[over_whom]
+    return values[SUPER] - values[other]
 
 
-def _over(mechanism: str) -> str:
-    return "over the next" if mechanism == "least" else f"over {mechanism}"
+def _lead_text(values: dict[str, float], other: str) -> str:
+    name = "over the next" if other == "least" else f"over {other}"
+    return f"{name} {100 * _lead(values, other):+.2f} points"
 
 
-def _names(mechanisms: list[str]) -> str:
-    return " and ".join(mechanisms)
+def flat(tables: list[str]) -> Finding:
+    """Check whether the paper's training accuracy is one of weights at the lowest loss."""
+    theirs, ours, holds = [], [], []
+    for name in tables:
+        shown = table(name)
+        heads = shown.heads[-1]
+        row = paper_row(shown.paper, BASELINE, heads)
+        theirs.append(f"{name}: Standard {_fit_text(row)}")
+        cells = _cells(name, BASELINE, heads)
+        if cells is None:
+            holds.append(None)
+            continue
+        train, test = over(TRAIN[0], cells), over(TEST[0], cells)
+        ours.append(
+            f"{name}: {100 * train.mean:.1f}% on train and {100 * test.mean:.1f}% on test at the "
+            "lowest validation loss"
+        )
+        holds.append(row.train_accuracy <= train.high)
+    return Finding(
+        theirs="; ".join(theirs), ours="; ".join(ours), holds=tuple(holds), tables=tuple(tables)
+    )
 
 
-def _at(heads: int) -> str:
-    return f"{heads} head{'s' * (heads != 1)}"
-
-
-RANKS_COLUMNS: dict[str, Measure] = {column.name: column for column in (*TRAIN, *TEST, BLEU)}
+def _fit_text(row: PaperRow) -> str:
+    return f"{100 * row.train_accuracy:.1f}% on train, {100 * row.test_accuracy:.1f}% on test"
 
 
 def rank(name: str, metric: str, heads: int, stated: dict[str, int]) -> Finding:
-    """Hold printed ranks against the printed figures."""
-    shown, column = table(name), RANKS_COLUMNS[metric]
-    values = {m: column.theirs(paper_row(shown.paper, m, heads)) for m in shown.mechanisms}
-    places = column.ranks(values)
-    told = [f"{m} {column.write(v)} is {places[m]}" for m, v in values.items() if m in stated]
-    found = means(name, heads, column)
-    ours = "" if found is None else f"{name}: " + _listed(column.ranks(found))
+    """Compare printed ranks with the printed figures."""
+    measure = MEASURES[metric]
+    values = _printed(name, heads, measure)
+    ranks = measure.ranks(values)
+    averages = means(name, heads, measure)
+    ours = ""
+    if averages is not None:
+        listed = (f"{mechanism} {place}" for mechanism, place in measure.ranks(averages).items())
+        ours = f"{name}: {', '.join(listed)}"
     return Finding(
-        theirs="; ".join(told),
+        theirs="; ".join(
+            f"{m} {measure.write(v)} is {ranks[m]}" for m, v in values.items() if m in stated
+        ),
         ours=ours,
-        holds=tuple(places[m] == place for m, place in stated.items()),
+        holds=tuple(ranks[mechanism] == place for mechanism, place in stated.items()),
         tables=(name,) if ours else (),
     )
 
 
-def gains_of_rows(stated: dict[str, float]) -> Finding:
-    """Hold stated relative gains of training accuracy against the rows of the tables named."""
-    told, holds = [], []
-    for name, gain in stated.items():
-        shown = table(name)
-        rows = [paper_row(shown.paper, m, shown.heads[-1]) for m in ("super_attention", "standard")]
-        found = rows[0].train_accuracy / rows[1].train_accuracy - 1
-        told.append(f"{shown.source} {percent(found, digits=2)}")
-        holds.append(abs(found - gain) < 0.0005)
-    return Finding(theirs="; ".join(told), holds=tuple(holds))
-
-
-def _listed(places: dict[str, int | None]) -> str:
-    return ", ".join(f"{name} {place}" for name, place in places.items())
-
-
 def savings(name: str, mechanisms: list[str], *, least: float | None, most: float) -> Finding:
-    """Hold the share of Standard's time that is saved, by the paper and here, against the claim.
+    """Compare the share of Standard's time that is saved, by the paper and here, with the claim.
 
     Args:
         name: of the edge table.
@@ -290,18 +251,15 @@ def savings(name: str, mechanisms: list[str], *, least: float | None, most: floa
         least: the smallest saving stated, None where only the largest is.
         most: the largest saving stated.
     """
-    found = table(name)
-    edge = published_edge(found)
-    rows = [row for row in records(found, edge) if row["mechanism"] in mechanisms]
-    theirs = [1 - ratio for ratio in _of_paper(name, mechanisms)]
+    shown = table(name)
+    edge = published_edge(shown)
+    rows = [row for row in records(shown, edge) if row["mechanism"] in mechanisms]
+    theirs = [1 - ratio for ratio in _printed_ratios(shown.paper, mechanisms)]
     ours = [1 - row["ratio"] for row in rows]
-    complete = len(edge.groups) == len(wanted(found))
-    holds: list[bool | None] = [
-        _reaches(theirs, most, complete=True),
-        _reaches(ours, most, complete=complete),
-    ]
+    complete = len(edge.groups) == len(wanted(shown))
+    holds = [_reaches(theirs, most, complete=True), _reaches(ours, most, complete=complete)]
     if least is not None:
-        holds.append(None if not ours else min(ours) >= least - 0.005 if complete else None)
+        holds.append(min(ours) >= least - 0.005 if ours and complete else None)
     return Finding(
         theirs=_range(theirs),
         ours=_range(ours) + (f" ({name})" if ours else ""),
@@ -310,26 +268,24 @@ def savings(name: str, mechanisms: list[str], *, least: float | None, most: floa
     )
 
 
-def _reaches(ours: list[float], most: float, *, complete: bool) -> bool | None:
-    """Say whether the largest saving is as large as stated, to half a percent."""
-    if ours and max(ours) >= most - 0.005:
+def _reaches(savings: list[float], most: float, *, complete: bool) -> bool | None:
+    """Return whether the largest saving is as large as stated, to half a percent."""
+    if savings and max(savings) >= most - 0.005:
         return True
     return False if complete else None
 
 
-def _of_paper(name: str, mechanisms: list[str]) -> list[float]:
-    from suffice.papers.printed import paper_seconds
-
-    version = table(name).paper
-    found = []
+def _printed_ratios(version: str, mechanisms: list[str]) -> list[float]:
+    """Return the paper's ratios to Standard at equal heads."""
+    ratios = []
     for task in ("mnist", "cifar100", "imagenet", "imdb", "amazon"):
         for heads in (1, 2, 4, 6, 8):
             base = paper_seconds(version, task, MECHANISMS[0], heads)
             for mechanism in mechanisms:
-                own = paper_seconds(version, task, mechanism, heads)
-                if own is not None and base is not None:
-                    found.append(own / base)
-    return found
+                seconds = paper_seconds(version, task, mechanism, heads)
+                if None not in (seconds, base):
+                    ratios.append(seconds / base)
+    return ratios
 
 
 def _range(shares: list[float]) -> str:
@@ -342,3 +298,24 @@ def _range(shares: list[float]) -> str:
     if not shares:
         return ""
     return f"{100 * min(shares):.1f}% to {100 * max(shares):.1f}% of the time saved at equal heads"
+
+
+def _cells(name: str, mechanism: str, heads: int) -> list[Cell] | None:
+    """Return published cells of the paper's scale; None if there are too few seeds."""
+    content = published(table(name))
+    if content is None or content.scale != "paper":
+        return None
+    cells = content.results.select(mechanism, heads)
+    return cells if len(cells) >= MIN_SEEDS else None
+
+
+def means(name: str, heads: int, measure: Measure) -> dict[str, float] | None:
+    """Return the mean of each mechanism; None unless all were trained."""
+    by_mechanism = {}
+    for mechanism in table(name).mechanisms:
+        cells = _cells(name, mechanism, heads)
+        summary = None if cells is None else over(measure, cells)
+        if summary is None:
+            return None
+        by_mechanism[mechanism] = summary.mean
+    return by_mechanism

@@ -49,7 +49,7 @@ def test_facts_of_this_machine():
     assert facts["memory_bytes"] is None or facts["memory_bytes"] > 2**28
 
 
-def test_nothing_personal_is_told(monkeypatch):
+def test_nothing_personal_is_reported(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     told = " ".join(map(str, [*machine_facts().values(), *software_versions().values()])).split()
     assert socket.gethostname() not in told

@@ -38,7 +38,7 @@ def test_cells_go_seed_by_seed_and_heads_by_heads():
     assert plan().cells == [(*pair, seed) for seed in (0, 1) for pair in plan().pairs]
 
 
-def test_the_margin_is_a_point_unless_it_is_said():
+def test_the_margin_is_a_point_unless_it_is_stated():
     assert plan().margin == 0.01
     assert plan().device == "cpu"
 
@@ -212,7 +212,7 @@ def test_a_plan_that_was_altered_is_refused(tmp_path, content, told):
     assert (tmp_path / "plan.json").read_bytes() == content
 
 
-def test_a_plan_that_is_not_there_is_told(tmp_path):
+def test_a_plan_that_is_not_there_is_reported(tmp_path):
     with pytest.raises(DataError, match="plan.json"):
         read_plan(tmp_path)
 

@@ -157,7 +157,7 @@ def test_unmeasured_costs_are_dashes():
     assert "Latency: median forward of a batch; ratio" in cost.caption
 
 
-def test_different_numbers_of_seeds_are_told():
+def test_different_numbers_of_seeds_are_reported():
     quality = sheets_of(from_accuracies({"standard": BASE, "a": BASE[:2]}))[0]
     assert quality.caption.startswith("Mean over 2 to 5 seeds;")
     quality = sheets_of(make_results([make_cell()]))[0]

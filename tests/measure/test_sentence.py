@@ -36,7 +36,7 @@ def test_the_winner_is_named_with_all_its_numbers():
     )
 
 
-def test_without_speeds_or_flops_the_parameters_are_told():
+def test_without_speeds_or_flops_the_parameters_are_reported():
     cells = [
         make_cell(seed=s, test_accuracy=v, flops=0, parameters=40_000) for s, v in enumerate(SURE)
     ]
@@ -88,7 +88,7 @@ def test_a_mean_at_the_margin_is_said_to_stay_undecided():
     )
 
 
-def test_no_shared_seed_is_said():
+def test_no_shared_seed_is_stated():
     cells = [make_cell("standard", 1, 0), make_cell("a", 1, 1, flops=1)]
     text = say(make_results(cells))
     assert text == (
@@ -125,7 +125,7 @@ def test_no_difference_is_not_sold_as_equality():
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "better"), (-1, "worse")])
-def test_a_difference_inside_the_margin_is_told(sign, word):
+def test_a_difference_inside_the_margin_is_reported(sign, word):
     moved = [v + sign * (0.004 + e) for v, e in zip(SURE, (1e-4, 0, 0, 1e-4, 0), strict=True)]
     results = from_accuracies({"standard": SURE, "a": moved})
     verdict = judge(results)
@@ -133,14 +133,14 @@ def test_a_difference_inside_the_margin_is_told(sign, word):
     assert notes(verdict, results)[0].startswith(f"a (1 head) is {word} than standard (paired t-")
 
 
-def test_an_untested_difference_is_told():
+def test_an_untested_difference_is_reported():
     results = from_accuracies({"standard": [0.97], "a": [0.96]})
     assert notes(judge(results), results)[0] == (
         "Whether a (1 head) differs from standard was not tested; it takes 3 seeds."
     )
 
 
-def test_a_better_baseline_with_other_heads_is_told():
+def test_a_better_baseline_with_other_heads_is_reported():
     results = from_accuracies({"standard@1": LOST, "a@1": LOST, "standard@4": SURE, "a@4": LOST})
     assert notes(judge(results), results)[1] == (
         "Mechanisms are compared at equal heads: standard (4 heads) has 97.0% (sd 0.1, 5 seeds), "
@@ -153,14 +153,14 @@ def test_the_best_baseline_heads_need_no_note():
     assert not any("equal heads" in note for note in notes(judge(results), results))
 
 
-def test_cheaper_undecided_ones_are_told():
+def test_cheaper_undecided_ones_are_reported():
     results = from_accuracies({"standard": SURE, "a": NEAR, "b": WILD})
     found = notes(judge(results), results)
     assert any(note.startswith("b (1 head) is undecided: about ") for note in found)
     assert not any(note.startswith("a (1 head) is undecided") for note in found)
 
 
-def test_seeds_without_a_partner_are_told():
+def test_seeds_without_a_partner_are_reported():
     results = from_accuracies({"standard": SURE, "a": NEAR[:3]})
     assert "a (1 head) and standard share 3 seeds; not in both, so not paired: 3, 4." in notes(
         judge(results), results
@@ -176,7 +176,7 @@ def test_scope_and_missing_correction_are_always_told():
     assert not any("uncorrected" in note for note in notes(judge(alone), alone))
 
 
-def test_what_is_counted_and_what_a_guess_has_are_told():
+def test_what_is_counted_and_what_a_guess_has_are_reported():
     values = {"standard": SURE, "a": NEAR}
     found = notes(judge(one := from_accuracies(values, answers=8.0, chance=0.125)), one)
     assert found[-3:-1] == [

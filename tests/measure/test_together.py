@@ -35,7 +35,7 @@ def fail(message):
     return work
 
 
-def test_alone_nothing_is_said():
+def test_alone_nothing_is_stated():
     one = Processes(0, 1)
     assert together(one, lambda: 3) == 3
     assert first(one, lambda: 4) == 4

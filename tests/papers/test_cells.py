@@ -69,7 +69,7 @@ def test_an_unknown_table_is_refused():
         table("v2-imbd")
 
 
-def test_a_recipe_that_is_not_there_is_told():
+def test_a_recipe_that_is_not_there_is_reported():
     with pytest.raises(ConfigError, match="table tiny needs recipe nowhere, which is not there"):
         ask(replace(TINY, recipe="nowhere"))
 
@@ -143,7 +143,7 @@ def test_results_of_an_installed_package_are_not_written(checkout):
         publish(TINY, kept(cells()))
 
 
-def test_a_truncated_file_of_results_is_told(checkout):
+def test_a_truncated_file_of_results_is_reported(checkout):
     path = publish(TINY, kept(cells()))
     path.write_text(path.read_text()[:100])
     with pytest.raises(DataError, match="Take the file of the release"):
@@ -223,7 +223,7 @@ def test_cells_of_other_threads_are_not_mixed(tmp_path):
         claim(tmp_path, request.plan, command="", started="", threads=2)
 
 
-def test_an_altered_note_of_what_ran_is_told(tmp_path):
+def test_an_altered_note_of_what_ran_is_reported(tmp_path):
     fill(tmp_path, cells())
     (tmp_path / RAN).write_text("{")
     with pytest.raises(DataError, match="ran.json"):

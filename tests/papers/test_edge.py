@@ -17,13 +17,13 @@ from suffice.papers.edge import (
     Group,
     Meter,
     Timed,
-    drawn,
     edge_sheet,
     finished,
     latency_bars,
     meter,
     publish_edge,
     published_edge,
+    random_inputs,
     records,
     run_edge,
     time_group,
@@ -118,9 +118,9 @@ def test_heads_that_do_not_divide_the_width_are_left_out():
 
 
 def test_inputs_have_the_recipes_form():
-    assert drawn(recipe("imdb"), 3).shape == (3, 32)
-    assert drawn(recipe("imdb"), 3).max() < 20_000
-    assert drawn(recipe("mnist_v2"), 2).shape == (2, 1, 32, 32)
+    assert random_inputs(recipe("imdb"), 3).shape == (3, 32)
+    assert random_inputs(recipe("imdb"), 3).max() < 20_000
+    assert random_inputs(recipe("mnist_v2"), 2).shape == (2, 1, 32, 32)
 
 
 def test_mechanisms_are_timed_in_turn(quick, monkeypatch):
@@ -180,7 +180,7 @@ def test_finished_groups_are_not_timed_again(results, quick, monkeypatch, tmp_pa
     assert published_edge(EDGE) == edge == finished(EDGE, tmp_path / "nowhere", keys)
 
 
-def test_an_altered_file_of_times_is_told(results, tmp_path):
+def test_an_altered_file_of_times_is_reported(results, tmp_path):
     folder = tmp_path / "run" / "groups"
     folder.mkdir(parents=True)
     (folder / "imdb-h1.json").write_text("{")

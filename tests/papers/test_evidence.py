@@ -228,7 +228,7 @@ def test_the_page_lists_what_it_rests_on(monkeypatch):
     assert page_module._written(12.3) == "12"
 
 
-def test_nothing_published_is_said(monkeypatch):
+def test_nothing_published_is_stated(monkeypatch):
     monkeypatch.setattr(page_module, "published", lambda table: None)
     monkeypatch.setattr(page_module, "published_edge", lambda table: Edge(groups=()))
     assert page_module._runs() == ["Nothing is published yet."]

@@ -164,7 +164,7 @@ def _neighbours(line):
     return found[:-1], found[1:]
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot write .*flops_slopes.png"):
         flops(tmp_path / "file", Console(file=StringIO()))

@@ -56,7 +56,7 @@ def test_a_record_belongs_to_the_weights_beside_it(tmp_path):
     assert read_scored(tmp_path) is None
 
 
-def test_a_truncated_record_is_told(tmp_path):
+def test_a_truncated_record_is_reported(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"1")
     (tmp_path / FILE).write_text("{")
     with pytest.raises(DataError, match="hellaswag.json"):

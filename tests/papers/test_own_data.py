@@ -127,7 +127,7 @@ def test_a_name_that_is_not_utf_8_counts(tmp_path):
     assert digest(str(tmp_path / "top")) != first
 
 
-def test_files_that_cannot_be_read_are_told(monkeypatch):
+def test_files_that_cannot_be_read_are_reported(monkeypatch):
     path = write("a.jsonl")
 
     def refuse(*_):
@@ -160,7 +160,7 @@ def test_nothing_published_counts_for_them(monkeypatch):
         "suffice.papers.request.published", lambda _: kept([make_cell()], scale="small")
     )
     request = ask(AMAZON, data="all.jsonl")
-    assert (request.kept, request.finished, request.recipe.scale) == (None, (), "paper")
+    assert (request.published, request.finished, request.recipe.scale) == (None, (), "paper")
     assert cells_of(kept([make_cell()]), request.recipe) == []
 
 

@@ -54,7 +54,7 @@ def stand_in(monkeypatch) -> None:
     monkeypatch.setattr(module, "stands_for", {"digits_vit": "imdb"}.get)
 
 
-def test_data_that_stand_in_and_a_small_scale_are_said(tmp_path, monkeypatch):
+def test_data_that_stand_in_and_a_small_scale_are_stated(tmp_path, monkeypatch):
     stand_in(monkeypatch)
     signed = [replace(cells()[0], scores={"bleu": 1.0}, signatures={"bleu": "nrefs:1"})]
     request = fill(tmp_path, [*signed, *cells()[1:]])
@@ -265,14 +265,14 @@ def test_a_cell_that_was_not_finished_stands_alone(tmp_path, monkeypatch):
     assert all(line.cells[2] for line in sheet.lines)
 
 
-def test_a_cell_that_was_not_begun_in_time_is_told(tmp_path, monkeypatch):
+def test_a_cell_that_was_not_begun_in_time_is_reported(tmp_path, monkeypatch):
     request = fill(tmp_path, cells())
     monkeypatch.setattr(twice_module, "run_cells", lambda *_, **__: [])
     with pytest.raises(DataError, match="standard heads 4 seed 0 was not begun in time; give more"):
         twice(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
 
 
-def test_a_cell_that_cannot_be_replaced_is_told(tmp_path):
+def test_a_cell_that_cannot_be_replaced_is_reported(tmp_path):
     request = fill(tmp_path, cells())
     cell_path(tmp_path / "again", *KEY).mkdir(parents=True)
     with pytest.raises(DataError, match="cannot replace .*standard-h4-s0.json .* choose another"):

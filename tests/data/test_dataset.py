@@ -33,7 +33,7 @@ def dataset(**changes: object) -> Dataset:
     return Dataset(name="toy", title="Toy", source="nobody", **given)
 
 
-def test_take_gives_rows_in_the_order_asked():
+def test_take_gives_rows_in_the_order_of_the_indices():
     taken = tokens().take(torch.tensor([1, 0, 1]))
     assert len(taken) == 3
     assert taken.inputs.tolist() == [[4, 5, 6], [0, 1, 5], [4, 5, 6]]
@@ -157,7 +157,7 @@ def test_dataset_takes_tokens_that_ask_and_refuses_other_labels_there():
         dataset(train=split, validation=split, test=other)
 
 
-def test_dataset_refuses_not_asked_where_a_row_is_one_answer():
+def test_dataset_refuses_ignore_index_as_the_label_of_a_row():
     other = Split(images().inputs, torch.tensor([0, IGNORE_INDEX, 1]))
     with pytest.raises(DataError, match="test holds label -100; labels are 0 to 2"):
         dataset(test=other)
@@ -187,7 +187,7 @@ def pair(**changes) -> Split:
     return Split(**given)
 
 
-def test_a_source_stands_beside_tokens_that_are_asked_at_each():
+def test_a_source_needs_a_label_for_each_token():
     assert pair().source.shape == (2, 4)
     wrong = [
         {"source": torch.zeros(3, 4, dtype=torch.int64)},

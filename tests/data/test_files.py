@@ -131,7 +131,7 @@ def test_a_users_folder_that_is_none_is_refused(home: Path, tmp_path: Path, monk
         locate(FILE.path)
 
 
-def test_an_unwritable_cache_is_told(home: Path, site):
+def test_an_unwritable_cache_is_refused(home: Path, site):
     home.parent.mkdir()
     home.write_text("a file where the folder belongs")
     site.files["part.gz"] = gzip.compress(CONTENT)
@@ -148,7 +148,7 @@ def test_the_cache_follows_the_environment(tmp_path: Path, monkeypatch: pytest.M
         assert cache() == tmp_path / "me" / ".cache" / "suffice"
 
 
-def test_no_home_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_home_is_refused(monkeypatch: pytest.MonkeyPatch):
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -250,7 +250,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path):
+def test_a_full_disk_is_a_data_error(tmp_path: Path):
     def filled() -> None:
         with atomically(tmp_path / "file") as temporary:
             temporary.write_text("ha")
@@ -261,7 +261,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path):
+def test_a_folder_that_cannot_be_made_is_a_data_error(tmp_path: Path):
     (tmp_path / "taken").write_text("a file")
     with (
         pytest.raises(DataError, match=r"cannot write .*taken.file .*set XDG_CACHE_HOME"),
@@ -306,7 +306,7 @@ def test_a_truncated_archive_is_refused(part):
         list(members(whole[:part], FORM, "it"))
 
 
-def test_what_is_no_archive_is_refused():
+def test_other_content_than_an_archive_is_refused():
     for content in (b"nothing" * 200, gzip.compress(b"nothing" * 200)):
         with pytest.raises(DataError, match="it is truncated or damaged"):
             list(members(content, FORM, "it"))

@@ -150,7 +150,7 @@ def test_a_large_jpeg_is_reduced():
     "content",
     [b"", b"GIF89a" + bytes(40), b"nothing", picture(1)[:-40], picture(1, form="PNG")[:60]],
 )
-def test_what_is_no_whole_picture_is_refused(content):
+def test_incomplete_pictures_are_refused(content):
     with pytest.raises(DataError, match=r"^a/b.jpg is no whole JPEG or PNG \(.*\); replace it or"):
         decode(content, 8, "a/b.jpg")
 
@@ -266,7 +266,7 @@ def test_an_error_midway_leaves_nothing(home: Path):
     assert not list((home / "decoded").iterdir())
 
 
-def test_a_cache_that_cannot_be_written_is_told(home: Path):
+def test_a_cache_that_cannot_be_written_is_refused(home: Path):
     home.parent.mkdir()
     home.write_text("in the way")
     with pytest.raises(DataError, match=r"cannot write .*/decoded/it-\w+\.npy .*; make"):
@@ -318,7 +318,7 @@ def test_no_picture_is_in_two_parts(own: Path):
     assert len(rows.unique(dim=0)) == 42
 
 
-def test_only_what_is_asked_for_is_decoded(own: Path, monkeypatch: pytest.MonkeyPatch):
+def test_only_the_images_of_the_rows_are_decoded(own: Path, monkeypatch: pytest.MonkeyPatch):
     decoded = []
     monkeypatch.setattr(images, "decode", lambda *a: decoded.append(a[2]) or decode(*a))
     task = load("image_folder", side=8, rows=6, classes=2)
@@ -341,7 +341,7 @@ def test_a_path_may_be_absolute_and_the_test_part_be_called_test(own: Path, monk
     assert torch.equal(task.test.inputs, whole.test.inputs)
 
 
-def test_a_folder_that_is_not_there_is_told(own: Path):
+def test_a_folder_that_is_not_there_is_refused(own: Path):
     told = "there is no folder vision/other with a folder train in it; put train and val, each with"
     with pytest.raises(DataError, match=told):
         load("image_folder", path="vision/other")
@@ -349,7 +349,7 @@ def test_a_folder_that_is_not_there_is_told(own: Path):
         load("image_folder", path="/nowhere/at/all")
 
 
-def test_classes_that_are_not_there_are_told(own: Path):
+def test_classes_that_are_not_there_are_refused(own: Path):
     with pytest.raises(DataError, match=r"imagenet/train holds 3 folders of classes; 5 are due"):
         load("image_folder", classes=5)
     (own / "val" / "bee").rename(own / "gone")
@@ -357,7 +357,7 @@ def test_classes_that_are_not_there_are_told(own: Path):
         load("image_folder", side=8)
 
 
-def test_a_part_without_pictures_is_told(own: Path):
+def test_a_part_without_pictures_is_refused(own: Path):
     for file in (own / "val").glob("*/*"):
         file.rename(file.with_suffix(".webp"))
     told = "val holds 0 images"
@@ -369,7 +369,7 @@ def test_a_part_without_pictures_is_told(own: Path):
         load("image_folder", side=8)
 
 
-def test_a_picture_that_cannot_be_read_is_told(own: Path):
+def test_a_picture_that_cannot_be_read_is_refused(own: Path):
     (own / "train/ant/gone.png").symlink_to("nowhere")
     with pytest.raises(DataError, match=r"cannot read .*gone.png \(No such file .*; replace it or"):
         load("image_folder", side=8)

@@ -123,7 +123,7 @@ def test_half_a_pair_of_surrogates_is_a_character(tmp_path):
     assert len(dataset.train) + len(dataset.validation) + len(dataset.test) == len(TEXTS)
 
 
-def test_rows_are_as_many_as_asked(table):
+def test_rows_limits_the_training_rows(table):
     whole, few = load("table", path=table), load("table", path=table, rows=20)
     assert (len(few.train), len(few.test)) == (20, len(whole.test))
 

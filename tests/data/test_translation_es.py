@@ -51,7 +51,7 @@ def told(data, split) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_each_next_word_is_asked_and_the_end(small: Path):
+def test_labels_are_the_next_words_and_the_end(small: Path):
     data = load("translation_es", length=5, held_out=5)
     rows = {row[0]: row for row in told(data, data.train)}
     assert len(data.train) + len(data.validation) + len(data.test) == len(CARDS) + len(DOCS)
@@ -116,7 +116,7 @@ def test_long_pairs_are_left_out_and_rows_are_drawn(small: Path):
     assert "9 pairs below 5 words" in few.title
 
 
-def test_the_users_pairs_stand_in_for_the_documentation(small: Path, tmp_path: Path):
+def test_the_users_pairs_replace_the_documentation(small: Path, tmp_path: Path):
     (tmp_path / "mine.en").write_text("\n".join(f"Mr. President {i}" for i in range(12)) + "\n")
     (tmp_path / "mine.es").write_text("\n".join(f"Señor presidente {i}" for i in range(12)) + "\n")
     data = load("translation_es", length=5, held_out=5, path=str(tmp_path / "mine"))

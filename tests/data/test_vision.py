@@ -218,7 +218,7 @@ def test_another_number_of_bytes_is_refused(home, tmp_path, monkeypatch, lost):
         load("cifar100")
 
 
-def test_without_the_archive_its_place_is_told(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_the_archive_its_place_is_named(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(vision, "CIFAR100_FILE", replace(vision.CIFAR100_FILE, urls=()))
     with pytest.raises(DataError, match=r"cifar-100-binary\.tar\.gz was found neither below SUFF"):
         load("cifar100")
@@ -289,7 +289,7 @@ def test_rows_and_side_may_be_given(files: dict[str, bytes]):
         load("cifar10_jpeg", rows="9", side=0)
 
 
-def test_missing_pictures_are_told(files, monkeypatch: pytest.MonkeyPatch):
+def test_missing_pictures_are_refused(files, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(
         vision.CIFAR10_JPEG_PARTS, "test", replace(vision.CIFAR10_JPEG_PARTS["test"], count=21)
     )
@@ -297,7 +297,7 @@ def test_missing_pictures_are_told(files, monkeypatch: pytest.MonkeyPatch):
         load("cifar10_jpeg")
 
 
-def test_without_the_archives_their_place_is_told(home: Path):
+def test_without_the_archives_their_place_is_named(home: Path):
     with pytest.raises(DataError, match=r"vision/cifar10_jpeg/cifar10_train\.tar\.gz was found"):
         load("cifar10_jpeg")
 

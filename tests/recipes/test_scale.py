@@ -74,7 +74,7 @@ def test_an_unknown_scale_is_refused():
     assert recipe_of_task("imdb", scale="small") == imdb("small")
 
 
-def test_what_differs_is_said_field_by_field():
+def test_a_small_recipe_differs_field_by_field():
     small = digits_vit().at(
         "small", title="Digits", model={"depth": 1}, training={"epochs": 2}, num_heads=2
     )

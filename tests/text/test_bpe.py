@@ -194,7 +194,7 @@ def test_a_description_without_a_model_is_refused(model: object):
         BPE(json.dumps({"model": model}))
 
 
-def test_where_the_library_panics_a_sentence_is_given(trained: BPE):
+def test_a_panic_of_the_library_is_a_data_error(trained: BPE):
     description = described(trained)
     description["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     with pytest.raises(
@@ -216,7 +216,7 @@ def test_ctrl_c_within_the_library_is_not_taken_for_a_damaged_file(
         tokenizer.decode([1])
 
 
-def test_without_the_library_the_way_to_get_it_is_told(
+def test_without_the_library_the_install_command_is_named(
     trained: BPE, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
@@ -325,7 +325,7 @@ def test_a_vocabulary_that_is_not_gpt2s_is_refused(small: Path, monkeypatch: pyt
         gpt2(small)
 
 
-def test_a_folder_without_the_files_is_told(small: Path):
+def test_a_folder_without_the_files_is_refused(small: Path):
     (small / "vocab.bpe").unlink()
     with pytest.raises(
         DataError, match=r"holds neither encoder\.json with vocab\.bpe nor vocab\.js"
@@ -355,14 +355,14 @@ def test_without_a_folder_the_users_data_is_read(small: Path, home: Path, monkey
         ("vocab.bpe", "q q\n", "Token `qq` out of vocabulary"),
     ],
 )
-def test_damaged_files_are_told(small: Path, name: str, content: str, sentence: str):
+def test_damaged_files_are_refused(small: Path, name: str, content: str, sentence: str):
     (small / name).write_text(content)
     with pytest.raises(DataError, match=sentence) as caught:
         gpt2(small)
     assert str(small) in str(caught.value)
 
 
-def test_without_a_folder_the_places_looked_at_are_told(home: Path):
+def test_without_a_folder_the_searched_places_are_named(home: Path):
     with pytest.raises(
         DataError, match=r"tokenizers/gpt2/encoder\.json was found neither below SUF"
     ):

@@ -149,7 +149,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(home: Path):
 
 
 @pytest.mark.parametrize("path", [Path("nowhere"), "no/where", "a.txt", "../x", "a" * 5000 + "/"])
-def test_an_absent_path_is_told(home: Path, path: str | Path):
+def test_an_absent_path_is_refused(home: Path, path: str | Path):
     with pytest.raises(
         DataError, match=r"there is no corpus at .*; give an existing folder of text"
     ):
@@ -184,7 +184,7 @@ def test_stdlib_takes_neither_tests_nor_what_is_installed(monkeypatch, tmp_path:
 
 
 @pytest.mark.parametrize("place", [".", "python.zip"])
-def test_a_python_without_sources_is_told(monkeypatch, tmp_path: Path, place: str):
+def test_a_python_without_sources_is_refused(monkeypatch, tmp_path: Path, place: str):
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / place))
     with pytest.raises(DataError, match="this Python has no sources of its standard library"):
         corpus("stdlib")

@@ -113,7 +113,7 @@ def test_a_folder_may_hold_both(tmp_path: Path):
     assert set(map(held_out, found.validation)) == {True}
 
 
-def test_a_part_without_a_document_is_told_at_the_end_of_the_pass(tmp_path: Path):
+def test_a_part_without_a_document_is_refused_at_the_end_of_the_pass(tmp_path: Path):
     put(tmp_path, {"a.jsonl": lines(1)})
     found = corpus(tmp_path / "a.jsonl")
     assert list(found.train) == ["document 0"]
@@ -127,7 +127,7 @@ def test_documents_show_their_name_and_pass_over_empty_texts():
     assert repr(documents) == "Documents(name='mine', count=3)"
 
 
-def test_an_empty_folder_is_told(tmp_path: Path):
+def test_an_empty_folder_is_refused(tmp_path: Path):
     put(tmp_path, {".hidden": "x"})
     with pytest.raises(DataError, match="is a folder without a file; put text into it"):
         corpus(tmp_path)
@@ -142,7 +142,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path):
         corpus(tmp_path / "c.png")
 
 
-def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def walk(root, onerror):
         onerror(PermissionError(13, "Permission denied", str(root)))
 
@@ -188,13 +188,13 @@ def test_a_file_is_read_as_a_stream(tmp_path: Path):
     ],
     ids=["cut", "not-utf8", "half-pair", "deep", "huge-number"],
 )
-def test_a_line_that_is_not_json_is_told(line: bytes):
+def test_a_line_that_is_not_json_is_refused(line: bytes):
     with pytest.raises(DataError, match=r'my file, line 1, is not a document \(.*under "text"\.'):
         list(texts([line], "my file"))
 
 
 @pytest.mark.parametrize("line", [b"[]", b"7", b"null", b"{}", b'{"text": 7}', b'{"text": null}'])
-def test_a_line_without_a_text_is_told(line: bytes):
+def test_a_line_without_a_text_is_refused(line: bytes):
     with pytest.raises(DataError, match="my file, line 2, is not a document; a line is a JSON obj"):
         list(texts([b'{"text": "a"}', line], "my file"))
 
@@ -206,7 +206,7 @@ def test_a_line_too_long_is_refused_before_it_is_held(tmp_path: Path, monkeypatc
         list(rows(tmp_path / "a.jsonl.xz"))
 
 
-def test_an_archive_cut_short_is_told_after_what_is_whole(tmp_path: Path):
+def test_an_archive_cut_short_is_refused_after_its_complete_part(tmp_path: Path):
     lines = b"".join(b'{"text": "%d"}\n' % number for number in range(20_000))
     whole = lzma.compress(lines)
     (tmp_path / "a.jsonl.xz").write_bytes(whole[: len(whole) // 2])
@@ -258,7 +258,7 @@ def test_a_text_too_long_is_refused_before_it_is_held(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-12], lambda b: b"plainly not xz", lambda _: b""])
-def test_a_damaged_archive_is_told(tmp_path: Path, damage):
+def test_a_damaged_archive_is_refused(tmp_path: Path, damage):
     (tmp_path / "a.txt.xz").write_bytes(damage(lzma.compress(TEXT.encode())))
     with pytest.raises(DataError, match=r"a\.txt\.xz is truncated or damaged \(.*complete copy"):
         read_text(tmp_path / "a.txt.xz")
@@ -273,7 +273,7 @@ def test_absent_files_folders_and_pipes_are_not_opened(tmp_path: Path):
         read_text(tmp_path / "absent")
 
 
-def test_a_disk_that_fails_is_told(tmp_path: Path):
+def test_a_disk_that_fails_is_refused(tmp_path: Path):
     (tmp_path / "a.txt").write_text("a")
     with (
         pytest.raises(DataError, match=r"a\.txt cannot be read \(Input/output error\); check the"),

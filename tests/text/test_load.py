@@ -57,14 +57,14 @@ def test_an_absent_file_is_named(folder: Path, name: str):
         (b'{"eos_token": "</s>"}', "has no token '</s>'"),
     ],
 )
-def test_a_damaged_file_is_told(folder: Path, content: bytes, sentence: str):
+def test_a_damaged_file_is_refused(folder: Path, content: bytes, sentence: str):
     (folder / NAMES).write_bytes(content)
     with pytest.raises(DataError, match=sentence) as caught:
         load_tokenizer(folder)
     assert str(folder) in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(DataError, match=r"cannot write .*taken.*writable, or give another folder"):
         BPE.train(["low lower"] * 2, 260).save(tmp_path / "taken")
@@ -112,7 +112,7 @@ def test_names_and_files_reach_their_readers(monkeypatch, tmp_path):
     assert choose_tokenizer(str(place), corpus("a", "b")) == place
 
 
-def test_what_is_unknown_or_of_no_use_is_refused():
+def test_unknown_names_and_useless_options_are_refused():
     with pytest.raises(ConfigError, match="there is no tokenizer 'gpt3'; give characters, bpe"):
         choose_tokenizer("gpt3", corpus("a", "b"))
     for name, size in (("bpe", None), ("characters", 300)):

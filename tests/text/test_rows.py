@@ -49,7 +49,7 @@ def test_no_token_is_lost(length: int, longest: int):
     assert sorted(unpacked(tokens, segments)) == sorted(pieces)
 
 
-def test_padding_stands_last_with_token_and_segment_0():
+def test_padding_is_last_with_token_and_segment_0():
     tokens, segments = pack(documents(0, 9), 16)
     valid = segments > 0
     assert not tokens[~valid].any()
@@ -104,7 +104,7 @@ def test_what_is_no_sequence_of_ids_is_refused(wrong: object):
 
 
 @pytest.mark.parametrize("empty", [[], [[]], [[], []]])
-def test_no_token_is_told(empty: list):
+def test_documents_without_a_token_are_refused(empty: list):
     with pytest.raises(DataError, match="there is no token to pack; give documents that hold some"):
         pack(empty, 4)
 
@@ -120,7 +120,7 @@ def plays(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_every_next_token_is_asked(plays: str):
+def test_labels_are_the_next_tokens(plays: str):
     data = text(corpus=plays, length=16)
     for split in (data.train, data.validation, data.test):
         assert split.inputs.shape == split.labels.shape

@@ -46,7 +46,7 @@ def alphabet(at: Path) -> TokenFile:
     return TokenFile.write(at, ["abcde", "fghijklmnop", "qrstuvwxyz"], ABC)
 
 
-def test_the_documents_stand_one_after_another(at: Path):
+def test_documents_follow_one_another(at: Path):
     file = TokenFile.write(at, TEXTS, LETTERS)
     assert file.tokens.tolist() == LETTERS.encode("".join(TEXTS))
     assert file.documents.tolist() == [0, 10, 13]
@@ -269,13 +269,13 @@ def test_a_disk_that_cannot_be_read_is_not_said_to_be_full(at: Path):
         TokenFile.write(at, failing(), ABC)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(DataError, match=r"cannot write .*taken.*, or give another folder"):
         TokenFile.write(tmp_path / "taken" / "t.bin", ["abc"], ABC)
 
 
-def test_a_tokenizer_that_leaves_its_vocabulary_is_told(at: Path):
+def test_a_tokenizer_that_leaves_its_vocabulary_is_refused(at: Path):
     with pytest.raises(ConfigError, match="id 70000 is not in the vocabulary; give ids of 0 to 9"):
         TokenFile.write(at, ["1 70000"], Numbers(10))
 
@@ -344,7 +344,7 @@ def test_starts_that_do_not_rise_are_refused(
 
 
 @pytest.mark.parametrize("id_", [26, 65535])
-def test_an_id_outside_the_vocabulary_is_told_when_it_is_met(alphabet, at: Path, id_: int):
+def test_an_id_outside_the_vocabulary_is_refused_when_it_is_read(alphabet, at: Path, id_: int):
     tokens = np.array(alphabet.tokens)
     tokens[10] = id_
     with at.open("wb") as file:
@@ -382,7 +382,7 @@ def test_damaged_facts_are_refused(alphabet: TokenFile, at: Path, change: dict):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 70_000, b"7"])
-def test_a_header_that_is_no_json_is_told(alphabet: TokenFile, at: Path, content: bytes):
+def test_a_header_that_is_no_json_is_refused(alphabet: TokenFile, at: Path, content: bytes):
     header_at(at).write_bytes(content)
     with pytest.raises(DataError, match=r"t\.bin\.json is not (JSON|a JSON object)"):
         TokenFile(at)

@@ -137,7 +137,7 @@ def test_a_large_split_moves_batch_by_batch(monkeypatch, augment):
             assert batch.data.inputs.inputs.device.type == batch.data.labels.device.type == "meta"
 
 
-def test_where_a_split_lies_changes_no_batch(monkeypatch):
+def test_batches_do_not_depend_on_the_device_of_the_split(monkeypatch):
     def seen(dataset, **words):
         found = list(build(dataset, **words).epoch(3, first=1))
         return [(*b.data, b.rows, b.weight) for b in found]

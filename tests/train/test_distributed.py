@@ -35,7 +35,7 @@ def test_the_cpu_is_the_cpu():
     assert resolve_device("cpu") == torch.device("cpu")
 
 
-def test_who_says_gpu_means_cuda():
+def test_gpu_is_corrected_to_cuda():
     with pytest.raises(ConfigError, match=r"unknown device 'gpu'; did you mean 'cuda'\? Legal"):
         resolve_device("gpu")
 
@@ -245,7 +245,7 @@ def test_two_processes_train_tokens_like_one(out):
     compare(out / "tokens", model, run, evaluate(model, dataset, dataset.test))
 
 
-def test_two_processes_train_asked_tokens_like_one(out):
+def test_two_processes_train_labelled_tokens_like_one(out):
     # the halves of a batch ask for different numbers of answers
     dataset, model = asking(), Each(dropout=0.3, words=10, dtype=torch.float64)
     run = fit(model, dataset, cases.full(None), seed=7)

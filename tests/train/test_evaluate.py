@@ -75,7 +75,7 @@ def test_the_batch_size_does_not_matter(dataset):
         assert (score.accuracy, score.top5) == (whole.accuracy, whole.top5)
 
 
-def test_the_score_of_asked_tokens_is_over_them_alone():
+def test_a_score_counts_labelled_tokens_alone():
     dataset, model = asking(test=11), Each(words=10)
     logits, labels = model.eval()(dataset.test.inputs), dataset.test.labels
     summed, right, near, count = 0.0, 0, 0, 0
@@ -149,7 +149,7 @@ def settings(**changes) -> Training:
     return Training(**{"epochs": 3, "batch_size": 6, "learning_rate": 0.02, **changes})
 
 
-def test_a_reading_changes_every_tensor_alike():
+def test_map_applies_to_every_tensor():
     split = pairs(train=4).train
     first = ModelInputs.of(split).map(lambda tensor: tensor[:2])
     assert torch.equal(first.source, split.source[:2])
@@ -160,7 +160,7 @@ def test_a_reading_changes_every_tensor_alike():
     assert (len(alone.inputs), alone.valid, alone.source) == (2, None, None)
 
 
-def test_the_loss_is_that_of_the_asked_tokens_of_the_translation():
+def test_the_loss_is_over_the_labelled_tokens_of_the_translation():
     data, model = pairs(), translator().eval()
     split = data.test
     logits = model(split.source, split.inputs, split.source_valid, split.valid)

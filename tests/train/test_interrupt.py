@@ -34,7 +34,7 @@ def test_the_first_press_is_noticed_and_the_second_interrupts_at_once():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_press_nobody_looked_for_is_not_lost():
+def test_a_press_after_the_last_check_is_not_lost():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt, match="^interrupted at the end"), catching_interrupts():
         press()

@@ -114,7 +114,7 @@ def test_fit_equals_a_plain_loop_written_out():
         torch.testing.assert_close(tensor, best[2][name], rtol=1e-4, atol=1e-6)
 
 
-def test_asked_tokens_weigh_the_same_in_every_batch_written_out():
+def test_labelled_tokens_weigh_the_same_in_every_batch():
     """A batch's loss is the mean over its asked tokens, whichever rows they stand in."""
     dataset = asking()
     training = Training(epochs=2, batch_size=5, learning_rate=0.02, label_smoothing=0.1)
@@ -141,7 +141,7 @@ def test_asked_tokens_weigh_the_same_in_every_batch_written_out():
         torch.testing.assert_close(tensor, other.state_dict()[name], rtol=1e-4, atol=1e-6)
 
 
-def test_logits_where_nothing_is_asked_learn_nothing():
+def test_ignored_labels_give_no_gradient():
     """What stands at tokens that are not asked moves no weight."""
 
     class Leaking(Each):
@@ -228,7 +228,7 @@ class Frozen(Tiny):
 
 
 @pytest.mark.parametrize(("enough", "ran", "early"), [(1e-9, 1, True), (1.0, 3, False)])
-def test_what_is_enough_ends_a_training(enough, ran, early):
+def test_enough_accuracy_ends_a_training(enough, ran, early):
     run = fit(Frozen(), images(), settings(epochs=3, enough=enough), seed=0)
     assert (len(run.epochs), run.stopped_early) == (ran, early)
     assert 0.0 < run.epochs[0].validation_accuracy < 1.0
@@ -250,7 +250,7 @@ def test_a_falling_validation_loss_does_not_stop():
 # what fit leaves as it was
 
 
-def test_flags_and_rows_are_as_before_and_progress_is_told():
+def test_flags_and_rows_are_restored_and_progress_is_shown():
     model = Tiny(dropout=0.2).eval()
     model.head.train()
     shown = At(0, None)
@@ -538,7 +538,7 @@ def test_a_second_ctrl_c_interrupts_at_once(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_disk_that_is_full_at_ctrl_c_is_told_and_the_last_checkpoint_kept(tmp_path, monkeypatch):
+def test_a_full_disk_at_ctrl_c_raises_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "run"
 
     def full(*_):

@@ -46,7 +46,7 @@ def test_an_illegal_number_is_refused_by_name(name, value):
         Training(**{**LEGAL, name: value})
 
 
-def test_every_illegal_number_is_told_at_once():
+def test_every_illegal_number_is_named_at_once():
     with pytest.raises(ConfigError, match=r"epochs=0.*learning_rate=-1.*weight_decay=-2.*betas"):
         Training(epochs=0, batch_size=1, learning_rate=-1, weight_decay=-2, betas=(1.0, 0.0))
 

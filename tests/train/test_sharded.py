@@ -38,7 +38,7 @@ def parted(group):
     return sharded.shard(tiny(), Processes(), CPU)
 
 
-def test_a_copy_is_cut_and_the_model_is_left_whole(group):
+def test_shard_cuts_a_copy_and_not_the_model(group):
     model = tiny()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     parted = sharded.shard(model, Processes(), CPU)
@@ -56,7 +56,7 @@ def test_a_copy_is_cut_and_the_model_is_left_whole(group):
     assert Processes(0, 2).wrap(parted, CPU) is parted
 
 
-def test_a_pass_without_a_way_back_is_let_go(parted):
+def test_gathered_weights_are_released_after_a_forward_pass_alone(parted):
     parameters = [sharded.is_cut(p) for p in parted.parameters()]
     with torch.no_grad():
         parted(torch.zeros(1, 4, dtype=torch.long))
@@ -65,7 +65,7 @@ def test_a_pass_without_a_way_back_is_let_go(parted):
     assert [sharded.is_cut(p) for p in parted.parameters()] == parameters
 
 
-def test_gradients_are_added_up_apart(parted):
+def test_no_sync_accumulates_local_gradients(parted):
     tokens = torch.arange(12)[None] % 8
     with Processes(0, 2).no_sync(parted):
         parted(tokens).sum().backward()
@@ -113,7 +113,7 @@ def test_processes_with_parts_evaluate_equally_often():
     assert [len(share) for share in own(spans[:1], in_step=True)] == [1, 1, 1]
 
 
-def test_fitting_shards_where_it_is_asked_and_there_are_others(group, tmp_path, monkeypatch):
+def test_weights_are_sharded_only_between_several_processes(group, tmp_path, monkeypatch):
     texts, seen = files(tmp_path), []
     shard = sharded.shard
 
@@ -189,7 +189,7 @@ def part(file, rows, numbers, **other):
     save_file(tensors, file, {"DCP_SHARDING_INFO": json.dumps(told), **other})
 
 
-def test_what_is_written_is_read_cut_or_whole(cut, tmp_path):
+def test_sharded_tensors_are_read_sharded_or_whole(cut, tmp_path):
     path = tmp_path / "run"
     assert sharded.write(path, cut, Processes()) == 1
     assert sharded.write(path, {n: t * 2 for n, t in cut.items()}, Processes()) == 2
@@ -216,7 +216,7 @@ def test_one_process_reads_what_two_wrote(path):
 
 
 @pytest.mark.parametrize("number", [2, "1", "../run.shards.1", True, None])
-def test_a_folder_that_is_not_there_is_told(path, number):
+def test_a_folder_that_is_not_there_is_refused(path, number):
     with pytest.raises(CheckpointError, match=r"folder beside it, run\.shards\..* not there; copy"):
         sharded.read(path, {"shards": number}, FULL)
 
@@ -228,7 +228,7 @@ def test_a_folder_that_is_not_there_is_told(path, number):
         ({"b": torch.ones(3, dtype=torch.float64)}, "'b' is of another shape or dtype"),
     ],
 )
-def test_tensors_of_another_model_are_told(path, change, told):
+def test_tensors_of_another_model_are_refused(path, change, told):
     with pytest.raises(CheckpointError, match=rf"run\.shards\.1 does not fit: {told}"):
         sharded.read(path, WHOLE, {**FULL, **change})
     with pytest.raises(CheckpointError, match="'b' is not in the model"):
@@ -236,20 +236,20 @@ def test_tensors_of_another_model_are_told(path, change, told):
 
 
 @pytest.mark.parametrize("rows", [slice(1, 4), slice(0, 5), slice(3, 4)])
-def test_a_part_that_is_absent_or_doubled_is_told(path, rows):
+def test_a_part_that_is_absent_or_doubled_is_refused(path, rows):
     part(path.with_name("run.shards.1") / "one.safetensors", rows, slice(0, 2))
     with pytest.raises(CheckpointError, match=r"'a/weight' lacks a part; copy the files of all"):
         sharded.read(path, WHOLE, FULL)
 
 
-def test_the_last_file_missing_is_told(path):
+def test_the_last_file_missing_is_refused(path):
     (path.with_name("run.shards.1") / "two.safetensors").unlink()
     with pytest.raises(CheckpointError, match="'a/weight' is of another shape"):
         sharded.read(path, WHOLE, FULL)
 
 
 @pytest.mark.parametrize("told", ["{", "[]", '{"a/weight": {}}', "[" * 10**5])
-def test_a_damaged_header_is_told(path, told):
+def test_a_damaged_header_is_refused(path, told):
     file = path.with_name("run.shards.1") / "one.safetensors"
     part(file, slice(0, 4), slice(0, 2), DCP_SHARDING_INFO=told)
     with pytest.raises(CheckpointError, match=r"run\.shards\.1 cannot be read \(.*it is damaged"):
@@ -266,7 +266,7 @@ def test_files_of_other_formats_are_not_opened(path):
         checkpoint.metadata(file)
 
 
-def test_what_the_disk_refuses_is_told(cut, path, monkeypatch):
+def test_an_error_of_the_disk_is_refused(cut, path, monkeypatch):
     def refuse(*_):
         raise OSError(28, "No space left on device")
 

@@ -148,7 +148,7 @@ def test_a_gpu_s_random_state_travels_too(monkeypatch):
     assert put == [(1, device)]
 
 
-def test_finite_looks_at_the_weights_and_the_sums():
+def test_finite_checks_the_weights_and_the_sums():
     state = begin()
     assert state.finite()
     state.totals[0] = float("nan")

@@ -127,7 +127,7 @@ def test_the_time_ends_a_run_and_more_time_lets_it_go_on(texts, tmp_path, monkey
     assert done == [(4, 6), (5, 6), (6, 6)]
 
 
-def test_time_that_is_over_is_noticed_before_the_first_look(texts, tmp_path):
+def test_an_exhausted_time_limit_validates_and_ends(texts, tmp_path):
     place = tmp_path / "run.safetensors"
     with pytest.raises(Interrupted, match="after step 1"):
         fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=place, progress=Press(1))
@@ -218,7 +218,7 @@ def test_a_text_shorter_than_a_window_is_one(tmp_path):
     assert evaluate_lm(tiny(), file, length=12) > 0
 
 
-def test_bits_are_told_for_each_character(tmp_path, texts):
+def test_bits_per_character_are_logged(tmp_path, texts):
     size = amount(texts[1], LETTERS)
     assert size.tokens == size.characters == size.bytes == len(texts[1])
     log = tmp_path / "log.jsonl"
@@ -330,7 +330,7 @@ class Twice:
         return 2 * CrossEntropy().summed(model, batch, dtype=dtype)
 
 
-def test_an_objective_is_what_is_lowered_and_kept_in_the_checkpoint(texts, tmp_path):
+def test_an_objective_is_minimised_and_recorded_in_the_checkpoint(texts, tmp_path):
     place = tmp_path / "run.safetensors"
     once = fit_lm(tiny(), *texts, settings(), seed=0)
     run = fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=place, objective=Twice())

@@ -38,7 +38,7 @@ def test_a_resumed_log_forgets_what_came_after_its_checkpoint(tmp_path):
     assert steps(path) == []
 
 
-def test_a_log_that_cannot_be_written_is_told(tmp_path):
+def test_a_log_that_cannot_be_written_is_refused(tmp_path):
     path = tmp_path / "log.jsonl"
     log = Log(path, None, step=0)
     path.unlink()
@@ -75,7 +75,7 @@ def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
     ]
 
 
-def test_tensorboard_that_is_absent_is_told(tmp_path, monkeypatch):
+def test_tensorboard_that_is_absent_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError, match=r"run pip install 'suffice\[tensorboard\]'"):
         Log(None, tmp_path, step=0)

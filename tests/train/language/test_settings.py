@@ -29,12 +29,12 @@ SIZES = {"steps": 100, "batch_size": 4, "length": 8, "learning_rate": 1.0}
         ({"documents": "seperate"}, "did you mean 'separate'"),
     ],
 )
-def test_what_is_not_legal_is_refused(changes, told):
+def test_illegal_settings_are_refused(changes, told):
     with pytest.raises(ConfigError, match=told):
         LMTraining(**(SIZES | changes))
 
 
-def test_the_rate_rises_and_falls_to_its_least():
+def test_the_rate_rises_and_decays_to_its_minimum():
     training = LMTraining(**SIZES, min_learning_rate=0.1, warmup=10)
     rates = [training.rate(step) for step in range(100)]
     assert rates[:10] == pytest.approx([(n + 1) / 10 for n in range(10)])

@@ -289,3 +289,6 @@ class InfiniState:
         self.sums = None if self.sums is None else self.sums.index_select(0, rows)
         if self.open is not None:
             self.open = tuple(x.index_select(0, rows) for x in self.open)
+
+
+__all__ = ["Infini", "NoPast", "Past"]

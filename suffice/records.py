@@ -314,19 +314,20 @@ def _expect(wanted: Any, data: object, where: str, error: type[SufficeError]) ->
 class Axis:
     """Base of every axis value: a frozen dataclass that knows its JSON form.
 
-    A subclass with `family=` begins a family with a table of its own; every other subclass whose
-    name has no underscore is entered there by its name.
+    A subclass with `family=` begins a family with a table of its own. Every other subclass is
+    entered there by its name, unless it is the base of several: with `base=True`, or a name that
+    begins with an underscore.
     """
 
     family: ClassVar[str] = ""
     table: ClassVar[dict[str, type[Axis]]] = {}
 
-    def __init_subclass__(cls, family: str | None = None) -> None:
+    def __init_subclass__(cls, family: str | None = None, *, base: bool = False) -> None:
         super().__init_subclass__()
         if family is not None:
             cls.family, cls.table = family, {}
             return
-        if cls.__name__.startswith("_"):
+        if base or cls.__name__.startswith("_"):
             return
         other = cls.table.setdefault(cls.__name__, cls)
         same = (cls.__module__, cls.__qualname__)

@@ -139,9 +139,10 @@ def test_counted_items_are_shown_with_their_unit_and_remark():
     assert "2/2 documents, 10 tokens" in text, "skipped items are not waited for"
 
 
-def test_a_bar_without_a_console_shows_nothing():
+def test_a_bar_without_a_console_shows_nothing(capsys):
     with bar(None, "downloading", unit="bytes") as advance:
         advance()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_workers_print_a_line_for_each_finished_and_lost_cell():

@@ -64,8 +64,11 @@ def test_families_have_tables_of_their_own(family):
     assert set(Kernel.table) >= {"Softmax"}
 
 
-def test_an_underscore_keeps_a_base_out_of_the_table(family):
+def test_bases_are_not_in_the_table(family):
     class _Base(family):
+        pass
+
+    class Other(family, base=True):
         pass
 
     assert family.table == {}

@@ -37,7 +37,7 @@ class Columns(nn.Module):
         return f"width={self.width}"
 
 
-class LinearEncoder(Encoder):
+class LinearEncoder(Encoder, base=True):
     """Base of the encoders whose queries, keys and values are each one linear map of x.
 
     Modules: q_proj, k_proj and v_proj, and q_norm and k_norm of the spec's norm.

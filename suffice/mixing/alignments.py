@@ -21,7 +21,7 @@ from suffice.mixing.base import Mixing, RowLayout
 from suffice.mixing.value_map import ValueMap, WeightSpan
 
 
-class _LearnedMixing(Mixing):
+class LearnedMixing(Mixing, base=True):
     """Base of V' = W V + b; a subclass is a dataclass with the fields below and its sizes."""
 
     starts: ClassVar[tuple[str, ...]]
@@ -115,7 +115,7 @@ class AlignmentMap(_SquareMap):
 
 
 @dataclass(frozen=True)
-class Alignment(_LearnedMixing):
+class Alignment(LearnedMixing):
     """V' = W_A V + b before the kernel: position t gets sum_s W_A[t, s] v_s + b_t.
 
     b_t is one number per position, added to all its features. In a causal layer W_A is lower
@@ -232,7 +232,7 @@ class BlockMap(_SquareMap):
 
 
 @dataclass(frozen=True)
-class BlockAlignment(_LearnedMixing):
+class BlockAlignment(LearnedMixing):
     """V' = W_A V + b with W_A block-diagonal: the same size x size map M for every block.
 
     W_A[t, s] = M[t mod size, s mod size] if t // size = s // size, else 0, and b_t = b[t mod
@@ -388,7 +388,7 @@ class ToeplitzMap(_DiagonalMap):
         return band.product(diagonals, x, self.back)
 
 
-class _DiagonalMixing(_LearnedMixing):
+class _DiagonalMixing(LearnedMixing):
     """Base of the forms that are zero beyond `width` diagonals on a side."""
 
     starts = ("glorot", "identity")

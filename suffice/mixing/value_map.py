@@ -16,7 +16,7 @@ from suffice.mixing.base import RowLayout
 from suffice.torch_compat import finite
 
 if TYPE_CHECKING:
-    from suffice.mixing.alignments import _LearnedMixing
+    from suffice.mixing.alignments import LearnedMixing
 
 
 class WeightSpan(NamedTuple):
@@ -55,7 +55,7 @@ class ValueMap(nn.Module, ABC):
 
     def __init__(
         self,
-        mixing: _LearnedMixing,
+        mixing: LearnedMixing,
         maps: int,
         *,
         causal: bool,

@@ -20,18 +20,18 @@ from .mechanisms import ops_of
 
 D_MODEL, NUM_HEADS, LENGTH = 16, 4, 70
 PRESETS = ("linear", "performer", "rfa")
-POISONS = (float("nan"), float("inf"), float("-inf"), 1e30)
+POISONS = (float("nan"), 1e30)
 
 
 def specs():
-    found = {}
+    specs = {}
     for name in PRESETS:
         for causal in (False, True):
             spec = preset(name, D_MODEL, NUM_HEADS, causal=causal)
             label = f"causal-{name}" if causal else name
-            found[label] = spec
-            found[f"{label}-gqa"] = replace(spec, num_kv_heads=2)
-    return found
+            specs[label] = spec
+            specs[f"{label}-gqa"] = replace(spec, num_kv_heads=2)
+    return specs
 
 
 SPECS = specs()
@@ -44,15 +44,14 @@ def layer_of(name, dtype=torch.float64, impl="auto"):
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
-def test_the_future_changes_nothing(name, dtype, factor):
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_the_future_changes_nothing(name, factor):
     """A stabiliser shared with later keys would make earlier rows underflow or round."""
-    layer, x = layer_of(name, dtype), normal(2, LENGTH, D_MODEL, seed=1, dtype=dtype)
+    layer, x = layer_of(name, torch.float32), normal(2, LENGTH, D_MODEL, seed=1).float()
     want = layer(x)
     for now in (1, 2, 16, 33, 63, 64, 65, 69):
         other = x.clone()
-        other[:, now:] = factor * normal(2, LENGTH - now, D_MODEL, seed=now, dtype=dtype)
+        other[:, now:] = factor * normal(2, LENGTH - now, D_MODEL, seed=now)
         assert_close(layer(other)[:, :now], want[:, :now], n=LENGTH)
 
 
@@ -65,30 +64,28 @@ def test_a_prefix_alone_gives_its_rows(name):
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-@pytest.mark.parametrize("now", [1, 16, 64, 65])
 @pytest.mark.parametrize("poison", POISONS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_nothing_in_the_future_is_read(name, now, poison, dtype):
-    layer, x = layer_of(name, dtype), normal(2, LENGTH, D_MODEL, seed=1, dtype=dtype)
-    want = layer(x)[:, :now]
-    x[:, now:] = poison
-    assert_close(layer(x)[:, :now], want, n=LENGTH)
+def test_nothing_in_the_future_is_read(name, poison):
+    layer, x = layer_of(name, torch.float32), normal(2, LENGTH, D_MODEL, seed=1).float()
+    want = layer(x)
+    for now in (65, 64, 16, 1):
+        x[:, now:] = poison
+        assert_close(layer(x)[:, :now], want[:, :now], n=LENGTH)
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_no_gradient_reaches_the_future(name):
     layer, x = layer_of(name), normal(1, LENGTH, D_MODEL, seed=1).requires_grad_()
     for now in (1, 16, 64, 65):
-        (slope,) = torch.autograd.grad(layer(x)[:, :now].square().sum(), x)
-        assert not slope[:, now:].any()
-        assert slope[:, :now].any(dim=-1).all()
+        (gradient,) = torch.autograd.grad(layer(x)[:, :now].square().sum(), x)
+        assert not gradient[:, now:].any()
+        assert gradient[:, :now].any(dim=-1).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("content", [1e-4, 1e4, float("nan"), float("inf")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_mates_in_the_batch_change_nothing(name, content, dtype):
-    layer, x = layer_of(name, dtype), normal(3, LENGTH, D_MODEL, seed=1, dtype=dtype)
+@pytest.mark.parametrize("content", [1e4, float("nan")])
+def test_mates_in_the_batch_change_nothing(name, content):
+    layer, x = layer_of(name, torch.float32), normal(3, LENGTH, D_MODEL, seed=1).float()
     want = layer(x[1:2])
     assert_close(layer(x)[1:2], want, n=LENGTH)
     x[0] *= content
@@ -119,7 +116,7 @@ def test_documents_stand_alone(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_rows_without_a_key_are_exactly_zero(name, dtype):
     """The output of the layer is then its output bias: the heads give exactly 0."""
     layer = layer_of(name, dtype)
@@ -127,9 +124,9 @@ def test_rows_without_a_key_are_exactly_zero(name, dtype):
     valid = torch.tensor([[False] * 9, [True] * 9])
     out = layer(x, valid=valid)
     assert torch.equal(out[0], layer.o_proj.bias.expand(9, D_MODEL))
-    (slope,) = torch.autograd.grad(out.float().square().sum(), x)
-    assert torch.isfinite(slope).all()
-    assert not slope[0].any()
+    (gradient,) = torch.autograd.grad(out.float().square().sum(), x)
+    assert torch.isfinite(gradient).all()
+    assert not gradient[0].any()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in CAUSAL])
@@ -143,15 +140,15 @@ def test_a_memory_without_a_key_gives_zero(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [1e-3, 30.0])
 def test_large_and_small_inputs_stay_finite(name, dtype, size):
     layer = layer_of(name, dtype)
     x = (size * normal(2, LENGTH, D_MODEL, seed=1)).to(dtype).requires_grad_()
     out = layer(x)
     assert torch.isfinite(out).all()
-    slopes = torch.autograd.grad(out.float().square().mean(), [x, *layer.parameters()])
-    assert all(torch.isfinite(slope).all() for slope in slopes)
+    gradients = torch.autograd.grad(out.float().square().mean(), [x, *layer.parameters()])
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -216,17 +213,17 @@ def test_a_mask_is_refused(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("length", [1, 9, 64, LENGTH, 200])
+@pytest.mark.parametrize("length", [1, 64, 200])
 def test_ops_named_agree(name, length):
     able = ops_of(SPECS[name], length, data={"valid"})
     assert {"reference", "scan"} <= set(able)
     x = normal(2, length, D_MODEL, seed=1)
     valid = padded(2, length, "inside")
-    found = []
+    results = []
     for impl in ("auto", *able):
         layer, leaf = layer_of(name, impl=impl), x.clone().requires_grad_()
         out = layer(leaf, valid=valid)
-        found.append([out, *torch.autograd.grad(out.square().sum(), [leaf, *layer.parameters()])])
-    for other in found[1:]:
-        for got, want in zip(other, found[0], strict=True):
+        results.append([out, *torch.autograd.grad(out.square().sum(), [leaf, *layer.parameters()])])
+    for other in results[1:]:
+        for got, want in zip(other, results[0], strict=True):
             assert_close(got, want)

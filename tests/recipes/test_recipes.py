@@ -40,7 +40,7 @@ def test_a_recipe_is_a_function_of_its_name(name):
 
 def test_a_recipe_is_plain_data():
     for name in NAMES:
-        json.dumps(asdict(recipe(name)))
+        assert json.loads(json.dumps(asdict(recipe(name))))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,13 +13,13 @@ from suffice.advise.candidates import Composition
 from suffice.advise.request import KINDS
 from suffice.errors import ConfigError, DataError
 from suffice.measure import Comparison, Results, judge
+from suffice.measure.plan import MARGIN
 from suffice.measure.results import read_results
 from suffice.measure.sentence import decision, interval, margin_points
 from suffice.models import LMConfig
 from suffice.recipes import SCALES, recipe
 
 FILE = "results.json"  # of a comparison's folder
-MARGIN = 0.01
 RECIPE = {"lm": "lm_small"}  # whose comparison judges a task; of the others the model's own
 
 

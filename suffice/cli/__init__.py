@@ -1,4 +1,4 @@
-"""The command line: one file per verb.
+"""The command line: one file per verb, imported when the verb is called.
 
 An error raised on purpose becomes one sentence on stderr and exit code 2; Ctrl-C ends with 130.
 """
@@ -7,105 +7,91 @@ from __future__ import annotations
 
 import sys
 import time
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from suffice import __version__
-from suffice.cli.advise import BareRecipe, advise
-from suffice.cli.bench import bench
-from suffice.cli.compare import compare
-from suffice.cli.convert import convert
-from suffice.cli.doctor import doctor
-from suffice.cli.evaluate import evaluate
-from suffice.cli.export import export
-from suffice.cli.generate import generate
-from suffice.cli.heal import heal
-from suffice.cli.list import list_mechanisms
-from suffice.cli.plan import plan
-from suffice.cli.probe import probe
-from suffice.cli.quantise import quantise
-from suffice.cli.reproduce import reproduce
-from suffice.cli.run import run
-from suffice.cli.search import search
-from suffice.cli.show import show
-from suffice.cli.studio import studio
 from suffice.cli.terminal import INTERRUPTED, WRONG, Stopped, is_first, stoppable
-from suffice.cli.train import train
 from suffice.errors import SufficeError
 
-GRACE = 5.0  # seconds in which the first process speaks; torchrun ends the others when it leaves
+GRACE = 5.0  # seconds that the first process has to print; torchrun ends the others when it exits
+VERBS = {
+    "compare": "Train mechanisms and say which one suffices.",
+    "advise": "Recommend attention for a task on this machine.",
+    "reproduce": "Print a table of the papers, ours beside theirs.",
+    "train": "Train a language model.",
+    "plan": "Estimate the memory, time and GPUs of a training.",
+    "evaluate": "Measure a trained language model.",
+    "generate": "Write text with a trained language model.",
+    "bench": "Measure how fast a language model decodes here.",
+    "quantise": "Pack a trained language model into 8 or 4 bits.",
+    "convert": "Replace the attention of a trained model by a cheaper one.",
+    "search": "Choose the attention of each layer within a budget.",
+    "heal": "Train a converted model to recover its quality.",
+    "probe": "Test what attention recalls, beside controls that must fail.",
+    "export": "Write a model for transformers, ONNX Runtime or torch.",
+    "run": "Write text with an exported model.",
+    "studio": "Open a page: calculator, patterns, results, maps.",
+    "list": "List the mechanisms, their cost and source.",
+    "show": "Show one mechanism: spec, counts, op plan.",
+    "doctor": "Check every op on this device.",
+}
+
+
+class _LazyVerbs(TyperGroup):
+    """Knows the verbs by name and summary, and imports the module of the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return name, command and remaining words."""
+        name, command, words = super().resolve_command(ctx, args)
+        return name, command and _load(name), words
+
+
+def _load(verb: str) -> Any:
+    """Return the command in suffice.cli.VERB: its function VERB, with its class Command if any."""
+    module = import_module(f"suffice.cli.{verb}")
+    function = getattr(module, "list_mechanisms" if verb == "list" else verb)
+    loader = typer.Typer(add_completion=False, rich_markup_mode=None)
+    loader.command(verb, cls=getattr(module, "Command", None))(stoppable(function))
+    return typer.main.get_command(loader)
+
 
 app = typer.Typer(
+    cls=_LazyVerbs,
     context_settings={"help_option_names": ["--help", "-h"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Which attention is enough? Compare mechanisms on your data and your machine.",
 )
+for _verb, _summary in VERBS.items():
+    app.command(_verb, short_help=_summary)(lambda: None)
 
 
-def _versions(wanted: bool) -> None:
-    """Print the versions of this package and of torch, and end."""
+def _print_versions(wanted: bool) -> None:
     if wanted:
         typer.echo(f"suffice {__version__}, torch {version('torch')}")
         raise typer.Exit
 
 
 @app.callback()
-def _before(
+def _root(
     _: Annotated[
         bool,
         typer.Option(
             "--version",
-            callback=_versions,
+            callback=_print_versions,
             is_eager=True,
             help="Print the versions of suffice and torch.",
         ),
     ] = False,
 ) -> None:
-    """Take what stands before the verb."""
-
-
-app.command("compare", short_help="Train mechanisms and say which one suffices.")(
-    stoppable(compare)
-)
-app.command("advise", cls=BareRecipe, short_help="Say which attention to take here, and why.")(
-    stoppable(advise)
-)
-app.command("reproduce", short_help="Print a table of the papers, ours beside theirs.")(
-    stoppable(reproduce)
-)
-app.command("train", short_help="Train a language model.")(stoppable(train))
-app.command("plan", short_help="Tell what a training needs: memory, time, GPUs.")(stoppable(plan))
-app.command("evaluate", short_help="Measure a trained language model.")(stoppable(evaluate))
-app.command("generate", short_help="Write text with a trained language model.")(stoppable(generate))
-app.command("bench", short_help="Measure how fast a language model writes here.")(stoppable(bench))
-app.command("quantise", short_help="Pack a trained language model into 8 or 4 bits.")(
-    stoppable(quantise)
-)
-app.command("convert", short_help="Give a trained model cheaper attention.")(stoppable(convert))
-app.command("search", short_help="Choose the attention of each layer within a budget.")(
-    stoppable(search)
-)
-app.command("heal", short_help="Train a converted model back towards what it was.")(stoppable(heal))
-app.command("probe", short_help="Ask what attention recalls, beside controls that must fail.")(
-    stoppable(probe)
-)
-app.command("export", short_help="Write a model for transformers, ONNX Runtime or torch.")(
-    stoppable(export)
-)
-app.command("run", short_help="Write text with an exported model.")(stoppable(run))
-app.command("studio", short_help="Open a page: calculator, patterns, results, maps.")(
-    stoppable(studio)
-)
-app.command("list", short_help="List the mechanisms, their cost and source.")(
-    stoppable(list_mechanisms)
-)
-app.command("show", short_help="Show one mechanism: spec, counts, op plan.")(stoppable(show))
-app.command("doctor", short_help="Check every op on this device.")(stoppable(doctor))
+    pass
 
 
 def main() -> None:
@@ -113,18 +99,18 @@ def main() -> None:
     try:
         app(prog_name="suffice")
     except SufficeError as error:
-        _end(f"error: {error}", WRONG)
+        _exit(f"error: {error}", WRONG)
     except Stopped as stopped:
-        _end(str(stopped), stopped.code)
+        _exit(str(stopped), stopped.code)
 
 
-def _end(told: str, code: int) -> None:
-    """Say why and leave; of several processes the first one speaks."""
+def _exit(message: str, code: int) -> None:
+    """Print why and exit; of several processes the first one prints."""
     if not is_first():
         if code == INTERRUPTED:
             sys.exit(code)
         time.sleep(GRACE)
+    console = Console(stderr=True, emoji=False)  # ":four:" in a message stays as it is
     style = "red" if code == WRONG else None
-    console = Console(stderr=True, emoji=False)  # a user's ":four:" is no picture
-    console.print(told, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -1,156 +1,142 @@
-"""`suffice convert`: a trained model with cheaper attention."""
+"""`suffice convert`: replace the attention of a trained model by a cheaper one."""
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
+from suffice.cli.options import (
+    AnyModel,
+    JsonFlag,
+    Quiet,
+    TokenizerOption,
+    check_at_least,
+    check_out,
+)
+from suffice.cli.terminal import PLAIN, print_json, print_text, step_by_cells
+from suffice.convert import Certificate, LayerCertificate, read_plan, steps_of
+from suffice.convert import convert as convert_model
+from suffice.convert.calibration import calibration_batches
+from suffice.convert.folder import check_source, save
+from suffice.convert.sources import Source, open_source
 from suffice.errors import ConfigError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from suffice.convert import Certificate, LayerCertificate
-    from suffice.convert.sources import Source
+from suffice.models import LM
+from suffice.progress import show
+from suffice.text import corpus
 
 TOKENS = 1 << 15
 
 
 def convert(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of suffice; folder with config.json and safetensors of transformers; or "
-            "a .bin of llama2.c."
-        ),
-    ],
+    source: AnyModel,
     to: Annotated[
         str,
         typer.Option(
-            help="standard, gqa:N, mqa, optimised, efficient, super, latent:R, input, "
-            "window:W+sinks, several joined by commas, or the file of a plan."
+            help="New attention: standard, gqa:N, mqa, optimised, efficient, super, latent:R, "
+            "input, window:W+sinks, several joined by commas, or the file of a plan."
         ),
     ],
     calibration: Annotated[
         str | None,
         typer.Option(
-            help="Text, a folder or a corpus' name: the training part is learnt from, the "
-            "validation part judges; the corpus it was trained on by default."
+            help="Text file, folder or name of a corpus: the training part is fitted to, the "
+            "validation part is the test; by default the corpus the model was trained on."
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of what comes out; SOURCE-TARGET by default.")
+        Path | None, typer.Option(help="Folder of the result; SOURCE-TARGET by default.")
     ] = None,
     naive: Annotated[
-        bool, typer.Option("--naive", help="Means and left-out maps instead: the yardstick.")
+        bool,
+        typer.Option(
+            "--naive", help="Average or drop maps instead of fitting them: a baseline to compare."
+        ),
     ] = False,
-    tokens: Annotated[int, typer.Option(help="Of the text, to learn from.")] = TOKENS,
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="Of the source, where it has none beside it.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    tokens: Annotated[int, typer.Option(help="Tokens of text to fit to.")] = TOKENS,
+    tokenizer: TokenizerOption = None,
+    as_json: JsonFlag = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Give a trained model cheaper attention in closed form, and certify what that changed.
+    """Replace the attention of a trained model in closed form, and certify what that changed.
 
-    What can be had exactly is rewritten and proven; everything else is fitted to what the model
-    reads of the text. The folder is one as `suffice train` writes it, with certificate.json.
+    Where an exact rewrite exists it is used and checked; the rest is fitted to what the model
+    computes on the text. The folder is one as `suffice train` writes it, with certificate.json.
     """
-    from suffice.cli.terminal import as_cells
-    from suffice.convert import convert as convert_model
-    from suffice.convert.folder import check_source, save
-    from suffice.convert.sources import open_source
-    from suffice.train import show
-
-    if tokens < 1:
-        raise ConfigError(f"--tokens {tokens}: give at least 1.")
-    out = out or source.with_name(f"{source.stem or source.name}-{_name(to)}")
-    if out.resolve() == source.resolve():
-        raise ConfigError(f"--out {out} is the source itself, which would be lost; give another.")
-    target = _target(to)
-    opened = open_source(source, tokenizer=tokenizer)
-    check_source(opened)
-    texts = _texts(opened, calibration, tokens)
+    check_at_least(1, tokens=tokens)
+    out = out or source.with_name(f"{source.stem or source.name}-{_folder_suffix(to)}")
+    check_out(out, source=source)
+    if not to.endswith(".json"):
+        steps_of(to)  # refuses a wrong target before anything is opened
+    target = read_plan(Path(to)) if to.endswith(".json") else to
+    model = open_source(source, tokenizer=tokenizer)
+    check_source(model)
+    texts = _texts(model, calibration, tokens)
     with show(Console(stderr=True), cells=3, quiet=quiet) as progress:
-        found = convert_model(opened.model, target, naive=naive, step=as_cells(progress), **texts)
-    one = found.certificate
-    facts = {"converted": {"from": opened.kind, "to": to, "kind": one.kind}}
-    save(out, found.model, opened, one, **facts)
+        step = step_by_cells(progress)
+        converted = convert_model(model.model, target, naive=naive, step=step, **texts)
+    certificate = converted.certificate
+    facts = {"converted": {"from": model.kind, "to": to, "kind": certificate.kind}}
+    save(out, converted.model, model, certificate, **facts)
     if as_json:
-        sys.stdout.write(json.dumps(one.to_json(), indent=1, allow_nan=False) + "\n")
-        return
-    _print(one, out)
+        print_json(certificate.to_json())
+    else:
+        _print(certificate, out)
 
 
-def _name(to: str) -> str:
-    """Return a target as part of a folder's name."""
-    plain = Path(to).stem if to.endswith(".json") else to
-    return re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-") or "converted"
+def _folder_suffix(to: str) -> str:
+    target = Path(to).stem if to.endswith(".json") else to
+    return re.sub(r"[^a-z0-9]+", "-", target.lower()).strip("-") or "converted"
 
 
-def _target(to: str) -> Any:
-    from suffice.convert import read_plan, steps_of
-
-    if to.endswith(".json"):
-        return read_plan(Path(to))
-    steps_of(to)  # what is wrong with it is told before anything is opened
-    return to
-
-
-def _texts(source: Source, named: str | None, tokens: int) -> dict[str, list[Tensor]]:
-    """Return the batches that are learnt from and those that judge."""
-    from suffice.convert.calibration import calibration_batches
-    from suffice.models import LM
-    from suffice.text import corpus
-
-    text = named or source.facts.get("corpus")
+def _texts(source: Source, name: str | None, tokens: int) -> dict[str, list[Tensor]]:
+    """Return the batches to fit to and those to test on."""
+    text = name or source.facts.get("corpus")
     if not isinstance(source.model, LM):
-        if named is not None:
+        if name is not None:
             raise ConfigError(
-                f"--calibration {named}: a {source.kind} model reads no text here; leave it out, "
+                f"--calibration {name}: a {source.kind} model reads no text here; leave it out, "
                 "or call suffice.convert.convert with batches of its inputs."
             )
         return {}
     if not isinstance(text, str):
         return {}
     length = source.model.config.length
-    learnt, held = calibration_batches(corpus(text), source.tokenizer, length=length, tokens=tokens)
-    return {"calibration": learnt, "held_out": held}
+    fitted, held_out = calibration_batches(
+        corpus(text), source.tokenizer, length=length, tokens=tokens
+    )
+    return {"calibration": fitted, "held_out": held_out}
 
 
-def _print(one: Certificate, out: Path) -> None:
-    console = Console()
-    errors = () if one.exact else ("predicted", "measured")
+def _print(certificate: Certificate, out: Path) -> None:
+    errors = () if certificate.exact else ("predicted", "measured")
     columns = ("layer", "became", "claim", *errors, "state/token", "parameters")
-    table = Table(*columns, box=None, pad_edge=False)
-    for layer in one.layers:
-        shares = () if one.exact else (_share(layer.predicted), _share(layer.measured))
+    table = Table(*columns, **PLAIN)
+    for layer in certificate.layers:
+        shares = (_percent(layer.predicted), _percent(layer.measured))
         table.add_row(
             layer.name.removesuffix(".attention"),
             layer.target.replace(",", ", "),
             _claim(layer),
-            *shares,
+            *(() if certificate.exact else shares),
             _change(layer.state_before, layer.state_after),
             _change(layer.parameters_before, layer.parameters_after),
         )
-    console.print(table)
-    told = [_kind(one)]
-    if one.loss is not None:
-        loss = one.loss
+    Console().print(table)
+    print_text(_method(certificate))
+    if certificate.loss is not None:
+        loss = certificate.loss
         interval = "" if loss.low is None else f" (95%: {loss.low:+.4f} to {loss.high:+.4f})"
-        told.append(
+        print_text(
             f"held-out loss {loss.before:.4f} -> {loss.after:.4f}, change {loss.change:+.4f}"
             f"{interval} nats per token, {loss.tokens:,} tokens in {loss.rows} rows"
         )
-    told.append(f"model: {out}")
-    console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
+    print_text(f"model: {out}")
 
 
 def _change(before: int, after: int) -> str:
@@ -160,20 +146,23 @@ def _change(before: int, after: int) -> str:
 def _claim(layer: LayerCertificate) -> str:
     if layer.exact:
         return f"exact, within {layer.difference:.0e}"
-    far = "" if layer.exact_up_to is None else f", exact up to {layer.exact_up_to} tokens"
-    return f"{layer.chosen}{far}"
+    limit = "" if layer.exact_up_to is None else f", exact up to {layer.exact_up_to} tokens"
+    return f"{layer.chosen}{limit}"
 
 
-def _share(error: float | None) -> str:
+def _percent(error: float | None) -> str:
     return "" if error is None else f"{error:.1%}"
 
 
-def _kind(one: Certificate) -> str:
-    if one.exact:
-        return "exact: every layer computes what it did, rounding apart; differences are in float64"
-    if one.naive:
-        return "approximate, by the usual starts: nothing was fitted"
+def _method(certificate: Certificate) -> str:
+    if certificate.exact:
+        return (
+            "exact: every layer computes the same function, up to rounding; differences are in "
+            "float64"
+        )
+    if certificate.naive:
+        return "approximate, by averaging or dropping maps: nothing was fitted"
     return (
-        f"approximate, fitted on {one.calibration_tokens:,} tokens; errors are shares of each "
-        "layer's output"
+        f"approximate, fitted on {certificate.calibration_tokens:,} tokens; errors are shares of "
+        "each layer's output"
     )

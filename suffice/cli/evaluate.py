@@ -2,64 +2,51 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from suffice.cli.options import CHECKPOINT
-from suffice.errors import ConfigError
-
-if TYPE_CHECKING:
-    from suffice.measure.evaluation import Evaluation
+from suffice.cli.options import Checkpoint, Device, JsonFlag, Quiet, corpus_name
+from suffice.cli.terminal import print_json, print_text
+from suffice.measure.evaluation import evaluate_task, perplexity
+from suffice.models import folder
+from suffice.progress import show
+from suffice.train import resolve_device
 
 
 def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
+    checkpoint: Checkpoint,
     task: Annotated[
         str, typer.Option(help="perplexity, hellaswag, lambada or piqa.")
     ] = "perplexity",
     limit: Annotated[
-        int | None, typer.Option(help="The first so many items, or windows; all by default.")
+        int | None, typer.Option(help="Use the first items or windows only; all by default.")
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="File of the items, or text of the perplexity; the corpus it was trained on by "
-            "default, of which it reads the test or validation part."
+            help="File of the items, or the text for perplexity; by default the test or validation "
+            "part of the corpus the model was trained on."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    device: Device = "cpu",
+    as_json: JsonFlag = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Measure a language model: each score is named, with its standard error and its items."""
-    from suffice.measure.evaluation import evaluate_task, perplexity
-    from suffice.models import folder
-    from suffice.train import resolve_device, show
-
+    """Measure a language model: every score with its name, standard error and number of items."""
     lm, tokenizer, facts = folder.load(checkpoint, resolve_device(device))
     with show(Console(stderr=True), quiet=quiet) as progress:
         progress.cell(task)
         if task == "perplexity":
-            text = data or facts.get("corpus")
-            if not isinstance(text, str):
-                raise ConfigError(f"{checkpoint} names no corpus; name a text by --data.")
-            found = perplexity(lm, tokenizer, data=text, limit=limit, step=progress.step)
+            text = corpus_name(data, facts, option="--data", model=checkpoint)
+            result = perplexity(lm, tokenizer, data=text, limit=limit, step=progress.step)
         else:
-            found = evaluate_task(lm, tokenizer, task, data=data, limit=limit, step=progress.step)
+            result = evaluate_task(lm, tokenizer, task, data=data, limit=limit, step=progress.step)
     if as_json:
-        sys.stdout.write(json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n")
+        print_json(result.to_json())
         return
-    _print(found)
-
-
-def _print(found: Evaluation) -> None:
-    lines = [f"{found.task}: {found.items:,} of {found.of:,} items, {found.source}"]
-    for score in found.scores:
+    print_text(f"{result.task}: {result.items:,} of {result.of:,} items, {result.source}")
+    for score in result.scores:
         error = "" if score.standard_error is None else f" +- {score.standard_error:.4f}"
-        lines.append(f"  {score.name:<20}{score.value:.4f}{error:<12}  {score.description}")
-    Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        print_text(f"  {score.name:<20}{score.value:.4f}{error:<12}  {score.description}")

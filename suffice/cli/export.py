@@ -2,82 +2,63 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from suffice.errors import ConfigError
+from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, check_out
+from suffice.cli.terminal import print_json, print_text
+from suffice.export import export as export_model
 
 
 def export(
-    checkpoint: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of suffice; folder with config.json and safetensors of transformers; or "
-            "a .bin of llama2.c."
-        ),
-    ],
+    checkpoint: AnyModel,
     form: Annotated[
         str,
         typer.Option(
             "--format",
-            help="hf: a class that transformers has; onnx: a graph for ONNX Runtime; torch: a "
-            "graph for torch.export.load.",
+            help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load.",
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of what comes out; CHECKPOINT-FORMAT by default.")
+        Path | None, typer.Option(help="Folder of the export; CHECKPOINT-FORMAT by default.")
     ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="Of the checkpoint, where it has none beside it.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    tokenizer: TokenizerOption = None,
+    as_json: JsonFlag = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Write a model for other programs, compare it with the model, and list it in manifest.json.
+    """Write a model for other programs, check it against the model, and list it in manifest.json.
 
-    hf needs nothing of this library where it is loaded: columns become maps and shared heads are
-    told, exactly. onnx and torch take tokens, valid and a state as flat inputs, for any batch,
-    chunk and past, and return logits and the state; `suffice run` writes text with an onnx or hf
-    export. Nothing in the folder is pickled, and it names no place on this machine. It appears
-    whole or not at all.
+    An hf export loads in transformers without this library; it is exact. onnx and torch graphs take
+    tokens, valid and a state as flat inputs, for any batch, chunk and past, and return logits and
+    the state. `suffice run` writes text with an onnx or hf export. Nothing in the folder is
+    pickled, and no path of this machine is in it. It appears complete or not at all.
     """
-    from suffice.export import export as write
-
     out = out or checkpoint.with_name(f"{checkpoint.stem or checkpoint.name}-{form}")
-    if out.resolve() == checkpoint.resolve():
-        raise ConfigError(
-            f"--out {out} is the checkpoint itself, which would be lost; give another."
-        )
-    with Console(stderr=True, quiet=quiet).status("") as shown:
-        told = write(
-            checkpoint, form, out, tokenizer=tokenizer, step=lambda doing: shown.update(doing)
-        )
+    check_out(out, checkpoint=checkpoint)
+    with Console(stderr=True, quiet=quiet).status("") as status:
+        manifest = export_model(checkpoint, form, out, tokenizer=tokenizer, step=status.update)
     if as_json:
-        sys.stdout.write(json.dumps(told, indent=1, allow_nan=False) + "\n")
-        return
-    text = "\n".join(_lines(told, out))
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+        print_json(manifest)
+    else:
+        _print(manifest, out)
 
 
-def _lines(told: dict[str, Any], out: Path) -> list[str]:
-    sizes = ((name, one["bytes"]) for name, one in told["files"].items())
-    files = [f"{_size(size):>10}  {name}" for name, size in sizes]
-    kind = told.get("architecture") or told["graph"]
-    checked = told["checked"]
-    lines = [
-        f"{told['model']} as {kind}, weights in {told['weights']}",
-        *files,
+def _print(manifest: dict[str, Any], out: Path) -> None:
+    kind = manifest.get("architecture") or manifest["graph"]
+    print_text(f"{manifest['model']} as {kind}, weights in {manifest['weights']}")
+    for name, file in manifest["files"].items():
+        print_text(f"{_size(file['bytes']):>10}  {name}")
+    checked = manifest["checked"]
+    print_text(
         f"largest difference of a logit from the model: {checked['difference']:.1e} in "
-        f"{checked['calls']} calls",
-    ]
-    if told["tokenizer"] is None and told["model"] != "image classifier":
-        lines.append("no tokenizer lies beside the checkpoint, so none was written")
-    return [*lines, f"export: {out}"]
+        f"{checked['calls']} calls"
+    )
+    if manifest["tokenizer"] is None and manifest["model"] != "image classifier":
+        print_text("no tokenizer lies beside the checkpoint, so none was written")
+    print_text(f"export: {out}")
 
 
 def _size(size: int) -> str:

@@ -5,147 +5,164 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from suffice.cli.options import CHECKPOINT, LEGAL, memory_of
-from suffice.cli.terminal import Shown
+from suffice.cli.options import (
+    Checkpoint,
+    Device,
+    MemoryBits,
+    MemoryOption,
+    Prompt,
+    parse_memory,
+)
+from suffice.cli.terminal import TextStream, write_stdout
 from suffice.errors import ConfigError
+from suffice.generate import Greedy, Sample, Sampling
+from suffice.generate import generate as generate_tokens
+from suffice.generate.generate import token_budget
+from suffice.models import folder
+from suffice.text import Tokenizer
+from suffice.train import resolve_device
 
-if TYPE_CHECKING:
-    from suffice.generate import Sampling
-    from suffice.text import Tokenizer
-
-NEW = 256  # tokens, where the model has room for them
+NEW_TOKENS = 256  # by default, where the model has room for them
 TEMPERATURE = 0.8
 
 
 def generate(
-    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
-    prompt: Annotated[str, typer.Option(help="Text to go on from.")] = "",
+    checkpoint: Checkpoint,
+    prompt: Prompt = "",
     max_new_tokens: Annotated[
         int | None,
         typer.Option(
-            help=f"Tokens to write at most; by default {NEW}, or what the model's positions allow."
+            help=f"Most tokens to write; {NEW_TOKENS} by default, fewer if the model's positions "
+            "end before."
         ),
     ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
-            help="Below 1 is bolder towards likely tokens; 0 takes the likeliest; "
-            f"{TEMPERATURE} by default."
+            help=f"Below 1 favours likely tokens, 0 takes the likeliest; {TEMPERATURE} by default."
         ),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the K likeliest tokens.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the K likeliest tokens.")] = None,
     top_p: Annotated[
-        float, typer.Option(help="Draw from the fewest likely tokens of this share.")
+        float, typer.Option(help="Sample from the fewest tokens whose probabilities reach this.")
     ] = 1.0,
     min_p: Annotated[
-        float, typer.Option(help="Draw from tokens at least this share of the likeliest one.")
+        float, typer.Option(help="Sample from tokens with this share of the likeliest's odds.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    memory: Annotated[str, typer.Option(help=f"What is kept of the text: {LEGAL}.")] = "dynamic",
-    quantise_memory: Annotated[
-        int | None, typer.Option(help="Keep it in 8 or 4 bits a number.")
-    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    memory: MemoryOption = "dynamic",
+    quantise_memory: MemoryBits = None,
     beams: Annotated[
-        int, typer.Option(help="Search the likeliest text with so many beams; takes no draws.")
+        int, typer.Option(help="Beam search with this many beams; excludes sampling.")
     ] = 1,
     draft: Annotated[
-        Path | None, typer.Option(help="Folder of a smaller model that proposes tokens.")
+        Path | None,
+        typer.Option(help="Folder of a smaller model that proposes tokens (speculative decoding)."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     impl: Annotated[
-        str, typer.Option(help="auto, native (kernels for CPUs; else an error) or torch.")
+        str, typer.Option(help="auto, native (CPU kernels; an error without them) or torch.")
     ] = "auto",
 ) -> None:
-    """Write text behind a prompt, token by token; the prompt comes first."""
-    from suffice.generate import generate as write
-    from suffice.generate.generate import token_budget
-    from suffice.models import folder
-    from suffice.train import resolve_device
-
-    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    sampling = _sampling(options, seed, beams)
-    kept, place = memory_of(memory, quantise_memory), resolve_device(device)
+    """Continue a prompt token by token; the prompt is printed first."""
+    filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    sampling = _sampling(temperature, filters, seed, beams)
+    cache, place = parse_memory(memory, quantise_memory), resolve_device(device)
     lm, tokenizer, _ = folder.load(checkpoint, place)
-    small = None
+    draft_lm = None
     if draft is not None:
-        small, other, _ = folder.load(draft, place)
-        if other.fingerprint != tokenizer.fingerprint:
-            raise ConfigError(f"{draft} has another tokenizer than {checkpoint}; give one alike.")
-    ids = _ids(tokenizer, prompt)
+        draft_lm, draft_tokenizer, _ = folder.load(draft, place)
+        if draft_tokenizer.fingerprint != tokenizer.fingerprint:
+            raise ConfigError(
+                f"--draft {draft} has another tokenizer than {checkpoint}; give a model that was "
+                "trained with the same one."
+            )
+    ids = _prompt_ids(tokenizer, prompt)
     stop = () if tokenizer.end is None else (tokenizer.end,)
-    left = [prompt]  # said with the first token, so that nothing stands before a refusal
-
-    def say(text: str) -> None:
-        _say("".join(left) + text)
-        left.clear()
-
-    shown = Shown(tokenizer, ids, say)
-
-    def tell(tokens: list[int | None]) -> None:
-        if tokens[0] not in (None, *stop):
-            shown.add(tokens[0])
-
-    new = max_new_tokens
-    if new is None:
-        ends = [token_budget(one, kept, len(ids)) for one in (lm, small) if one]
-        new = max(1, min([NEW, *(end for end in ends if end is not None)]))
-    sizes = {"max_new_tokens": new, "sampling": sampling, "stop": stop, "beams": beams}
-    begun = perf_counter()
-    found = write(
+    output = _Output(prompt, tokenizer, ids, stop)
+    limit = max_new_tokens
+    if limit is None:
+        budgets = [token_budget(model, cache, len(ids)) for model in (lm, draft_lm) if model]
+        limit = max(1, min([NEW_TOKENS, *(each for each in budgets if each is not None)]))
+    start = perf_counter()
+    result = generate_tokens(
         lm,
         [ids],
-        **sizes,
-        memory=kept,
-        draft=small,
-        on_token=tell if beams == 1 else None,
+        max_new_tokens=limit,
+        sampling=sampling,
+        stop=stop,
+        beams=beams,
+        memory=cache,
+        draft=draft_lm,
+        on_token=output.add if beams == 1 else None,
         impl=impl,
     )
-    seconds = perf_counter() - begun
+    seconds = perf_counter() - start
     if beams > 1:
-        for token in found.row(0)[len(ids) :]:
-            tell([token])
-    shown.close()
-    say("\n")
-    written = found.lengths[0]
-    end = "; no more positions" if max_new_tokens is None and written == new < NEW else ""
+        for token in result.row(0)[len(ids) :]:
+            output.add([token])
+    output.close()
+    written = result.lengths[0]
+    cut = max_new_tokens is None and written == limit < NEW_TOKENS
+    end = "; no more positions" if cut else ""
     rate = f"{written / seconds:.1f} tokens/s"
-    sys.stderr.write(f"{written} tokens, {rate}, steps: {found.steps}{end}\n")
+    sys.stderr.write(f"{written} tokens, {rate}, steps: {result.steps}{end}\n")
 
 
-def _sampling(options: dict[str, float | int | None], seed: int, beams: int) -> Sampling:
-    """Return how tokens are chosen; what greedy choice has no use for is refused."""
-    from suffice.generate import Greedy, Sample
+class _Output:
+    """Prints the prompt with the first token, so that nothing is printed before a refusal."""
 
-    heat = options["temperature"]
-    if beams == 1 and heat != 0.0:
-        return Sample(
-            **{**options, "temperature": TEMPERATURE if heat is None else heat}, seed=seed
+    def __init__(
+        self, prompt: str, tokenizer: Tokenizer, ids: list[int], stop: tuple[int, ...]
+    ) -> None:
+        self._stream = TextStream(tokenizer, ids, self._write)
+        self._unprinted_prompt, self._stop = prompt, stop
+
+    def add(self, tokens: list[int | None]) -> None:
+        """Print the token of the only row, unless the row has ended."""
+        if tokens[0] is not None and tokens[0] not in self._stop:
+            self._stream.add(tokens[0])
+
+    def close(self) -> None:
+        """Print what is left, and a line break."""
+        self._stream.close()
+        self._write("\n")
+
+    def _write(self, text: str) -> None:
+        write_stdout(self._unprinted_prompt + text)
+        self._unprinted_prompt = ""
+
+
+def _sampling(
+    temperature: float | None, filters: dict[str, Any], seed: int, beams: int
+) -> Sampling:
+    """Return how tokens are chosen; options that greedy choice does not use are refused."""
+    if beams == 1 and temperature != 0.0:
+        heat = TEMPERATURE if temperature is None else temperature
+        return Sample(temperature=heat, **filters, seed=seed)
+    defaults = {"top_k": None, "top_p": 1.0, "min_p": 0.0}
+    unused = [f"--{n.replace('_', '-')}" for n in defaults if filters[n] != defaults[n]]
+    if temperature:
+        unused.append("--temperature")
+    if unused:
+        greedy = "--temperature 0" if beams == 1 else f"--beams {beams}"
+        raise ConfigError(
+            f"{' and '.join(unused)} with {greedy}, which does not sample; leave one out."
         )
-    default = {"top_k": None, "top_p": 1.0, "min_p": 0.0}
-    given = [f"--{name.replace('_', '-')}" for name in default if options[name] != default[name]]
-    if heat:
-        given.append("--temperature")
-    if given:
-        why = "--temperature 0" if beams == 1 else f"--beams {beams}"
-        raise ConfigError(f"{' and '.join(given)} with {why}, which draws nothing; leave one out.")
     return Greedy()
 
 
-def _ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Return the ids of a prompt, the token that begins a document before it."""
-    first = tokenizer.begin
-    ids = [*([] if first is None else [first]), *tokenizer.encode(prompt)]
+def _prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Return the tokens of a prompt, behind the token that begins a document."""
+    ids = tokenizer.encode(prompt)
+    if tokenizer.begin is not None:
+        return [tokenizer.begin, *ids]
     if not ids and tokenizer.end is not None:
-        return [tokenizer.end]  # what stands before a document stands behind another
+        return [tokenizer.end]  # a document follows the end of another
     if not ids:
-        raise ConfigError("--prompt is empty, and no token begins a text here; give some text.")
+        raise ConfigError("--prompt is empty and no token begins a text here; give some text.")
     return ids
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

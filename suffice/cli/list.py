@@ -3,32 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from suffice.cli.terminal import Description, describe, write
+from suffice.cli.terminal import RULED, Description, describe, print_paragraph
+from suffice.cost import Cost
 from suffice.presets import PRESETS, preset, takes_length
+from suffice.spec import AttentionSpec
 from suffice.view import brief
 
-if TYPE_CHECKING:
-    from suffice import AttentionSpec
-    from suffice.cost import Cost
-
-
-EVERY, SPARSE = "Every pair", "Some pairs: sparse patterns"
+EVERY_PAIR, SOME_PAIRS = "Every pair", "Some pairs: sparse patterns"
 MIXED, FEATURES = "Mixed along the sequence first", "No pairs: kernels of features"
 SEGMENTS = "Segments, and a memory of those before"
-GROUPS = (EVERY, MIXED, SPARSE, FEATURES, SEGMENTS)
+GROUPS = (EVERY_PAIR, MIXED, SOME_PAIRS, FEATURES, SEGMENTS)
+DEFAULTS = {
+    "encoder": "Standard",
+    "pattern": "Full",
+    "mixing": "NoMixing",
+    "kernel": "Softmax",
+    "norm": "NoNorm",
+    "past": "NoPast",
+}
+"""The axes of multi-head attention over every key."""
+D_MODEL, HEADS, LENGTH = 256, 4, 1024
+NUMBERS = ("parameters", "params", "FLOPs", "state")
+
+Columns = dict[str, list[str]]
+
+
+def list_mechanisms() -> None:
+    """List the mechanisms: axes, cost beside standard, source."""
+    console = Console(highlight=False)
+    rows = sorted(map(_row, PRESETS), key=lambda row: GROUPS.index(row.group))
+    layouts = _layouts(rows)
+    columns = next((c for c in layouts if _width(c) <= console.width), layouts[-1])
+    wide = Console(width=max(console.width, _width(columns)), highlight=False)
+    for number, name in enumerate(dict.fromkeys(row.group for row in rows)):
+        if number:
+            wide.print()
+        wide.print(name, style="bold", markup=False)
+        wide.print(_table(columns, [row.group == name for row in rows]))
+    console.print()
+    print_paragraph(
+        console,
+        f"Per layer at d_model {D_MODEL}, {HEADS} heads, {LENGTH} tokens; x: times standard; "
+        "state: numbers stored when streaming, per past token unless fixed (`suffice show` counts "
+        "both).",
+    )
 
 
 def sized(
     name: str, d_model: int, num_heads: int, *, length: int, **options: object
 ) -> AttentionSpec:
-    """Return the spec of a mechanism, made for this length where it is made for one.
+    """Return the spec of a mechanism, made for this length if it is made for one.
 
     Raises:
         ConfigError: for an unknown name, or sizes it cannot have.
@@ -39,24 +68,24 @@ def sized(
 
 
 def state(cost: Cost, numbers: str = "", fixed: str = " fixed") -> str:
-    """Return what a streaming layer keeps: numbers for each token, or for any number of them.
+    """Return how many numbers a streaming layer stores, per token or in all.
 
     "none" if it cannot stream.
 
     Args:
         cost: of the layer.
-        numbers: what follows a count for each token.
-        fixed: what follows a count that does not grow.
+        numbers: text behind a count per token.
+        fixed: text behind a count that does not grow.
 
     Example:
         >>> from suffice import preset
         >>> state(preset("standard", 64, 4).cost(9), numbers=" numbers per token")
         '128 numbers per token'
     """
-    told = [f"{cost.state_numbers:,}{numbers}"] if cost.state_numbers else []
+    counts = [f"{cost.state_numbers:,}{numbers}"] if cost.state_numbers else []
     if cost.state_fixed:
-        told.append(f"{cost.state_fixed:,}{fixed}")
-    return " + ".join(told) or "none"
+        counts.append(f"{cost.state_fixed:,}{fixed}")
+    return " + ".join(counts) or "none"
 
 
 def axes(spec: AttentionSpec) -> str:
@@ -67,28 +96,18 @@ def axes(spec: AttentionSpec) -> str:
         >>> axes(preset("efficient", 64, 4, causal=True))
         'Efficient, Causal'
     """
-    parts = []
-    if type(spec.encoder).__name__ != "Standard":
-        parts.append(type(spec.encoder).__name__)
-    if type(spec.pattern).__name__ != "Full":
-        parts.append(brief(spec.pattern))
+    changed = [a for a, default in DEFAULTS.items() if type(getattr(spec, a)).__name__ != default]
+    names = [brief(getattr(spec, axis)) for axis in changed]
     if spec.kv_heads != spec.num_heads:
-        parts.append(f"{spec.kv_heads} KV head{'s' if spec.kv_heads > 1 else ''}")
-    if spec.mixing.mixes:
-        parts.append(type(spec.mixing).__name__)
-    if type(spec.kernel).__name__ != "Softmax":
-        parts.append(type(spec.kernel).__name__)
-    if spec.norm.norms:
-        parts.append(type(spec.norm).__name__)
-    if spec.past.reads:
-        parts.append(type(spec.past).__name__)
+        heads = f"{spec.kv_heads} KV head{'s' if spec.kv_heads > 1 else ''}"
+        names.insert(len({"encoder", "pattern"} & set(changed)), heads)
     if spec.position.absolute:
-        parts.append(type(spec.position).__name__)
-    return ", ".join(parts) or "Standard"
+        names.append(brief(spec.position))
+    return ", ".join(names) or "Standard"
 
 
 def group(spec: AttentionSpec) -> str:
-    """Return which of the groups a mechanism belongs to."""
+    """Return the one of `GROUPS` that a mechanism belongs to."""
     if spec.past.reads:
         return SEGMENTS
     if not spec.kernel.weighs_pairs:
@@ -96,40 +115,13 @@ def group(spec: AttentionSpec) -> str:
     if spec.mixing.mixes:
         return MIXED
     if type(spec.pattern).__name__ in ("Full", "Causal"):
-        return EVERY
-    return SPARSE
-
-
-D_MODEL, HEADS, LENGTH = 256, 4, 1024
-NUMBERS = ("parameters", "params", "FLOPs", "state")
-
-Columns = dict[str, list[str]]
-
-
-def list_mechanisms() -> None:
-    """List the mechanisms: axes, cost beside standard, source."""
-    console = Console(highlight=False)
-    lines = sorted(map(_line, PRESETS), key=lambda line: GROUPS.index(line.group))
-    layouts = _layouts(lines)
-    columns = next((c for c in layouts if _width(c) <= console.width), layouts[-1])
-    wide = Console(width=max(console.width, _width(columns)), highlight=False)
-    for number, name in enumerate(dict.fromkeys(line.group for line in lines)):
-        if number:
-            wide.print()
-        wide.print(name, style="bold", markup=False)
-        wide.print(_table(columns, [line.group == name for line in lines]))
-    console.print()
-    write(
-        console,
-        f"Per layer at d_model {D_MODEL}, {HEADS} heads, {LENGTH} tokens; x: times what standard "
-        "needs; state: numbers kept when streaming, per past token unless fixed (`suffice show` "
-        "counts both).",
-    )
+        return EVERY_PAIR
+    return SOME_PAIRS
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
-    """One mechanism, every detail that some width has room for."""
+class _Row:
+    """One mechanism, with every detail that the widest table shows."""
 
     name: str
     group: str
@@ -140,11 +132,11 @@ class _Line:
     about: Description
 
 
-def _line(name: str) -> _Line:
+def _row(name: str) -> _Row:
     base = sized("standard", D_MODEL, HEADS, length=LENGTH).cost(LENGTH)
     spec = sized(name, D_MODEL, HEADS, length=LENGTH)
     cost = spec.cost(LENGTH)
-    return _Line(
+    return _Row(
         name=name,
         group=group(spec),
         axes=axes(spec),
@@ -157,35 +149,35 @@ def _line(name: str) -> _Line:
     )
 
 
-def _layouts(lines: list[_Line]) -> list[Columns]:
-    """Return the columns of ever narrower tables: detail goes, words stay whole."""
-    names = {"mechanism": [line.name for line in lines]}
-    ends = {**names, "axes": [line.axes for line in lines]}
+def _layouts(rows: list[_Row]) -> list[Columns]:
+    """Return the columns of ever narrower tables: details are left out, words stay whole."""
+    names = {"mechanism": [row.name for row in rows]}
+    ends = {**names, "axes": [row.axes for row in rows]}
     counts = {
-        "parameters": [f"{line.parameters[0]} ({line.parameters[1]})" for line in lines],
-        "FLOPs": [f"{line.flops[0]} ({line.flops[1]})" for line in lines],
+        "parameters": [f"{row.parameters[0]} ({row.parameters[1]})" for row in rows],
+        "FLOPs": [f"{row.flops[0]} ({row.flops[1]})" for row in rows],
     }
     ratios = {
-        "params": [line.parameters[1] for line in lines],
-        "FLOPs": [line.flops[1] for line in lines],
+        "params": [row.parameters[1] for row in rows],
+        "FLOPs": [row.flops[1] for row in rows],
     }
-    kept = {"state": [line.state for line in lines]}
-    number = {"source": [line.about.identifier for line in lines]}
+    state_column = {"state": [row.state for row in rows]}
+    number = {"source": [row.about.identifier for row in rows]}
     return [
-        {**ends, **counts, **kept, "source": [line.about.source for line in lines]},
-        {**ends, **counts, **kept, "source": [line.about.citation for line in lines]},
-        {**ends, **counts, **kept, **number},
-        {**ends, **ratios, **kept, **number},
-        {**ends, **ratios, **kept},
-        {**names, **ratios, **kept, **number},
-        {**names, **ratios, **kept},
+        {**ends, **counts, **state_column, "source": [row.about.source for row in rows]},
+        {**ends, **counts, **state_column, "source": [row.about.citation for row in rows]},
+        {**ends, **counts, **state_column, **number},
+        {**ends, **ratios, **state_column, **number},
+        {**ends, **ratios, **state_column},
+        {**names, **ratios, **state_column, **number},
+        {**names, **ratios, **state_column},
         {**names, **ratios},
     ]
 
 
 def _table(columns: Columns, shown: list[bool] | None = None) -> Table:
-    """Return a table of the rows shown, its columns as wide as all rows need."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    """Return a table of the rows shown, with columns as wide as all rows need."""
+    table = Table(**RULED, padding=(0, 1, 0, 0))
     for name, cells in columns.items():
         table.add_column(
             name,
@@ -194,12 +186,12 @@ def _table(columns: Columns, shown: list[bool] | None = None) -> Table:
             min_width=max(map(len, [name, *cells])),
         )
     rows = list(zip(*columns.values(), strict=True))
-    for row, here in zip(rows, shown or [True] * len(rows), strict=True):
-        if here:
+    for row, is_shown in zip(rows, shown or [True] * len(rows), strict=True):
+        if is_shown:
             table.add_row(*map(Text, row))
     return table
 
 
 def _width(columns: Columns) -> int:
-    """Return the columns of the terminal that the table fills when nothing is cut."""
+    """Return the width of the table if nothing is cut."""
     return Console(width=10_000).measure(_table(columns)).maximum

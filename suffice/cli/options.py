@@ -1,187 +1,259 @@
-"""Options of a mechanism on the command line: `--set window=16`."""
+"""Options that several verbs share: their types, defaults, readers and completions."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from suffice.errors import ConfigError
+import typer
+
+from suffice.errors import ConfigError, unknown
+from suffice.grammar import parse_term
 from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static
 from suffice.presets import PRESETS
 
-OWN = {
-    "d_model": "--d-model",
-    "num_heads": "--heads",
-    "causal": "--causal",
-    "length": "--length",
-    "layer": "--layer",
-}
+RUNS = Path("runs")
+BASELINE = "standard"
+MECHANISMS = "standard,optimised,efficient,super_attention"
+SEEDS = 5
+DEVICE = "cpu"
+MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
+RECIPE_OF_LM = "shakespeare_char"
+
+Checkpoint = Annotated[
+    Path, typer.Argument(help="Folder written by `suffice train`, convert, heal or quantise.")
+]
+AnyModel = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder of suffice; folder of transformers (config.json and safetensors); or a .bin "
+        "of llama2.c."
+    ),
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+MemoryOption = Annotated[str, typer.Option(help=f"KV cache: {', '.join(MEMORIES)}.")]
+MemoryBits = Annotated[
+    int | None, typer.Option(help="Store the KV cache in 8 or 4 bits per number.")
+]
+Prompt = Annotated[str, typer.Option(help="Text to continue.")]
+TokenizerOption = Annotated[
+    Path | None, typer.Option(help="Tokenizer of the model, if none lies beside it.")
+]
 
 
-def settings(mechanism: str, given: list[str]) -> dict[str, Any]:
-    """Return the options of a mechanism from words such as "window=16".
-
-    A mechanism refuses those it does not know; here they are only read.
+def parse_settings(assignments: list[str], options: dict[str, str]) -> dict[str, Any]:
+    """Return the values of assignments such as "window=16".
 
     Args:
-        mechanism: its name.
-        given: NAME=VALUE; a value is a number, true, false, null or a word.
+        assignments: NAME=VALUE; a value is JSON or a word.
+        options: names that have an option of their own, and that option.
 
     Raises:
-        ConfigError: for words of another form, a value of another kind than the option's, or an
-            option that has a flag of its own.
+        ConfigError: for another form, a name given twice, or one of `options`.
+    """
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not (name and equals and value):
+            raise ConfigError(f"--set {assignment}: write NAME=VALUE, such as window=16.")
+        if name in options:
+            raise ConfigError(f"--set {assignment}: give {options[name]} instead.")
+        if name in values:
+            raise ConfigError(f"--set {assignment}: {name} is set twice; give it once.")
+        try:
+            values[name] = json.loads(value)
+        except json.JSONDecodeError:
+            values[name] = value
+    return values
+
+
+def mechanism_settings(mechanism: str, assignments: list[str]) -> dict[str, Any]:
+    """Return the options of a mechanism from assignments such as "window=16".
+
+    Unknown names are left for the mechanism to refuse.
+
+    Raises:
+        ConfigError: see `parse_settings`; also for a value of another type than the option's.
 
     Example:
-        >>> settings("longformer", ["window=16", "bias=false"])
+        >>> mechanism_settings("longformer", ["window=16", "bias=false"])
         {'window': 16, 'bias': False}
     """
-    found = written(given, OWN)
-    for words in given:
-        name = words.partition("=")[0]
-        _check(mechanism, words, name, found[name])
-    return found
+    flags = ("d_model", "causal", "length", "layer")
+    options = {name: f"--{name.replace('_', '-')}" for name in flags} | {"num_heads": "--heads"}
+    values = parse_settings(assignments, options)
+    parameters = inspect.signature(PRESETS[mechanism]).parameters if mechanism in PRESETS else {}
+    for name in values.keys() & parameters.keys():
+        _check_type(mechanism, name, values[name], parameters[name].default)
+    return values
 
 
-def written(given: list[str], own: dict[str, str]) -> dict[str, Any]:
-    """Return the values of words such as "window=16".
-
-    Args:
-        given: NAME=VALUE; a value is JSON or a word.
-        own: names that have an option of their own, and that option.
-
-    Raises:
-        ConfigError: for words of another form, a name given twice, or one of `own`.
-    """
-    found: dict[str, Any] = {}
-    for words in given:
-        name, equals, value = words.partition("=")
-        if not (name and equals and value):
-            raise ConfigError(f"--set {words}: write NAME=VALUE, such as window=16.")
-        if name in own:
-            raise ConfigError(f"--set {words}: give {own[name]} instead.")
-        if name in found:
-            raise ConfigError(f"--set {words}: {name} is set twice; give it once.")
-        found[name] = _value(value)
-    return found
+def _check_type(mechanism: str, name: str, value: object, default: object) -> None:
+    """Refuse a value of another type than the default's; if that is None, a size is wanted."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, bool):
+        fits, legal = isinstance(value, bool), "true or false"
+    elif isinstance(default, str):
+        fits, legal = isinstance(value, str), "a word"
+    elif isinstance(default, float):
+        fits, legal = is_number, "a number"
+    else:
+        fits, legal = value is None or (is_number and isinstance(value, int)), "a whole number"
+    if not fits:
+        raise ConfigError(f"--set {name}={value}: {name} of {mechanism} must be {legal}.")
 
 
-def _value(written: str) -> Any:
-    try:
-        return json.loads(written)
-    except json.JSONDecodeError:
-        return written
-
-
-def _check(mechanism: str, words: str, name: str, value: object) -> None:
-    """Refuse a value of another kind than the option has by default; unset ones are sizes."""
-    options = inspect.signature(PRESETS[mechanism]).parameters if mechanism in PRESETS else {}
-    if name not in options:
-        return
-    default = options[name].default
-    kind = type(default) if isinstance(default, (bool, float, str)) else int
-    fits = {
-        bool: isinstance(value, bool),
-        str: isinstance(value, str),
-        float: isinstance(value, (int, float)) and not isinstance(value, bool),
-        int: value is None or (isinstance(value, int) and not isinstance(value, bool)),
-    }
-    if not fits[kind]:
-        legal = {bool: "true or false", str: "a word", float: "a number", int: "a whole number"}
-        raise ConfigError(f"--set {words}: {name} of {mechanism} is {legal[kind]}.")
-
-
-LEGAL = "dynamic, static:N, rolling:W or rolling:W:SINKS"
-
-
-def memory_of(written: str, bits: int | None) -> Memory:
-    """Return the memory that words such as "rolling:256:4" name.
+def parse_memory(text: str, bits: int | None = None) -> Memory:
+    """Return the KV cache that a text such as "rolling:256:4" names.
 
     Args:
-        written: what is kept.
-        bits: of a number that is kept, 8 or 4; None = as it is.
+        text: one of `MEMORIES`.
+        bits: of a stored number, 8 or 4; None = the model's own type.
 
     Raises:
-        ConfigError: for other words or numbers.
+        ConfigError: for another text or number.
 
     Example:
-        >>> memory_of("rolling:256:4", None)
+        >>> parse_memory("rolling:256:4")
         Rolling(window=256, sinks=4, spare=0)
-        >>> memory_of("static:64", 8).inner
+        >>> parse_memory("static:64", bits=8).inner
         Static(length=64)
     """
-    name, *numbers = written.split(":")
-    kinds = {"dynamic": (Dynamic, (0,)), "static": (Static, (1,)), "rolling": (Rolling, (1, 2))}
-    kind, counts = kinds.get(name, (None, ()))
-    if kind is None or len(numbers) not in counts or not all(n.isdecimal() for n in numbers):
-        raise ConfigError(f"--memory {written}: write {LEGAL}, whole numbers of tokens.")
-    memory = kind(*map(int, numbers))
+    term = parse_term(text, MEMORIES, kind="--memory")
+    memory = {"dynamic": Dynamic, "static": Static, "rolling": Rolling}[term.name](*term.numbers)
     return memory if bits is None else Quantised(memory, bits=bits)
 
 
-def mechanisms(incomplete: str) -> list[str]:
-    """Return mechanisms; of several with commas between them, the last is completed.
+def check_at_least(least: int, **values: int | None) -> None:
+    """Refuse numbers below the least legal one; None stands for a default.
+
+    Args:
+        least: the least legal number.
+        **values: by the name of the option.
+
+    Raises:
+        ConfigError: naming the first option that is wrong.
+    """
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ConfigError(f"--{name} {value}: give at least {least}.")
+
+
+def check_out(out: Path, **inputs: Path | None) -> None:
+    """Refuse to write over one of the models that is read.
+
+    Raises:
+        ConfigError: naming the model.
+    """
+    for name, path in inputs.items():
+        if path is not None and out.resolve() == path.resolve():
+            raise ConfigError(
+                f"--out {out} is the {name} itself, which would be overwritten; give another "
+                "folder."
+            )
+
+
+def corpus_name(text: str | None, facts: dict[str, Any], *, option: str, model: object) -> str:
+    """Return the text to read: the one given, else the one a model was trained on.
+
+    Args:
+        text: name or path of a corpus, or None.
+        facts: recorded with the model.
+        option: that names a text.
+        model: for the message.
+
+    Raises:
+        ConfigError: if there is neither.
+    """
+    corpus = text or facts.get("corpus")
+    if not isinstance(corpus, str):
+        raise ConfigError(f"{model} does not record its corpus; name a text with {option}.")
+    return corpus
+
+
+def scale_suffix(scale: str) -> str:
+    """Return what a folder's name says of a scale: nothing for the paper's."""
+    return "" if scale == "paper" else f"-{scale}"
+
+
+def new_run(name: str) -> Path:
+    """Return the folder of a new run: runs/NAME-TIME."""
+    return RUNS / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def latest_run(recipe: str | None, scale: str | None, file: str) -> Path:
+    """Return the latest folder under runs/ that holds a file.
+
+    Args:
+        recipe: of the run; None = any.
+        scale: of the run; None = any.
+        file: that such a folder holds.
+
+    Raises:
+        ConfigError: if there is none, or the scale is unknown.
+    """
+    from suffice.recipes import SCALES
+
+    if scale is not None and scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    suffixes = "|".join(scale_suffix(each) for each in ([scale] if scale else SCALES))
+    pattern = re.compile(rf"{re.escape(recipe) if recipe else '[^-]+'}({suffixes})-(\d+-\d+)")
+    runs = {}
+    for path in RUNS.glob(f"*/{file}"):
+        if match := pattern.fullmatch(path.parent.name):
+            runs[match[2]] = path.parent
+    if not runs:
+        which = (f" of {recipe}" if recipe else "") + (f" at scale {scale}" if scale else "")
+        raise ConfigError(
+            f"there is no run{which} under {RUNS}/ to resume; name its folder with --out, or "
+            "start one without --resume."
+        )
+    return runs[max(runs)]
+
+
+def complete_mechanisms(incomplete: str) -> list[str]:
+    """Complete the last of several mechanisms with commas between them.
 
     Example:
-        >>> mechanisms("lin"), mechanisms("standard,mq")
+        >>> complete_mechanisms("lin"), complete_mechanisms("standard,mq")
         (['linear', 'linformer'], ['standard,mqa'])
     """
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _begun(PRESETS, last)]
+    return [f"{before}{comma}{name}" for name in _starting(PRESETS, last)]
 
 
-def tasks(incomplete: str) -> list[str]:
-    """Return tasks of `suffice compare`."""
+def complete_tasks(incomplete: str) -> list[str]:
+    """Complete a task of `suffice compare`."""
     from suffice.recipes import TASK_RECIPES
 
-    return _begun(TASK_RECIPES, incomplete)
+    return _starting(TASK_RECIPES, incomplete)
 
 
-def recipes(incomplete: str) -> list[str]:
-    """Return recipes of `suffice compare`."""
+def complete_recipes(incomplete: str) -> list[str]:
+    """Complete a recipe of `suffice compare`."""
     from suffice.recipes import RECIPES
 
-    return _begun(RECIPES, incomplete)
+    return _starting(RECIPES, incomplete)
 
 
-def every_recipe(incomplete: str) -> list[str]:
-    """Return recipes of `suffice plan`: all of them, those of language models among them."""
-    from suffice.recipes import LM_RECIPES, RECIPES
-
-    return _begun([*LM_RECIPES, *RECIPES], incomplete)
-
-
-def language_recipes(incomplete: str) -> list[str]:
-    """Return recipes of `suffice train`."""
+def complete_lm_recipes(incomplete: str) -> list[str]:
+    """Complete a recipe of `suffice train`."""
     from suffice.recipes import LM_RECIPES
 
-    return _begun(LM_RECIPES, incomplete)
+    return _starting(LM_RECIPES, incomplete)
 
 
-def tables(incomplete: str) -> list[str]:
-    """Return the tables and figures of `suffice reproduce`."""
-    from suffice.cli.reproduce import WRITERS
-    from suffice.papers import TABLES
-
-    return _begun([*TABLES, *WRITERS], incomplete)
+def complete_all_recipes(incomplete: str) -> list[str]:
+    """Complete a recipe of `suffice plan`, which takes those of both."""
+    return [*complete_lm_recipes(incomplete), *complete_recipes(incomplete)]
 
 
-def _begun(names: Iterable[str], start: str) -> list[str]:
+def _starting(names: Iterable[str], start: str) -> list[str]:
     return [name for name in names if name.startswith(start)]
-
-
-RUNS = Path("runs")
-CHECKPOINT = "Folder that `suffice train`, convert, heal or quantise wrote."
-TASK = "digits"
-TASKS = (
-    "digits, mnist, cifar100, cifar10_jpeg, tiny_imagenet_100, image_folder, imdb, amazon, "
-    "womens_clothing, translation_es or table (your own), which are real, or mqar, induction, "
-    "copy, two_hop or passkey, which are drawn"
-)
-MECHANISMS = "standard,optimised,efficient,super_attention"
-BASELINE = "standard"
-SEEDS = 5
-MARGIN = 1.0  # points of test accuracy
-DEVICE = "cpu"

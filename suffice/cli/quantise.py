@@ -2,170 +2,137 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
-from suffice.cli.options import CHECKPOINT
-from suffice.errors import CheckpointError, ConfigError
-from suffice.files import replacing
+from suffice.cli.options import Checkpoint, JsonFlag, Quiet, check_out, corpus_name
+from suffice.cli.terminal import PLAIN, print_json, print_text, step_by_cells, to_json
+from suffice.files import write_atomic
+from suffice.models import LM, folder
 from suffice.ops.native import library
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from suffice.models import LM
-    from suffice.quantise import Report
-    from suffice.text import Tokenizer
+from suffice.progress import show
+from suffice.quantise import Report, Speed
+from suffice.quantise import quantise as quantise_model
+from suffice.quantise.report import rows_of, tokens_per_second
+from suffice.text import Tokenizer, corpus
 
 REPORT = "quantise.json"
-WITHOUT = "none"
-CALIBRATION, JUDGED = 1 << 15, 1 << 15  # tokens
+NO_TEXT = "none"
+CALIBRATION, TEST = 1 << 15, 1 << 15  # tokens
 
 
 def quantise(
-    checkpoint: Annotated[Path, typer.Argument(help=CHECKPOINT)],
-    bits: Annotated[int, typer.Option(help="Of a weight: 16, 8 or 4.")] = 8,
+    checkpoint: Checkpoint,
+    bits: Annotated[int, typer.Option(help="Bits of a weight: 16, 8 or 4.")] = 8,
     group: Annotated[
         int | None,
-        typer.Option(help="Inputs with one scale; up to 128 in 8 bits, 32 in 4 bits by default."),
+        typer.Option(
+            help="Inputs that share a scale; by default up to 128 in 8 bits and 32 in 4 bits."
+        ),
     ] = None,
     calibration: Annotated[
         str | None,
         typer.Option(
-            help="Text, a folder or a corpus' name, of which the training part is read to round "
-            "well and the validation part to measure the change; the corpus it was trained on by "
-            f"default; {WITHOUT} = no text."
+            help="Text file, folder or name of a corpus: its training part guides the rounding, "
+            "its validation part measures the change; by default the corpus the model was trained "
+            f"on; {NO_TEXT} = no text."
         ),
     ] = None,
     skip: Annotated[
         list[str] | None,
         typer.Option(
             metavar="<str>",
-            help="Module to leave as it is, such as head or blocks.0.*; repeatable.",
+            help="Module to leave unchanged, such as head or blocks.0.*; repeatable.",
         ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the packed model; CHECKPOINT-4bit by default.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: JsonFlag = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Pack a model's weights into 8 or 4 bits, or half precision, and tell what that changes.
+    """Pack a model's weights into 8 or 4 bits, or half precision, and measure what that changes.
 
     The packed model is a folder as `suffice train` writes it: `suffice generate` and `suffice
-    evaluate` take it, on machines without the native kernels, too. The report lies beside it.
+    evaluate` read it, also on machines without the native kernels. The report lies in it.
     """
-    from suffice.cli.terminal import as_cells
-    from suffice.models import folder
-    from suffice.quantise import Speed
-    from suffice.quantise import quantise as pack
-    from suffice.quantise.report import tokens_per_second
-    from suffice.train import show
-
     out = out or checkpoint.with_name(f"{checkpoint.name}-{bits}bit")
-    _check_out(checkpoint, out)
+    check_out(out, checkpoint=checkpoint)
     lm, tokenizer, facts = folder.load(checkpoint)
     lm.float()
     texts = _texts(lm, tokenizer, calibration, facts, checkpoint)
     with show(Console(stderr=True), cells=1 + len(texts), quiet=quiet) as progress:
         before = tokens_per_second(lm)
-        step = as_cells(progress)
-        report = pack(lm, bits, group, **texts, skip=tuple(skip or ()), step=step)
+        step = step_by_cells(progress)
+        report = quantise_model(lm, bits, group, **texts, skip=tuple(skip or ()), step=step)
         speed = Speed(before=before, after=tokens_per_second(lm), threads=torch.get_num_threads())
     report = replace(report, speed=speed)
     if "measured" in facts:
         facts["measured_before_packing"] = facts.pop("measured")
     folder.save(out, lm, tokenizer, **facts)
-    text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
-    _write(out / REPORT, text)
+    write_atomic(out / REPORT, to_json(report.to_json()))
     if as_json:
-        sys.stdout.write(text)
-        return
-    _print(report, out)
-
-
-def _check_out(checkpoint: Path, out: Path) -> None:
-    if out.resolve() == checkpoint.resolve():
-        raise ConfigError(f"--out {out} is the model itself, which would be lost; give another.")
+        print_json(report.to_json())
+    else:
+        _print(report, out)
 
 
 def _texts(
-    lm: LM, tokenizer: Tokenizer, named: str | None, facts: dict[str, Any], checkpoint: Path
+    lm: LM, tokenizer: Tokenizer, name: str | None, facts: dict[str, Any], checkpoint: Path
 ) -> dict[str, Tensor]:
-    """Return the rows that the rounding reads and those that judge it."""
-    from suffice.quantise.report import rows_of
-    from suffice.text import corpus
-
-    if named == WITHOUT:
+    """Return the rows that guide the rounding and those that measure the change."""
+    if name == NO_TEXT:
         return {}
-    text = named or facts.get("corpus")
-    if not isinstance(text, str):
-        raise ConfigError(
-            f"{checkpoint} names no corpus; name a text by --calibration, or go without one by "
-            f"--calibration {WITHOUT}."
-        )
-    found = corpus(text)
+    option = f"--calibration (or give --calibration {NO_TEXT})"
+    text = corpus(corpus_name(name, facts, option=option, model=checkpoint))
 
     def rows(documents: Iterable[str], tokens: int) -> Tensor:
         return rows_of(documents, tokenizer, length=lm.config.length + 1, tokens=tokens)
 
     return {
-        "calibration": rows(found.train, CALIBRATION),
-        "judged": rows(found.validation, JUDGED),
+        "calibration": rows(text.train, CALIBRATION),
+        "judged": rows(text.validation, TEST),
     }
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="ascii", newline="\n")
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path} ({error.strerror or error}); free space, or give another --out."
-        ) from error
-
-
 def _print(report: Report, out: Path) -> None:
-    console = Console()
     columns = ("map", "stored as", "by", "kB before", "after", "error")
-    table = Table(*columns, box=None, pad_edge=False)
-    for layer in (layer for layer in report.layers if not layer.skipped):
-        sizes = (f"{size / 1e3:,.1f}" for size in (layer.bytes_before, layer.bytes_after))
-        table.add_row(layer.name, layer.scheme, layer.kernel, *sizes, f"{layer.error:.2%}")
-    console.print(table)
-    for layer in (layer for layer in report.layers if layer.skipped):
-        told = f"not packed: {layer.name}, {layer.skipped}"
-        console.print(told, markup=False, highlight=False, soft_wrap=True)
-    share = report.bytes_after / report.bytes_before
-    told = [
+    table = Table(*columns, **PLAIN)
+    for layer in report.layers:
+        if not layer.skipped:
+            sizes = (f"{size / 1e3:,.1f}" for size in (layer.bytes_before, layer.bytes_after))
+            table.add_row(layer.name, layer.scheme, layer.kernel, *sizes, f"{layer.error:.2%}")
+    Console().print(table)
+    for layer in report.layers:
+        if layer.skipped:
+            print_text(f"not packed: {layer.name}, {layer.skipped}")
+    print_text(
         f"{report.bytes_before / 1e6:,.2f} MB before, {report.bytes_after / 1e6:,.2f} MB after "
-        f"({share:.0%})"
-    ]
+        f"({report.bytes_after / report.bytes_before:.0%})"
+    )
     if report.change is None:
-        told.append("no text was read: rounded by the weights alone, the change not measured")
+        print_text("no text was read: rounded without calibration, the change was not measured")
     else:
-        one = report.change
-        told.append(
-            f"perplexity {one.perplexity_before:.4f} -> {one.perplexity_after:.4f} "
-            f"({one.increase:+.2%}), divergence {one.divergence:.5f} nats per token, on "
-            f"{one.tokens:,} tokens of validation text; {report.calibration_tokens:,} tokens of "
+        change = report.change
+        print_text(
+            f"perplexity {change.perplexity_before:.4f} -> {change.perplexity_after:.4f} "
+            f"({change.increase:+.2%}), divergence {change.divergence:.5f} nats per token, on "
+            f"{change.tokens:,} tokens of validation text; {report.calibration_tokens:,} tokens of "
             "training text for rounding"
         )
     if report.speed is not None:
         threads = report.speed.threads
-        told.append(f"decode on {threads} thread{'s' * (threads > 1)}: {report.speed.summary}")
+        print_text(f"decode on {threads} thread{'s' * (threads > 1)}: {report.speed.summary}")
     if not library.available():
-        told.append(
+        print_text(
             f"no native kernels: {library.why_not()}; torch unpacks every matrix at each call"
         )
-    told.append(f"model: {out}")
-    console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
+    print_text(f"model: {out}")

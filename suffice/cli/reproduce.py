@@ -2,65 +2,96 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
-from suffice.cli import options
-from suffice.cli.reproduce_more import (
-    Asked,
-    console_of,
-    conversion,
-    list_tables,
-    maps_of,
-    print_sheet,
-    say,
+from suffice.cli import train
+from suffice.cli.compare import parse_heads
+from suffice.cli.options import Quiet, check_at_least, scale_suffix
+from suffice.cli.terminal import (
+    INTERRUPTED,
+    RULED,
+    Stopped,
+    command_line,
+    print_json,
+    print_text,
+    to_json,
+    wide_console,
 )
-from suffice.cli.terminal import INTERRUPTED, Stopped
+from suffice.data import load
+from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, unknown
-from suffice.measure.report.sheet import rich_table
-from suffice.papers.edge import (
-    edge_sheet,
-    finished,
-    latency_bars,
-    publish_edge,
-    records,
-    run_edge,
-    wanted,
-)
-from suffice.papers.edge import to_csv as edge_csv
+from suffice.files import write_atomic
+from suffice.measure.evaluation import evaluate_task
+from suffice.measure.machine import machine_facts
+from suffice.measure.report.sheet import Sheet, rich_table
+from suffice.models import folder as models
+from suffice.papers import conversion, edge, hellaswag, maps
+from suffice.papers.evidence import page, write_page
 from suffice.papers.figures import save, write_report
-from suffice.papers.jobs import run_cells
+from suffice.papers.flops import flops
+from suffice.papers.jobs import Execution, run_cells
 from suffice.papers.request import FOLDER, Request, ask, twice
 from suffice.papers.results import Key, gather, publish
 from suffice.papers.rows import Shown, show, to_csv
 from suffice.papers.tables import TABLES, Table, table
-from suffice.torch_compat import threads
+from suffice.progress import show as show_progress
+from suffice.records import encode
+from suffice.torch_compat import threads as use_threads
+
+WIDTH = 150  # columns of a table that goes to a file or a pipe
+OTHERS = {
+    "flops": (
+        "Equation 24 and true FLOPs",
+        "v2 appendix B.2, v3 figures 2, 5, 6 and 7",
+        "computed",
+    ),
+    "hellaswag": (
+        "HellaSwag of GPT-2 124M, by both scorers",
+        "v3 section 4.1",
+        "from language models that --run trains",
+    ),
+    "conversion": ("Loss of converted and of healed models", "none", "from real checkpoints"),
+    "evidence": ("Outcome of forty claims", "v1, v2, v3", "from all results"),
+}
+"""Names that are no table of cells: what they show, where it is in the papers, how it is made."""
+
+
+def complete_tables(incomplete: str) -> list[str]:
+    """Complete the name of a table or figure."""
+    return [name for name in (*TABLES, *OTHERS) if name.startswith(incomplete)]
 
 
 def reproduce(
     table: Annotated[
         str | None,
         typer.Argument(
-            help="Name of a table or figure; a list of them without one.",
-            autocompletion=options.tables,
+            help="Name of a table or figure; without one, list them.",
+            autocompletion=complete_tables,
         ),
     ] = None,
     run: Annotated[
-        bool, typer.Option("--run", help="Train what is missing; more --seeds or --heads do too.")
+        bool, typer.Option("--run", help="Train what is missing; so do more --seeds or --heads.")
     ] = False,
     heads: Annotated[
         str | None, typer.Option(help="Numbers such as 1,4; the paper's by default.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Trainings of each row; 5 by default.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Training runs of each row; 5 by default.")
+    ] = None,
     scale: Annotated[
-        str | None, typer.Option(help="paper or small; that of the published results by default.")
+        str | None, typer.Option(help="paper or small; by default that of the published results.")
     ] = None,
     rerun: Annotated[
         str | None,
@@ -69,62 +100,60 @@ def reproduce(
             help="Train this cell again and show it beside the finished one.",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Cells trained at the same time.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Cells to train at the same time.")] = 1,
     threads: Annotated[
         int | None,
-        typer.Option(help="Threads of each training, 1 by default; edge times take all."),
+        typer.Option(help="Threads of each training, 1 by default; edge timings use all."),
     ] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(help="No cell is begun after these minutes.")
+        float | None, typer.Option(help="Minutes after which no further cell is started.")
     ] = None,
     heal_minutes: Annotated[
         float | None,
-        typer.Option(help="Of healing in each row of the table conversion; 5 by default."),
+        typer.Option(help="Minutes of healing for each row of the table conversion; 5 by default."),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="local, or ray for a cluster (needs the extra of that name).")
+        str, typer.Option(help="local, or ray for a cluster (install the extra of that name).")
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the cluster: auto for the one here, local for a new one.")
+        str | None,
+        typer.Option(help="Address of the cluster: auto for this machine's, local for a new one."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Working folder, also one of suffice compare; runs/reproduce/TABLE."),
+        typer.Option(
+            help="Working folder, may be one of suffice compare; runs/reproduce/TABLE by default."
+        ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="Your own files, in a folder of results of their own: lines of JSON for amazon "
+            help="Your own files, with results in a folder of their own: JSON lines for amazon "
             "and scaling, PATH.en and PATH.es for translation, a folder for imagenet."
         ),
     ] = None,
     publish: Annotated[
         bool,
-        typer.Option("--publish", help="Write what is finished to suffice/results, in a checkout."),
+        typer.Option("--publish", help="Write finished results to suffice/results, in a checkout."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
     as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print a line for each figure, as CSV.")
+        bool, typer.Option("--csv", help="Print a line for each value, as CSV.")
     ] = False,
     no_report: Annotated[
-        bool, typer.Option("--no-report", help="Draw no figures, write no report folder.")
+        bool, typer.Option("--no-report", help="Draw no figures and write no report folder.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Print a table of the papers, our results beside theirs.
 
-    Finished results come with the package; nothing is trained unless it is asked for. What was
-    not run is blank. Finished cells are never run twice.
+    Finished results come with the package; nothing is trained without --run. What was not run is
+    blank. Finished cells are never run twice.
     """
-    from suffice.cli.compare_options import number_of_heads, words
-    from suffice.cli.reproduce_more import Asked
-    from suffice.cli.terminal import given
-    from suffice.papers.jobs import Execution
-
-    asked = Asked(
+    options = ReproduceOptions(
         table=table,
         run=run,
-        heads=None if heads is None else tuple(map(number_of_heads, words(heads))),
+        heads=None if heads is None else parse_heads(heads),
         seeds=seeds,
         scale=scale,
         rerun=rerun,
@@ -134,10 +163,10 @@ def reproduce(
         as_json=as_json,
         as_csv=as_csv,
         report=not no_report,
-        command=given(),
+        command=command_line(),
         threads=threads,
         heal_minutes=heal_minutes,
-        means=Execution(
+        execution=Execution(
             jobs=jobs,
             threads=1 if threads is None else threads,
             minutes=max_minutes,
@@ -147,195 +176,470 @@ def reproduce(
         ),
     )
     try:
-        answer(asked, Console(stderr=True))
+        answer(options, Console(stderr=True))
     except KeyboardInterrupt as interrupt:
-        told = "\ninterrupted. Finished cells are kept; the same command goes on."
-        raise Stopped(told, code=INTERRUPTED) from interrupt
+        message = "\ninterrupted. Finished cells are kept; the same command resumes."
+        raise Stopped(message, code=INTERRUPTED) from interrupt
 
 
-def answer(asked: Asked, console: Console) -> None:
-    """Do what was asked and print it.
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions:
+    """The options of the command line.
 
     Args:
-        asked: the command line.
+        table: name; None for the list.
+        run: train what is missing.
+        heads: instead of the table's.
+        seeds: instead of the table's.
+        scale: of the recipe.
+        rerun: a cell to train again.
+        out: working folder.
+        data: files of the user instead of the task's own.
+        publish: write the package's results.
+        as_json: print JSON.
+        as_csv: print CSV.
+        report: draw figures.
+        command: the command itself.
+        threads: None if not given.
+        heal_minutes: of each row of the table conversion, None if not given.
+        execution: how cells are run.
+
+    Raises:
+        ConfigError: if two of these contradict each other.
+    """
+
+    table: str | None
+    run: bool
+    heads: tuple[int, ...] | None
+    seeds: int | None
+    scale: str | None
+    rerun: str | None
+    out: Path | None
+    data: str | None
+    publish: bool
+    as_json: bool
+    as_csv: bool
+    report: bool
+    command: str
+    threads: int | None
+    heal_minutes: float | None
+    execution: Execution
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.as_csv:
+            raise ConfigError("--json and --csv are two forms of one result; give one of them.")
+        check_at_least(1, seeds=self.seeds)
+        if self.heal_minutes is not None and self.table != "conversion":
+            raise ConfigError("--heal-minutes is for the table conversion; leave it out.")
+        if self.publish and self.data:
+            raise ConfigError(
+                "--publish writes results that anybody can train again; results on files of your "
+                "own, --data, stay in their folder."
+            )
+
+    def refuse(self, reason: str, *names: str) -> None:
+        """Refuse options that a table does not have.
+
+        Raises:
+            ConfigError: naming those that were given.
+        """
+        given = [f"--{name}" for name in names if getattr(self, name) not in (None, False)]
+        if given:
+            raise ConfigError(f"{self.table} {reason}; leave {', '.join(given)} out.")
+
+
+def answer(options: ReproduceOptions, console: Console) -> None:
+    """Run what the options ask for and print the result.
+
+    Args:
+        options: of the command line.
         console: where progress is shown.
     """
-    if asked.table is None:
-        list_tables(TABLES)
-        return
-    if asked.table in WRITERS:
-        if asked.data and asked.table != "hellaswag":
-            raise ConfigError(f"{asked.table} reads no data; leave --data out.")
-        WRITERS[asked.table](asked, console)
-        return
-    if asked.table not in TABLES:
-        raise unknown("table", asked.table, (*TABLES, *WRITERS))
-    found = table(asked.table)
-    SHOWS[found.shows](found, asked, console)
+    others: dict[str, Callable[[ReproduceOptions, Console], None]] = {
+        "flops": _flops,
+        "hellaswag": _hellaswag,
+        "conversion": _conversion,
+        "evidence": _evidence,
+    }
+    if options.table is None:
+        _list_tables()
+    elif options.table in others:
+        if options.table != "hellaswag":
+            options.refuse("reads no data", "data")
+        others[options.table](options, console)
+    elif options.table in TABLES:
+        wanted = table(options.table)
+        by_kind = {"cells": _cells, "parts": _parts, "edge": _edge, "maps": _maps}
+        by_kind[wanted.shows](wanted, options, console)
+    else:
+        raise unknown("table", options.table, (*TABLES, *OTHERS))
 
 
-def _cells(found: Table, asked: Asked, console: Console) -> None:
+def _print_result(
+    options: ReproduceOptions, records: Any, csv: Callable[[], str], sheets: Sequence[Sheet]
+) -> bool:
+    """Print a result in the form that was asked for; return whether that was as tables."""
+    if options.as_json:
+        print_json(records)
+    elif options.as_csv:
+        sys.stdout.write(csv())
+    else:
+        console = wide_console(WIDTH)
+        for sheet in sheets:
+            console.print(rich_table(sheet))
+            console.print()
+    return not (options.as_json or options.as_csv)
+
+
+def _list_tables() -> None:
+    grid = RichTable(**RULED)
+    for column in ("table", "shows", "in the paper", "finished"):
+        grid.add_column(Text(column), no_wrap=column == "table")
+    for name, known in TABLES.items():
+        grid.add_row(*map(Text, (name, known.headline, known.source, _finished_share(known))))
+    for name, columns in OTHERS.items():
+        grid.add_row(Text(name), *map(Text, columns))
+    wide_console(WIDTH).print(grid)
+
+
+def _finished_share(known: Table) -> str:
+    """Return how much of a table is finished, in words."""
+    if known.shows in ("parts", "maps"):
+        return "from " + ", ".join(known.parts)
+    if known.shows == "edge":
+        keys = edge.wanted(known)
+        groups = edge.finished(known, FOLDER / known.store, keys).groups
+        return f"{len(groups)} of {len(keys)} groups"
+    if not known.known:
+        return f"recipe {known.recipe} is not there yet"
+    request = ask(known)
+    cells = len(request.plan.cells)
+    return f"{cells - len(request.missing)} of {cells} cells, scale {request.recipe.scale}"
+
+
+def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show one table of cells."""
-    if asked.publish and asked.data:
-        raise ConfigError(
-            "--publish writes what anybody can train again; results on files of your own, --data, "
-            "stay in their folder."
-        )
     request = ask(
-        found,
-        scale=asked.scale,
-        heads=asked.heads,
-        seeds=asked.seeds,
-        out=asked.out,
-        data=asked.data,
+        wanted,
+        scale=options.scale,
+        heads=options.heads,
+        seeds=options.seeds,
+        out=options.out,
+        data=options.data,
     )
-    if asked.rerun is not None:
-        _again(request, asked, console)
-        return
-    request = _run(request, asked, console, more=bool(asked.heads or asked.seeds))
-    if asked.publish:
-        content = gather(request.plan, request.folder, list(request.finished), request.published)
-        console.print(f"published: {publish(found, content)}", markup=False, soft_wrap=True)
-    _print(found, [show(request)], asked)
-
-
-def _parts(found: Table, asked: Asked, console: Console) -> None:
-    """Show the tables that a summary or a figure is made of."""
-    if asked.rerun or asked.publish or asked.out:
-        raise ConfigError(
-            f"{found.name} is made of {', '.join(found.parts)}; give --rerun, --publish and --out "
-            "with one of these."
+    if options.rerun is not None:
+        sheet = twice(
+            request,
+            parse_cell(options.rerun),
+            options.execution,
+            console=console,
+            command=options.command,
         )
-    parts = [part for part in map(table, found.parts) if part.known]
+        wide_console(WIDTH).print(rich_table(sheet))
+        return
+    request = _train_missing(request, options, console)
+    if options.publish:
+        content = gather(request.plan, request.folder, list(request.finished), request.published)
+        print_text(f"published: {publish(wanted, content)}", console)
+    _print_cells(wanted, [show(request)], options)
+
+
+def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
+    """Show the tables that a summary or a figure is made of."""
+    options.refuse(f"is made of {', '.join(wanted.parts)}", "rerun", "publish", "out")
     shown = []
-    for part in parts:
-        heads = asked.heads or (None if found.figures else (max(part.heads),))
-        request = ask(part, scale=asked.scale, heads=heads, seeds=asked.seeds, data=asked.data)
-        shown.append(show(_run(request, asked, console, more=bool(asked.heads or asked.seeds))))
-    _print(found, shown, asked)
+    for part in map(table, wanted.parts):
+        if part.known:
+            heads = options.heads or (None if wanted.figures else (max(part.heads),))
+            request = ask(
+                part, scale=options.scale, heads=heads, seeds=options.seeds, data=options.data
+            )
+            shown.append(show(_train_missing(request, options, console)))
+    _print_cells(wanted, shown, options)
 
 
-def _run(request: Request, asked: Asked, console: Console, *, more: bool) -> Request:
-    """Train what is missing if that was asked for, and return what is finished then."""
-    if not request.missing or not (asked.run or more):
+def _train_missing(request: Request, options: ReproduceOptions, console: Console) -> Request:
+    """Train what is missing, if that was asked for, and return the request with all results."""
+    if not request.missing or not (options.run or options.heads or options.seeds):
         return request
     run_cells(
         request.plan,
         request.missing,
         request.folder,
-        asked.means,
+        options.execution,
         console=console,
-        command=asked.command,
+        command=options.command,
     )
     return request.again()
 
 
-def _again(request: Request, asked: Asked, console: Console) -> None:
-    """Train one cell again and print it beside the finished one."""
-    key = _key(asked.rerun or "")
-    sheet = twice(request, key, asked.means, console=console, command=asked.command)
-    console_of().print(rich_table(sheet))
-
-
-def _key(word: str) -> Key:
-    """Read the name of a cell.
+def parse_cell(text: str) -> Key:
+    """Return the cell that MECHANISM:HEADS:SEED names.
 
     Raises:
-        ConfigError: if it is none.
+        ConfigError: for another text.
+
+    Example:
+        >>> parse_cell("standard:4:0")
+        ('standard', 4, 0)
     """
-    found = re.fullmatch(r"(.+):([0-9]{1,6}):([0-9]{1,9})", word)  # 32 bits of a seed count
-    if found is None:
+    match = re.fullmatch(r"(.+):([0-9]{1,6}):([0-9]{1,9})", text)  # seeds have 32 bits
+    if match is None:
         raise ConfigError(
-            f"--rerun {word!r} names no cell; give MECHANISM:HEADS:SEED, such as standard:4:0."
+            f"--rerun {text!r} is not a cell; give MECHANISM:HEADS:SEED, such as standard:4:0."
         )
-    return found[1], int(found[2]), int(found[3])
+    return match[1], int(match[2]), int(match[3])
 
 
-def _edge(found: Table, asked: Asked, console: Console) -> None:
-    """Show an edge table, after timing what it lacks if that was asked for.
+def _print_cells(wanted: Table, shown: list[Shown], options: ReproduceOptions) -> None:
+    """Print tables of cells and write the report."""
+    if options.report:
+        default = shown[0].request.folder if options.data else FOLDER / wanted.name
+        folder = write_report(wanted, shown, (options.out or default) / "report")
+    records = [part.to_json() for part in shown]
+    sheets = [part.sheet() for part in shown]
+    if _print_result(options, records, lambda: to_csv(shown), sheets):
+        if any(part.missing for part in shown):
+            data = f" --data {shlex.quote(options.data)}" if options.data else ""
+            print_text(f"Blank values were not run: suffice reproduce {wanted.name}{data} --run")
+        if options.report:
+            print_text(f"report: {folder}")
 
-    Raises:
-        ConfigError: if something was asked that times of drawn inputs do not have.
-    """
-    if asked.seeds or asked.rerun or asked.scale or asked.data:
+
+def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
+    """Show a table of edge timings, after timing what is missing if that was asked for."""
+    options.refuse(
+        "times models that were not trained (to time again, choose another folder with --out)",
+        *("seeds", "rerun", "scale", "data"),
+    )
+    keys = edge.wanted(wanted, options.heads)
+    folder = options.out or FOLDER / wanted.store
+    if options.run:
+        use_threads(options.threads)
+        edge.run_edge(wanted, folder, keys, console=None if options.execution.quiet else console)
+    result = edge.finished(wanted, folder, keys)
+    done = {(group.timed[0].recipe, group.timed[0].num_heads) for group in result.groups}
+    if options.publish:
+        print_text(f"published: {edge.publish_edge(wanted, result)}", console)
+    missing = [key for key in keys if key not in done]
+    records = edge.records(wanted, result)
+    sheet = edge.edge_sheet(wanted, result, missing)
+    if _print_result(options, records, lambda: edge.to_csv(wanted, result), [sheet]) and missing:
+        print_text(f"Missing values were not timed: suffice reproduce {wanted.name} --run")
+    if options.report and result.groups:
+        save(edge.latency_bars(wanted, result), folder / "report" / "latency")
+        print_text(f"report: {folder / 'report'}", console)
+
+
+def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
+    """Show what trained models attend to, after training them if that was asked for."""
+    options.refuse("shows one model of each mechanism, of seed 0", *("seeds", "rerun", "publish"))
+    if options.out and len(wanted.parts) > 1:
+        names = (f"{wanted.name}-{part.partition('-')[2]}" for part in wanted.parts)
         raise ConfigError(
-            f"{found.name} times models that were not trained; leave --seeds, --scale, --rerun and "
-            "--data out. To time again, choose another folder with --out."
+            f"--out is the working folder of one table; give it with one of {', '.join(names)}."
         )
-    keys = wanted(found, asked.heads)
-    folder = asked.out or FOLDER / found.store
-    if asked.run:
-        threads(asked.threads)
-        run_edge(found, folder, keys, console=None if asked.means.quiet else console)
-    edge = finished(found, folder, keys)
-    done = {(group.timed[0].recipe, group.timed[0].num_heads) for group in edge.groups}
-    if asked.publish:
-        console.print(f"published: {publish_edge(found, edge)}", markup=False, soft_wrap=True)
-    if asked.as_json:
-        sys.stdout.write(json.dumps(records(found, edge), indent=1) + "\n")
-    elif asked.as_csv:
-        sys.stdout.write(edge_csv(found, edge))
-    else:
-        missing = [key for key in keys if key not in done]
-        print_sheet(edge_sheet(found, edge, missing), console_of())
-        if missing:
-            say(f"What is missing was not timed: suffice reproduce {found.name} --run")
-    if asked.report and edge.groups:
-        folder = folder / "report"
-        save(latency_bars(found, edge), folder / "latency")
-        console.print(f"report: {folder}", markup=False, highlight=False, soft_wrap=True)
+    shown: list[list[maps.Maps]] = []
+    missing: list[tuple[Request, Key]] = []
+    for part in map(table, wanted.parts):
+        request = maps.ask_maps(
+            part, scale=options.scale, heads=options.heads, out=options.out, data=options.data
+        )
+        shown.append(_maps_of(request, options, console))
+        missing += [(request, key) for key in maps.lacking(request)]
+    shown = [part for part in shown if part]
+    if not shown:
+        folders = sorted({str(request.folder) for request, _ in missing})
+        scales = sorted({request.recipe.scale for request, _ in missing})
+        raise ConfigError(
+            f"there are no trained weights in {', '.join(folders)}; train them: suffice reproduce "
+            f"{wanted.name} --scale {'/'.join(scales)} --run"
+        )
+    _print_maps(wanted, shown, options)
+    if missing and not (options.as_json or options.as_csv):
+        names = ", ".join(f"{key[0]} of {request.table.name}" for request, key in missing)
+        print_text(f"There are no weights of {names}: suffice reproduce {wanted.name} --run")
 
 
-def _flops(asked: Asked, console: Console) -> None:  # noqa: ARG001 - of the table of writers
+def _maps_of(request: Request, options: ReproduceOptions, console: Console) -> list[maps.Maps]:
+    """Return the maps of one table; of models without weights only if they are to be trained."""
+    if options.run and (keys := maps.lacking(request)):
+        run_cells(
+            request.plan,
+            keys,
+            request.folder,
+            options.execution,
+            console=console,
+            command=options.command,
+        )
+    lacking = maps.lacking(request)
+    keys = [key for key in request.plan.cells if key not in lacking]
+    if not keys:
+        return []
+    task, task_options = request.recipe.task, dict(request.recipe.task_options)
+    dataset = load(task, console=None if options.execution.quiet else console, **task_options)
+    return [maps.look(request, key, dataset) for key in keys]
+
+
+def _print_maps(wanted: Table, shown: list[list[maps.Maps]], options: ReproduceOptions) -> None:
+    every = [each for part in shown for each in part]
+    default = every[0].request.folder if options.data else FOLDER / wanted.name
+    folder = (options.out or default) / "report"
+    records = maps.maps_records(every)
+    if options.report:
+        write_atomic(folder / "maps.json", to_json(records))
+        write_atomic(folder / "maps.csv", maps.maps_csv(every))
+        for each in every:
+            mechanism, heads, _ = each.key
+            scale = each.request.recipe.scale
+            name = f"maps-{each.request.table.name}-{scale}-{mechanism}-h{heads}"
+            save(maps.maps_figure(each), folder / name)
+    sheets = map(maps.maps_sheet, shown)
+    as_tables = _print_result(options, records, lambda: maps.maps_csv(every), list(sheets))
+    if as_tables and options.report:
+        print_text(f"report: {folder}")
+
+
+def _flops(options: ReproduceOptions, console: Console) -> None:  # noqa: ARG001 - called by name
     """Print the counts of FLOPs and draw their figures."""
-    from suffice.papers.flops import flops
-
-    folder = asked.out or FOLDER / "flops"
-    flops(folder, console_of())
-    say(f"figures: {folder}")
+    folder = options.out or FOLDER / "flops"
+    flops(folder, wide_console(WIDTH))
+    print_text(f"figures: {folder}")
 
 
-def _evidence(asked: Asked, console: Console) -> None:
-    """Print what was found about each claim of the papers; --publish writes docs/evidence.md."""
-    from suffice.papers.evidence import page, write_page
-
-    if asked.publish:
-        console.print(f"written: {write_page()}", markup=False, soft_wrap=True)
+def _evidence(options: ReproduceOptions, console: Console) -> None:
+    """Print the outcome of each claim of the papers; --publish writes docs/evidence.md."""
+    if options.publish:
+        print_text(f"written: {write_page()}", console)
     else:
         sys.stdout.write(page())
 
 
-def _hellaswag(asked: Asked, console: Console) -> None:
-    """Print HellaSwag of the language models."""
-    from suffice.cli.reproduce_more import hellaswag
+def _conversion(options: ReproduceOptions, console: Console) -> None:
+    """Show converted and healed models, after making what is missing if that was asked for."""
+    options.refuse(
+        "has fixed settings (to convert again, choose another folder with --out)",
+        *("seeds", "heads", "scale", "rerun"),
+    )
+    keys, folder = conversion.wanted(), options.out or FOLDER / "conversion"
+    if options.run:
+        use_threads(options.threads)
+        default = conversion.MINUTES
+        conversion.run(
+            folder,
+            keys,
+            minutes=default if options.heal_minutes is None else options.heal_minutes,
+            limit=options.execution.minutes,
+            console=console,
+            quiet=options.execution.quiet,
+        )
+    result = conversion.finished(folder, keys)
+    if options.publish:
+        print_text(f"published: {conversion.publish(result)}", console)
+    records = encode(asdict(result))
+    as_tables = _print_result(
+        options, records, lambda: conversion.to_csv(result), [conversion.sheet(result)]
+    )
+    if as_tables and len(result.rows) < len(keys):
+        print_text("Missing values were not run: suffice reproduce conversion --run")
 
-    hellaswag(asked, console)
+
+def _hellaswag(options: ReproduceOptions, console: Console) -> None:
+    """Show the scores of the language models, after training them if that was asked for."""
+    options.refuse("scores one model of each mechanism, of seed 0", *("heads", "seeds", "rerun"))
+    kept = () if options.data else hellaswag.published_scores()
+    scale = options.scale or (kept[0].scale if kept else "paper")
+    data = None if options.data is None else resolve(options.data)
+    own_data = f"-{Path(data).name}-{digest(data)[:8]}" if data else ""
+    folder = options.out or FOLDER / f"{hellaswag.NAME}{scale_suffix(scale)}{own_data}"
+    trainings = {
+        name: train.TrainOptions(
+            recipe=hellaswag.RECIPE, scale=scale, mechanism=name, data=data, settings={}, seed=0
+        )
+        for name in hellaswag.MECHANISMS
+    }
+    if options.run:
+        use_threads(options.threads)
+        _train_and_score(trainings, folder, options, console)
+    scores = {score.mechanism: score for score in kept if score.scale == scale}
+    for name, training in trainings.items():
+        score = _score_of(folder / name, training)
+        scores |= {name: score} if score else {}
+    finished = [scores[name] for name in hellaswag.MECHANISMS if name in scores]
+    if options.publish:
+        if not finished:
+            raise ConfigError(f"there is no {hellaswag.FILE} to publish yet; start with --run.")
+        print_text(f"published: {hellaswag.publish_scores(finished)}", console)
+    as_tables = _print_result(
+        options,
+        [asdict(score) for score in finished],
+        lambda: hellaswag.scores_csv(finished),
+        [hellaswag.scores_sheet(finished, scale)],
+    )
+    if as_tables and len(finished) < len(hellaswag.MECHANISMS):
+        print_text(
+            f"Blank values were not run: suffice reproduce {hellaswag.NAME} --scale {scale} --run"
+        )
 
 
-SHOWS = {"cells": _cells, "parts": _parts, "edge": _edge, "maps": maps_of}
-WRITERS = {
-    "flops": _flops,
-    "evidence": _evidence,
-    "hellaswag": _hellaswag,
-    "conversion": conversion,
-}
+def _score_of(folder: Path, training: train.TrainOptions) -> hellaswag.Scored | None:
+    """Return the finished scores in the folder of a training, None if there are none.
+
+    Raises:
+        ConfigError: if the folder holds another training.
+    """
+    if not train.run_folder(folder).exists():
+        return None
+    if train.read_options(folder) != training:
+        raise ConfigError(
+            f"{folder} holds a training with other settings; name another folder with --out."
+        )
+    return hellaswag.read_scored(folder)
 
 
-def _print(found: Table, shown: list[Shown], asked: Asked) -> None:
-    """Print tables in the form that was asked for, and write the report."""
-    if asked.report:
-        own = shown[0].request.folder if asked.data else FOLDER / found.name
-        folder = write_report(found, shown, (asked.out or own) / "report")
-    if asked.as_json:
-        sys.stdout.write(json.dumps([part.to_json() for part in shown], indent=1) + "\n")
-    elif asked.as_csv:
-        sys.stdout.write(to_csv(shown))
-    else:
-        console = console_of()
-        for part in shown:
-            print_sheet(part.sheet(), console)
-        if any(part.missing for part in shown):
-            own = f" --data {shlex.quote(asked.data)}" if asked.data else ""
-            say(f"What is blank was not run: suffice reproduce {found.name}{own} --run")
-        if asked.report:
-            say(f"report: {folder}")
+def _train_and_score(
+    trainings: dict[str, train.TrainOptions],
+    place: Path,
+    options: ReproduceOptions,
+    console: Console,
+) -> None:
+    """Train and score what is missing, until the minutes are over; stopped trainings resume."""
+    start, minutes, quiet = time.monotonic(), options.execution.minutes, options.execution.quiet
+    for name, training in trainings.items():
+        folder = place / name
+        if _score_of(folder, training):
+            continue
+        if minutes is not None and time.monotonic() - start > 60 * minutes:
+            return
+        train.run_folder(folder).claim(asdict(training), resume=True)
+        train.TrainingFiles.write(training, folder, None if quiet else console)
+        files = train.TrainingFiles.open(training, folder)
+        files.train(console=console, resume=True, quiet=quiet, tensorboard=False)
+        hellaswag.write_scored(folder, _scored(folder, training, console, quiet=quiet))
+
+
+def _scored(
+    folder: Path, training: train.TrainOptions, console: Console, *, quiet: bool
+) -> hellaswag.Scored:
+    lm, tokenizer, facts = models.load(folder)
+    start, scale = time.perf_counter(), str(training.scale)
+    with show_progress(console, quiet=quiet) as progress:
+        progress.cell(f"{hellaswag.NAME} {training.mechanism}")
+        limit = hellaswag.limit_of(scale)
+        result = evaluate_task(lm, tokenizer, hellaswag.NAME, limit=limit, step=progress.step)
+    measured = facts["measured"]
+    return hellaswag.Scored(
+        mechanism=str(training.mechanism),
+        scale=scale,
+        corpus=Path(facts["corpus"]).name,
+        steps=measured["step"],
+        parameters=sum(parameter.numel() for parameter in lm.parameters()),
+        validation_loss=measured["validation_loss"],
+        weights=hellaswag.digest_of(folder / models.WEIGHTS),
+        items=result.items,
+        of=result.of,
+        scores={score.name: score.value for score in result.scores},
+        errors={score.name: score.standard_error for score in result.scores},
+        seconds=time.perf_counter() - start,
+        machine=machine_facts(),
+    )

@@ -5,64 +5,58 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from suffice.cli.terminal import Shown
+from suffice.cli.options import Prompt
+from suffice.cli.terminal import TextStream, write_stdout
 from suffice.errors import ConfigError
+from suffice.export.parity import EagerSession
 from suffice.runtime import Session, Tokenizer, check_files, generate, read
-from suffice.runtime.session import Stepper
 
 
 def run(
     export: Annotated[Path, typer.Argument(help="Folder that `suffice export` wrote.")],
-    prompt: Annotated[str, typer.Option(help="Text to go on from.")] = "",
-    tokens: Annotated[int, typer.Option(help="To write at most.")] = 32,
+    prompt: Prompt = "",
+    tokens: Annotated[int, typer.Option(help="Most tokens to write.")] = 32,
     temperature: Annotated[
-        float, typer.Option(help="Below 1 is bolder towards likely tokens; 0 takes the likeliest.")
+        float, typer.Option(help="Below 1 favours likely tokens; 0 takes the likeliest.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
 ) -> None:
-    """Write text behind a prompt with an exported model; its files are checked by sha256 first.
+    """Continue a prompt with an exported model, after checking the sha256 of its files.
 
-    An onnx export runs in ONNX Runtime with the tokenizers library, without torch; the same code
-    works where torch is not installed (`suffice.runtime`). An hf export is read back and runs
-    here; a torch export is opened by torch.export.load.
+    An onnx export runs in ONNX Runtime with the tokenizers library; the same code
+    (`suffice.runtime`) works where torch is not installed. An hf export is read back and runs
+    here. A torch export is opened by torch.export.load.
     """
     manifest = read(export)
     check_files(export, manifest)
     if manifest["format"] == "torch":
         raise ConfigError(
-            f"{export} is for torch: open it by torch.export.load({manifest['graph']!r}), which "
-            "evaluates expressions of the file, so only if you trust who made it; for text export "
-            "the model to onnx."
+            f"{export} is for torch: open it with torch.export.load({manifest['graph']!r}), which "
+            "evaluates expressions in the file, so only if you trust its author; to write text "
+            "here, export the model to onnx."
         )
     tokenizer = Tokenizer(export, manifest)
     ids = tokenizer.ids(prompt)
-    stop = () if tokenizer.end is None else (tokenizer.end,)
-    shown = Shown(tokenizer, ids, _say)
-    options = {"tokens": tokens, "temperature": temperature, "seed": seed, "stop": stop}
-    session = _session(export, manifest)
-    begun = perf_counter()
-    _say(prompt)
-    found = generate(session, manifest, ids, on_token=shown.add, **options)
-    seconds = perf_counter() - begun
-    shown.close()
-    _say("\n")
-    new = len(found)
-    sys.stderr.write(f"{new} tokens, {new / seconds:.1f} tokens/s, {manifest['format']}\n")
-
-
-def _session(export: Path, manifest: dict[str, Any]) -> Stepper:
-    """Return what runs the model, which must be one that writes."""
-    if manifest["format"] == "hf":
-        from suffice.export.parity import EagerSession
-
-        return EagerSession(export)
-    return Session(export, manifest)
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    stream = TextStream(tokenizer, ids, write_stdout)
+    session = EagerSession(export) if manifest["format"] == "hf" else Session(export, manifest)
+    start = perf_counter()
+    write_stdout(prompt)
+    new = generate(
+        session,
+        manifest,
+        ids,
+        on_token=stream.add,
+        tokens=tokens,
+        temperature=temperature,
+        seed=seed,
+        stop=() if tokenizer.end is None else (tokenizer.end,),
+    )
+    seconds = perf_counter() - start
+    stream.close()
+    write_stdout("\n")
+    rate = f"{len(new) / seconds:.1f} tokens/s"
+    sys.stderr.write(f"{len(new)} tokens, {rate}, {manifest['format']}\n")

@@ -1,140 +1,71 @@
-"""`suffice show`: one mechanism, its spec, its cost, who sees whom and which op runs."""
+"""`suffice show`: one mechanism, its spec, its cost, its attention pattern and its op."""
 
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from suffice.cli import options as completed
+from suffice.cli import options
 from suffice.cli.list import axes, sized, state
-from suffice.cli.options import settings
-from suffice.cli.terminal import describe, write
+from suffice.cli.options import mechanism_settings
+from suffice.cli.terminal import describe, print_json, print_paragraph, print_text
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.presets import PRESETS
-from suffice.view import drawing_of, expression, instead, lines
-from suffice.view import write as write_picture
+from suffice.spec import AttentionSpec
+from suffice.view import drawing_of, expression, instead, lines, write
 from suffice.view.drawing import MORE, looks
 
-if TYPE_CHECKING:
-    from suffice import AttentionSpec
-
-
-ROWS, DENSE_ROWS = 32, 16  # lines of cells; there is less to see where little is left out
+ROWS, DENSE_ROWS = 32, 16  # of a drawing; patterns that leave out little need fewer
 INDENT = "  "
-
-
-def titled(name: str, spec: AttentionSpec, length: int) -> str:
-    """Return what stands above the picture of a mechanism.
-
-    Example:
-        >>> from suffice import preset
-        >>> titled("standard", preset("standard", 64, 4), 9)
-        'standard: Full()'
-    """
-    told = f"{name}: {expression(spec.pattern)}"
-    if spec.mixing.keeps_keys:
-        return told
-    return f"{told} on {spec.mixing.reads(length):,} sums of {length:,} keys"
-
-
-def print_drawing(console: Console, spec: AttentionSpec, length: int) -> None:
-    """Print who sees whom as wide as the console allows; letters where it knows no blocks."""
-    drawing = drawing_of(spec, length)
-    drawn = lines(
-        drawing,
-        width=console.width - len(INDENT),
-        rows=DENSE_ROWS if spec.pattern.dense else ROWS,
-        unicode=_knows_blocks(console),
-    )
-    colours = ["", *(look.colour for look in looks(drawing.parts))]
-    for line in drawn:
-        told = Text(INDENT)
-        for characters, number in line:
-            told.append(characters, style=colours[number])
-        told.rstrip()
-        console.print(told, soft_wrap=True)
-    for sentence in instead(spec, length):
-        write(console, sentence, first=INDENT, rest=INDENT)
-
-
-def write_pictures(
-    spec: AttentionSpec, length: int, title: str, paths: dict[str, Path | None]
-) -> list[Path]:
-    """Write the drawing into the files asked for and return them.
-
-    Args:
-        spec: what to draw.
-        length: tokens.
-        title: above the picture, before the pattern.
-        paths: by the option that names them, such as "--png".
-
-    Raises:
-        ConfigError: for a file whose ending is not the option's, or that cannot be written.
-    """
-    wanted = {option: path for option, path in paths.items() if path is not None}
-    for option, path in wanted.items():
-        if path.suffix.lower() != f".{option[2:]}":
-            raise ConfigError(f"{option} {path}: name a file that ends in .{option[2:]}.")
-    if not wanted:
-        return []
-    drawing = drawing_of(spec, length)
-    return [write_picture(path, drawing, titled(title, spec, length)) for path in wanted.values()]
-
-
-def _knows_blocks(console: Console) -> bool:
-    try:
-        f"{MORE}·".encode(console.encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def show(
     mechanism: Annotated[
-        str, typer.Argument(help="Name, see `suffice list`.", autocompletion=completed.mechanisms)
+        str,
+        typer.Argument(
+            help="Name, see `suffice list`.", autocompletion=options.complete_mechanisms
+        ),
     ],
-    d_model: Annotated[int, typer.Option(help="Features.")] = 256,
+    d_model: Annotated[int, typer.Option(help="Width of the layer.")] = 256,
     heads: Annotated[int, typer.Option(help="Query heads.")] = 4,
-    length: Annotated[int, typer.Option(help="Tokens.")] = 64,
-    batch: Annotated[int, typer.Option(help="Samples, for the choice of products.")] = 1,
-    causal: Annotated[bool, typer.Option("--causal", help="No look-ahead.")] = False,
+    length: Annotated[int, typer.Option(help="Length of the input, tokens.")] = 64,
+    batch: Annotated[int, typer.Option(help="Inputs at once, for the op plan.")] = 1,
+    causal: Annotated[bool, typer.Option("--causal", help="Attend to no later token.")] = False,
     layer: Annotated[
-        int | None, typer.Option(help="Number of the layer from 0, where layers differ.")
+        int | None, typer.Option(help="Number of the layer from 0, if layers differ.")
     ] = None,
-    given: Annotated[
+    settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Another option of the mechanism, such as window=16.",
+            help="Another option of the mechanism, such as window=16; repeatable.",
         ),
     ] = None,
-    png: Annotated[Path | None, typer.Option(help="Draw into this .png file, too.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw into this .svg file, too.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Also draw into this .png file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also draw into this .svg file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the spec as JSON only.")] = False,
 ) -> None:
-    """Show one mechanism: what it is, its spec, its counts, who sees whom and its op plan."""
-    if length < 1 or batch < 1:
-        raise ConfigError(f"--length {length} --batch {batch}: give at least 1 of each.")
-    options = {"causal": causal, **settings(mechanism, given or []), **_layer(mechanism, layer)}
-    spec = sized(mechanism, d_model, heads, length=length, **options)
+    """Show one mechanism: description, spec, counts, attention pattern and op plan."""
+    options.check_at_least(1, length=length, batch=batch)
+    extra = mechanism_settings(mechanism, settings or []) | _layer(mechanism, layer)
+    spec = sized(mechanism, d_model, heads, length=length, causal=causal, **extra)
     pictures = write_pictures(spec, length, mechanism, {"--png": png, "--svg": svg})
     console = Console(highlight=False)
     if as_json:
-        typer.echo(json.dumps(spec.to_json(), indent=1))
+        print_json(spec.to_json())
         console = Console(highlight=False, stderr=True)
     else:
         base = sized("standard", d_model, heads, length=length, causal=causal)
         _print(console, mechanism, spec, base, length, batch)
     for path in pictures:
-        console.print(f"picture: {path}", markup=False, soft_wrap=True)
+        print_text(f"picture: {path}", console)
 
 
 def _print(
@@ -149,10 +80,10 @@ def _print(
     about = describe(PRESETS[mechanism])
     console.print(f"{mechanism}: {axes(spec)}\n", style="bold", markup=False, soft_wrap=True)
     for paragraph in about.paragraphs:
-        write(console, paragraph)
+        print_paragraph(console, paragraph)
         console.print()
-    write(console, about.cost, first="cost    ", rest=" " * 8)
-    write(console, about.source, first="source  ", rest=" " * 8)
+    print_paragraph(console, about.cost, first="cost    ", rest=" " * 8)
+    print_paragraph(console, about.source, first="source  ", rest=" " * 8)
     console.print(f"\nspec (--json for {mechanism} as data)", markup=False, soft_wrap=True)
     _rows(console, _fields(spec))
     console.print(f"\none layer, one sample of {length} tokens")
@@ -161,21 +92,21 @@ def _print(
     print_drawing(console, spec, length)
     console.print(f"\nop plan for {batch} of {length} tokens")
     for line in Attention(spec, device="meta").eval().explain(length, batch=batch).splitlines():
-        write(console, line, first="  ", rest="    ")
+        print_paragraph(console, line, first="  ", rest="    ")
 
 
-def _rows(console: Console, told: dict[str, str]) -> None:
-    for name, value in told.items():
-        write(console, value, first=f"  {name:<18}", rest=" " * 20)
+def _rows(console: Console, values: dict[str, str]) -> None:
+    for name, value in values.items():
+        print_paragraph(console, value, first=f"  {name:<18}", rest=" " * 20)
 
 
 def _layer(mechanism: str, layer: int | None) -> dict[str, int]:
-    """Return the option that names a layer, for a mechanism whose layers differ."""
+    """Return the setting of a layer's number, for a mechanism whose layers differ."""
     if layer is None:
         return {}
     build = PRESETS.get(mechanism)
     if build is not None and "layer" not in inspect.signature(build).parameters:
-        raise ConfigError(f"--layer {layer}: every layer of {mechanism} is the same; omit it.")
+        raise ConfigError(f"--layer {layer}: every layer of {mechanism} is the same; leave it out.")
     return {"layer": layer}
 
 
@@ -191,7 +122,7 @@ def _counts(spec: AttentionSpec, base: AttentionSpec, length: int) -> dict[str, 
 
 
 def _fields(spec: AttentionSpec) -> dict[str, str]:
-    """Return every field of a spec as it was decided, defaults filled in."""
+    """Return every field of a spec, with defaults filled in."""
     values = {
         "pattern": expression(spec.pattern),
         "encoder": spec.encoder,
@@ -209,3 +140,69 @@ def _fields(spec: AttentionSpec) -> dict[str, str]:
         "dropout": spec.dropout,
     }
     return {name: str(value) for name, value in values.items()}
+
+
+def titled(name: str, spec: AttentionSpec, length: int) -> str:
+    """Return the title of a mechanism's picture.
+
+    Example:
+        >>> from suffice import preset
+        >>> titled("standard", preset("standard", 64, 4), 9)
+        'standard: Full()'
+    """
+    title = f"{name}: {expression(spec.pattern)}"
+    if spec.mixing.keeps_keys:
+        return title
+    return f"{title} on {spec.mixing.reads(length):,} sums of {length:,} keys"
+
+
+def print_drawing(console: Console, spec: AttentionSpec, length: int) -> None:
+    """Draw the pattern as wide as the console allows; in letters if it has no block characters."""
+    drawing = drawing_of(spec, length)
+    drawn = lines(
+        drawing,
+        width=console.width - len(INDENT),
+        rows=DENSE_ROWS if spec.pattern.dense else ROWS,
+        unicode=_knows_blocks(console),
+    )
+    colours = ["", *(look.colour for look in looks(drawing.parts))]
+    for line in drawn:
+        text = Text(INDENT)
+        for characters, number in line:
+            text.append(characters, style=colours[number])
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+    for sentence in instead(spec, length):
+        print_paragraph(console, sentence, first=INDENT, rest=INDENT)
+
+
+def write_pictures(
+    spec: AttentionSpec, length: int, title: str, paths: dict[str, Path | None]
+) -> list[Path]:
+    """Write the drawing into files and return their paths.
+
+    Args:
+        spec: what to draw.
+        length: tokens.
+        title: of the picture, before the pattern.
+        paths: by option, such as "--png"; None where one is not given.
+
+    Raises:
+        ConfigError: for a file with another ending than the option's, or that cannot be written.
+    """
+    given = {option: path for option, path in paths.items() if path is not None}
+    for option, path in given.items():
+        if path.suffix.lower() != f".{option[2:]}":
+            raise ConfigError(f"{option} {path}: name a file that ends in .{option[2:]}.")
+    if not given:
+        return []
+    drawing = drawing_of(spec, length)
+    return [write(path, drawing, titled(title, spec, length)) for path in given.values()]
+
+
+def _knows_blocks(console: Console) -> bool:
+    try:
+        f"{MORE}·".encode(console.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True

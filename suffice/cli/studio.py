@@ -1,4 +1,4 @@
-"""`suffice studio`: a page to look at, served on this machine alone."""
+"""`suffice studio`: an interactive page, served on this machine only."""
 
 from __future__ import annotations
 
@@ -10,50 +10,49 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from suffice.cli.terminal import print_text
 from suffice.errors import ConfigError
+from suffice.studio import Folders, served
+from suffice.studio import export as export_page
 
 
 def studio(
-    port: Annotated[int, typer.Option(help="To listen at; 0 = a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port; 0 = a free one.")] = 0,
     results: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="<path>",
-            help="A folder of suffice compare or reproduce, or with such; repeatable.",
+            help="Folder of suffice compare or reproduce, or one with such folders; repeatable.",
         ),
     ] = None,
     checkpoints: Annotated[
         Path | None,
-        typer.Option(help="A folder of a trained model, or with such folders."),
+        typer.Option(help="Folder of a trained model, or one with such folders."),
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     export: Annotated[
         Path | None,
-        typer.Option(help="Write calculator and patterns into this folder as one page, and end."),
+        typer.Option(help="Write calculator and patterns into this folder as one page, and exit."),
     ] = None,
 ) -> None:
-    """Open a page: what attention keeps and costs, who sees whom, results, attention maps.
+    """Open a page: state and cost of attention, patterns, results and attention maps.
 
-    It is served at 127.0.0.1 and to this machine alone, loads nothing from elsewhere, and opens
-    files in the folders named here and in no other. Ctrl-C ends it.
+    It is served at 127.0.0.1, to this machine only, loads nothing from the network, and opens files
+    only in the folders named here. Ctrl-C stops it.
     """
-    from suffice.studio import Folders, served
-    from suffice.studio import export as write
-
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True)
     if export is not None:
         if port or results or checkpoints or no_open:
             raise ConfigError("--export writes a page and serves nothing; give it alone.")
-        console.print(f"wrote {write(export)}", markup=False, soft_wrap=True)
+        print_text(f"wrote {export_page(export)}", console)
         return
     folders = Folders(results=tuple(results or ()), checkpoints=checkpoints)
-    with served(folders, port) as found:
-        console.print(f"studio: {found.url} (Ctrl-C ends it)", markup=False, soft_wrap=True)
+    with served(folders, port) as server:
+        print_text(f"studio: {server.url} (Ctrl-C stops it)", console)
         if not no_open:
-            webbrowser.open(found.url)
-        _wait()
+            webbrowser.open(server.url)
+        _wait_for_interrupt()
 
 
-def _wait() -> None:
-    """Wait for Ctrl-C while a page is served."""
+def _wait_for_interrupt() -> None:
     threading.Event().wait()

@@ -1,10 +1,11 @@
-"""Text for a terminal: docstrings taken apart, paragraphs that fill its width."""
+"""What every verb does with a terminal: text, tables, JSON, ends, and the command that resumes."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import inspect
+import json
 import os
 import re
 import shlex
@@ -13,77 +14,34 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from rich import box
 from rich.console import Console
 from torch.distributed import is_torchelastic_launched
 
 from suffice.errors import SufficeError
-from suffice.train import Progress
+from suffice.progress import Progress
 
 if TYPE_CHECKING:
     from suffice.text import Tokenizer
 
+WRONG = 2  # exit code: an option, a file or a machine that will not do
+INTERRUPTED = 130  # exit code: 128 + SIGINT
 
-ARGUMENT = re.compile(r" {4}\*{0,2}\w+: ")
-SECTION = re.compile(r"(Args|Shapes|Returns|Raises|Example|Cost|Source):")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Description:
-    """What a mechanism's docstring says to people.
-
-    Args:
-        paragraphs: the prose, each in one line.
-        arguments: name and meaning of each in the section "Args".
-        cost: the section "Cost".
-        source: the section "Source".
-    """
-
-    paragraphs: tuple[str, ...]
-    arguments: tuple[tuple[str, str], ...]
-    cost: str
-    source: str
-
-    @property
-    def identifier(self) -> str:
-        """The shortest name of the source: its arXiv number where it has one."""
-        found = re.search(r"arXiv:\d+\.\d+", self.source)
-        return found.group() if found else self.source
-
-    @property
-    def citation(self) -> str:
-        """Authors, year and identifier, without the section."""
-        head, found, _ = self.source.partition(self.identifier)
-        return head + found
+PLAIN: dict[str, Any] = {"box": None, "pad_edge": False}
+RULED: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "pad_edge": False}
+"""Options of a rich table: without lines, or with one under its head."""
 
 
-def describe(thing: object) -> Description:
-    """Take the docstring of a function apart."""
-    paragraphs: list[str] = []
-    sections: dict[str, list[str]] = {}
-    lines: list[str] | None = None
-    for block in re.split(r"\n\s*\n", inspect.getdoc(thing) or ""):
-        for line in block.splitlines():
-            begins = SECTION.match(line)
-            if begins:
-                lines = sections.setdefault(begins.group(1), [])
-                line = line[begins.end() :]
-            if lines is not None:
-                lines.append(line)
-        if lines is None:
-            paragraphs.append(_join(block.splitlines()))
-    return Description(
-        paragraphs=tuple(filter(None, paragraphs)),
-        arguments=tuple(_arguments(sections.get("Args", []))),
-        cost=_join(sections.get("Cost", [])),
-        source=_join(sections.get("Source", [])).rstrip("."),
-    )
+def print_text(text: str, console: Console | None = None) -> None:
+    """Print text as it is: no markup, no colours, no line breaks added."""
+    console = console or Console()
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def write(console: Console, text: str, *, first: str = "", rest: str = "") -> None:
+def print_paragraph(console: Console, text: str, *, first: str = "", rest: str = "") -> None:
     """Print a paragraph that fills the width of the console; words are never broken.
 
     Args:
@@ -100,70 +58,72 @@ def write(console: Console, text: str, *, first: str = "", rest: str = "") -> No
         break_long_words=False,
         break_on_hyphens=False,
     )
-    console.print(filled or first.rstrip(), markup=False, highlight=False, soft_wrap=True)
+    print_text(filled or first.rstrip(), console)
 
 
-def _arguments(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Return name and meaning of each argument: deeper lines go on with the one above."""
-    begins = [at for at, line in enumerate(lines) if ARGUMENT.match(line)]
-    for first, after in pairwise([*begins, len(lines)]):
-        name, _, told = _join(lines[first:after]).partition(": ")
-        yield name.lstrip("*"), told
+def to_json(content: object) -> str:
+    """Return plain data as indented JSON with a newline at the end."""
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _join(lines: list[str]) -> str:
-    return " ".join(" ".join(lines).split())
+def print_json(content: object) -> None:
+    """Print plain data as indented JSON."""
+    sys.stdout.write(to_json(content))
+
+
+def wide_console(width: int) -> Console:
+    """Return standard output, at least so many columns wide where it is no terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, width)
+    return console
+
+
+class Stopped(Exception):  # noqa: N818 - an end, not always an error
+    """Ends the program.
+
+    Args:
+        message: what stderr says.
+        code: the exit code.
+    """
+
+    def __init__(self, message: str, *, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 C = TypeVar("C", bound=Callable[..., None])
 
-WRONG = 2  # a value, a file or a machine that does not serve
-INTERRUPTED = 130  # 128 + SIGINT
-
-
-class Stopped(Exception):  # noqa: N818 - an end, not always an error
-    """The program ends here.
-
-    Args:
-        told: what stderr says.
-        code: the exit code.
-    """
-
-    def __init__(self, told: str, *, code: int) -> None:
-        super().__init__(told)
-        self.code = code
-
 
 def stoppable(command: C) -> C:
-    """Make Ctrl-C in a command a Stopped: typer would end without a word."""
+    """Turn Ctrl-C in a command into Stopped: typer would end without a word."""
 
     @functools.wraps(command)
-    def wrapped(*args: object, **options: object) -> None:
+    def wrapper(*args: object, **options: object) -> None:
         try:
             command(*args, **options)
         except KeyboardInterrupt:
             raise Stopped("interrupted.", code=INTERRUPTED) from None
 
-    return wrapped
+    return wrapper  # type: ignore[return-value]
 
 
 @contextlib.contextmanager
-def telling(command: str, folder: Path) -> Iterator[None]:
-    """Say how to go on when the block is interrupted or fails and its folder keeps what was done.
+def resumable(folder: Path) -> Iterator[None]:
+    """Print the command that resumes when the block is interrupted or fails.
 
     Args:
-        command: what goes on.
-        folder: of what is kept.
+        folder: of what is finished; an error before it exists leaves nothing to resume.
     """
-    kept = f"What was done is kept. Go on with:\n  {command}"
+    advice = f"Finished work is kept. Resume with:\n  {resume_command(folder)}"
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        raise Stopped(f"\ninterrupted. {kept}", code=INTERRUPTED) from interrupt
+        raise Stopped(f"\ninterrupted. {advice}", code=INTERRUPTED) from interrupt
     except SufficeError as error:
         if not folder.exists():
-            raise  # nothing was done yet
-        raise Stopped(f"error: {error}\n{kept}", code=WRONG) from error
+            raise
+        raise Stopped(f"error: {error}\n{advice}", code=WRONG) from error
 
 
 def is_first() -> bool:
@@ -171,85 +131,150 @@ def is_first() -> bool:
     return not is_torchelastic_launched() or os.environ.get("RANK", "0") == "0"
 
 
-def as_cells(progress: Progress) -> Callable[[str, int, int], None]:
-    """Return what is told (part, done, total) and shows each part of the work as a cell."""
-    doing: list[str] = []
+def command_line() -> str:
+    """Return the command the user typed, as results record it."""
+    return shlex.join(["suffice", *sys.argv[1:]])
 
-    def step(what: str, done: int, total: int) -> None:
-        if what not in doing:
-            doing.append(what)
-            progress.cell(what)
+
+def resume_command(folder: Path) -> str:
+    """Return the command that resumes the work in a folder."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    if not any(word == "--out" or word.startswith("--out=") for word in words):
+        words += ["--out", str(folder)]
+    return shlex.join([*_program(), *words, "--resume"])
+
+
+def _program() -> list[str]:
+    """Return the words that started this program, ready to be typed again."""
+    if is_torchelastic_launched():
+        torchrun = [sys.executable, "-m", "torch.distributed.run"]
+        if shutil.which("torchrun"):
+            torchrun = ["torchrun"]
+        workers = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        return [*torchrun, "--nproc-per-node", workers, "-m", "suffice"]
+    script = Path(sys.argv[0])
+    if script.name == "__main__.py":
+        return [_shortest("python", Path(sys.executable)), "-m", "suffice"]
+    return [_shortest("suffice", script)]
+
+
+def _shortest(name: str, path: Path) -> str:
+    """Return the bare name if the shell finds the same file by it, else the path."""
+    found = shutil.which(name)
+    return name if found and Path(found).absolute() == path.absolute() else str(path)
+
+
+def step_by_cells(progress: Progress) -> Callable[[str, int, int], None]:
+    """Return step(part, done, total), which shows each part of the work as a cell."""
+    parts: set[str] = set()
+
+    def step(part: str, done: int, total: int) -> None:
+        if part not in parts:
+            parts.add(part)
+            progress.cell(part)
         progress.step(done, total)
 
     return step
 
 
-HALF = "\N{REPLACEMENT CHARACTER}"  # a decoder's word for bytes that are no letter yet
-LONGEST = 4  # bytes of a letter
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what a decoder gives for bytes of half a character
+LONGEST = 4  # bytes of a character
 
 
-class Shown:
-    """Writes text as soon as its letters are whole.
+class TextStream:
+    """Writes text token by token, as soon as its characters are complete.
 
-    A token may be part of a letter, and how a token is spelled may depend on the one before it, so
-    text is decoded from a little earlier on and what was written already is left out.
+    A token may be part of a character, and how a token is spelled may depend on the one before, so
+    decoding starts a few tokens earlier and text that was written already is left out.
 
     Args:
         tokenizer: of the tokens.
-        before: tokens the text goes on from; they are not written.
-        write: takes pieces of text.
+        prompt: tokens before the text; they are not written.
+        write: receives pieces of text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, before: list[int], write: Callable[[str], object]):
+    def __init__(
+        self, tokenizer: Tokenizer, prompt: list[int], write: Callable[[str], object]
+    ) -> None:
         self.tokenizer, self.write = tokenizer, write
-        self.held = before[-LONGEST:]
-        self.told = tokenizer.decode(self.held)
+        self.pending = prompt[-LONGEST:]
+        self.written = tokenizer.decode(self.pending)
 
     def add(self, token: int) -> None:
-        """Write what this token makes whole."""
-        self.held.append(token)
-        text = self.tokenizer.decode(self.held)
-        if not text.endswith(HALF) or len(text) - len(self.told) > LONGEST:
-            self._go_on(text)
-            self.held = self.held[-LONGEST:]
-            self.told = self.tokenizer.decode(self.held)
+        """Write the characters that this token completes."""
+        self.pending.append(token)
+        text = self.tokenizer.decode(self.pending)
+        if not text.endswith(REPLACEMENT) or len(text) - len(self.written) > LONGEST:
+            self._write_rest_of(text)
+            self.pending = self.pending[-LONGEST:]
+            self.written = self.tokenizer.decode(self.pending)
 
     def close(self) -> None:
-        """Write what never became whole."""
-        self._go_on(self.tokenizer.decode(self.held))
+        """Write what was never completed."""
+        self._write_rest_of(self.tokenizer.decode(self.pending))
 
-    def _go_on(self, text: str) -> None:
-        self.write(text[len(self.told) :])
-        self.told = text
-
-
-def program() -> list[str]:
-    """Return the words that started this program, ready to be typed again."""
-    if is_torchelastic_launched():
-        name = shutil.which("torchrun")
-        torchrun = ["torchrun"] if name else [sys.executable, "-m", "torch.distributed.run"]
-        workers = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        return [*torchrun, "--nproc-per-node", workers, "-m", "suffice"]
-    given = Path(sys.argv[0])
-    if given.name == "__main__.py":
-        return [_short("python", Path(sys.executable)), "-m", "suffice"]
-    return [_short("suffice", given)]
+    def _write_rest_of(self, text: str) -> None:
+        self.write(text[len(self.written) :])
+        self.written = text
 
 
-def again(folder: Path) -> str:
-    """Return the command that goes on with what `folder` holds."""
-    words = [word for word in sys.argv[1:] if word != "--resume"]
-    if "--out" not in words and not any(word.startswith("--out=") for word in words):
-        words += ["--out", str(folder)]
-    return shlex.join([*program(), *words, "--resume"])
+def write_stdout(text: str) -> None:
+    """Write text to standard output at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
-def given() -> str:
-    """Return the command that was given, for the results."""
-    return shlex.join(["suffice", *sys.argv[1:]])
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """The parts of a mechanism's docstring.
+
+    Args:
+        paragraphs: the prose, each in one line.
+        arguments: name and meaning of each in the section "Args".
+        cost: the section "Cost".
+        source: the section "Source".
+    """
+
+    paragraphs: tuple[str, ...]
+    arguments: tuple[tuple[str, str], ...]
+    cost: str
+    source: str
+
+    @property
+    def identifier(self) -> str:
+        """The shortest name of the source: its arXiv number if it has one."""
+        number = re.search(r"arXiv:\d+\.\d+", self.source)
+        return number.group() if number else self.source
+
+    @property
+    def citation(self) -> str:
+        """Authors, year and identifier, without the section."""
+        before, identifier, _ = self.source.partition(self.identifier)
+        return before + identifier
 
 
-def _short(name: str, path: Path) -> str:
-    """Return the bare name where the shell finds the same file by it, else the path."""
-    found = shutil.which(name)
-    return name if found is not None and Path(found).absolute() == path.absolute() else str(path)
+_SECTION = re.compile(r"^(Args|Shapes|Returns|Raises|Example|Cost|Source):", re.MULTILINE)
+_ARGUMENT = re.compile(r"^ {4}\*{0,2}(\w+): (.*(?:\n(?! {4}\S).*)*)", re.MULTILINE)
+
+
+def describe(documented: object) -> Description:
+    """Split the docstring of a function or a class into its parts.
+
+    By hand because "Cost: ..." and "Source: ..." begin on the line of their title, which the
+    parsers of Google's style do not read.
+    """
+    prose, *rest = _SECTION.split(inspect.getdoc(documented) or "")
+    sections = dict(zip(rest[::2], rest[1::2], strict=True))
+    return Description(
+        paragraphs=tuple(filter(None, map(_one_line, re.split(r"\n\s*\n", prose)))),
+        arguments=tuple(
+            (name, _one_line(meaning))
+            for name, meaning in _ARGUMENT.findall(sections.get("Args", ""))
+        ),
+        cost=_one_line(sections.get("Cost", "")),
+        source=_one_line(sections.get("Source", "")).rstrip("."),
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
 
-from suffice.cli import options as completed
-from suffice.cli.compare_options import STAMP, folders_of, mark
-from suffice.cli.options import DEVICE, RUNS, written
-from suffice.cli.terminal import again, telling
-from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.files import replacing
-from suffice.generate import Sample, generate
+from suffice.cli import options
+from suffice.cli.options import DEVICE, RECIPE_OF_LM, RUNS, Quiet, parse_settings
+from suffice.cli.terminal import print_text, resumable, write_stdout
+from suffice.errors import ConfigError, DataError
+from suffice.files import RunFolder
+from suffice.generate import Sample
+from suffice.generate import generate as generate_tokens
+from suffice.measure.processes import first, losing, shared, together
 from suffice.models import LM
 from suffice.models import folder as models
-from suffice.recipes import LMRecipe, lm_recipe
+from suffice.progress import show
+from suffice.recipes import SMALL, LMRecipe, lm_recipe
+from suffice.records import decode
 from suffice.text import TokenFile, Tokenizer, choose_tokenizer, corpus, load_tokenizer
-from suffice.train import show
+from suffice.train import Processes, processes, resolve_device
 from suffice.train.language import Amount, LMRun, Measured, amount, fit_lm
 from suffice.train.settings import derive
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from suffice.train import Processes
-    from suffice.train.language import LMRun
-
-
-RECIPE = "shakespeare_char"
-SAMPLED = 200  # characters printed at the end
+SETTINGS = "run.json"
+CHECKPOINT, LOG, BOARD = "checkpoint.safetensors", "log.jsonl", "tensorboard"
+TRAIN, VALIDATION = "tokens/train.bin", "tokens/validation.bin"
+OPTIONS = {"mechanism": "--mechanism", "max_minutes": "--minutes", "shard": "--shard"}
+SAMPLE_CHARACTERS = 200  # printed at the end
+TEMPERATURE = 0.8  # of that text
+MINUTE = 60.0  # seconds
 
 
 def train(
@@ -45,40 +43,41 @@ def train(
         str | None,
         typer.Option(
             help="shakespeare_char, stdlib_bpe, nanogpt_124m or llama_1b_efficient; "
-            f"{RECIPE} by default.",
-            autocompletion=completed.language_recipes,
+            f"{RECIPE_OF_LM} by default.",
+            autocompletion=options.complete_lm_recipes,
         ),
     ] = None,
     scale: Annotated[
         str | None,
         typer.Option(
-            help="paper (the default), or small: a model of 15M parameters, minutes on two cores, "
-            "marked as such wherever its figures are shown."
+            help="paper (default), or small: a model of 15M parameters in minutes on two cores; "
+            "its results are marked as small everywhere."
         ),
     ] = None,
     mechanism: Annotated[
         str | None,
         typer.Option(
-            help="Of the attention; the recipe's by default.", autocompletion=completed.mechanisms
+            help="Attention; the recipe's by default.", autocompletion=options.complete_mechanisms
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Text, a folder, .jsonl or a corpus' name; the recipe's by default."),
+        typer.Option(
+            help="Text file, folder, .jsonl or name of a corpus; the recipe's by default."
+        ),
     ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(help="characters, bpe, gpt2, llama or a path; the recipe's by default."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Of training at most, looks at the loss not counted.")
+        float | None, typer.Option(help="Most minutes to train, without the evaluations.")
     ] = None,
     shard: Annotated[
         bool | None,
         typer.Option(
             "--shard/--replicate",
-            help="Cut the weights between torchrun's processes, or give each all of them, as by "
-            "default.",
+            help="Split the weights between torchrun's processes, or copy them to each (default).",
         ),
     ] = None,
     settings: Annotated[
@@ -86,10 +85,12 @@ def train(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Of the training or the model, such as steps=500; repeatable.",
+            help="Setting of the training or the model, such as steps=500; repeatable.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, rows and dropout; 0.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of weights, batches and dropout; 0 by default.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help=f"cpu or cuda; {DEVICE} by default.")] = None,
     out: Annotated[
         Path | None, typer.Option(help=f"Folder of the run; a new one in {RUNS}/ by default.")
@@ -98,109 +99,99 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Go on with the run in --out, or with the latest one; what is not said is as it "
-            "was.",
+            help="Resume the run in --out, or the latest one. Options not given stay as they were.",
         ),
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard's events too.")
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Train a language model and leave it in a folder, with its tokenizer and its log.
+    """Train a language model into a folder, with its tokenizer and its log.
 
-    The best weights so far are in the folder at any time; text drawn from them is printed at the
-    end. `suffice evaluate` measures the model, `suffice generate` writes with it.
+    The folder always holds the best weights so far; a text sampled from them is printed at the end.
+    `suffice evaluate` measures the model, `suffice generate` writes with it.
     """
-    from suffice.measure.processes import first, losing, shared
-    from suffice.train import processes
-
-    asked = Asked.given(
+    choices = TrainOptions(
         recipe=recipe,
         scale=scale,
         mechanism=mechanism,
         data=data,
         tokenizer=tokenizer,
         minutes=minutes,
-        settings=settings or [],
-        shard=shard,
+        settings=parse_settings(settings or [], OPTIONS)
+        | ({} if shard is None else {"shard": shard}),
         seed=seed,
         device=device,
     )
-    folder = latest(asked) if resume and out is None else out
+    folder = options.latest_run(recipe, scale, SETTINGS) if resume and out is None else out
     if resume:
-        asked = asked.over(read_kept(folder))
-    chosen = asked.recipe_chosen()
-    with processes(asked.device or DEVICE) as group, losing(group):
-        folder = Path(shared(group, str(folder or new_folder(chosen))))
-        first(group, lambda: claim(folder, asked, resume=resume))
-        with telling(again(folder), folder):
+        choices = choices.over(read_options(folder))
+    chosen = choices.chosen_recipe()
+    name = f"{chosen.name}{options.scale_suffix(chosen.scale)}"
+    with processes(choices.device or DEVICE) as group, losing(group):
+        folder = Path(shared(group, str(folder or options.new_run(name))))
+        first(group, lambda: run_folder(folder).claim(asdict(choices), resume=resume))
+        with resumable(folder):
             console = Console(stderr=True)
-            made = _prepared(group, asked, folder, None if quiet else console)
-            run = made.train(console=console, resume=resume, quiet=quiet, tensorboard=tensorboard)
+            training = _prepare(group, choices, folder, None if quiet else console)
+            run = training.train(
+                console=console, resume=resume, quiet=quiet, tensorboard=tensorboard
+            )
         if group.is_main:
-            _report(made, run, folder)
+            _report(training, run)
 
 
-def _prepared(group: Processes, asked: object, folder: Path, console: Console | None) -> Trained:
-    """Return what is trained; the first process makes the files that the others read."""
-    from suffice.measure.processes import first, together
-
+def _prepare(
+    group: Processes, choices: TrainOptions, folder: Path, console: Console | None
+) -> TrainingFiles:
+    """Return the files of a training; the first process writes them, all read them."""
     try:
-        first(group, lambda: Trained.write(asked, folder, console))
+        first(group, lambda: TrainingFiles.write(choices, folder, console))
     except DataError as error:
         raise DataError(
             f"{error} Every machine has the text of --recipe stdlib_bpe; --data PATH trains on "
             "your own."
         ) from error
-    return together(group, lambda: Trained.open(asked, folder))
+    return together(group, lambda: TrainingFiles.open(choices, folder))
 
 
-def _report(made: Trained, run: LMRun, folder: Path) -> None:
-    from suffice.recipes import SMALL
-
-    best = run.best
-    bits = made.amount.bits(best.validation_loss)
-    told = [] if made.recipe.scale == "paper" else [SMALL]
-    spent = run.measured[-1].seconds
-    told += [
+def _report(training: TrainingFiles, run: LMRun) -> None:
+    best, last = run.best, run.measured[-1]
+    bits = training.amount.bits(best.validation_loss)
+    duration = f"{last.seconds:.1f} seconds"
+    if last.seconds >= MINUTE:
+        duration = f"{last.seconds / MINUTE:.1f} minutes"
+    if training.recipe.scale != "paper":
+        print_text(SMALL)
+    print_text(
         f"validation loss {best.validation_loss:.4f} after {best.step:,} steps, "
         f"{bits['bits_per_character']:.3f} bits per character, "
-        f"{bits['bits_per_byte']:.3f} bits per byte",
-        f"{run.measured[-1].tokens / max(spent, 1e-9):,.0f} tokens/s over "
-        + (f"{spent:.1f} seconds" if spent < 60.0 else f"{spent / 60:.1f} minutes")  # noqa: PLR2004
-        + (": the time was over before the last step" if run.out_of_time else ""),
-        f"model: {folder}",
-    ]
-    Console().print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
-    sys.stdout.write(f"\n{_sampled(made, folder)}\n")
+        f"{bits['bits_per_byte']:.3f} bits per byte"
+    )
+    print_text(
+        f"{last.tokens / max(last.seconds, 1e-9):,.0f} tokens/s over {duration}"
+        + (": time ran out before the last step" if run.out_of_time else "")
+    )
+    print_text(f"model: {training.folder}")
+    write_stdout(f"\n{_sample_or_reason(training)}\n")
 
 
-def _sampled(made: Trained, folder: Path) -> str:
-    """Return text drawn from the best weights, or why there is none."""
-    from suffice.models import folder as models
-    from suffice.train import resolve_device
-
-    lm, tokenizer, _ = models.load(folder, resolve_device(made.asked.device or DEVICE))
-    each = max(made.amount.characters / made.amount.tokens, 0.1)
+def _sample_or_reason(training: TrainingFiles) -> str:
+    """Return text sampled from the best weights, or why there is none."""
+    device = resolve_device(training.options.device or DEVICE)
+    lm, tokenizer, _ = models.load(training.folder, device)
+    characters_per_token = max(training.amount.characters / training.amount.tokens, 0.1)
+    tokens = math.ceil(SAMPLE_CHARACTERS / characters_per_token)
     try:
-        return sample(lm, tokenizer, characters=SAMPLED, each=each)
+        return sample_text(lm, tokenizer, tokens=tokens)
     except ConfigError as error:
         return f"no sample of its text: {error}"
 
 
-TRAINING_RECIPE = "shakespeare_char"
-FILE = "run.json"
-ADDED: dict[str, Any] = {"scale": None}  # which the files of earlier runs do not have
-CHECKPOINT, LOG, BOARD = "checkpoint.safetensors", "log.jsonl", "tensorboard"
-TRAIN, VALIDATION = "tokens/train.bin", "tokens/validation.bin"
-# have an option of their own
-OWN = {"mechanism": "--mechanism", "max_minutes": "--minutes", "shard": "--shard"}
-
-
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a command line says about a training; None where it says nothing.
+class TrainOptions:
+    """The options of a training; None where one is not given.
 
     Args:
         recipe: name of a recipe.
@@ -210,7 +201,7 @@ class Asked:
         tokenizer: name or path.
         minutes: of training.
         settings: of the training and the model, by name.
-        seed: of everything that is drawn.
+        seed: of everything random.
         device: "cpu" or "cuda".
     """
 
@@ -224,124 +215,129 @@ class Asked:
     seed: int | None = None
     device: str | None = None
 
-    @classmethod
-    def given(cls, *, settings: list[str], shard: bool | None = None, **words: Any) -> Asked:
-        """Read the words of --set, and --shard among them.
+    def over(self, earlier: TrainOptions) -> TrainOptions:
+        """Return the options of an earlier start, replaced by those given now."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(earlier, **given | {"settings": {**earlier.settings, **self.settings}})
 
-        Raises:
-            ConfigError: if they are not NAME=VALUE.
-        """
-        found = written(settings, OWN)
-        return cls(settings=found if shard is None else {**found, "shard": shard}, **words)
-
-    def over(self, kept: Asked) -> Asked:
-        """Return what was asked before, with what is said now in its place."""
-        said = {n: v for n, v in vars(self).items() if v is not None and n != "settings"}
-        return replace(kept, **said, settings={**kept.settings, **self.settings})
-
-    def recipe_chosen(self) -> LMRecipe:
-        """Return the recipe with all that was asked for.
+    def chosen_recipe(self) -> LMRecipe:
+        """Return the recipe with these options.
 
         Raises:
             ConfigError: if something is unknown or not legal.
         """
-        one = lm_recipe(self.recipe or TRAINING_RECIPE, scale=self.scale or "paper")
-        if self.tokenizer is not None and self.tokenizer != one.tokenizer:
-            options = {n: v for n, v in one.options if n != "vocabulary_size"}
-            one = replace(one, tokenizer=self.tokenizer, options=tuple(options.items()))
-        changes = {**self.settings}
-        if self.minutes is not None:
-            changes["max_minutes"] = self.minutes
-        if self.mechanism is not None:
-            changes["mechanism"] = self.mechanism
-        return replace(one, corpus=self.data or one.corpus).changed(changes)
+        recipe = lm_recipe(self.recipe or RECIPE_OF_LM, scale=self.scale or "paper")
+        if self.tokenizer not in (None, recipe.tokenizer):
+            tokenizer_options = {n: v for n, v in recipe.options if n != "vocabulary_size"}
+            recipe = replace(
+                recipe, tokenizer=self.tokenizer, options=tuple(tokenizer_options.items())
+            )
+        changes = {"max_minutes": self.minutes, "mechanism": self.mechanism}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        return replace(recipe, corpus=self.data or recipe.corpus).changed(self.settings | changes)
+
+
+def run_folder(folder: Path) -> RunFolder:
+    """Return the folder of a training and its settings."""
+    return RunFolder(folder, SETTINGS, "training")
+
+
+def read_options(folder: Path) -> TrainOptions:
+    """Return the options that the run in a folder was last started with.
+
+    Raises:
+        DataError: if there is none, or its file is damaged.
+    """
+    run = run_folder(folder)
+    return decode(TrainOptions, run.read(), where=str(run.settings_path))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A run whose files are there.
+class TrainingFiles:
+    """A training whose tokenizer and tokens are on disk.
 
     Args:
-        asked: for what.
+        options: of the command line.
         folder: of the run.
-        recipe: with all that was asked for.
+        recipe: with all options.
         tokenizer: of its tokens.
-        train: tokens to learn from.
-        validation: tokens to choose by.
+        train_tokens: to learn from.
+        validation_tokens: to choose the best weights by.
         amount: of the validation text.
     """
 
-    asked: Asked
+    options: TrainOptions
     folder: Path
     recipe: LMRecipe
     tokenizer: Tokenizer
-    train_file: TokenFile
-    validation: TokenFile
+    train_tokens: TokenFile
+    validation_tokens: TokenFile
     amount: Amount
 
     @staticmethod
-    def write(asked: Asked, folder: Path, console: Console | None) -> None:
-        """Write the tokenizer and the tokens, unless they are there; refuse a wrong model early.
+    def write(choices: TrainOptions, folder: Path, console: Console | None) -> None:
+        """Write the tokenizer and the tokens, unless they exist; refuse a wrong model early.
 
         Raises:
             ConfigError, DataError: if something does not fit or is absent.
         """
-        one = asked.recipe_chosen()
+        recipe = choices.chosen_recipe()
         if all((folder / name).exists() for name in (TRAIN, VALIDATION)):
-            one.configured(load_tokenizer(folder).vocabulary_size)
+            recipe.configured(load_tokenizer(folder).vocabulary_size)
             return
-        text = corpus(one.corpus, console=console)
-        size = one.vocabulary_size
-        tokenizer = choose_tokenizer(one.tokenizer, text, vocabulary_size=size, console=console)
-        one.configured(tokenizer.vocabulary_size)
+        text = corpus(recipe.corpus, console=console)
+        tokenizer = choose_tokenizer(
+            recipe.tokenizer, text, vocabulary_size=recipe.vocabulary_size, console=console
+        )
+        recipe.configured(tokenizer.vocabulary_size)
         tokenizer.save(folder)
         TokenFile.write(folder / VALIDATION, text.validation, tokenizer, console)
         TokenFile.write(folder / TRAIN, text.train, tokenizer, console)
 
     @classmethod
-    def open(cls, asked: Asked, folder: Path) -> Trained:
+    def open(cls, choices: TrainOptions, folder: Path) -> TrainingFiles:
         """Open what `write` wrote."""
         tokenizer = load_tokenizer(folder)
         validation = TokenFile(folder / VALIDATION, tokenizer=tokenizer)
         return cls(
-            asked=asked,
+            options=choices,
             folder=folder,
-            recipe=asked.recipe_chosen(),
+            recipe=choices.chosen_recipe(),
             tokenizer=tokenizer,
-            train_file=TokenFile(folder / TRAIN, tokenizer=tokenizer),
-            validation=validation,
+            train_tokens=TokenFile(folder / TRAIN, tokenizer=tokenizer),
+            validation_tokens=validation,
             amount=amount(validation, tokenizer),
         )
 
     def train(self, *, console: Console, resume: bool, quiet: bool, tensorboard: bool) -> LMRun:
-        """Train, from the checkpoint if there is one and it is asked for.
+        """Train, from the checkpoint if there is one and `resume` is set.
 
         Raises:
             Interrupted: on Ctrl-C.
         """
-        seed, place = self.asked.seed or 0, self.folder / CHECKPOINT
+        seed, checkpoint = self.options.seed or 0, self.folder / CHECKPOINT
         torch.manual_seed(derive("weights", seed))
         config, specs = self.recipe.configured(self.tokenizer.vocabulary_size)
         lm = config.build(specs)
         with show(console, quiet=quiet) as progress:
-            progress.cell(f"{self.recipe.name}{mark(self.recipe.scale)}")
+            progress.cell(f"{self.recipe.name}{options.scale_suffix(self.recipe.scale)}")
             return fit_lm(
                 lm,
-                self.train_file,
-                self.validation,
+                self.train_tokens,
+                self.validation_tokens,
                 self.recipe.training,
                 seed=seed,
-                device=self.asked.device or DEVICE,
-                checkpoint=place,
-                resume=resume and place.exists(),
+                device=self.options.device or DEVICE,
+                checkpoint=checkpoint,
+                resume=resume and checkpoint.exists(),
                 progress=progress,
                 log=self.folder / LOG,
                 tensorboard=self.folder / BOARD if tensorboard else None,
                 amount=self.amount,
-                keep=lambda measured: self._keep(lm, measured),
+                keep=lambda measured: self._save(lm, measured),
             )
 
-    def _keep(self, lm: LM, measured: Measured) -> None:
+    def _save(self, lm: LM, measured: Measured) -> None:
         models.save(
             self.folder,
             lm,
@@ -350,114 +346,45 @@ class Trained:
             scale=self.recipe.scale,
             corpus=self.recipe.corpus,
             training=asdict(self.recipe.training),
-            seed=self.asked.seed or 0,
+            seed=self.options.seed or 0,
             measured={**asdict(measured), **self.amount.bits(measured.validation_loss)},
         )
 
 
-def new_folder(chosen: LMRecipe) -> Path:
-    """Return where a new run goes: runs/RECIPE-TIME, or runs/RECIPE-small-TIME."""
-    return RUNS / f"{chosen.name}{mark(chosen.scale)}-{datetime.now():{STAMP}}"
+def sample_text(lm: LM, tokenizer: Tokenizer, *, tokens: int, seed: int = 0) -> str:
+    """Return text that a model writes at the beginning of a document.
 
-
-def latest(asked: Asked) -> Path:
-    """Return the folder of the latest run under runs/, of the recipe asked for if any.
-
-    Raises:
-        ConfigError: if there is none.
-    """
-    folders = folders_of(asked.recipe, asked.scale, FILE)
-    if not folders:
-        of = f" of {asked.recipe}" if asked.recipe else ""
-        raise ConfigError(
-            f"there is no training{of} under {RUNS}/ to resume; name its folder with --out, or "
-            "start one without --resume."
-        )
-    return folders[-1]
-
-
-def read_kept(folder: Path) -> Asked:
-    """Return what was asked of the run in a folder.
-
-    Raises:
-        CheckpointError: if there is none, or its file is damaged.
-    """
-    path = folder / FILE
-    try:
-        data = json.loads(path.read_text("utf-8"))
-        data = {**ADDED, **data} if isinstance(data, dict) else {}
-        if data.keys() == {f.name for f in fields(Asked)}:
-            return Asked(**data)
-    except OSError as error:
-        raise CheckpointError(
-            f"there is no training in {folder} to resume ({error.strerror}); start it without "
-            "--resume."
-        ) from error
-    except ValueError:
-        pass
-    raise CheckpointError(f"{path} is damaged; start the training anew in another folder.")
-
-
-def claim(folder: Path, asked: Asked, *, resume: bool) -> None:
-    """Make the folder and write down what was asked; one of another run is left alone.
-
-    Raises:
-        CheckpointError: if the folder holds a run that is not resumed, or cannot be written.
-    """
-    path = folder / FILE
-    if path.exists() and not resume:
-        raise CheckpointError(
-            f"{folder} holds a training already; go on with it by --resume, or give another --out."
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(vars(asked), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path} ({error.strerror or error}); give a folder that can be written."
-        ) from error
-
-
-TEMPERATURE = 0.8
-
-
-def sample(lm: LM, tokenizer: Tokenizer, *, characters: int, each: float, seed: int = 0) -> str:
-    """Return text that a model draws, the same for the same seed, behind the begin of a document.
-
-    Where no token begins or ends documents, it goes on from a line's end. A text longer than the
-    model's rows is written in pieces, each behind the second half of what a row holds.
+    If no token begins or ends documents, it starts behind a line break. Text longer than the
+    model's input is written in pieces, each behind the second half of the text before.
 
     Args:
         lm: the model.
         tokenizer: of its tokens.
-        characters: about so many.
-        each: characters of a token, about.
-        seed: of the draws.
+        tokens: how many to write.
+        seed: of the sampling; the same seed gives the same text.
 
     Raises:
         ConfigError: if the model cannot stream.
     """
     length = lm.config.length
-    first = _start(tokenizer)
-    ids, wanted = first, len(first) + math.ceil(characters / each)
-    while len(ids) < wanted:
+    start = _first_tokens(tokenizer)
+    ids, end = start, len(start) + tokens
+    while len(ids) < end:
         before = ids[-max(length // 2, 1) :]
-        room = min(length + 1 - len(before), wanted - len(ids))
-        draws = Sample(temperature=TEMPERATURE, seed=seed + len(ids))
-        found = generate(lm, [before], max_new_tokens=room, sampling=draws)
-        ids = ids + found.row(0)[len(before) :]
+        new = min(length + 1 - len(before), end - len(ids))
+        sampling = Sample(temperature=TEMPERATURE, seed=seed + len(ids))
+        result = generate_tokens(lm, [before], max_new_tokens=new, sampling=sampling)
+        ids = ids + result.row(0)[len(before) :]
     hidden, size = {tokenizer.begin, tokenizer.end}, tokenizer.vocabulary_size
     # a model may have more rows than its tokenizer has tokens, for speed
-    told = [one for one in ids[len(first) :] if one not in hidden and one < size]
-    return tokenizer.decode(told)
+    return tokenizer.decode([id_ for id_ in ids[len(start) :] if id_ not in hidden and id_ < size])
 
 
-def _start(tokenizer: Tokenizer) -> list[int]:
-    for one in (tokenizer.begin, tokenizer.end):
-        if one is not None:
-            return [one]
+def _first_tokens(tokenizer: Tokenizer) -> list[int]:
+    for token in (tokenizer.begin, tokenizer.end):
+        if token is not None:
+            return [token]
     try:
         return tokenizer.encode("\n")
     except DataError:
-        return [0]  # an alphabet of one line; its first character is as good as another
+        return [0]  # an alphabet without line breaks: any character will do

@@ -17,6 +17,7 @@ from suffice.recipes import Recipe
 from suffice.recipes.own_data import path_of
 
 FILE = "plan.json"
+MARGIN = 0.01  # of test accuracy, a fraction: what may be lost unless the user says otherwise
 CELLS = "cells"
 LISTED_CHANGES = 3  # that a message spells out
 
@@ -43,7 +44,7 @@ class Plan:
     heads: tuple[int, ...]
     seeds: int
     baseline: str
-    margin: float = 0.01
+    margin: float = MARGIN
     device: str = "cpu"
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suffice.files import write_atomic
+from suffice.measure.plan import MARGIN
 from suffice.measure.report.canvas import blank, legend, looks, panels_width, png, style, svg
 from suffice.measure.report.plots import learning_curves
 from suffice.measure.results import Results
@@ -94,7 +95,7 @@ def _results(shown: Shown) -> Results:
         task=recipe.task,
         recipe=recipe.name,
         title=recipe.title,
-        margin=0.01,
+        margin=MARGIN,
         baseline=shown.request.plan.baseline,
         cells=tuple(sorted(shown.request.shown, key=lambda cell: order[cell.key])),
         speeds=(),

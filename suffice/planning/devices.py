@@ -22,7 +22,7 @@ class Device:
         memory: bytes.
         bandwidth: of the memory, bytes a second.
         flops: FLOP/s of products by dtype; float32 is without TF32, as torch multiplies by default.
-        link: bytes a second to the other GPUs of a node, one way.
+        link: bytes a second to the other GPUs of a node, one layout.
         network: bytes a second to other nodes, for each GPU, in the maker's own servers; None =
             the maker names none.
         node: GPUs of such a server.
@@ -45,90 +45,70 @@ class Device:
         return rates.get(dtype, rates["float32"])
 
 
-H100 = Device(
-    name="h100",
-    title="NVIDIA H100 SXM 80 GB",
-    memory=80 * 10**9,
-    bandwidth=3.35e12,
-    flops=(("bfloat16", 989.4e12), ("float16", 989.4e12), ("float32", 66.9e12)),
-    link=450e9,
-    network=50e9,
-    node=8,
-    source="NVIDIA H100 Tensor Core GPU data sheet and architecture paper; DGX H100 data sheet",
-)
+TERA, GIGA = 10**12, 10**9
 
-DEVICES = {
-    one.name: one
-    for one in (
-        H100,
-        Device(
-            name="h200",
-            title="NVIDIA H200 SXM 141 GB",
-            memory=141 * 10**9,
-            bandwidth=4.8e12,
-            flops=H100.flops,
-            link=450e9,
-            network=50e9,
-            node=8,
-            source="NVIDIA H200 Tensor Core GPU data sheet; DGX H200 data sheet",
-        ),
-        Device(
-            name="a100",
-            title="NVIDIA A100 SXM 80 GB",
-            memory=80 * 10**9,
-            bandwidth=2.039e12,
-            flops=(("bfloat16", 312e12), ("float16", 312e12), ("float32", 19.5e12)),
-            link=300e9,
-            network=25e9,
-            node=8,
-            source="NVIDIA A100 Tensor Core GPU data sheet; DGX A100 data sheet",
-        ),
-        Device(
-            name="a100_40gb",
-            title="NVIDIA A100 SXM 40 GB",
-            memory=40 * 10**9,
-            bandwidth=1.555e12,
-            flops=(("bfloat16", 312e12), ("float16", 312e12), ("float32", 19.5e12)),
-            link=300e9,
-            network=25e9,
-            node=8,
-            source="NVIDIA A100 Tensor Core GPU architecture paper; DGX A100 data sheet",
-        ),
-        Device(
-            name="l40s",
-            title="NVIDIA L40S 48 GB",
-            memory=48 * 10**9,
-            bandwidth=864e9,
-            flops=(("bfloat16", 362.05e12), ("float16", 362.05e12), ("float32", 91.6e12)),
-            link=32e9,
-            network=None,
-            node=8,
-            source="NVIDIA L40S data sheet; PCIe 4.0 x16",
-        ),
-        Device(
-            name="l4",
-            title="NVIDIA L4 24 GB",
-            memory=24 * 10**9,
-            bandwidth=300e9,
-            flops=(("bfloat16", 121e12), ("float16", 121e12), ("float32", 30.3e12)),
-            link=32e9,
-            network=None,
-            node=8,
-            source="NVIDIA L4 data sheet; PCIe 4.0 x16",
-        ),
-        Device(
-            name="rtx4090",
-            title="NVIDIA GeForce RTX 4090 24 GB",
-            memory=24 * 10**9,
-            bandwidth=1.008e12,
-            flops=(("bfloat16", 165.2e12), ("float16", 165.2e12), ("float32", 82.6e12)),
-            link=32e9,
-            network=None,
-            node=8,
-            source="NVIDIA Ada GPU architecture paper, appendix A; PCIe 4.0 x16",
-        ),
+
+def _gpu(
+    name: str,
+    title: str,
+    *,
+    memory: int,
+    bandwidth: float,
+    half: float,
+    single: float,
+    link: int,
+    network: int | None,
+    source: str,
+) -> Device:
+    """Return a GPU, given GB, GB/s and TFLOP/s."""
+    rates = {"bfloat16": half, "float16": half, "float32": single}
+    return Device(
+        name=name,
+        title=f"NVIDIA {title} {memory} GB",
+        memory=memory * GIGA,
+        bandwidth=bandwidth * GIGA,
+        flops=tuple((dtype, float(round(rate * TERA))) for dtype, rate in rates.items()),
+        link=float(link * GIGA),
+        network=None if network is None else float(network * GIGA),
+        node=8,
+        source=source,
     )
-}
+
+
+_HOPPER = {"half": 989.4, "single": 66.9, "link": 450, "network": 50}
+_A100 = {"half": 312, "single": 19.5, "link": 300, "network": 25}
+_PCIE = {"link": 32, "network": None}
+_GPUS = (
+    _gpu(
+        "h100", "H100 SXM", memory=80, bandwidth=3350, **_HOPPER,
+        source="NVIDIA H100 Tensor Core GPU data sheet and architecture paper; DGX H100 data sheet",
+    ),
+    _gpu(
+        "h200", "H200 SXM", memory=141, bandwidth=4800, **_HOPPER,
+        source="NVIDIA H200 Tensor Core GPU data sheet; DGX H200 data sheet",
+    ),
+    _gpu(
+        "a100", "A100 SXM", memory=80, bandwidth=2039, **_A100,
+        source="NVIDIA A100 Tensor Core GPU data sheet; DGX A100 data sheet",
+    ),
+    _gpu(
+        "a100_40gb", "A100 SXM", memory=40, bandwidth=1555, **_A100,
+        source="NVIDIA A100 Tensor Core GPU architecture paper; DGX A100 data sheet",
+    ),
+    _gpu(
+        "l40s", "L40S", memory=48, bandwidth=864, half=362.05, single=91.6, **_PCIE,
+        source="NVIDIA L40S data sheet; PCIe 4.0 x16",
+    ),
+    _gpu(
+        "l4", "L4", memory=24, bandwidth=300, half=121, single=30.3, **_PCIE,
+        source="NVIDIA L4 data sheet; PCIe 4.0 x16",
+    ),
+    _gpu(
+        "rtx4090", "GeForce RTX 4090", memory=24, bandwidth=1008, half=165.2, single=82.6, **_PCIE,
+        source="NVIDIA Ada GPU architecture paper, appendix A; PCIe 4.0 x16",
+    ),
+)  # fmt: skip
+DEVICES = {gpu.name: gpu for gpu in _GPUS}
 
 
 def device(name: str) -> Device:
@@ -143,12 +123,12 @@ def device(name: str) -> Device:
 
 
 def with_figures(
-    one: Device, *, flops: float | None = None, bandwidth: float | None = None
+    gpu: Device, *, flops: float | None = None, bandwidth: float | None = None
 ) -> Device:
-    """Return a GPU with figures of the user's own instead of the maker's.
+    """Return a GPU with figures of the user instead of the maker's.
 
     Args:
-        one: what the other figures are of.
+        gpu: with the other figures.
         flops: FLOP/s of products, in every dtype; None = the maker's.
         bandwidth: of the memory, bytes a second; None = the maker's.
 
@@ -159,14 +139,14 @@ def with_figures(
         >>> with_figures(device("l4"), flops=90e12).rate("bfloat16")
         90000000000000.0
     """
-    given = {"flops": flops, "bandwidth": bandwidth}
-    own = {name: value for name, value in given.items() if value is not None}
-    for name, value in own.items():
+    figures: dict[str, Any] = {"flops": flops, "bandwidth": bandwidth}
+    figures = {name: value for name, value in figures.items() if value is not None}
+    for name, value in figures.items():
         if not 0.0 < value < math.inf:
             raise ConfigError(f"{name}={value:g}; give a number above 0.")
-    if not own:
-        return one
-    fields: dict[str, Any] = dict(own)
+    if not figures:
+        return gpu
+    source = f"{' and '.join(figures)} of your own; else {gpu.source}"
     if flops is not None:
-        fields["flops"] = tuple((dtype, flops) for dtype, _ in one.flops)
-    return replace(one, **fields, source=f"{' and '.join(own)} of your own; else {one.source}")
+        figures["flops"] = tuple((dtype, flops) for dtype, _ in gpu.flops)
+    return replace(gpu, **figures, source=source)

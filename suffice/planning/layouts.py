@@ -1,25 +1,56 @@
-"""The ways a step can be laid out: who holds the weights, what is kept, how many rows at once."""
+"""Layouts of a training step: who holds the weights, what is recomputed, how many rows at once.
+
+A layout's needs are estimated from few traces: memory and time are linear in the rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from suffice.planning.devices import Device
-from suffice.planning.request import Work
-from suffice.planning.trace import Stretch, Trace, flops_of, trace
+from suffice.planning.trace import Recording, Trace, flops_of, trace
+from suffice.planning.workload import Workload
 
-PASSES = {"allgather": 1, "reduce_scatter": 1, "allreduce": 2}  # over the ring
+PASSES = {"allgather": 1, "reduce_scatter": 1, "allreduce": 2}  # around the ring
+MOST_GPUS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """One layout of a step.
+
+    Args:
+        shard: whether the weights are split between the GPUs (FSDP2) or each has a copy (DDP).
+        checkpointing: whether blocks are recomputed in the backward pass.
+        accumulate: micro-batches of a step.
+        rows: of a micro-batch on the GPU that has most.
+    """
+
+    shard: bool
+    checkpointing: bool
+    accumulate: int = 1
+    rows: int = 1
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """The layout without its micro-batches."""
+        return self.shard, self.checkpointing
+
+    def with_micro_batches(self, accumulate: int, workload: Workload, gpus: int) -> Layout:
+        """Return the layout with so many micro-batches."""
+        micro_batch = -(-workload.rows // accumulate)
+        return replace(self, accumulate=accumulate, rows=-(-micro_batch // gpus))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Time:
-    """Seconds of one GPU's work, and its FLOPs.
+    """Seconds of one GPU's step, and its FLOPs.
 
     Args:
-        products: of operations that their products hold up.
-        traffic: of operations that reading and writing holds up.
+        products: of operations that compute limits.
+        traffic: of operations that memory bandwidth limits.
         exchange: of collectives.
         flops: of all products.
     """
@@ -30,12 +61,10 @@ class Time:
     flops: float = 0.0
 
     def __add__(self, other: Time) -> Time:
-        """Return the sums."""
         return Time(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
-    def __mul__(self, times: float) -> Time:
-        """Return the same work so many times."""
-        return Time(**{name: value * times for name, value in vars(self).items()})
+    def __mul__(self, factor: float) -> Time:
+        return Time(**{name: value * factor for name, value in vars(self).items()})
 
     @property
     def computing(self) -> float:
@@ -44,32 +73,50 @@ class Time:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Seconds if all exchange happens meanwhile, and if none does."""
+        """Seconds if exchange overlaps with computing entirely, and if it does not at all."""
         return max(self.computing, self.exchange), self.computing + self.exchange
 
 
-def time_of(stretch: Stretch, device: Device) -> Time:
-    """Return the time of what was recorded, without exchange."""
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a layout needs.
+
+    Args:
+        layout: which one.
+        memory: peak bytes of a rank.
+        fits: whether that is within the usable memory.
+        time: of a step.
+    """
+
+    layout: Layout
+    memory: int
+    fits: bool
+    time: Time
+
+
+def time_of(recording: Recording, device: Device) -> Time:
+    """Return the roofline time of recorded operations, without exchange."""
     products = traffic = flops = 0.0
-    for call, times in stretch.calls.items():
-        counted = flops_of(call)
-        flops += times * counted
-        multiplying, moving = counted / device.rate(call.dtype), call.traffic / device.bandwidth
-        if multiplying >= moving:
-            products += times * multiplying
+    for call, count in recording.calls.items():
+        call_flops = flops_of(call)
+        flops += count * call_flops
+        computing = call_flops / device.rate(call.dtype)
+        moving = call.traffic / device.bandwidth
+        if computing >= moving:
+            products += count * computing
         else:
-            traffic += times * moving
-    traffic += sum(stretch.traffic) / device.bandwidth
+            traffic += count * moving
+    traffic += sum(recording.traffic) / device.bandwidth
     return Time(products=products, traffic=traffic, flops=flops)
 
 
 def exchange_time(
-    exchanged: Iterable[tuple[str, int]], ranks: int, device: Device, network: float | None
+    collectives: Iterable[tuple[str, int]], ranks: int, device: Device, network: float | None
 ) -> float:
     """Return the seconds of collectives around a ring.
 
     Args:
-        exchanged: kind and bytes of the whole tensor.
+        collectives: kind and bytes of the whole tensor.
         ranks: around the ring.
         device: of each.
         network: bytes a second to other nodes, for each GPU; None = the device's own.
@@ -77,121 +124,157 @@ def exchange_time(
     rate = device.link if ranks <= device.node else network or device.network
     if ranks == 1 or rate is None:
         return 0.0
-    moved = sum(size * passes(kind) for kind, size in exchanged)
+    moved = sum(size * _passes(kind) for kind, size in collectives)
     return moved * (ranks - 1) / ranks / min(rate, device.link)
 
 
-def passes(kind: str) -> int:
-    """Return how often a collective sends its tensor around the ring."""
-    return next((times for name, times in PASSES.items() if kind.startswith(name)), 1)
+def _passes(kind: str) -> int:
+    return next((passes for name, passes in PASSES.items() if kind.startswith(name)), 1)
 
 
-GRADIENT = "allreduce"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """One layout of a step.
+class LayoutEstimator:
+    """Estimates the memory and time of each layout from few traces.
 
     Args:
-        shard: whether the weights are cut between the GPUs (FSDP2) or each has all (DDP).
-        checkpointing: whether blocks are computed anew in the backward pass.
-        accumulate: micro-batches of a step.
-        rows: of a micro-batch on the GPU that has most.
-    """
-
-    shard: bool
-    checkpointing: bool
-    accumulate: int
-    rows: int
-
-
-class Ways:
-    """What each layout needs, from few traces: activations and time are lines in the rows.
-
-    Args:
-        work: of a recipe.
+        workload: what is trained.
         device: of every rank.
         gpus: ranks.
         network: bytes a second between nodes, or None for the device's own.
+        usable: bytes of a rank that tensors may take.
     """
 
-    def __init__(self, work: Work, device: Device, gpus: int, network: float | None) -> None:
-        self.work, self.device, self.gpus, self.network = work, device, gpus, network
-        self._alone: dict[tuple[int, bool], Trace] = {}
+    def __init__(
+        self, workload: Workload, device: Device, gpus: int, network: float | None, usable: int
+    ) -> None:
+        self.workload, self.device, self.gpus = workload, device, gpus
+        self.network, self.usable = network, usable
+        self._traces: dict[tuple[int, bool], Trace] = {}
         self._times: dict[tuple[int, bool], Time] = {}
 
-    def bytes_of(self, way: Way, gpus: int | None = None) -> int:
-        """Return about how many bytes a rank needs at the fullest moment of a step.
+    def estimate(self, layout: Layout) -> Estimate:
+        """Return about what a layout needs."""
+        memory = self.memory_of(layout)
+        fits = memory <= self.usable
+        return Estimate(layout=layout, memory=memory, fits=fits, time=self.time_of(layout))
+
+    def exact(self, estimate: Estimate) -> tuple[Estimate, Trace]:
+        """Return an estimate with its memory from a trace of the layout itself, and the trace."""
+        layout = estimate.layout
+        traced = trace(
+            self.workload,
+            layout.rows,
+            checkpointing=layout.checkpointing,
+            accumulate=layout.accumulate,
+            ranks=self.gpus if layout.shard else 1,
+        )
+        copies = self.gpus > 1 and not layout.shard
+        memory = traced.peak + (traced.gradients if copies else 0)  # DDP's buckets
+        return replace(estimate, memory=memory, fits=memory <= self.usable), traced
+
+    def memory_of(self, layout: Layout, gpus: int | None = None) -> int:
+        """Return about the peak bytes of a rank during a step.
 
         Args:
-            way: the layout.
-            gpus: that share the weights; None = the plan's.
+            layout: the layout.
+            gpus: that share the weights; None = the estimator's. Gathered weights are taken to
+                need what they need on the estimator's.
         """
         gpus = gpus or self.gpus
-        one, two = (self.alone(rows, way.checkpointing) for rows in (1, 2))
-        alone = one.peak + (two.peak - one.peak) * (way.rows - 1)
+        one, two = (self.single_gpu(rows, layout.checkpointing) for rows in (1, 2))
+        alone = one.peak + (two.peak - one.peak) * (layout.rows - 1)
         if gpus == 1:
             return alone
-        if not way.shard:
+        if not layout.shard:
             return alone + one.gradients  # DDP's buckets
-        summed = one.gradients if way.accumulate > 1 else 0  # whole, until they meet
-        return alone - one.state + -(-one.state // gpus) + self._gathered + summed
+        unreduced = one.gradients if layout.accumulate > 1 else 0
+        return alone - one.state + -(-one.state // gpus) + self._gathered + unreduced
 
-    def time_of(self, way: Way) -> Time:
+    def time_of(self, layout: Layout) -> Time:
         """Return the time of a whole step."""
-        one, two = (self._time(rows, way.checkpointing) for rows in (1, 2))
-        micro = one + (two + one * -1) * (way.rows - 1)
-        whole = micro * way.accumulate + self._update(way.shard)
-        return whole + Time(exchange=self._exchange(way))
+        one, two = (self._micro_batch_time(rows, layout.checkpointing) for rows in (1, 2))
+        micro_batch = one + (two + one * -1) * (layout.rows - 1)
+        update = time_of(self._own.step, self.device) * (1 / self.gpus if layout.shard else 1)
+        exchange = Time(exchange=self._exchange(layout))
+        return micro_batch * layout.accumulate + update + exchange
 
-    def alone(self, rows: int, checkpointing: bool) -> Trace:
+    def single_gpu(self, rows: int, checkpointing: bool) -> Trace:
         """Return the trace of a micro-batch on one GPU that holds everything."""
         key = (rows, checkpointing)
-        if key not in self._alone:
-            self._alone[key] = trace(self.work, rows, checkpointing=checkpointing, accumulate=2)
-        return self._alone[key]
+        if key not in self._traces:
+            self._traces[key] = trace(
+                self.workload, rows, checkpointing=checkpointing, accumulate=2
+            )
+        return self._traces[key]
 
-    def exact(self, way: Way) -> Trace:
-        """Return the trace of a layout itself."""
-        return trace(
-            self.work,
-            way.rows,
-            checkpointing=way.checkpointing,
-            accumulate=way.accumulate,
-            ranks=self.gpus if way.shard else 1,
-        )
+    def _micro_batch_time(self, rows: int, checkpointing: bool) -> Time:
+        key = (rows, checkpointing)
+        if key not in self._times:
+            self._times[key] = time_of(self.single_gpu(*key).last, self.device)
+        return self._times[key]
+
+    @property
+    def _own(self) -> Trace:
+        return self.single_gpu(1, self.workload.checkpointing)
 
     @cached_property
-    def _apart(self) -> Trace:
-        """Trace one row where the weights are cut."""
-        again, ranks = self.work.checkpointing, max(self.gpus, 2)
-        return trace(self.work, 1, checkpointing=again, ranks=ranks)
+    def _sharded(self) -> Trace:
+        checkpointing, ranks = self.workload.checkpointing, max(self.gpus, 2)
+        return trace(self.workload, 1, checkpointing=checkpointing, ranks=ranks)
 
     @cached_property
     def _gathered(self) -> int:
-        """Bytes that cut weights and gradients take while they are whole."""
-        alone = self.alone(1, self.work.checkpointing)
-        cut = -(-alone.state // max(self.gpus, 2))
-        return max(self._apart.peak - (alone.peak - alone.state + cut), 0)
+        """Bytes of weights and gradients while they are gathered."""
+        shard = -(-self._own.state // max(self.gpus, 2))
+        return max(self._sharded.peak - (self._own.peak - self._own.state + shard), 0)
 
-    def _time(self, rows: int, checkpointing: bool) -> Time:
-        key = (rows, checkpointing)
-        if key not in self._times:
-            self._times[key] = time_of(self.alone(*key).last, self.device)
-        return self._times[key]
-
-    def _update(self, shard: bool) -> Time:
-        alone = self.alone(1, self.work.checkpointing)
-        return time_of(alone.step, self.device) * (1 / self.gpus if shard else 1)
-
-    def _exchange(self, way: Way) -> float:
+    def _exchange(self, layout: Layout) -> float:
         if self.gpus == 1:
             return 0.0
-        if not way.shard:
-            found = [(GRADIENT, self.alone(1, way.checkpointing).gradients)]
+        if not layout.shard:
+            gradients = self.single_gpu(1, layout.checkpointing).gradients
+            collectives = [("allreduce", gradients)]
         else:
-            gathers = [one for one in self._apart.last.exchanged if "gather" in one[0]]
-            rest = [one for one in self._apart.last.exchanged if "gather" not in one[0]]
-            found = gathers * way.accumulate + rest
-        return exchange_time(found, self.gpus, self.device, self.network)
+            recorded = self._sharded.last.exchanged
+            gathers = [each for each in recorded if "gather" in each[0]]
+            rest = [each for each in recorded if "gather" not in each[0]]
+            collectives = gathers * layout.accumulate + rest
+        return exchange_time(collectives, self.gpus, self.device, self.network)
+
+
+def best_layouts(
+    estimator: LayoutEstimator, kinds: list[Layout], accumulations: list[int]
+) -> tuple[tuple[Estimate, ...], Trace]:
+    """Return the best layout of each kind, the recommended one first and exact, and its trace.
+
+    Args:
+        estimator: of what each layout needs.
+        kinds: a layout of each kind that is open.
+        accumulations: how many micro-batches a step may have, the fewest first.
+    """
+    gpus, workload = estimator.gpus, estimator.workload
+    best_of_kind = []
+    for kind in kinds:
+        estimates = [
+            estimator.estimate(kind.with_micro_batches(accumulate, workload, gpus))
+            for accumulate in accumulations
+        ]
+        # the largest micro-batches that fit, else the smallest
+        smallest = min(estimates, key=lambda estimate: estimate.memory)
+        best_of_kind.append(next((each for each in estimates if each.fits), smallest))
+    best_of_kind.sort(key=_rank)
+    best = best_of_kind[0]
+    while True:
+        exact, traced = estimator.exact(best)
+        tighter = [each for each in accumulations if each > best.layout.accumulate]
+        if exact.fits or not best.fits or not tighter:
+            break
+        layout = best.layout.with_micro_batches(tighter[0], workload, gpus)
+        best = estimator.estimate(layout)
+    others = [each for each in best_of_kind if each.layout.kind != best.layout.kind]
+    return (exact, *others), traced
+
+
+def _rank(estimate: Estimate) -> tuple[bool, float]:
+    """Order layouts that fit by time, then the others by memory."""
+    time = sum(estimate.time.bounds)
+    return not estimate.fits, time if estimate.fits else float(estimate.memory)

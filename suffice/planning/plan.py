@@ -2,47 +2,134 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from suffice.errors import ConfigError
 from suffice.planning.devices import Device
-from suffice.planning.layouts import Time, Way, Ways
-from suffice.planning.request import Asked, Work
+from suffice.planning.layouts import MOST_GPUS, Estimate, Layout, LayoutEstimator, best_layouts
 from suffice.planning.trace import Trace
+from suffice.planning.workload import Workload
 
-MOST_GPUS = 4096
+USABLE = 0.9  # of the memory; the rest is the driver's, the exchange's, and gaps between tensors
+HOUR, DAY = 3600.0, 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """One layout and what it needs.
+class PlanOptions:
+    """The hardware, and what is decided already.
 
     Args:
-        way: the layout.
-        memory: bytes of a rank at the fullest moment.
-        fits: whether that is within what is usable.
-        time: of a step.
+        gpus: how many.
+        memory: bytes of each; None = the device's.
+        shard: split the weights between them, or not; None = whichever is faster and fits.
+        checkpointing: recompute blocks in the backward pass, or not; None = likewise.
+        accumulate: micro-batches of a step; None = the fewest that fit.
+        examples: training rows of the data, if the recipe counts epochs.
+        network: bytes a second to other nodes for each GPU; None = the device's.
+        price: of a GPU for an hour; None = not known.
+        reached: share of the roofline to count on.
+
+    Raises:
+        ConfigError: if a number is not legal.
+
+    Example:
+        >>> PlanOptions(gpus=0, price=-1.0)
+        Traceback (most recent call last):
+        suffice.errors.ConfigError: gpus=0; give an integer >= 1. price=-1.0; give a number above 0.
     """
 
-    way: Way
-    memory: int
-    fits: bool
-    time: Time
+    gpus: int = 1
+    memory: int | None = None
+    shard: bool | None = None
+    checkpointing: bool | None = None
+    accumulate: int | None = None
+    examples: int | None = None
+    network: float | None = None
+    price: float | None = None
+    reached: float = 1.0
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"{name}={value}; give an integer >= 1."
+            for name in ("gpus", "accumulate", "memory")
+            if (value := getattr(self, name)) is not None and value < 1
+        ]
+        wrong += [
+            f"{name}={value}; give a number above 0."
+            for name in ("network", "price")
+            if (value := getattr(self, name)) is not None and not 0.0 < value < math.inf
+        ]
+        if not 0.0 < self.reached <= 1.0:
+            wrong.append(f"reached={self.reached}; give a share above 0, up to 1.")
+        if wrong:
+            raise ConfigError(" ".join(wrong))
+
+    def check(self, workload: Workload, device: Device) -> None:
+        """Refuse options that do not fit the recipe or the device.
+
+        Raises:
+            ConfigError: with the reason.
+        """
+        if self.gpus * (self.accumulate or 1) > workload.rows:
+            micro_batches = f" in {self.accumulate} micro-batches" if self.accumulate else ""
+            raise ConfigError(
+                f"{workload.name} has batches of {workload.rows} rows, which leaves some of "
+                f"{self.gpus} GPUs without one{micro_batches}; give fewer."
+            )
+        settings = {
+            "shard": self.shard,
+            "checkpointing": self.checkpointing,
+            "accumulate": (self.accumulate or 1) > 1,
+        }
+        given = [name for name, value in settings.items() if value]
+        if given and not workload.adjustable:
+            raise ConfigError(
+                f"{', '.join(given)}: the training of {workload.name} has no such setting, only "
+                "recipes of language models do; leave it out."
+            )
+        if self.shard and self.gpus == 1:
+            raise ConfigError("shard: one GPU cannot share its weights; leave it out.")
+        if self.gpus > device.node and self.network is None and device.network is None:
+            raise ConfigError(
+                f"the speed of exchange between {self.gpus} {device.name} is not known beyond the "
+                f"{device.node} of a node; give the network's bytes a second for each GPU."
+            )
+
+    def layouts(self, workload: Workload) -> list[Layout]:
+        """Return a layout of each kind that is open."""
+        if not workload.adjustable:
+            return [Layout(shard=False, checkpointing=False)]
+        shards = [False, True] if self.shard is None else [self.shard]
+        recomputes = [False, True] if self.checkpointing is None else [self.checkpointing]
+        return [
+            Layout(shard=shard, checkpointing=checkpointing)
+            for shard in shards
+            for checkpointing in recomputes
+            if self.gpus > 1 or not shard
+        ]
+
+    def accumulations(self, workload: Workload) -> list[int]:
+        """Return how many micro-batches a step can have, the fewest first."""
+        if self.accumulate is not None:
+            return [self.accumulate]
+        most = workload.rows // self.gpus if workload.adjustable else 1
+        return sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Bytes of one rank; not all are there at once.
+    """Bytes of one rank; not all exist at once.
 
     Args:
         parameters: weights, as they are stored.
         gradients: of them.
         optimiser: two moments of each.
-        activations: what a micro-batch keeps for its backward pass.
-        other: of the fullest moment, what none of these is: gathered weights, DDP's buckets,
-            results under way.
-        peak: the fullest moment.
-        state: what attention keeps of one row of full length when writing; 0 = it does not write.
+        activations: saved for the backward pass of a micro-batch.
+        other: the rest of the peak: gathered weights, DDP's buckets, temporary results.
+        peak: the most at once.
+        state: KV cache of one row of full length; 0 = the model does not generate.
     """
 
     parameters: int
@@ -53,183 +140,74 @@ class Parts:
     peak: int
     state: int
 
-
-def choose(ways: Ways, asked: Asked, usable: int) -> tuple[tuple[Choice, ...], Parts]:
-    """Return the best layout of each kind, the recommended one first, and what that needs.
-
-    Args:
-        ways: what each layout needs.
-        asked: what is decided already.
-        usable: bytes of a rank.
-    """
-    sizes = _sizes(ways.work, asked)
-    found = [_largest(ways, kind, sizes, usable) for kind in _kinds(ways.work, asked)]
-    best = min(found, key=_rank)
-    while True:
-        exact = ways.exact(best.way)
-        memory = exact.peak + _buckets(ways, best.way, exact)
-        fits = memory <= usable
-        tighter = [n for n in sizes if n > best.way.accumulate]
-        if fits or not best.fits or not tighter:
-            break
-        best = _choice(ways, _with(ways.work, best.way, tighter[0], asked.gpus), usable)
-    others = (one for one in found if _kind(one.way) != _kind(best.way))
-    best = replace(best, memory=memory, fits=fits)
-    return (best, *sorted(others, key=_rank)), _parts(ways, best, exact)
-
-
-def fewest(ways: Ways, asked: Asked, usable: int) -> int | None:
-    """Return from how many GPUs on something fits, a power of two; None = never.
-
-    Gathered weights are taken to need what they need on the GPUs asked for.
-    """
-    most = min(ways.work.rows // (asked.accumulate or 1), MOST_GPUS)
-    for gpus in (2**power for power in range(most.bit_length())):
-        kinds = _kinds(ways.work, replace(asked, gpus=gpus))
-        if any(_some_size_fits(ways, kind, gpus, asked, usable) for kind in kinds):
-            return gpus
-    return None
-
-
-def _some_size_fits(
-    ways: Ways, kind: tuple[bool, bool], gpus: int, asked: Asked, usable: int
-) -> bool:
-    way = _first(kind)
-    sizes = _sizes(ways.work, replace(asked, gpus=gpus))
-    ends = {sizes[0], sizes[-1]}  # the fewest rows, or no gradients that wait
-    return any(ways.bytes_of(_with(ways.work, way, size, gpus), gpus) <= usable for size in ends)
-
-
-def _kinds(work: Work, asked: Asked) -> list[tuple[bool, bool]]:
-    """Return the pairs (shard, checkpointing) that are open."""
-    shards = [False, True] if asked.shard is None else [asked.shard]
-    again = [False, True] if asked.checkpointing is None else [asked.checkpointing]
-    if not work.free:
-        return [(False, False)]
-    return [(s, c) for s in shards for c in again if asked.gpus > 1 or not s]
-
-
-def _sizes(work: Work, asked: Asked) -> list[int]:
-    """Return how many micro-batches a step can have, the fewest first."""
-    if asked.accumulate is not None:
-        return [asked.accumulate]
-    most = work.rows // asked.gpus if work.free else 1
-    return sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
-
-
-def _with(work: Work, way: Way, accumulate: int, gpus: int) -> Way:
-    """Return a layout with so many micro-batches."""
-    micro = -(-work.rows // accumulate)
-    return replace(way, accumulate=accumulate, rows=-(-micro // gpus))
-
-
-def _largest(ways: Ways, kind: tuple[bool, bool], sizes: list[int], usable: int) -> Choice:
-    """Return the layout of a kind with the largest micro-batches that fit, else the smallest."""
-    way = _first(kind)
-    found = [_choice(ways, _with(ways.work, way, size, ways.gpus), usable) for size in sizes]
-    return next((one for one in found if one.fits), min(found, key=lambda one: one.memory))
-
-
-def _first(kind: tuple[bool, bool]) -> Way:
-    """Return a layout of a kind, its micro-batches still to be said."""
-    return Way(shard=kind[0], checkpointing=kind[1], accumulate=1, rows=1)
-
-
-def _choice(ways: Ways, way: Way, usable: int) -> Choice:
-    memory = ways.bytes_of(way)
-    return Choice(way=way, memory=memory, fits=memory <= usable, time=ways.time_of(way))
-
-
-def _rank(choice: Choice) -> tuple[bool, float]:
-    """Order what fits by time, then what does not by memory."""
-    middle = sum(choice.time.bounds)
-    return not choice.fits, middle if choice.fits else float(choice.memory)
-
-
-def _kind(way: Way) -> tuple[bool, bool]:
-    return way.shard, way.checkpointing
-
-
-def _buckets(ways: Ways, way: Way, exact: Trace) -> int:
-    """Return the bytes in which DDP exchanges gradients, a second copy of all of them."""
-    return exact.gradients if ways.gpus > 1 and not way.shard else 0
-
-
-def _parts(ways: Ways, best: Choice, exact: Trace) -> Parts:
-    told = (exact.parameters, exact.gradients, exact.optimiser, exact.activations)
-    specs = ways.work.specs if ways.work.writes else ()
-    number = 2 if ways.work.dtype == "bfloat16" else 4
-    return Parts(
-        parameters=exact.parameters,
-        gradients=exact.gradients,
-        optimiser=exact.optimiser,
-        activations=exact.activations,
-        other=max(best.memory - sum(told), 0),
-        peak=best.memory,
-        state=sum(
-            one.cost(ways.work.tokens).state_bytes(ways.work.tokens, number) for one in specs
-        ),
-    )
-
-
-USABLE = 0.9  # of the memory; the rest is the driver's, the exchange's, and gaps between tensors
-HOUR, DAY = 3600.0, 86400.0
+    @classmethod
+    def of(cls, workload: Workload, traced: Trace, peak: int) -> Parts:
+        """Return the parts of a layout that was traced."""
+        names = ("parameters", "gradients", "optimiser", "activations")
+        sizes = {name: getattr(traced, name) for name in names}
+        number = 2 if workload.dtype == "bfloat16" else 4
+        state = sum(
+            spec.cost(workload.tokens).state_bytes(workload.tokens, number)
+            for spec in workload.specs
+            if workload.autoregressive
+        )
+        return cls(**sizes, other=max(peak - sum(sizes.values()), 0), peak=peak, state=state)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The answer.
+    """What a training needs.
 
     Args:
-        work: what is trained.
+        workload: what is trained.
         device: on what.
         gpus: how many.
         memory: bytes of each.
-        numbers: parameters of the model.
-        choices: layouts, the best of each kind, the recommended one first.
-        parts: of the recommended one, traced as it is.
-        fewest: GPUs from which on something fits; None = never.
+        parameter_count: of the model.
+        layouts: the best of each kind, the recommended one first.
+        parts: of the recommended one.
+        fewest_gpus: with which some layout fits; None = never.
         steps: of the optimiser; None = not known.
         price: of a GPU for an hour; None = not known.
         reached: share of the roofline that is counted on.
     """
 
-    work: Work
+    workload: Workload
     device: Device
     gpus: int
     memory: int
-    numbers: int
-    choices: tuple[Choice, ...]
+    parameter_count: int
+    layouts: tuple[Estimate, ...]
     parts: Parts
-    fewest: int | None
+    fewest_gpus: int | None
     steps: int | None
     price: float | None
     reached: float
 
     @property
-    def best(self) -> Choice:
+    def best(self) -> Estimate:
         """The recommended layout."""
-        return self.choices[0]
+        return self.layouts[0]
 
     @property
     def usable(self) -> int:
-        """Bytes that tensors may take."""
+        """Bytes of a GPU that tensors may take."""
         return int(self.memory * USABLE)
 
     @property
     def flops(self) -> float:
-        """FLOPs of a step on all GPUs, those of computing anew included."""
+        """FLOPs of a step on all GPUs, recomputation included."""
         return self.best.time.flops * self.gpus
 
-    def seconds(self, choice: Choice | None = None) -> tuple[float, float]:
-        """Return seconds of a step: if all exchange happens meanwhile, and if none does."""
-        low, high = (choice or self.best).time.bounds
+    def seconds(self, estimate: Estimate | None = None) -> tuple[float, float]:
+        """Return seconds of a step: if exchange overlaps entirely, and if it does not at all."""
+        low, high = (estimate or self.best).time.bounds
         return low / self.reached, high / self.reached
 
-    def tokens_per_second(self, choice: Choice | None = None) -> tuple[float, float]:
+    def tokens_per_second(self, estimate: Estimate | None = None) -> tuple[float, float]:
         """Return tokens a second of all GPUs, the least first."""
-        tokens = self.work.rows * self.work.tokens
-        low, high = self.seconds(choice)
+        tokens = self.workload.rows * self.workload.tokens
+        low, high = self.seconds(estimate)
         return tokens / high, tokens / low
 
     def days(self) -> tuple[float, float] | None:
@@ -248,40 +226,60 @@ class Plan:
         return low, high
 
 
-def plan(work: Work, device: Device, asked: Asked | None = None, **words: Any) -> Plan:
+def plan(
+    workload: Workload, device: Device, options: PlanOptions | None = None, **settings: Any
+) -> Plan:
     """Return what a training needs.
 
     Args:
-        work: what is trained.
+        workload: what is trained.
         device: one GPU.
-        asked: the rest; None = what `words` say.
-        **words: of `Asked`.
+        options: the rest; None = what `settings` say.
+        **settings: of `PlanOptions`.
 
     Raises:
         ConfigError: if something is not legal, or the recipe's training does not have it.
         StateError: in one of several processes.
 
     Example:
-        >>> from suffice.planning import device, plan, work
-        >>> found = plan(work("digits_vit"), device("l4"))
-        >>> found.best.fits, found.fewest, found.best.way.rows
+        >>> from suffice.planning import device, plan, workload
+        >>> estimate = plan(workload("digits_vit"), device("l4"))
+        >>> estimate.best.fits, estimate.fewest_gpus, estimate.best.layout.rows
         (True, 1, 64)
     """
-    asked = asked or Asked(**words)
-    asked.refuse(work, device)
-    memory = asked.memory or device.memory
-    ways = Ways(work, device, asked.gpus, asked.network)
-    choices, parts = choose(ways, asked, usable := int(memory * USABLE))
-    return Plan(
-        work=work,
-        device=device,
-        gpus=asked.gpus,
-        memory=memory,
-        numbers=ways.alone(1, work.checkpointing).numbers,
-        choices=choices,
-        parts=parts,
-        fewest=fewest(ways, asked, usable),
-        steps=work.all_steps(asked.examples),
-        price=asked.price,
-        reached=asked.reached,
+    options = options or PlanOptions(**settings)
+    options.check(workload, device)
+    memory = options.memory or device.memory
+    usable = int(memory * USABLE)
+    estimator = LayoutEstimator(workload, device, options.gpus, options.network, usable)
+    layouts, traced = best_layouts(
+        estimator, options.layouts(workload), options.accumulations(workload)
     )
+    return Plan(
+        workload=workload,
+        device=device,
+        gpus=options.gpus,
+        memory=memory,
+        parameter_count=estimator.single_gpu(1, workload.checkpointing).parameter_count,
+        layouts=layouts,
+        parts=Parts.of(workload, traced, layouts[0].memory),
+        fewest_gpus=_fewest_gpus(estimator, options),
+        steps=workload.all_steps(options.examples),
+        price=options.price,
+        reached=options.reached,
+    )
+
+
+def _fewest_gpus(estimator: LayoutEstimator, options: PlanOptions) -> int | None:
+    """Return the least power of two of GPUs with which some layout fits; None = never."""
+    workload = estimator.workload
+    most = min(workload.rows // (options.accumulate or 1), MOST_GPUS)
+    for gpus in (2**power for power in range(most.bit_length())):
+        with_gpus = replace(options, gpus=gpus)
+        accumulations = with_gpus.accumulations(workload)
+        for kind in with_gpus.layouts(workload):
+            for accumulate in (accumulations[0], accumulations[-1]):
+                layout = kind.with_micro_batches(accumulate, workload, gpus)
+                if estimator.memory_of(layout, gpus) <= estimator.usable:
+                    return gpus
+    return None

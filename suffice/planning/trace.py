@@ -1,8 +1,8 @@
-"""One step of a training on tensors without content: what it keeps, computes and exchanges.
+"""One step of a training on fake tensors: what it allocates, computes and exchanges.
 
-The model, the loss, the optimiser and the sharding are those of the training itself; no number is
-computed and no memory taken. Attention runs through torch's fused op, or where a pattern leaves
-pairs out through `blocked`, as kernels of a GPU do: neither forms the weights of all pairs.
+The model, the loss, the optimiser and the sharding are those of the training itself; nothing is
+computed or allocated. Attention runs through torch's fused op, or through `blocked` if the pattern
+leaves pairs out, as GPU kernels do: neither forms the weights of all pairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from suffice.errors import StateError
 from suffice.layers import Attention, Dropout
 from suffice.ops import scan
-from suffice.planning.request import Work
+from suffice.planning.workload import Workload
 from suffice.train import optimiser, sharded
 from suffice.train.language.fit import gradient_checkpointing
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-MAKES_NOTHING = ("aten::empty", "aten::new_empty")  # memory whose content nobody writes yet
+UNWRITTEN = ("aten::empty", "aten::new_empty")  # memory without content
 
 
 @dataclass(frozen=True)
 class Call:
-    """One operation, with shapes in the place of tensors.
+    """One operation, with shapes in place of tensors.
 
     Args:
         packet: the operator.
@@ -57,13 +57,13 @@ class Call:
 
 
 @dataclass
-class Stretch:
-    """What was done between two moments.
+class Recording:
+    """The operations between two moments.
 
     Args:
         calls: operations with products, and how often.
-        traffic: bytes of all other operations, one number for each.
-        exchanged: bytes of each collective, by kind, of the whole tensor.
+        traffic: bytes of each other operation.
+        exchanged: kind and bytes (of the whole tensor) of each collective.
     """
 
     calls: Counter[Call] = field(default_factory=Counter)
@@ -72,60 +72,60 @@ class Stretch:
 
 
 class Recorder(TorchDispatchMode):
-    """Counts the bytes that are alive and notes what is computed.
+    """Counts live bytes and records operations.
 
-    FSDP frees and fills gathered weights by changing the size of their storage, which no operation
-    shows: that is watched, too.
+    FSDP frees and fills gathered weights by resizing their storage, which no operation shows, so
+    `recording` watches that, too.
 
     Args:
-        there: tensors that exist already.
+        existing: tensors that exist already.
     """
 
-    def __init__(self, there: Iterable[Tensor]) -> None:
+    def __init__(self, existing: Iterable[Tensor]) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self.stretch = Stretch()
+        self._recording = Recording()
         self._sizes: dict[int, int] = {}
-        self._formulas = _formulas()
-        for tensor in there:
-            self._hold(tensor)
+        self._formulas = _flop_formulas()
+        for tensor in existing:
+            self._track(tensor)
 
-    def take(self) -> Stretch:
-        """Return what was done since the last time."""
-        taken, self.stretch = self.stretch, Stretch()
+    def take(self) -> Recording:
+        """Return the operations since the last call."""
+        taken, self._recording = self._recording, Recording()
         return taken
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204, D105
         if any(hasattr(kind, "full_tensor") for kind in types):
-            return NotImplemented  # a tensor cut between processes: its part comes here by itself
+            return NotImplemented  # a DTensor: its local part arrives here by itself
         options = kwargs or {}
         result = func(*args, **options)
         if func.namespace == "prim":
-            return result  # a question about a tensor
-        made = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
-        for tensor in made:
-            self._hold(tensor)
-        self._note(func, args, options, result, made)
+            return result  # a query, such as of a device
+        outputs = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
+        for tensor in outputs:
+            self._track(tensor)
+        self._record(func, args, options, result, outputs)
         return result
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Notice storages that change their size, for the time of the block, and record."""
+    def recording(self) -> Iterator[None]:
+        """Record operations and resized storages during the block."""
         resize = torch.UntypedStorage.resize_
 
-        def noticed(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-            given = resize(storage, size)
+        def measured_resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+            resized = resize(storage, size)
             self._measure(storage)
-            return given
+            return resized
 
-        torch.UntypedStorage.resize_ = noticed  # type: ignore[method-assign]
+        torch.UntypedStorage.resize_ = measured_resize  # type: ignore[method-assign]
         try:
             with self:
                 yield
         finally:
             torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
 
-    def _hold(self, tensor: Tensor) -> None:
+    def _track(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         if storage._cdata not in self._sizes:
             self._sizes[storage._cdata] = 0
@@ -141,29 +141,29 @@ class Recorder(TorchDispatchMode):
     def _drop(self, key: int) -> None:
         self.live -= self._sizes.pop(key)
 
-    def _note(
-        self, func: Any, args: tuple[Any, ...], options: dict[str, Any], result: Any, made: list
+    def _record(
+        self, func: Any, args: tuple[Any, ...], options: dict[str, Any], result: Any, outputs: list
     ) -> None:
         name = func._schema.name
-        read = [t for t in tree_leaves((args, options)) if isinstance(t, Tensor)]
+        inputs = [t for t in tree_leaves((args, options)) if isinstance(t, Tensor)]
         if name.startswith("c10d::"):
-            whole = max((t.nbytes for t in (*read, *made)), default=0)
-            self.stretch.exchanged.append((name.removeprefix("c10d::").strip("_"), whole))
+            size = max((t.nbytes for t in (*inputs, *outputs)), default=0)
+            self._recording.exchanged.append((name.removeprefix("c10d::").strip("_"), size))
             return
-        if name.startswith(MAKES_NOTHING) or _is_view(func, read, made):
+        if name.startswith(UNWRITTEN) or _is_view(func, inputs, outputs):
             return
-        traffic = sum(t.nbytes for t in (*read, *made))
+        traffic = sum(t.nbytes for t in (*inputs, *outputs))
         if func._overloadpacket not in self._formulas:
-            self.stretch.traffic.append(traffic)
+            self._recording.traffic.append(traffic)
             return
-        shaped = tree_map_only(Tensor, lambda t: t.shape, (args, options, result))
-        largest = max(read, key=lambda t: t.nbytes)
-        self.stretch.calls[
+        shapes = tree_map_only(Tensor, lambda t: t.shape, (args, options, result))
+        largest = max(inputs, key=lambda t: t.nbytes)
+        self._recording.calls[
             Call(
                 packet=func._overloadpacket,
-                args=_fixed(shaped[0]),
-                options=tuple(sorted(shaped[1].items())),
-                result=_fixed(shaped[2]),
+                args=_hashable(shapes[0]),
+                options=tuple(sorted(shapes[1].items())),
+                result=_hashable(shapes[2]),
                 dtype=str(largest.dtype).removeprefix("torch."),
                 traffic=traffic,
             )
@@ -171,11 +171,11 @@ class Recorder(TorchDispatchMode):
 
 
 def flops_of(call: Call) -> int:
-    """Return the FLOPs of one operation; not in the block of a fake mode, as patterns are cut."""
-    return _formulas()[call.packet](*call.args, **dict(call.options), out_val=call.result)
+    """Return the FLOPs of one operation; not under a fake mode, since patterns are evaluated."""
+    return _flop_formulas()[call.packet](*call.args, **dict(call.options), out_val=call.result)
 
 
-def _formulas() -> dict[Any, Any]:
+def _flop_formulas() -> dict[Any, Any]:
     from torch.utils.flop_counter import flop_registry
 
     from suffice.ops import register_flops
@@ -184,30 +184,28 @@ def _formulas() -> dict[Any, Any]:
     return flop_registry
 
 
-def _is_view(func: Any, read: list[Tensor], made: list[Tensor]) -> bool:
-    """Return whether an operation only looks at its arguments in another way."""
-    if func._schema.is_mutable or not made:
-        return not made
-    there = {t.untyped_storage()._cdata for t in read}
-    return all(t.untyped_storage()._cdata in there for t in made)
+def _is_view(func: Any, inputs: list[Tensor], outputs: list[Tensor]) -> bool:
+    if func._schema.is_mutable or not outputs:
+        return not outputs
+    storages = {t.untyped_storage()._cdata for t in inputs}
+    return all(t.untyped_storage()._cdata in storages for t in outputs)
 
 
-def _fixed(value: Any) -> Any:
-    """Return lists as tuples, so that equal calls are one."""
+def _hashable(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return tuple(map(_fixed, value))
+        return tuple(map(_hashable, value))
     return value
 
 
 @contextlib.contextmanager
-def imagined(ranks: int) -> Iterator[DeviceMesh]:
-    """Give a mesh of processes whose messages go nowhere, for the time of the block.
+def fake_process_group(ranks: int) -> Iterator[DeviceMesh]:
+    """Give the mesh of a fake process group of any size, as seen from rank 0, during the block.
 
     Args:
         ranks: how many.
 
     Raises:
-        StateError: if this process has real ones already.
+        StateError: if this process is in a group already.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -230,96 +228,102 @@ class Trace:
     """One step as one rank sees it; bytes.
 
     Args:
-        numbers: parameters of the whole model.
+        parameter_count: parameters of the whole model.
         parameters: this rank's.
-        gradients: of them, once all are there.
+        gradients: of them, once all exist.
         optimiser: its state.
-        activations: what a micro-batch keeps for its backward pass, gathered weights included.
-        peak: the fullest moment of the step.
-        micro: what every micro-batch but the last does.
-        last: what the last one does, after which gradients meet.
-        step: what the optimiser does.
+        activations: saved for the backward pass of a micro-batch, gathered weights included.
+        peak: the most at once during the step.
+        micro: operations of every micro-batch but the last.
+        last: operations of the last one, which reduces the gradients.
+        step: operations of the optimiser.
     """
 
-    numbers: int
+    parameter_count: int
     parameters: int
     gradients: int
     optimiser: int
     activations: int
     peak: int
-    micro: Stretch
-    last: Stretch
-    step: Stretch
+    micro: Recording
+    last: Recording
+    step: Recording
 
     @property
     def state(self) -> int:
-        """Bytes that are there whatever the rows: parameters, gradients, optimiser."""
+        """Bytes that do not depend on the rows: parameters, gradients, optimiser."""
         return self.parameters + self.gradients + self.optimiser
 
 
 def trace(
-    work: Work,
+    workload: Workload,
     rows: int,
     *,
     checkpointing: bool = False,
     accumulate: int = 1,
     ranks: int = 1,
 ) -> Trace:
-    """Return what a step does on one rank.
+    """Return one step as one rank sees it.
 
     Args:
-        work: of a recipe.
+        workload: what is trained.
         rows: of a micro-batch on this rank.
-        checkpointing: whether blocks are computed anew in the backward pass.
-        accumulate: micro-batches of the step; from the second on gradients exist beforehand.
+        checkpointing: whether blocks are recomputed in the backward pass.
+        accumulate: micro-batches of the step; from the second one on gradients exist before.
         ranks: that share the weights (FSDP2); 1 = this rank holds all of them.
 
     Raises:
-        StateError: if real processes are joined already.
+        StateError: if this process is in a group already.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    numberless = FakeTensorMode()
-    with imagined(ranks) if ranks > 1 else contextlib.nullcontext() as mesh, numberless:
-        model = work.build()
-        numbers = sum(p.numel() for p in model.parameters())
+    fake_mode = FakeTensorMode()
+    with fake_process_group(ranks) if ranks > 1 else contextlib.nullcontext() as mesh, fake_mode:
+        model = workload.build()
+        parameter_count = sum(p.numel() for p in model.parameters())
         for module in model.modules():
             if isinstance(module, Attention):
-                module.impl = _op(module)
+                module.impl = _gpu_op(module)
         if mesh is not None:
             sharded.cut(model, mesh)
         model.train()
-        return _traced(work, model, numbers, rows, checkpointing, accumulate)
+        return _traced(workload, model, parameter_count, rows, checkpointing, accumulate)
 
 
 def _traced(
-    work: Work, model: nn.Module, numbers: int, rows: int, checkpointing: bool, accumulate: int
+    workload: Workload,
+    model: nn.Module,
+    parameter_count: int,
+    rows: int,
+    checkpointing: bool,
+    accumulate: int,
 ) -> Trace:
-    adamw = optimiser.build(model, work.rates)
-    learned = [p for p in model.parameters() if p.requires_grad]
-    for parameter in learned:
+    adamw = optimiser.build(model, workload.rates)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    for parameter in trainable:
         parameter.grad = torch.zeros_like(parameter)
-    adamw.step()  # so that its state is there
+    adamw.step()  # creates its state
     moments = [t for state in adamw.state.values() for t in state.values()]
-    kept = [*model.parameters(), *moments, *(p.grad for p in learned)]
-    recorder = Recorder(map(sharded.local, [*kept, *model.buffers()]))
-    sizes = [_bytes(found) for found in (model.parameters(), kept[-len(learned) :], moments)]
-    del kept
+    gradients = [p.grad for p in trainable]
+    existing = [*model.parameters(), *moments, *gradients, *model.buffers()]
+    recorder = Recorder(map(sharded.local, existing))
+    sizes = [_bytes(tensors) for tensors in (model.parameters(), gradients, moments)]
+    del existing, gradients
     if accumulate == 1:
         adamw.zero_grad(set_to_none=True)
-    with recorder.watching(), gradient_checkpointing(model, checkpointing):
+    with recorder.recording(), gradient_checkpointing(model, checkpointing):
         micro = None
         if accumulate > 1 and sharded.is_sharded(model):
             with sharded.no_sync(model):
-                _learn(work, model, rows, recorder)
+                _forward_backward(workload, model, rows, recorder)
             micro = recorder.take()
-        activations = _learn(work, model, rows, recorder)
+        activations = _forward_backward(workload, model, rows, recorder)
         last = recorder.take()
-        if work.clip is not None:
-            nn.utils.clip_grad_norm_(learned, work.clip)
+        if workload.clip is not None:
+            nn.utils.clip_grad_norm_(trainable, workload.clip)
         adamw.step()
     return Trace(
-        numbers=numbers,
+        parameter_count=parameter_count,
         parameters=sizes[0],
         gradients=sizes[1],
         optimiser=sizes[2],
@@ -331,42 +335,38 @@ def _traced(
     )
 
 
-def _learn(work: Work, model: nn.Module, rows: int, recorder: Recorder) -> int:
-    """Add the gradients of a micro-batch; return the bytes that were kept for them."""
-    with unseen():
+def _forward_backward(workload: Workload, model: nn.Module, rows: int, recorder: Recorder) -> int:
+    """Add the gradients of a micro-batch; return the bytes of its activations."""
+    with without_values():
         before = recorder.live
-        loss = work.loss(model, rows)
-        kept = recorder.live - before
+        loss = workload.loss(model, rows)
+        activations = recorder.live - before
         (loss * 1.0).backward()
-    return kept
+    return activations
 
 
 @contextlib.contextmanager
-def unseen() -> Iterator[None]:
-    """Keep our code from looking at numbers, as while compiling: there are none.
+def without_values() -> Iterator[None]:
+    """Keep our code from reading values, as while compiling: fake tensors have none.
 
-    But sums of features go the way that they go outside a compiler, which keeps less.
+    Sums of features still run as outside a compiler, which takes less memory.
     """
-    was = torch.compiler.is_compiling, scan.is_transformed
+    before = torch.compiler.is_compiling, scan.is_transformed
     torch.compiler.is_compiling, scan.is_transformed = (lambda: True), (lambda: False)
     try:
         yield
     finally:
-        torch.compiler.is_compiling, scan.is_transformed = was
+        torch.compiler.is_compiling, scan.is_transformed = before
 
 
-def _op(layer: Attention) -> str:
-    """Name the op whose memory and products are those of a GPU's kernels."""
+def _gpu_op(layer: Attention) -> str:
+    """Return the op with the memory and products of a GPU's kernels."""
     spec = layer.spec
-    drops = any(isinstance(m, Dropout) and m.p > 0.0 for m in layer.children())
-    if not spec.kernel.weighs_pairs or drops:
+    has_dropout = any(isinstance(m, Dropout) and m.p > 0.0 for m in layer.children())
+    if not spec.kernel.weighs_pairs or has_dropout:
         return "auto"
     return "fused" if spec.pattern.dense else "blocked"
 
 
 def _bytes(tensors: Iterable[Any]) -> int:
-    return sum(_size(sharded.local(tensor)) for tensor in tensors)
-
-
-def _size(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    return sum(sharded.local(tensor).nbytes for tensor in tensors)

@@ -132,7 +132,7 @@ def test_a_recipe_is_measured_here(suffice, world):
             "--recipe tiny-edge is for --task lm; leave",
         ),
         (("--recipe", "tiny-edge", "--mechanisms", "mqa"), "has its own compositions; leave"),
-        (("--task", "lm", "--memory", "2 apples"), "memory '2 apples' is no size"),
+        (("--task", "lm", "--memory", "2 apples"), "memory '2 apples'"),
         (("--task", "image", "--latency", "3ms/token"), "latency '3ms/token'"),
         (("--task", "lm", "--quality", "1"), "quality '1'"),
         (("--task", "lm", "--mechanisms", "standard+x:3"), "'x:3' in 'standard+x:3' is no change"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suffice.cli.terminal import again, given, program
+from suffice.cli.terminal import _program, command_line, resume_command
 
 BIN = Path(sys.executable).parent
 
@@ -26,29 +26,29 @@ def found(monkeypatch, places):
 def test_the_bare_name_serves_where_the_shell_finds_it(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/opt/env/bin/suffice", "compare"])
     found(monkeypatch, {"suffice": "/opt/env/bin/suffice"})
-    assert program() == ["suffice"]
+    assert _program() == ["suffice"]
 
 
 @pytest.mark.parametrize("places", [{}, {"suffice": "/usr/bin/suffice"}])
 def test_else_the_path_that_was_given_is_named(monkeypatch, places):
     monkeypatch.setattr(sys, "argv", [".venv/bin/suffice", "compare"])
     found(monkeypatch, places)
-    assert program() == [".venv/bin/suffice"]
+    assert _program() == [".venv/bin/suffice"]
 
 
 def test_a_relative_path_and_the_shell_may_mean_the_same_file(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["bin/suffice", "compare"])
     found(monkeypatch, {"suffice": str(tmp_path / "bin" / "suffice")})
-    assert program() == ["suffice"]
+    assert _program() == ["suffice"]
 
 
 def test_the_module_is_started_as_a_module(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/any/suffice/__main__.py", "compare"])
     found(monkeypatch, {"python": sys.executable})
-    assert program() == ["python", "-m", "suffice"]
+    assert _program() == ["python", "-m", "suffice"]
     found(monkeypatch, {"python": "/usr/bin/python"})
-    assert program() == [sys.executable, "-m", "suffice"]
+    assert _program() == [sys.executable, "-m", "suffice"]
 
 
 def test_torchrun_starts_as_many_processes_again(monkeypatch):
@@ -56,16 +56,16 @@ def test_torchrun_starts_as_many_processes_again(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     found(monkeypatch, {"torchrun": "/opt/bin/torchrun"})
-    assert program() == ["torchrun", "--nproc-per-node", "3", "-m", "suffice"]
+    assert _program() == ["torchrun", "--nproc-per-node", "3", "-m", "suffice"]
     found(monkeypatch, {})
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]
-    assert program() == [*words, "-m", "suffice"]
+    assert _program() == [*words, "-m", "suffice"]
 
 
 def words_again(monkeypatch, *words, folder="runs/x"):
     monkeypatch.setattr(sys, "argv", ["suffice", *words])
     found(monkeypatch, {})
-    return shlex.split(again(Path(folder)))
+    return shlex.split(resume_command(Path(folder)))
 
 
 def test_the_folder_and_resume_are_added(monkeypatch):
@@ -86,4 +86,4 @@ def test_words_with_spaces_are_quoted(monkeypatch):
 
 def test_the_command_of_the_results_is_what_was_given(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/x/suffice", "compare", "--heads", "1, 2"])
-    assert given() == "suffice compare --heads '1, 2'"
+    assert command_line() == "suffice compare --heads '1, 2'"

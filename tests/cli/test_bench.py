@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from suffice.cli.bench import _check, _model, print_bench
+from suffice.cli.bench import _model, bench, print_bench
 from suffice.errors import ConfigError
 from suffice.measure.edge import shapes
 from suffice.models import folder
@@ -64,12 +64,12 @@ def test_another_mechanism_and_a_rounded_memory(suffice):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "one of both"),
-        (("run", "--shape", "15m"), "one of both"),
-        (("run", "--mechanism", "efficient"), "run has its own; omit it"),
+        ((), "not both"),
+        (("run", "--shape", "15m"), "not both"),
+        (("run", "--mechanism", "efficient"), "run has its own; leave it out"),
         (("--shape", "15m", "--tokens", 1), "--tokens 1: give at least 2"),
         (("--shape", "15m", "--threads", 0), "--threads 0: give at least 1"),
-        (("--shape", "15m", "--memory", "all"), "write dynamic, static:N"),
+        (("--shape", "15m", "--memory", "all"), "unknown --memory 'all'"),
         (("--shape", "15m", "--bits", 5), "bits=5: give 32, 16, 8, 4"),
         (("--shape", "15m", "--memory", "static:9", *SHORT), "which has 9"),
     ],
@@ -83,10 +83,10 @@ def test_refusals(suffice, words, said):
 def test_what_bench_refuses_by_itself(tmp_path):
     """Called as functions, so that the sentences are those of the errors."""
     with pytest.raises(ConfigError, match="--prompt 1: give at least 2"):
-        _check(4, 1, 1, None)
-    with pytest.raises(ConfigError, match="or --shape 15m or 110m, one of both"):
+        bench(tokens=4, prompt=1)
+    with pytest.raises(ConfigError, match="--shape 15m or 110m, not both"):
         _model(None, None, "standard", None)
-    with pytest.raises(ConfigError, match="--mechanism gqa: .* has its own; omit it"):
+    with pytest.raises(ConfigError, match="--mechanism gqa: .* has its own; leave it out"):
         _model(tmp_path, None, "gqa", None)
 
 
@@ -96,10 +96,10 @@ def test_what_is_unknown_is_told():
 
     from rich.console import Console
 
-    from suffice.measure.edge.bench import bench
+    from suffice.measure.edge.bench import bench as measure
     from suffice.memory import Dynamic
 
-    told = bench(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)
+    told = measure(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)
     out = StringIO()
     told = replace(told, peak_bytes=None, parts=())
     print_bench(Console(file=out, width=80), told, "x", None, "dynamic")
@@ -114,10 +114,11 @@ def test_parts_below_nothing_are_explained(seconds, there):
 
     from rich.console import Console
 
-    from suffice.measure.edge.bench import Part, bench
+    from suffice.measure.edge.bench import Part
+    from suffice.measure.edge.bench import bench as measure
     from suffice.memory import Dynamic
 
-    told = bench(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)
+    told = measure(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)
     parts = tuple(
         Part(name=name, nbytes=9, flops=9, seconds=s) for name, s in (("a", 1e-3), ("b", seconds))
     )

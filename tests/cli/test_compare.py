@@ -330,7 +330,7 @@ def test_a_loss_that_is_not_finite_is_told(suffice, monkeypatch, whole):
         told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
     assert told.code == 2
     assert told.err.startswith("error: the training loss is nan in epoch 1; lower learning_rate.\n")
-    assert "What was done is kept. Go on with:" in told.err
+    assert "Finished work is kept. Resume with:" in told.err
 
 
 # Ctrl-C outside of training
@@ -356,7 +356,7 @@ def test_ctrl_c_anywhere_tells_how_to_go_on(suffice, monkeypatch, whole, brief, 
         told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
     assert (told.code, told.out) == (130, "")
     assert told.err == (
-        "\ninterrupted. What was done is kept. Go on with:\n"
+        "\ninterrupted. Finished work is kept. Resume with:\n"
         f"  suffice {shlex.join(SHORT)} --out run --quiet --resume\n"
     )
     assert suffice(*again(told)).code == 0
@@ -367,7 +367,7 @@ def test_ctrl_c_before_anything_is_begun(suffice, monkeypatch):
     def press(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.cli.compare_options.Asked.plan", press)
+    monkeypatch.setattr("suffice.cli.compare.CompareOptions.plan", press)
     told = suffice(*SHORT, "--out", "run")
     assert (told.code, told.err, told.out) == (130, "interrupted.\n", "")
     assert not Path("run").exists()

@@ -82,7 +82,7 @@ def test_a_device_that_is_not_there_is_refused(suffice, monkeypatch):
 
 def test_facts_that_nobody_knows_are_told_so(monkeypatch):
     found = {"cpu": None, "gpu": None, "memory_bytes": None, "cores": 2}
-    monkeypatch.setattr("suffice.measure.machine.machine_facts", lambda: dict(found))
+    monkeypatch.setattr("suffice.cli.doctor.machine_facts", lambda: dict(found))
     told = facts()
     assert told["memory"] == told["cpu"] == "unknown"
     assert told["cores"] == "2"
@@ -92,12 +92,12 @@ def test_facts_that_nobody_knows_are_told_so(monkeypatch):
 
 
 def test_the_way_of_linear_maps_is_told(monkeypatch):
-    monkeypatch.setattr("suffice.ops.linear.PRESENT", True)
-    monkeypatch.setattr("suffice.ops.linear.WINS", True)
+    monkeypatch.setattr("suffice.cli.doctor.PRESENT", True)
+    monkeypatch.setattr("suffice.cli.doctor.WINS", True)
     assert facts()["linear maps"] == "oneDNN for large fp32 products"
-    monkeypatch.setattr("suffice.ops.linear.WINS", False)
+    monkeypatch.setattr("suffice.cli.doctor.WINS", False)
     assert facts()["linear maps"] == "F.linear: MKL is as fast on Intel's processors"
-    monkeypatch.setattr("suffice.ops.linear.PRESENT", False)
+    monkeypatch.setattr("suffice.cli.doctor.PRESENT", False)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     told = "F.linear: the oneDNN path needs AVX-512, this CPU has AVX2"
     assert facts()["linear maps"] == told

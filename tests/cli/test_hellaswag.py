@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from suffice.cli import reproduce
-from suffice.cli import reproduce_more as module
+from suffice.cli import reproduce as module
 from suffice.cli import train as training
 from suffice.data.files import digest
 from suffice.errors import ConfigError
@@ -66,7 +66,7 @@ WORDS = ("reproduce", "hellaswag", "--scale", "small", "--quiet", "--threads", 1
 def test_models_are_trained_asked_and_never_twice(suffice, monkeypatch):
     told = suffice(*WORDS)
     assert told.code == 0
-    assert "What is blank was not run: suffice reproduce hellaswag --scale small --run" in told.out
+    assert "Blank values were not run: suffice reproduce hellaswag --scale small --run" in told.out
     told = suffice(*WORDS, "--data", "text.txt", "--run", "--json")
     assert told.code == 0
     found = json.loads(told.out)
@@ -101,7 +101,7 @@ def test_no_training_is_begun_after_the_minutes(suffice, monkeypatch):
         open = staticmethod(lambda *_: Nothing)
         train = staticmethod(lambda **_: None)
 
-    monkeypatch.setattr(training, "Trained", Nothing)
+    monkeypatch.setattr(training, "TrainingFiles", Nothing)
     monkeypatch.setattr(module, "_scored", _scored)
     suffice(*WORDS, "--run", "--max-minutes", 1)
     assert told == ["standard"]
@@ -111,10 +111,10 @@ def test_scores_are_published_and_shown_without_a_folder(suffice):
     folder = Path("runs/reproduce/hellaswag-small/efficient")
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"1")
-    wanted = training.Asked(
+    wanted = training.TrainOptions(
         recipe="nanogpt_124m", scale="small", mechanism="efficient", settings={}, seed=0
     )
-    training.claim(folder, wanted, resume=False)
+    training.run_folder(folder).claim(asdict(wanted), resume=False)
     write_scored(folder, replace(ONE, weights=scores.digest_of(folder / "model.safetensors")))
     assert read_scored(folder)
     told = suffice(*WORDS, "--publish")
@@ -134,9 +134,9 @@ def test_it_is_listed(suffice):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"seeds": 2}, "hellaswag scores one model of each mechanism, of seed 0; leave --heads"),
-        ({"publish": True, "data": __file__}, "--publish writes what anybody can train again; re"),
-        ({"publish": True}, "there is no hellaswag.json to publish yet; begin with --run"),
+        ({"seeds": 2}, "hellaswag scores one model of each mechanism"),
+        ({"publish": True, "data": __file__}, "--publish writes results"),
+        ({"publish": True}, "there is no hellaswag.json to publish yet; start with --run"),
     ],
 )
 def test_what_it_does_not_have_is_refused(changes, told, tmp_path, monkeypatch):
@@ -146,7 +146,7 @@ def test_what_it_does_not_have_is_refused(changes, told, tmp_path, monkeypatch):
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path):
-    other = training.Asked(recipe="stdlib_bpe", settings={})
-    training.claim(tmp_path / "standard", other, resume=False)
+    other = training.TrainOptions(recipe="stdlib_bpe", settings={})
+    training.run_folder(tmp_path / "standard").claim(asdict(other), resume=False)
     with pytest.raises(ConfigError, match="holds a training with other settings; name another fol"):
         reproduce.answer(asked(table="hellaswag", out=tmp_path), Console(file=io.StringIO()))

@@ -52,7 +52,7 @@ def test_the_printed_command_gives_the_cells_of_an_uninterrupted_run(suffice, br
     assert done.returncode == 130, done.stderr
     assert done.stdout == ""
     first, second, command = done.stderr.splitlines()[-3:]
-    assert (first, second) == ("", "interrupted. What was done is kept. Go on with:")
+    assert (first, second) == ("", "interrupted. Finished work is kept. Resume with:")
     assert command.startswith("  ")
     assert shlex.split(command)[1:] == [*WORDS, "--out", "a folder", "--resume"]
     folder = tmp_path / "a folder"

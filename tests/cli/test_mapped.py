@@ -44,7 +44,7 @@ def test_maps_are_printed_drawn_and_written(suffice):
 def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
     told = suffice("reproduce", "maps")
     assert told.code == 2
-    assert "there are no trained weights to look into in runs/reproduce/tiny-small" in told.said
+    assert "there are no trained weights in runs/reproduce/tiny-small" in told.said
     assert "suffice reproduce maps --scale small --run" in told.said
     trained = []
 
@@ -52,7 +52,7 @@ def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
         trained.append(keys)
         keep(ask_maps(ONE, scale="small", heads=None, out=folder))
 
-    monkeypatch.setattr("suffice.cli.reproduce_more.run_cells", run_cells)
+    monkeypatch.setattr("suffice.cli.reproduce.run_cells", run_cells)
     told = suffice("reproduce", "maps", "--run", *PLAIN)
     assert told.code == 0
     assert trained == [[("standard", 2, 0), ("super_attention", 2, 0)]]
@@ -60,7 +60,7 @@ def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
     assert len(trained) == 1
     told = suffice("reproduce", "both", *PLAIN)
     listed = "standard of other, super_attention of other"
-    assert told.out.endswith(f"No weights are there of {listed}: suffice reproduce both --run\n")
+    assert told.out.endswith(f"There are no weights of {listed}: suffice reproduce both --run\n")
 
 
 def test_maps_are_listed_as_made_from_their_tables(suffice):
@@ -71,8 +71,11 @@ def test_maps_are_listed_as_made_from_their_tables(suffice):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("maps", "--seeds", 2), "maps looks into one model of each mechanism, of seed 0; leave"),
-        (("maps", "--publish"), "maps looks into one model of each mechanism"),
+        (
+            ("maps", "--seeds", 2),
+            "maps shows one model of each mechanism, of seed 0; leave --seeds out",
+        ),
+        (("maps", "--publish"), "maps shows one model of each mechanism"),
         (("both", "--out", "x"), "--out is the working folder of one table; give it with one of"),
     ],
 )
@@ -84,9 +87,9 @@ def test_what_maps_do_not_have_is_refused(suffice, words, told):
 
 def test_refusals_are_errors(tmp_path):
     for changes, told in (
-        ({"table": "maps", "rerun": "a:1:0"}, "maps looks into one model of each"),
+        ({"table": "maps", "rerun": "a:1:0"}, "maps shows one model of each"),
         ({"table": "both", "out": tmp_path}, "--out is the working folder of one table"),
-        ({"table": "maps"}, "there are no trained weights to look into in"),
+        ({"table": "maps"}, "there are no trained weights in"),
     ):
         with pytest.raises(ConfigError, match=told):
             reproduce.answer(asked(**changes), Console(file=io.StringIO()))

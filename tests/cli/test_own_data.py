@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from suffice.cli.compare_options import Asked, with_data
+from suffice.cli.compare import CompareOptions, with_data
 from suffice.data.files import digest
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import read_plan
@@ -25,25 +25,27 @@ def mine(tmp_path):
 
 
 def test_files_without_a_task_are_a_table(mine, tmp_path):
-    plan = Asked(data=mine, columns="review,stars").plan()
+    plan = CompareOptions(data=mine, columns="review,stars").plan()
     assert (plan.recipe.name, plan.recipe.model.num_classes) == ("table", 3)
     assert plan.recipe.title == "mine.csv, 3 classes, 2 blocks, d_model 64, last 64 words"
     named = {"path": mine, "columns": "review,stars"}
     assert dict(plan.recipe.task_options) == {**dict(recipe("table").task_options), **named}
-    assert Asked(task="table", data=mine, columns="review,stars").plan() == plan
+    assert CompareOptions(task="table", data=mine, columns="review,stars").plan() == plan
     plan.claim(tmp_path / "run", resume=False)
-    assert Asked().plan(read_plan(tmp_path / "run")) == plan
+    assert CompareOptions().plan(read_plan(tmp_path / "run")) == plan
 
 
 def test_a_table_needs_a_file_and_columns_a_table(mine):
-    with pytest.raises(ConfigError, match="--task table: name the .csv, .tsv or .jsonl, by --data"):
-        Asked(task="table").plan()
-    with pytest.raises(ConfigError, match="--columns a,b: name the table, too, by --data"):
-        Asked(columns="a,b").plan()
+    with pytest.raises(
+        ConfigError, match="--task table: name the .csv, .tsv or .jsonl with --data"
+    ):
+        CompareOptions(task="table").plan()
+    with pytest.raises(ConfigError, match="--columns a,b: name the table, too, with --data"):
+        CompareOptions(columns="a,b").plan()
     with pytest.raises(ConfigError, match="--columns a,b: task amazon names its own; leave it out"):
-        Asked(task="amazon", data=mine, columns="a,b").plan()
+        CompareOptions(task="amazon", data=mine, columns="a,b").plan()
     with pytest.raises(DataError, match="has no columns 'text' and 'label' but review, stars"):
-        Asked(data=mine).plan()
+        CompareOptions(data=mine).plan()
 
 
 def test_a_table_is_compared(suffice, mine, brief):
@@ -54,28 +56,29 @@ def test_a_table_is_compared(suffice, mine, brief):
 
 
 def test_files_of_the_user_become_an_option_of_the_task():
-    plan = Asked(recipe="amazon", data="mine.jsonl").plan()
+    plan = CompareOptions(recipe="amazon", data="mine.jsonl").plan()
     assert plan.recipe.task_options == (*recipe("amazon").task_options, ("path", "mine.jsonl"))
-    assert Asked(recipe="amazon").plan().recipe == recipe("amazon")
+    assert CompareOptions(recipe="amazon").plan().recipe == recipe("amazon")
     assert with_data(recipe("digits_vit"), None, None) == recipe("digits_vit")
 
 
 def test_a_resumed_comparison_keeps_its_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "europarl.en").write_text("one")
-    first = Asked(recipe="translation_es", scale="small", data="europarl").plan()
+    first = CompareOptions(recipe="translation_es", scale="small", data="europarl").plan()
     first.claim(tmp_path, resume=False)
     kept = read_plan(tmp_path)
-    assert Asked().plan(kept) == first
-    Asked().plan(kept).claim(tmp_path, resume=True)
-    moved = Asked(data="elsewhere").plan(kept)
+    assert CompareOptions().plan(kept) == first
+    CompareOptions().plan(kept).claim(tmp_path, resume=True)
+    (tmp_path / "elsewhere.en").write_text("two")
+    moved = CompareOptions(data="elsewhere").plan(kept)
     assert dict(moved.recipe.task_options)["path"] == "elsewhere"
     with pytest.raises(ConfigError, match="holds a comparison of another recipe"):
         moved.claim(tmp_path, resume=True)
 
 
 def test_cells_on_files_that_have_changed_are_not_mixed(mine, tmp_path):
-    given = Asked(data=mine, columns="review,stars")
+    given = CompareOptions(data=mine, columns="review,stars")
     given.plan().claim(tmp_path / "run", resume=False)
     Path(mine).write_text(Path(mine).read_text().replace("word7 ", "word8 "))
     given.plan().claim(tmp_path / "run", resume=True)
@@ -87,19 +90,21 @@ def test_cells_on_files_that_have_changed_are_not_mixed(mine, tmp_path):
     (tmp_path / "run" / "plan.json").write_text(json.dumps(content))
     given.plan().claim(tmp_path / "run", resume=True)
     with pytest.raises(DataError, match="--data gone.jsonl: there is no file or folder there"):
-        Asked(task="amazon", data="gone.jsonl").plan().claim(tmp_path / "new", resume=False)
+        CompareOptions(task="amazon", data="gone.jsonl").plan().claim(
+            tmp_path / "new", resume=False
+        )
 
 
 def test_a_task_that_reads_no_files_of_the_user_refuses_them():
     with pytest.raises(ConfigError, match="--data x: task digits reads its own data; leave it out"):
-        Asked(recipe="digits_vit", data="x").plan()
+        CompareOptions(recipe="digits_vit", data="x").plan()
 
 
 @pytest.mark.parametrize("given", [None, 5, "x", [1]])
 def test_altered_options_of_a_task_are_told(tmp_path, given):
-    Asked(recipe="digits_vit").plan().claim(tmp_path, resume=False)
+    CompareOptions(recipe="digits_vit").plan().claim(tmp_path, resume=False)
     content = json.loads((tmp_path / "plan.json").read_text())
     content["recipe"]["task_options"] = given
     (tmp_path / "plan.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match="plan.json has task_options .* no pairs of names and val"):
-        Asked().plan(read_plan(tmp_path))
+    with pytest.raises(DataError, match="plan.json has task_options .* not pairs of names and val"):
+        CompareOptions().plan(read_plan(tmp_path))

@@ -35,4 +35,4 @@ def test_mistakes_are_one_sentence(suffice):
     told = suffice("plan", "imbd")
     assert told.code == 2
     assert told.said.startswith("error: unknown recipe 'imbd'; did you mean 'imdb'?")
-    assert "memory '80 apples' is no size" in suffice("plan", "imdb", "--memory", "80 apples").said
+    assert "memory '80 apples'" in suffice("plan", "imdb", "--memory", "80 apples").said

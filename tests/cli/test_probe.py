@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from suffice import preset
-from suffice.cli.probe import _tell, probe, tell
+from suffice.cli.probe import finish, print_report, probe
 from suffice.cli.terminal import Stopped
 from suffice.convert.sources import Source
 from suffice.errors import ConfigError
@@ -67,7 +67,7 @@ def test_mechanisms_are_trained_and_told_of(suffice, small, tmp_path):
     assert (stored["kind"], stored["seeds"], stored["quick"]) == ("mechanisms", 2, True)
     assert (tmp_path / "p" / "recall.png").read_bytes()[:4] == b"\x89PNG"
     told = suffice("probe", "--mechanisms", "standard", "--quick", "--out", "p", "--quiet")
-    assert (told.code, "p already holds something; go on with it by --resume" in told.said) == (
+    assert (told.code, "p already holds something; continue it with --resume" in told.said) == (
         2,
         True,
     )
@@ -84,7 +84,7 @@ def test_an_interruption_tells_how_to_go_on(suffice, small, monkeypatch):
     monkeypatch.setattr(mechanisms, "train_cell", interrupt)
     told = suffice("probe", "--mechanisms", "standard", "--seeds", 1)
     assert told.code == 130
-    assert "interrupted. What was done is kept. Go on with:" in told.said
+    assert "interrupted. Finished work is kept. Resume with:" in told.said
     assert "--seeds 1 --out runs/probe-" in told.said
     assert told.said.endswith("--resume")
 
@@ -149,7 +149,7 @@ def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
         probe(mechanisms="standard", tokenizer=Path("t"), **given)
     with pytest.raises(ConfigError, match="--resume goes on in a folder; name it with --out"):
         probe(mechanisms="standard", resume=True, **given)
-    with pytest.raises(ConfigError, match="run already holds something; go on with it by --res"):
+    with pytest.raises(ConfigError, match="run already holds something; continue it with --res"):
         probe(mechanisms="standard", out=Path("run"), **given)
 
 
@@ -192,7 +192,7 @@ def test_an_alarm_is_loud(suffice, run, monkeypatch):
 def test_what_was_not_asked_of_a_mechanism_is_left_blank(capsys):
     one = finding(control="", view="near")
     others = (finding(control=""), finding(control="", view="near", mechanism="linear"))
-    tell(Report(findings=(one, *others), seeds=1, quick=True, seconds=1.0), None)
+    print_report(Report(findings=(one, *others), seeds=1, quick=True, seconds=1.0), None)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "near 90.0 90.0" in lines
     assert "far 90.0 -" in lines
@@ -208,7 +208,7 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
         branch="sinks", layers="layer 0", on="text", before=2.0, change=summarise([0.25])
     )
     report = CheckpointReport(recalls=(one, two), ablations=(off,), reach=6, rows=1, seconds=1.0)
-    tell(report, None)
+    print_report(report, None)
     out = capsys.readouterr().out
     assert "the model can hear 6 tokens back" in out
     assert "  text: 2.000 +0.2500, needed" in out
@@ -219,4 +219,4 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
 def test_an_alarm_is_an_error_of_the_command():
     report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
     with pytest.raises(Stopped, match="ALARM: 1 of 1 controls succeeded, as nothing should"):
-        _tell(report, None, as_json=True)
+        finish(report, None, as_json=True)

@@ -106,7 +106,7 @@ def test_what_is_missing_is_blank_until_it_is_asked_for(suffice, ran):
     publish(cells(heads=(1,)))
     told = suffice("reproduce", "tiny", *PLAIN)
     assert "6 of 12 cells were not run" in told.out
-    assert told.out.endswith("What is blank was not run: suffice reproduce tiny --run\n")
+    assert told.out.endswith("Blank values were not run: suffice reproduce tiny --run\n")
     assert ran == []
     told = suffice("reproduce", "tiny", "--run", "--jobs", 2, "--max-minutes", 5, *PLAIN)
     assert told.code == 0
@@ -135,7 +135,7 @@ def test_json_and_csv(suffice):
     told = suffice("reproduce", "tiny", "--csv", *PLAIN)
     assert told.out.startswith("table,scale,mechanism,heads,figure,n,mean")
     told = suffice("reproduce", "tiny", "--json", "--csv")
-    assert "--json and --csv are two forms of one answer; give one of them" in told.said
+    assert "--json and --csv are two forms of one result; give one of them" in told.said
     assert told.code == 2
 
 
@@ -160,7 +160,7 @@ def test_a_cell_is_run_again(suffice, monkeypatch):
     long = "efficient:4:4294967296"  # a seed of 33 bits is another one's
     for word in ("efficient", "efficient:4", ":4:1", "efficient:four:1", long):
         told = suffice("reproduce", "tiny", "--rerun", word)
-        assert f"--rerun '{word}' names no cell; give MECHANISM:HEADS:SEED" in told.said
+        assert f"--rerun '{word}' is not a cell; give MECHANISM:HEADS:SEED" in told.said
 
 
 def test_a_summary_shows_its_parts_at_their_highest_heads(suffice, ran):
@@ -172,17 +172,17 @@ def test_a_summary_shows_its_parts_at_their_highest_heads(suffice, ran):
     content = json.loads(suffice("reproduce", "drawn", "--json", *PLAIN).out)
     assert {row["heads"] for row in content[0]["rows"]} == {1, 4}
     told = suffice("reproduce", "all", "--publish")
-    assert "all is made of tiny; give --rerun, --publish and --out with one of these" in told.said
+    assert "all is made of tiny; leave --publish out" in told.said
 
 
 def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
     taken = []
-    monkeypatch.setattr(reproduced, "run_edge", lambda *given, console: taken.append(given))
-    monkeypatch.setattr(reproduced, "finished", lambda *given: Edge(groups=(FOUR,)))
+    monkeypatch.setattr(reproduced.edge, "run_edge", lambda *given, console: taken.append(given))
+    monkeypatch.setattr(reproduced.edge, "finished", lambda *given: Edge(groups=(FOUR,)))
     told = suffice("reproduce", "times", "--no-report")
     assert (told.code, taken) == (0, [])
     assert "1.5 (3)" in told.out
-    assert told.out.endswith("What is missing was not timed: suffice reproduce times --run\n")
+    assert told.out.endswith("Missing values were not timed: suffice reproduce times --run\n")
     told = suffice("reproduce", "times", "--run", "--publish", "--json", "--quiet")
     assert len(taken) == 1
     assert json.loads(told.out)[0]["task"] == "imdb"
@@ -190,18 +190,18 @@ def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
     assert (tmp_path / "runs" / "reproduce" / "times" / "report" / "latency.png").exists()
     assert suffice("reproduce", "times", "--csv", "--no-report").out.startswith("task,heads")
     told = suffice("reproduce", "times", "--seeds", 3)
-    assert "times times models that were not trained; leave --seeds, --scale, --rerun" in told.said
+    assert "times times models that were not trained" in told.said
 
 
 def test_flops_and_evidence_have_writers(suffice, monkeypatch):
     monkeypatch.setattr(
-        "suffice.papers.flops.flops", lambda folder, console: console.print(f"into {folder}")
+        "suffice.cli.reproduce.flops", lambda folder, console: console.print(f"into {folder}")
     )
     told = suffice("reproduce", "flops")
     assert told.out == "into runs/reproduce/flops\nfigures: runs/reproduce/flops\n"
-    monkeypatch.setattr("suffice.papers.evidence.page", lambda: "the page\n")
+    monkeypatch.setattr("suffice.cli.reproduce.page", lambda: "the page\n")
     assert suffice("reproduce", "evidence").out == "the page\n"
-    monkeypatch.setattr("suffice.papers.evidence.write_page", lambda: "evidence.md")
+    monkeypatch.setattr("suffice.cli.reproduce.write_page", lambda: "evidence.md")
     assert suffice("reproduce", "evidence", "--publish").err == "written: evidence.md\n"
 
 
@@ -220,7 +220,7 @@ def test_ctrl_c_says_that_finished_cells_are_kept(suffice, monkeypatch):
     monkeypatch.setattr(reproduced, "run_cells", interrupt)
     told = suffice("reproduce", "tiny", "--run")
     assert told.code == 130
-    assert "interrupted. Finished cells are kept; the same command goes on" in told.said
+    assert "interrupted. Finished cells are kept; the same command resumes" in told.said
 
 
 # the same, met as errors
@@ -243,29 +243,29 @@ def asked(table="tiny", **changes):
         "command": "",
         "threads": None,
         "heal_minutes": None,
-        "means": Execution(quiet=True),
+        "execution": Execution(quiet=True),
     }
-    return reproduced.Asked(**{**given, **changes})
+    return reproduced.ReproduceOptions(**{**given, **changes})
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"as_json": True, "as_csv": True}, "--json and --csv are two forms of one answer"),
+        ({"as_json": True, "as_csv": True}, "--json and --csv are two forms of one result"),
         ({"seeds": 0}, "--seeds 0: give at least 1"),
         ({"table": "tini"}, "unknown table 'tini'; did you mean 'tiny'"),
-        ({"rerun": "efficient"}, "--rerun 'efficient' names no cell; give MECHANISM:HEADS:SEED"),
-        ({"table": "all", "publish": True}, "all is made of tiny; give --rerun, --publish and"),
-        ({"table": "tiny", "publish": True, "data": "x"}, "--publish writes what anybody can"),
+        ({"rerun": "efficient"}, "--rerun 'efficient' is not a cell; give MECHANISM:HEADS:SEED"),
+        ({"table": "all", "publish": True}, "all is made of tiny; leave --publish out"),
+        ({"table": "tiny", "publish": True, "data": "x"}, "--publish writes results"),
         ({"table": "flops", "data": "x"}, "flops reads no data; leave --data out"),
-        ({"table": "times", "data": "x"}, "times times models that were not trained; leave"),
+        ({"table": "times", "data": "x"}, "times times models that were not trained"),
         ({"table": "tiny", "data": __file__}, "task digits reads its own data; leave it out, or"),
         ({"table": "all", "data": __file__}, "task digits reads its own data; leave it out, or"),
-        ({"table": "times", "scale": "small"}, "times times models that were not trained; leave"),
-        ({"table": "conversion", "seeds": 3}, "the table conversion has no --seeds; leave it out"),
+        ({"table": "times", "scale": "small"}, "times times models that were not trained"),
+        ({"table": "conversion", "seeds": 3}, "conversion has fixed settings .* leave --seeds out"),
         (
             {"table": "tiny", "heal_minutes": 1.0},
-            "--heal-minutes is of the table conversion, who",
+            "--heal-minutes is for the table conversion",
         ),
     ],
 )
@@ -298,7 +298,7 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
     path.write_text("{}\n")
     told = suffice("reproduce", "own", "--data", "my reviews.jsonl", "--quiet")
     assert "data of the user: my reviews.jsonl" in " ".join(told.out.split())
-    assert "was not run: suffice reproduce own --data 'my reviews.jsonl' --run" in told.out
+    assert "were not run: suffice reproduce own --data 'my reviews.jsonl' --run" in told.out
     suffice("reproduce", "own", "--data", "my reviews.jsonl", "--run", *PLAIN)
     ((where, folder, number),) = asked
     assert (where, number) == (str(path), 6)
@@ -310,7 +310,7 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
 
 
 def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):
-    import suffice.cli.reproduce_more as module
+    from suffice.papers import conversion as module
     from tests.papers.test_conversion import FOUND, WHOLE
 
     asked = []
@@ -319,14 +319,14 @@ def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):
     monkeypatch.setattr(module, "finished", lambda folder, keys: replace(FOUND, rows=()))
     told = suffice("reproduce", "conversion")
     assert told.code == 0
-    assert "What is missing was not run: suffice reproduce conversion --run" in told.out
+    assert "Missing values were not run: suffice reproduce conversion --run" in told.out
     monkeypatch.setattr(module, "finished", lambda folder, keys: FOUND)
     monkeypatch.setattr(module, "wanted", lambda: [row.key for row in FOUND.rows])
     words = ("--run", "--heal-minutes", "0.5", "--max-minutes", "9", "--quiet", "--publish")
     told = suffice("reproduce", "conversion", *words)
     assert "published: conversion.json" in told.said
     assert "+0.5000 ± 0.1000" in told.out
-    assert "What is missing" not in told.out
+    assert "Missing values" not in told.out
     ((given, named),) = asked
     assert given == (Path("runs/reproduce/conversion"), [row.key for row in FOUND.rows])
     assert (named["minutes"], named["limit"], named["quiet"]) == (0.5, 9.0, True)

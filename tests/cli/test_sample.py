@@ -9,7 +9,7 @@ import torch
 
 from suffice import preset
 from suffice.cli import train as module
-from suffice.cli.train import _sampled, sample
+from suffice.cli.train import _sample_or_reason, sample_text
 from suffice.errors import ConfigError
 from suffice.generate import generate
 from suffice.models import LMConfig
@@ -25,11 +25,11 @@ def model(**changes):
 
 def test_a_sample_is_as_long_as_is_wanted_and_the_same_again():
     letters = Characters("abcdefghij\nk")
-    told = sample(model(), letters, characters=50, each=1.0)
+    told = sample_text(model(), letters, tokens=50)
     assert len(told) == 50
-    assert told == sample(model(), letters, characters=50, each=1.0)
-    assert told != sample(model(), letters, characters=50, each=1.0, seed=1)
-    assert len(sample(model(length=1), letters, characters=3, each=1.0)) == 3
+    assert told == sample_text(model(), letters, tokens=50)
+    assert told != sample_text(model(), letters, tokens=50, seed=1)
+    assert len(sample_text(model(length=1), letters, tokens=3)) == 3
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_a_sample_begins_as_a_document_does_and_hides_its_ends(monkeypatch, begi
         assert options["max_new_tokens"] + len(tokens[0]) <= 9
         return generate(lm, tokens, **options)
 
-    monkeypatch.setattr(module, "generate", watched)
-    told = sample(model(), letters, characters=120, each=2.0)
+    monkeypatch.setattr(module, "generate_tokens", watched)
+    told = sample_text(model(), letters, tokens=60)
     assert starts[0] == first
     assert [len(one) for one in starts[1:-1]] == [4] * len(starts[1:-1])
     assert not {letters.characters[one] for one in (begin, end) if one is not None} & set(told)
@@ -54,7 +54,7 @@ def test_a_sample_begins_as_a_document_does_and_hides_its_ends(monkeypatch, begi
 
 
 def test_rows_without_a_token_are_left_out():
-    told = sample(model(), Characters("abc"), characters=60, each=1.0)
+    told = sample_text(model(), Characters("abc"), tokens=60)
     assert 0 < len(told) < 60
     assert set(told) == set("abc")
 
@@ -64,8 +64,10 @@ def test_a_model_that_cannot_write_is_told_of(tmp_path, monkeypatch):
         raise ConfigError("it cannot stream; train another.")
 
     models.save(tmp_path, model(), Characters("abcdefghij\nk"))
-    monkeypatch.setattr(module, "generate", refuse)
+    monkeypatch.setattr(module, "generate_tokens", refuse)
     made = SimpleNamespace(
-        asked=SimpleNamespace(device=None), amount=SimpleNamespace(characters=2, tokens=1)
+        options=SimpleNamespace(device=None),
+        folder=tmp_path,
+        amount=SimpleNamespace(characters=2, tokens=1),
     )
-    assert _sampled(made, tmp_path) == "no sample of its text: it cannot stream; train another."
+    assert _sample_or_reason(made) == "no sample of its text: it cannot stream; train another."

@@ -85,7 +85,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suffice, run, tmp_path,
         patch.setattr(import_module("suffice.convert.search.search"), "score", stopped)
         told = suffice("search", "run", "--budget", "state<=50%", *WORDS)
     assert told.code == 130
-    assert "What was done is kept. Go on with:" in told.err
+    assert "Finished work is kept. Resume with:" in told.err
     assert told.err.rstrip().endswith("--quiet --resume") or "--out plan.json --resume" in told.err
     kept = {path.name for path in (tmp_path / "plan.search" / "scores").iterdir()}
     assert len(kept) == 3
@@ -101,7 +101,7 @@ WRONG = {
     "out": (["--budget", "state<=50%", "--out", "plan"], "a plan is a file that ends in .json"),
     "tokens": (["--budget", "state<=50%", "--tokens", "0"], "--tokens 0: give at least 1."),
     "length": (["--budget", "state<=50%", "--length", "1"], "--length 1: give at least 2."),
-    "long": (["--budget", "state<=50%", "--length", "13"], "the model reads 12 tokens at most."),
+    "long": (["--budget", "state<=50%", "--length", "13"], "the model reads at most 12 tokens."),
     "minutes": (["--budget", "state<=50%", "--minutes", "0"], "minutes=0: give a time above 0."),
     "options": (["--budget", "state<=50%", "--options", "best"], "unknown target 'best'"),
     "short": (["--budget", "state<=50%", "--calibration", "short.txt"], "less than "),
@@ -127,7 +127,7 @@ def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
         ({"out": Path("plan")}, "--out plan: a plan is a file that ends in .json"),
         ({"tokens": 0}, "--tokens 0: give at least 1"),
         ({"length": 1}, "--length 1: give at least 2"),
-        ({"length": 13}, "--length 13: the model reads 12 tokens at most"),
+        ({"length": 13}, "--length 13: the model reads at most 12 tokens"),
     ]:
         with pytest.raises(ConfigError, match=said):
             search(Path("run"), **words, **given)
@@ -145,7 +145,7 @@ def test_a_model_of_transformers_needs_a_tokenizer_and_text(tmp_path):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 8}
     llama = transformers.LlamaConfig(**sizes, num_attention_heads=2, vocab_size=9)
     transformers.LlamaForCausalLM(llama).save_pretrained(tmp_path / "llama")
-    with pytest.raises(ConfigError, match="this llama model has no tokenizer beside it, without"):
+    with pytest.raises(ConfigError, match="this llama model has no tokenizer beside it"):
         search(tmp_path / "llama", budget="state<=50%", quiet=True)
     vit = transformers.ViTConfig(**sizes, num_attention_heads=1, image_size=8, patch_size=4)
     transformers.ViTForImageClassification(vit).save_pretrained(tmp_path / "vit")
@@ -243,5 +243,5 @@ def test_ctrl_c_is_an_error_that_says_how_to_go_on(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("suffice.convert.search.search", stopped)
     out = tmp_path / "plan.json"
-    with pytest.raises(Stopped, match="interrupted. What was done is kept. Go on with"):
+    with pytest.raises(Stopped, match="interrupted. Finished work is kept. Resume with"):
         search(Path("run"), "state<=50%", out=out, tokens=500, options="gqa:2", quiet=True)

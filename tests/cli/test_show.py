@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from suffice import Attention, AttentionSpec, preset
-from suffice.cli.options import settings
+from suffice.cli.options import mechanism_settings
 from suffice.cli.show import _knows_blocks, _layer, write_pictures
 from suffice.errors import ConfigError
 from suffice.presets import PRESETS, takes_length
@@ -190,25 +190,28 @@ def test_options_of_a_mechanism_are_set(suffice):
         (["causal=true"], "--set causal=true: give --causal instead."),
         (["length=9"], "--set length=9: give --length instead."),
         (["window=1", "window=2"], "--set window=2: window is set twice; give it once."),
-        (["window=x"], "--set window=x: window of longformer is a whole number."),
-        (["window=1.5"], "--set window=1.5: window of longformer is a whole number."),
-        (["window=true"], "--set window=true: window of longformer is a whole number."),
-        (["bias=1"], "--set bias=1: bias of longformer is true or false."),
-        (["dropout=no"], "--set dropout=no: dropout of longformer is a number."),
-        (["dropout=true"], "--set dropout=true: dropout of longformer is a number."),
+        (["window=x"], "--set window=x: window of longformer must be a whole number."),
+        (["window=1.5"], "--set window=1.5: window of longformer must be a whole number."),
+        (["window=true"], "--set window=True: window of longformer must be a whole number."),
+        (["bias=1"], "--set bias=1: bias of longformer must be true or false."),
+        (["dropout=no"], "--set dropout=no: dropout of longformer must be a number."),
+        (["dropout=true"], "--set dropout=True: dropout of longformer must be a number."),
     ],
 )
 def test_options_that_cannot_be_read_are_told(given, wanted):
     with pytest.raises(ConfigError, match=re.escape(wanted)):
-        settings("longformer", given)
+        mechanism_settings("longformer", given)
 
 
 def test_words_are_words():
-    with pytest.raises(ConfigError, match="--set init=3: init of super_attention is a word."):
-        settings("super_attention", ["init=3"])
-    assert settings("super_attention", ["init=identity"]) == {"init": "identity"}
-    assert settings("longformer", ["window=null", "dropout=1"]) == {"window": None, "dropout": 1}
-    assert settings("of nobody", ["x=[1]"]) == {"x": [1]}
+    with pytest.raises(ConfigError, match="--set init=3: init of super_attention must be a word."):
+        mechanism_settings("super_attention", ["init=3"])
+    assert mechanism_settings("super_attention", ["init=identity"]) == {"init": "identity"}
+    assert mechanism_settings("longformer", ["window=null", "dropout=1"]) == {
+        "window": None,
+        "dropout": 1,
+    }
+    assert mechanism_settings("of nobody", ["x=[1]"]) == {"x": [1]}
 
 
 @pytest.mark.parametrize(
@@ -219,9 +222,9 @@ def test_words_are_words():
         (["standard", "--heads", 3], "num_heads=3"),
         (["gqa", "--heads", 1], "gqa shares key/value heads among query heads; num_heads=1"),
         (["standard", "--d-model", 0], "d_model=0"),
-        (["mqa", "--length", 0], "--length 0 --batch 1: give at least 1 of each."),
-        (["mqa", "--batch", -1], "--length 64 --batch -1: give at least 1 of each."),
-        (["mqa", "--layer", 1], "--layer 1: every layer of mqa is the same; omit it."),
+        (["mqa", "--length", 0], "--length 0: give at least 1."),
+        (["mqa", "--batch", -1], "--batch -1: give at least 1."),
+        (["mqa", "--layer", 1], "--layer 1: every layer of mqa is the same; leave it out."),
         (["longformer", "--set", "windw=3"], "unknown option of longformer 'windw'; did you mean"),
         (["linformer", "--causal"], "LowRank sums keys of all positions, so pattern=Causal()"),
         (["mqa", "--png", "p.svg"], "--png p.svg: name a file that ends in .png."),
@@ -239,7 +242,7 @@ def test_what_cannot_be_shown_is_told(suffice, options, wanted, tmp_path):
 
 
 def test_a_layer_and_a_file_are_refused_by_themselves(tmp_path):
-    with pytest.raises(ConfigError, match="every layer of mqa is the same; omit it"):
+    with pytest.raises(ConfigError, match="every layer of mqa is the same; leave it out"):
         _layer("mqa", 1)
     with pytest.raises(ConfigError, match=r"name a file that ends in \.png"):
         write_pictures(spec_of("mqa"), 8, "mqa", {"--png": tmp_path / "p.svg"})

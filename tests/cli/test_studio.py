@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import urllib.request
 import webbrowser
 
 import pytest
 
+from suffice.cli import studio as module
 from suffice.cli.studio import studio
 from suffice.errors import ConfigError
 
@@ -24,7 +24,7 @@ def interrupted(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(webbrowser, "open", lambda url: seen.update(opened=url))
-    monkeypatch.setattr(sys.modules["suffice.cli.studio"], "_wait", wait)
+    monkeypatch.setattr(module, "_wait_for_interrupt", wait)
     return seen
 
 
@@ -32,7 +32,7 @@ def test_the_page_is_served_until_it_is_stopped(suffice, interrupted, tmp_path):
     told = suffice("studio", "--results", tmp_path, "--checkpoints", tmp_path)
     assert told.code == 130
     assert interrupted["opened"].startswith("http://127.0.0.1:")
-    assert f"studio: {interrupted['opened']} (Ctrl-C ends it)" in told.said
+    assert f"studio: {interrupted['opened']} (Ctrl-C stops it)" in told.said
     assert "suffice studio" in interrupted["page"]
 
 
@@ -71,7 +71,7 @@ def test_wrong_words_are_refused(suffice, words, said):
 def test_waiting_is_for_good(monkeypatch):
     waited = []
     monkeypatch.setattr(threading.Event, "wait", lambda self: waited.append(self))
-    sys.modules["suffice.cli.studio"]._wait()
+    module._wait_for_interrupt()
     assert len(waited) == 1
 
 

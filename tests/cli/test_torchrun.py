@@ -52,7 +52,7 @@ def test_two_processes_give_the_result_of_one(suffice, brief, tmp_path):
     code, out, err = interrupted(tmp_path)
     assert code != 0
     assert out == ""
-    assert err.count("interrupted. What was done is kept. Go on with:") == 1
+    assert err.count("interrupted. Finished work is kept. Resume with:") == 1
     words = " ".join(err.split())
     assert f"--nproc-per-node 2 -m suffice {' '.join(WORDS)} --out both --resume" in words
 

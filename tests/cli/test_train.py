@@ -16,8 +16,16 @@ import torch
 
 from suffice import checkpoint
 from suffice.cli.evaluate import evaluate
-from suffice.cli.train import Asked, claim, latest, read_kept, train
-from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.cli.options import latest_run
+from suffice.cli.train import (
+    SETTINGS,
+    TrainOptions,
+    _prepare,
+    read_options,
+    run_folder,
+    train,
+)
+from suffice.errors import ConfigError, DataError
 from suffice.models import folder as models
 
 TEXT = "the cat sat on the mat and the rat sat on the cat. " * 30
@@ -58,7 +66,7 @@ def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
     assert lm.config.d_model == 16
     again = suffice("train", "--data", text, "--out", "run", *WORDS)
     assert again.code == 2
-    assert "run holds a training already; go on with it by --resume" in again.said
+    assert "run already holds a training; continue it with --resume" in again.said
     told = suffice("evaluate", "run", "--json", "--quiet", "--limit", "3")
     assert json.loads(told.out)["items"] == 3
     told = suffice("evaluate", "run", "--data", text)
@@ -73,12 +81,12 @@ def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
 def test_whether_weights_are_cut_is_kept_and_may_change(suffice, text):
     words = ("train", "--data", text, "--out", "run", "--quiet")
     assert suffice(*words, *WORDS, "--shard").code == 0
-    assert read_kept(Path("run")).settings["shard"] is True
-    assert read_kept(Path("run")).recipe_chosen().training.shard
+    assert read_options(Path("run")).settings["shard"] is True
+    assert read_options(Path("run")).chosen_recipe().training.shard
     assert suffice("train", "--out", "run", "--resume", "--quiet").code == 0
-    assert read_kept(Path("run")).settings["shard"] is True
+    assert read_options(Path("run")).settings["shard"] is True
     assert suffice("train", "--out", "run", "--resume", "--replicate", "--quiet").code == 0
-    assert not read_kept(Path("run")).recipe_chosen().training.shard
+    assert not read_options(Path("run")).chosen_recipe().training.shard
     told = suffice(*words, "--set", "shard=true")
     assert (told.code, "--set shard=true: give --shard instead" in told.said) == (2, True)
 
@@ -128,7 +136,7 @@ def test_the_printed_command_goes_on_to_the_same_end(suffice, text, tmp_path):
     done = start([sys.executable, "-c", PRESS, program, *words, "--out", "a folder"], tmp_path)
     assert done.returncode == 130, done.stderr
     first, second, command = done.stderr.splitlines()[-3:]
-    assert (first, second) == ("", "interrupted. What was done is kept. Go on with:")
+    assert (first, second) == ("", "interrupted. Finished work is kept. Resume with:")
     said = shlex.split(command)
     assert said[-3:] == ["--out", "a folder", "--resume"]
     assert [look["step"] for look in looks("a folder")] == [2]
@@ -144,12 +152,12 @@ def test_a_resumed_run_keeps_what_is_not_said(suffice, text):
     words = ("--data", text, "--seed", "3", "--minutes", "5", "--tokenizer", "characters")
     assert suffice("train", *words, *WORDS, "--quiet").code == 0
     (folder,) = Path("runs").glob("shakespeare_char-*")
-    kept = read_kept(folder)
+    kept = read_options(folder)
     assert (kept.seed, kept.minutes, kept.settings["steps"]) == (3, 5.0, 6)
     done = suffice("train", "--resume", "--minutes", "9")
-    assert (done.code, read_kept(folder).minutes) == (0, 9.0)
+    assert (done.code, read_options(folder).minutes) == (0, 9.0)
     assert suffice("train", "--resume", "--seed", "4").code == 2
-    assert latest(Asked(settings={})) == folder
+    assert latest_run(None, None, SETTINGS) == folder
 
 
 def test_byte_pairs_take_the_place_of_characters(suffice, text):
@@ -163,24 +171,16 @@ def test_byte_pairs_take_the_place_of_characters(suffice, text):
 
 def test_what_cannot_be_trained_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = {"settings": {}}
-    with pytest.raises(
-        ConfigError, match=r"there is no training of nanogpt_124m under runs/ to res"
-    ):
-        latest(Asked(recipe="nanogpt_124m", **given))
-    with pytest.raises(CheckpointError, match="there is no training in absent to resume"):
-        read_kept(Path("absent"))
+    with pytest.raises(ConfigError, match="there is no run of nanogpt_124m under runs/"):
+        latest_run("nanogpt_124m", None, SETTINGS)
+    with pytest.raises(DataError, match="cannot read absent/run.json"):
+        read_options(Path("absent"))
     for content in ("{", "[]", '{"recipe": 1}'):
         (tmp_path / "run.json").write_text(content)
-        with pytest.raises(CheckpointError, match="run.json is damaged; start the training anew"):
-            read_kept(tmp_path)
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(CheckpointError, match="cannot write file/run.json"):
-        claim(Path("file"), Asked(**given), resume=False)
-    with pytest.raises(CheckpointError, match="holds a training already; go on with it by"):
-        claim(tmp_path, Asked(**given), resume=False)
+        with pytest.raises(DataError, match="run.json"):
+            read_options(tmp_path)
     with pytest.raises(ConfigError, match="--set max_minutes=3: give --minutes instead"):
-        Asked.given(settings=["max_minutes=3"])
+        train(settings=["max_minutes=3"])
     with pytest.raises(ConfigError, match="unknown recipe 'mine'"):
         train(recipe="mine")
     with pytest.raises(DataError, match=r"no corpus at .*Every machine has the text of --recipe"):
@@ -188,10 +188,9 @@ def test_what_cannot_be_trained_is_refused(tmp_path, monkeypatch):
 
 
 def _train_refused(data):
-    from suffice.cli.train import _prepared
     from suffice.train import Processes
 
-    _prepared(Processes(), Asked(data=str(data), settings={}), Path("new"), None)
+    _prepare(Processes(), TrainOptions(data=str(data), settings={}), Path("new"), None)
 
 
 def test_a_folder_that_names_no_corpus_needs_a_text(tmp_path):
@@ -200,7 +199,7 @@ def test_a_folder_that_names_no_corpus_needs_a_text(tmp_path):
 
     config, specs = configuration("nanogpt_char_cpu", vocabulary_size=3)
     models.save(tmp_path, config.build(specs), Characters("abc"))
-    with pytest.raises(ConfigError, match="names no corpus; name a text by --data"):
+    with pytest.raises(ConfigError, match="does not record its corpus; name a text with --data"):
         evaluate(tmp_path, task="perplexity", device="cpu", quiet=True)
 
 
@@ -215,21 +214,22 @@ def test_a_small_twin_says_so_wherever_it_is_shown(suffice, text):
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("llama_1b_efficient-small-")
     assert models.load(folder)[2]["scale"] == "small"
-    assert latest(Asked(settings={})) == folder
-    assert latest(Asked(scale="small", settings={})) == folder
-    with pytest.raises(ConfigError, match="there is no training under runs/"):
-        latest(Asked(scale="paper", settings={}))
-    kept = read_kept(folder)
+    assert latest_run(None, None, SETTINGS) == folder
+    assert latest_run(None, "small", SETTINGS) == folder
+    with pytest.raises(ConfigError, match="there is no run at scale paper under runs/"):
+        latest_run(None, "paper", SETTINGS)
+    kept = read_options(folder)
     assert kept.scale == "small"
-    assert Asked(settings={}).over(kept).recipe_chosen().scale == "small"
+    assert TrainOptions(settings={}).over(kept).chosen_recipe().scale == "small"
     again = suffice("train", "--resume", "--quiet")
     assert again.code == 0, again.err
 
 
 def test_a_run_from_before_there_were_scales_is_read(tmp_path):
-    claim(tmp_path, Asked(recipe="stdlib_bpe", settings={}), resume=False)
+    options = TrainOptions(recipe="stdlib_bpe", settings={})
+    run_folder(tmp_path).claim(vars(options), resume=False)
     path = tmp_path / "run.json"
     told = json.loads(path.read_text())
     del told["scale"]
     path.write_text(json.dumps(told))
-    assert read_kept(tmp_path) == Asked(recipe="stdlib_bpe", settings={})
+    assert read_options(tmp_path) == options

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from suffice.measure.timing import peak_bytes
-from suffice.planning import Work
+from suffice.planning import Workload
 from suffice.train import optimiser, sharded
 from suffice.train.language.fit import gradient_checkpointing
 
@@ -32,7 +32,7 @@ class Weighed:
     peak: int
 
 
-def weigh(work: Work, model: nn.Module, rows: int, *, checkpointing: bool = False) -> Weighed:
+def weigh(work: Workload, model: nn.Module, rows: int, *, checkpointing: bool = False) -> Weighed:
     """Make two steps, the first so that everything exists that stays."""
     model.train()
     adamw = optimiser.build(model, work.rates)

@@ -10,13 +10,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from suffice.cli.plan import as_data, sentences, show
+from suffice.cli.plan import as_data, print_plan, sentences
 from suffice.errors import ConfigError
-from suffice.planning import Asked, device, plan, work
+from suffice.planning import PlanOptions, device, plan, workload
 from suffice.planning.devices import DEVICES, with_figures
-from suffice.planning.layouts import Time, Way, Ways, exchange_time, time_of
-from suffice.planning.plan import USABLE, _sizes
-from suffice.planning.trace import Call, Stretch
+from suffice.planning.layouts import Layout, LayoutEstimator, Time, exchange_time, time_of
+from suffice.planning.plan import USABLE
+from suffice.planning.trace import Call, Recording
 
 from .tiny import tiny
 
@@ -30,7 +30,7 @@ def alone():
 
 @pytest.fixture(scope="module")
 def four():
-    return Ways(tiny(), L4, 4, None)
+    return LayoutEstimator(tiny(), L4, 4, None, int(L4.memory * USABLE))
 
 
 def within(size: float) -> int:
@@ -39,12 +39,12 @@ def within(size: float) -> int:
 
 
 def test_what_fits_at_once_is_done_at_once(alone):
-    best = alone.best.way
+    best = alone.best.layout
     assert (best.accumulate, best.rows, best.checkpointing, best.shard) == (1, 12, False, False)
-    assert [one.way.checkpointing for one in alone.choices] == [False, True]
-    assert alone.fewest == 1
+    assert [one.layout.checkpointing for one in alone.layouts] == [False, True]
+    assert alone.fewest_gpus == 1
     assert alone.parts.peak == alone.best.memory <= alone.usable == int(24e9 * USABLE)
-    spec = alone.work.specs[0]
+    spec = alone.workload.specs[0]
     assert alone.parts.state == 4 * 64 * spec.cost(64).state_numbers
     whole = vars(alone.parts)
     assert sum(v for n, v in whole.items() if n not in ("peak", "state")) >= whole["peak"]
@@ -61,77 +61,80 @@ def test_time_becomes_days_and_days_cost(alone):
 
 def test_less_memory_makes_smaller_micro_batches_then_computes_anew(alone, four):
     needs = {
-        (again, size): four.bytes_of(
-            Way(shard=False, checkpointing=again, accumulate=size, rows=-(-12 // size)), 1
+        (again, size): four.memory_of(
+            Layout(shard=False, checkpointing=again, accumulate=size, rows=-(-12 // size)), 1
         )
         for again in (False, True)
         for size in (2, 12)
     }
     found = plan(tiny(), L4, memory=within(needs[False, 2]), checkpointing=False).best
-    assert (found.way.accumulate, found.fits) == (2, True)
+    assert (found.layout.accumulate, found.fits) == (2, True)
     assert found.memory == needs[False, 2]
     found = plan(tiny(), L4, memory=within(needs[True, 12]))
     assert needs[True, 12] < needs[False, 12]
-    assert found.best.way == Way(shard=False, checkpointing=True, accumulate=12, rows=1)
+    assert found.best.layout == Layout(shard=False, checkpointing=True, accumulate=12, rows=1)
     assert found.best.fits
-    assert not found.choices[1].fits
+    assert not found.layouts[1].fits
     found = plan(tiny(), L4, memory=within(needs[True, 12] - 4))
     assert not found.best.fits
     assert found.best.memory == needs[True, 12]
 
 
 def test_what_is_cut_fits_where_copies_do_not(four):
-    ways = [Way(shard=shard, checkpointing=True, accumulate=3, rows=1) for shard in (False, True)]
-    copies, cut = map(four.bytes_of, ways)
-    exact = four.exact(ways[1])
+    layouts = [
+        Layout(shard=shard, checkpointing=True, accumulate=3, rows=1) for shard in (False, True)
+    ]
+    copies, cut = map(four.memory_of, layouts)
+    _, exact = four.exact(four.estimate(layouts[1]))
     assert cut == pytest.approx(exact.peak, rel=0.15)
     found = plan(tiny(), L4, gpus=4, memory=within(max(cut, exact.peak)), checkpointing=True)
     assert cut < copies
-    assert found.best.way.shard
+    assert found.best.layout.shard
     assert found.best.fits
     assert found.parts.peak == found.best.memory
-    assert found.parts.parameters < 0.3 * four.alone(1, False).parameters
-    assert found.fewest in (2, 4)
+    assert found.parts.parameters < 0.3 * four.single_gpu(1, False).parameters
+    assert found.fewest_gpus in (2, 4)
     assert "sharded" in printed(found)
     assert "replicated" in printed(found)
     small = plan(tiny(), L4, memory=found.memory, checkpointing=True)
     assert not small.best.fits
-    assert small.fewest in (2, 4)
-    assert sentences(small)[0].endswith(f"at the least; it would on {small.fewest} GPUs.")
+    assert small.fewest_gpus in (2, 4)
+    assert sentences(small)[0].endswith(f"usable; it would on {small.fewest_gpus} GPUs.")
 
 
 def test_what_never_fits_is_told(alone):
     found = plan(tiny(), L4, memory=10_000, shard=False, checkpointing=False)
-    assert found.fewest is None
+    assert found.fewest_gpus is None
     assert not found.best.fits
     assert "more GPUs would not help; take larger ones" in sentences(found)[0]
 
 
 def test_a_layout_that_needs_more_than_was_thought_gives_way(monkeypatch, four):
-    need = four.bytes_of(Way(shard=False, checkpointing=False, accumulate=2, rows=6), 1)
-    honest = Ways.bytes_of
-    monkeypatch.setattr(Ways, "bytes_of", lambda *given: int(0.9 * honest(*given)))
+    need = four.memory_of(Layout(shard=False, checkpointing=False, accumulate=2, rows=6), 1)
+    honest = LayoutEstimator.memory_of
+    monkeypatch.setattr(LayoutEstimator, "memory_of", lambda *given: int(0.9 * honest(*given)))
     best = plan(tiny(), L4, memory=within(0.95 * need), checkpointing=False).best
-    assert (best.way.accumulate, best.fits) == (4, True)
+    assert (best.layout.accumulate, best.fits) == (4, True)
 
 
 def test_needs_are_lines_in_the_rows(four):
-    way = Way(shard=False, checkpointing=False, accumulate=2, rows=6)
-    assert four.bytes_of(way, 1) == four.exact(way).peak
-    assert four.bytes_of(way) == four.exact(way).peak + four.alone(1, False).gradients
+    layout = Layout(shard=False, checkpointing=False, accumulate=2, rows=6)
+    estimate, traced = four.exact(four.estimate(layout))
+    assert four.memory_of(layout, 1) == traced.peak
+    assert four.memory_of(layout) == estimate.memory == traced.peak + traced.gradients
 
 
 def test_sizes_end_with_one_row_each():
-    assert _sizes(tiny(), Asked(gpus=4)) == [1, 2, 3]
-    assert _sizes(tiny(), Asked()) == [1, 2, 4, 8, 12]
-    assert _sizes(tiny(), Asked(accumulate=6)) == [6]
-    assert _sizes(work("digits_vit"), Asked(gpus=2)) == [1]
+    assert PlanOptions(gpus=4).accumulations(tiny()) == [1, 2, 3]
+    assert PlanOptions().accumulations(tiny()) == [1, 2, 4, 8, 12]
+    assert PlanOptions(accumulate=6).accumulations(tiny()) == [6]
+    assert PlanOptions(gpus=2).accumulations(workload("digits_vit")) == [1]
 
 
 def test_exchange_takes_the_slower_way(four):
-    shard = Way(shard=True, checkpointing=False, accumulate=1, rows=3)
-    copies = Way(shard=False, checkpointing=False, accumulate=1, rows=3)
-    gradients = four.alone(1, False).gradients
+    shard = Layout(shard=True, checkpointing=False, accumulate=1, rows=3)
+    copies = Layout(shard=False, checkpointing=False, accumulate=1, rows=3)
+    gradients = four.single_gpu(1, False).gradients
     assert four.time_of(copies).exchange == pytest.approx(2 * gradients * 3 / 4 / L4.link)
     assert four.time_of(shard).exchange > 0
     assert exchange_time([("allgather_base", 100)], 8, H100, None) == 100 * 7 / 8 / 450e9
@@ -148,15 +151,15 @@ def test_a_roofline_is_the_higher_of_two_times():
         return Call(torch.ops.aten.mm, shapes, (), result, dtype, 2 * (2 * rows + 1024) * 1024)
 
     large, small = product(4096, "bfloat16"), product(1, "bfloat16")
-    stretch = Stretch()
-    stretch.calls[large] += 3
-    stretch.calls[small] += 1
-    stretch.traffic += [1000, 2000]
-    found = time_of(stretch, H100)
+    recording = Recording()
+    recording.calls[large] += 3
+    recording.calls[small] += 1
+    recording.traffic += [1000, 2000]
+    found = time_of(recording, H100)
     assert found.flops == 2 * 1024**2 * (3 * 4096 + 1)
     assert found.products == pytest.approx(3 * 2 * 4096 * 1024**2 / 989.4e12)
     assert found.traffic == pytest.approx((small.traffic + 3000) / 3.35e12)
-    exact = Stretch()
+    exact = Recording()
     exact.calls[product(4096, "float32")] += 1
     assert time_of(exact, H100).products == pytest.approx(2 * 4096 * 1024**2 / 66.9e12)
     assert H100.rate("float64") == H100.rate("float32")
@@ -220,16 +223,16 @@ def test_figures_of_the_users_own_take_the_place_of_the_makers():
 )
 def test_numbers_that_are_not_legal_are_told(words, told):
     with pytest.raises(ConfigError, match=re.escape(told)):
-        Asked(**words)
+        PlanOptions(**words)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ({"gpus": 13}, "learns from 12 rows a step, which leaves some of 13 GPUs without one; "),
+        ({"gpus": 13}, "some of 13 GPUs without one"),
         ({"gpus": 4, "accumulate": 4}, "of 4 GPUs without one in 4 micro-batches; give fewer"),
-        ({"shard": True}, "one GPU has nobody to share weights with; leave shard out"),
-        ({"gpus": 12}, "how fast 12 l4 exchange is not known beyond the 8 of a node; give"),
+        ({"shard": True}, "shard: one GPU"),
+        ({"gpus": 12}, "12 l4 .* beyond the 8 of a node"),
     ],
 )
 def test_what_does_not_fit_the_recipe_or_the_gpus_is_refused(words, told):
@@ -238,71 +241,71 @@ def test_what_does_not_fit_the_recipe_or_the_gpus_is_refused(words, told):
 
 
 def test_a_network_makes_many_gpus_known():
-    assert Asked(gpus=12, network=1e9).refuse(tiny(), L4) is None
-    assert Asked(gpus=12).refuse(tiny(), H100) is None
+    assert PlanOptions(gpus=12, network=1e9).check(tiny(), L4) is None
+    assert PlanOptions(gpus=12).check(tiny(), H100) is None
 
 
 def test_settings_that_a_training_has_not_are_refused():
     with pytest.raises(ConfigError, match="shard, checkpointing, accumulate: the training of dig"):
-        plan(work("digits_vit"), L4, gpus=2, shard=True, checkpointing=True, accumulate=2)
-    plan(work("digits_vit"), L4, shard=False, checkpointing=False, accumulate=1)
+        plan(workload("digits_vit"), L4, gpus=2, shard=True, checkpointing=True, accumulate=2)
+    plan(workload("digits_vit"), L4, shard=False, checkpointing=False, accumulate=1)
 
 
 def test_names_are_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="unknown gpu 'h1000'; did you mean 'h100'"):
         device("h1000")
     with pytest.raises(ConfigError, match="unknown recipe 'imbd'; did you mean 'imdb'"):
-        work("imbd")
+        workload("imbd")
     with pytest.raises(ConfigError, match="scale='small': recipe stdlib_bpe has one scale"):
-        work("stdlib_bpe", scale="small")
+        workload("stdlib_bpe", scale="small")
 
 
 def test_steps_come_from_the_data_or_from_the_recipe():
-    one = work("digits_vit")
+    one = workload("digits_vit")
     assert one.all_steps(None) is None
     assert one.all_steps(65) == 20 * 2
-    assert work("shakespeare_char").all_steps(None) == 5000
+    assert workload("shakespeare_char").all_steps(None) == 5000
     with pytest.raises(ConfigError, match="examples=0; give at least 1"):
         one.all_steps(0)
     with pytest.raises(ConfigError, match="examples=9: shakespeare_char makes 5,000 steps whatev"):
-        work("shakespeare_char").all_steps(9)
+        workload("shakespeare_char").all_steps(9)
 
 
 def test_a_mechanism_and_heads_may_be_others():
-    one = work("shakespeare_char", mechanism="gqa", num_heads=2)
+    one = workload("shakespeare_char", mechanism="gqa", num_heads=2)
     assert {spec.num_heads for spec in one.specs} == {2}
     assert one.mechanism == "gqa"
-    assert work("llama_1b_efficient").mechanism == "efficient"
-    assert work("digits_vit", mechanism="efficient", num_heads=1).specs[0].num_heads == 1
+    assert workload("llama_1b_efficient").mechanism == "efficient"
+    assert workload("digits_vit", mechanism="efficient", num_heads=1).specs[0].num_heads == 1
     for name in ("digits_vit", "shakespeare_char"):
         with pytest.raises(ConfigError, match="num_heads=0: sizes are whole numbers, at least 1"):
-            work(name, num_heads=0)
+            workload(name, num_heads=0)
 
 
 def printed(found) -> str:
     console = Console(width=80, record=True, file=StringIO())
-    show(console, found)
+    print_plan(console, found)
     return console.export_text()
 
 
 def test_a_plan_is_told(alone):
     told = printed(alone)
-    for words in ("1 x NVIDIA L4", "fullest moment", "kept", "anew", "It fits", "What limits is"):
+    for words in ("1 x NVIDIA L4", "peak", "kept", "recomputed", "It fits", "The limit is"):
         assert words in told
     assert "at 2 for a GPU's hour" in told
-    assert "Writing, attention keeps 0.0" in told
+    assert "tokens takes 0.0" in told
     assert "…" not in told
 
 
 def test_a_plan_without_data_or_price_says_so(alone):
-    found = plan(work("digits_vit"), L4)
+    found = plan(workload("digits_vit"), L4)
     assert found.days() is None
     assert found.cost() is None
-    assert "depends on the data: --examples ROWS tells" in printed(found)
-    assert "Writing" not in printed(found)
+    assert "depends on the data: give --examples ROWS" in printed(found)
+    assert "KV cache" not in printed(found)
     assert "--set" not in sentences(found)[0]
-    assert "--price tells the cost" in " ".join(
-        sentences(plan(work("digits_vit"), L4, examples=99))
+    assert "give --price for the cost" in " ".join(
+        sentences(plan(workload("digits_vit"), L4, examples=99))
     )
 
 

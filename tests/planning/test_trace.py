@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from suffice.errors import StateError
 from suffice.layers import Attention
 from suffice.ops import register_flops
-from suffice.planning import trace, work
+from suffice.planning import trace, workload
 from suffice.planning.trace import Recorder, flops_of
 from suffice.recipes import LM_RECIPES, RECIPES
 
@@ -41,7 +41,7 @@ REAL = [
 
 @pytest.mark.parametrize(("name", "mechanism", "scale", "rows"), REAL)
 def test_a_trace_weighs_what_a_step_weighs(name, mechanism, scale, rows):
-    one = work(name, mechanism=mechanism, scale=scale)
+    one = workload(name, mechanism=mechanism, scale=scale)
     found, real = trace(one, rows), weigh(one, one.build(), rows)
     assert found.parameters == real.parameters
     assert found.gradients == real.gradients
@@ -52,7 +52,7 @@ def test_a_trace_weighs_what_a_step_weighs(name, mechanism, scale, rows):
 
 
 def test_checkpointing_keeps_less_and_computes_one_forward_more():
-    one = work("shakespeare_char")
+    one = workload("shakespeare_char")
     kept, again = trace(one, 8), trace(one, 8, checkpointing=True)
     real = weigh(one, one.build(), 8, checkpointing=True)
     there = again.parameters + again.optimiser
@@ -65,7 +65,7 @@ def flops(found) -> int:
     return sum(times * flops_of(call) for call, times in found.last.calls.items())
 
 
-@pytest.mark.parametrize("one", [tiny(), work("digits_vit")], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [tiny(), workload("digits_vit")], ids=lambda one: one.name)
 def test_products_are_those_of_a_step(one):
     traced = flops(trace(one, 3))
     model = one.build()
@@ -80,7 +80,7 @@ def test_products_are_those_of_a_step(one):
 
 def test_attention_goes_as_on_a_gpu():
     def products(mechanism):
-        calls = trace(work("shakespeare_char", mechanism=mechanism), 1).last.calls
+        calls = trace(workload("shakespeare_char", mechanism=mechanism), 1).last.calls
         return {call.packet for call in calls}
 
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -91,7 +91,7 @@ def test_attention_goes_as_on_a_gpu():
 def test_what_is_alive_is_counted_and_what_changes_its_size():
     x = torch.zeros(100)
     recorder = Recorder([x, x[:3]])
-    with recorder.watching():
+    with recorder.recording():
         assert recorder.live == 400
         y = x + 1
         assert recorder.live == 800
@@ -146,7 +146,7 @@ SCRIPT = """
                 model = both.wrap(model, torch.device("cpu"))
             found[name] = vars(weigh(one, model, 4))
             recorder = Recorder([])
-            with recorder.watching():
+            with recorder.recording():
                 one.loss(model, 4).backward()
             found[name]["exchanged"] = recorder.take().exchanged
         if both.is_main:
@@ -207,9 +207,9 @@ def fakes() -> int:
     ],
 )
 def test_every_recipe_is_traced_and_leaves_nothing(name):
-    one = work(name)
+    one = workload(name)
     before = fakes()
-    assert trace(one, 1).numbers > 0
+    assert trace(one, 1).parameter_count > 0
     assert fakes() <= before
     assert not torch.compiler.is_compiling()
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import partial
 
 from suffice.models import LMConfig
-from suffice.planning import Work, work
+from suffice.planning import Workload, workload
 from suffice.presets import preset
 
 SIZES = {"vocabulary_size": 64, "length": 64, "d_model": 32, "depth": 1, "mlp_width": 64}
 
 
-def tiny(**changes) -> Work:
+def tiny(**changes) -> Workload:
     """Return the training of shakespeare_char with one block of 32 features."""
     spec = preset("efficient", 32, 2, causal=True)
     built = {"build": partial(LMConfig(**SIZES).build, spec), "specs": (spec,)}
-    return replace(work("shakespeare_char"), **built, **changes)
+    return replace(workload("shakespeare_char"), **built, **changes)

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from suffice.cli.terminal import describe, write
+from suffice.cli.terminal import describe, print_paragraph
 from suffice.presets import PRESETS
 
 
@@ -67,7 +67,7 @@ def test_every_mechanism_has_all_parts(name):
 
 def written(text, width, **options):
     console = Console(file=io.StringIO(), width=width)
-    write(console, text, **options)
+    print_paragraph(console, text, **options)
     return console.file.getvalue()
 
 

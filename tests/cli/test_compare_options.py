@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from suffice.cli import options
-from suffice.cli.compare_options import (
-    Asked,
-    fraction,
+from suffice.cli.compare import (
+    CompareOptions,
     latest_folder,
     new_folder,
-    number_of_heads,
-    words,
+    parse_heads,
+    parse_margin,
 )
 from suffice.errors import ConfigError
+from suffice.grammar import split_list
 from suffice.measure.plan import Plan, read_plan
 from suffice.recipes import digits_vit, imdb, mnist_v2
 
@@ -36,7 +36,7 @@ def begun(folder, recipe, **changes):
 
 
 def test_nothing_said_is_the_default():
-    plan = Asked().plan()
+    plan = CompareOptions().plan()
     assert plan == Plan(
         recipe=digits_vit(),
         mechanisms=FOUR,
@@ -46,11 +46,11 @@ def test_nothing_said_is_the_default():
         margin=0.01,
         device="cpu",
     )
-    assert words(options.MECHANISMS) == FOUR
+    assert split_list(options.MECHANISMS) == FOUR
 
 
 def test_everything_said_is_in_the_plan():
-    plan = Asked(
+    plan = CompareOptions(
         task="imdb",
         mechanisms=" gqa,mqa, standard ",
         heads="2, 8",
@@ -65,37 +65,43 @@ def test_everything_said_is_in_the_plan():
 
 
 def test_the_baseline_is_standard_or_else_the_first():
-    assert Asked(mechanisms="gqa,standard").plan().baseline == "standard"
-    assert Asked(mechanisms="mqa,gqa").plan().baseline == "mqa"
+    assert CompareOptions(mechanisms="gqa,standard").plan().baseline == "standard"
+    assert CompareOptions(mechanisms="mqa,gqa").plan().baseline == "mqa"
 
 
 def test_a_scale_may_be_asked_for():
-    assert Asked(task="mnist", scale="small").plan().recipe == mnist_v2("small")
-    assert Asked(recipe="mnist_v2", scale="paper").plan().recipe == mnist_v2()
-    told = "recipe digits_vit has one scale only; leave scale='small' out"
+    assert CompareOptions(task="mnist", scale="small").plan().recipe == mnist_v2("small")
+    assert CompareOptions(recipe="mnist_v2", scale="paper").plan().recipe == mnist_v2()
+    told = "recipe digits_vit is of no paper and has one scale only; leave scale='small' out"
     with pytest.raises(ConfigError, match=told):
-        Asked(scale="small").plan()
+        CompareOptions(scale="small").plan()
 
 
 def test_a_recipe_may_be_named_with_its_task():
-    assert Asked(recipe="mnist_v2", task="mnist").plan().recipe == mnist_v2()
-    told = "--recipe mnist_v2 is on mnist, not on --task imdb; give one of the two"
+    assert CompareOptions(recipe="mnist_v2", task="mnist").plan().recipe == mnist_v2()
+    told = "--recipe mnist_v2 is for task mnist, not for --task imdb; give one of the two"
     with pytest.raises(ConfigError, match=told):
-        Asked(recipe="mnist_v2", task="imdb").plan()
+        CompareOptions(recipe="mnist_v2", task="imdb").plan()
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (Asked(task="minst"), "unknown task 'minst'; did you mean 'mnist'"),
-        (Asked(recipe="imbd"), "unknown recipe 'imbd'; did you mean 'imdb'"),
-        (Asked(mechanisms="suffer_attention"), "unknown mechanism 'suffer_attention'; did you"),
-        (Asked(mechanisms=","), "mechanisms: none; name at least one"),
-        (Asked(mechanisms=""), "mechanisms: none; name at least one"),
-        (Asked(heads=""), "heads: none; name at least one"),
-        (Asked(epochs=0), "epochs=0; give an integer >= 1"),
-        (Asked(seeds=0), "seeds=0; give at least 1"),
-        (Asked(baseline="gqa"), "the baseline 'gqa' is not among the mechanisms standard, opt"),
+        (CompareOptions(task="minst"), "unknown task 'minst'; did you mean 'mnist'"),
+        (CompareOptions(recipe="imbd"), "unknown recipe 'imbd'; did you mean 'imdb'"),
+        (
+            CompareOptions(mechanisms="suffer_attention"),
+            "unknown mechanism 'suffer_attention'; did you",
+        ),
+        (CompareOptions(mechanisms=","), "mechanisms: none; name at least one"),
+        (CompareOptions(mechanisms=""), "mechanisms: none; name at least one"),
+        (CompareOptions(heads=""), "heads: none; name at least one"),
+        (CompareOptions(epochs=0), "epochs=0; give an integer >= 1"),
+        (CompareOptions(seeds=0), "seeds=0; give at least 1"),
+        (
+            CompareOptions(baseline="gqa"),
+            "the baseline 'gqa' is not among the mechanisms standard, opt",
+        ),
     ],
 )
 def test_what_cannot_be_planned_is_refused(asked, told):
@@ -107,19 +113,19 @@ def test_what_cannot_be_planned_is_refused(asked, told):
 def test_a_number_of_heads_that_is_none_is_refused(word):
     told = rf"--heads '{word}' is not a number of heads; give such as 1,2,4\.$"
     with pytest.raises(ConfigError, match=told):
-        number_of_heads(word)
+        parse_heads(word)
     with pytest.raises(ConfigError, match=told):
-        Asked(heads=f"4,{word}").plan()
+        CompareOptions(heads=f"4,{word}").plan()
 
 
 @pytest.mark.parametrize("points", [-1.0, -1e-9, 100.0, float("nan"), float("inf")])
 def test_a_margin_that_is_none_is_refused(points):
-    with pytest.raises(ConfigError, match="--margin .* is no number of points of accuracy; give"):
-        fraction(points)
+    with pytest.raises(ConfigError, match="--margin .* is not a number of accuracy points"):
+        parse_margin(points)
 
 
 def test_points_become_a_fraction():
-    assert (fraction(0), fraction(0.5), fraction(99)) == (0.0, 0.005, 0.99)
+    assert (parse_margin(0), parse_margin(0.5), parse_margin(99)) == (0.0, 0.005, 0.99)
 
 
 # going on
@@ -128,7 +134,7 @@ def test_points_become_a_fraction():
 def test_what_is_not_said_anew_is_as_it_was(tmp_path):
     short = replace(digits_vit(), training=replace(digits_vit().training, epochs=3))
     kept = begun(tmp_path, short)
-    plan = Asked().plan(kept)
+    plan = CompareOptions().plan(kept)
     assert plan.recipe == short
     assert (plan.mechanisms, plan.heads, plan.seeds) == (("gqa", "standard"), (2, 4), 7)
     assert (plan.baseline, plan.margin, plan.device) == ("gqa", 0.005, "cpu")
@@ -137,20 +143,22 @@ def test_what_is_not_said_anew_is_as_it_was(tmp_path):
 
 def test_the_scale_is_kept_and_may_be_said_again(tmp_path):
     kept = begun(tmp_path, mnist_v2("small"), heads=(4,))
-    assert Asked().plan(kept).recipe == mnist_v2("small")
-    assert Asked(recipe="mnist_v2").plan(kept).recipe == mnist_v2("small")
-    assert Asked(scale="paper").plan(kept).recipe.scale == "paper"
+    assert CompareOptions().plan(kept).recipe == mnist_v2("small")
+    assert CompareOptions(recipe="mnist_v2").plan(kept).recipe == mnist_v2("small")
+    assert CompareOptions(scale="paper").plan(kept).recipe.scale == "paper"
     del kept.recipe["scale"]
-    assert Asked().plan(kept).recipe.scale == "paper", "of before there were scales"
+    assert CompareOptions().plan(kept).recipe.scale == "paper", "of before there were scales"
 
 
 def test_what_is_said_anew_counts(tmp_path):
     kept = begun(tmp_path, digits_vit())
-    plan = Asked(mechanisms="gqa,mqa", heads="2", seeds=9, margin=2, baseline="mqa").plan(kept)
+    plan = CompareOptions(mechanisms="gqa,mqa", heads="2", seeds=9, margin=2, baseline="mqa").plan(
+        kept
+    )
     assert (plan.mechanisms, plan.heads, plan.seeds) == (("gqa", "mqa"), (2,), 9)
     assert (plan.baseline, plan.margin) == ("mqa", 0.02)
-    assert Asked(epochs=4).plan(kept).recipe.training.epochs == 4
-    assert Asked(task="mnist").plan(kept).recipe.name == "mnist_v2"
+    assert CompareOptions(epochs=4).plan(kept).recipe.training.epochs == 4
+    assert CompareOptions(task="mnist").plan(kept).recipe.name == "mnist_v2"
 
 
 def test_a_comparison_of_an_unknown_recipe_is_refused(tmp_path):
@@ -159,11 +167,11 @@ def test_a_comparison_of_an_unknown_recipe_is_refused(tmp_path):
     content["recipe"]["name"] = "digit_vit"
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="unknown recipe 'digit_vit'; did you mean 'digits_vit'"):
-        Asked().plan(read_plan(tmp_path))
+        CompareOptions().plan(read_plan(tmp_path))
     content["recipe"] = {}
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="unknown recipe 'None'"):
-        Asked().plan(read_plan(tmp_path))
+        CompareOptions().plan(read_plan(tmp_path))
 
 
 @pytest.mark.parametrize("training", [7, [], {"epochs": "x"}])
@@ -173,7 +181,7 @@ def test_a_comparison_with_odd_settings_is_refused(tmp_path, training):
     content["recipe"]["training"] = training
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="another recipe: .*training|epochs='x'; give an integer"):
-        Asked().plan(read_plan(tmp_path)).claim(tmp_path, resume=True)
+        CompareOptions().plan(read_plan(tmp_path)).claim(tmp_path, resume=True)
 
 
 # folders
@@ -203,10 +211,10 @@ def test_the_latest_run_is_the_one_begun_last(here):
         begun(Path("runs") / name, recipe, heads=(4,))
     (Path("runs") / "digits_vit-20270101-000000").mkdir()
     latest = {
-        Asked(): "mnist_v2-20260101-000000",
-        Asked(recipe="digits_vit"): "digits_vit-20251231-235959",
-        Asked(task="digits"): "digits_vit-20251231-235959",
-        Asked(task="mnist"): "mnist_v2-20260101-000000",
+        CompareOptions(): "mnist_v2-20260101-000000",
+        CompareOptions(recipe="digits_vit"): "digits_vit-20251231-235959",
+        CompareOptions(task="digits"): "digits_vit-20251231-235959",
+        CompareOptions(task="mnist"): "mnist_v2-20260101-000000",
     }
     for asked, name in latest.items():
         assert latest_folder(asked) == Path("runs") / name
@@ -217,26 +225,26 @@ def test_the_latest_run_of_a_scale(here):
         scale = "small" if "small" in name else "paper"
         begun(Path("runs") / name, mnist_v2(scale), heads=(4,))
     latest = {
-        Asked(): "mnist_v2-small-20260102-000000",
-        Asked(recipe="mnist_v2"): "mnist_v2-small-20260102-000000",
-        Asked(scale="paper"): "mnist_v2-20260101-000000",
-        Asked(task="mnist", scale="paper"): "mnist_v2-20260101-000000",
-        Asked(task="mnist", scale="small"): "mnist_v2-small-20260102-000000",
+        CompareOptions(): "mnist_v2-small-20260102-000000",
+        CompareOptions(recipe="mnist_v2"): "mnist_v2-small-20260102-000000",
+        CompareOptions(scale="paper"): "mnist_v2-20260101-000000",
+        CompareOptions(task="mnist", scale="paper"): "mnist_v2-20260101-000000",
+        CompareOptions(task="mnist", scale="small"): "mnist_v2-small-20260102-000000",
     }
     for asked, name in latest.items():
         assert latest_folder(asked) == Path("runs") / name
     told = "there is no run of imdb at scale small under runs/ to resume; name its folder with"
     with pytest.raises(ConfigError, match=told):
-        latest_folder(Asked(recipe="imdb", scale="small"))
+        latest_folder(CompareOptions(recipe="imdb", scale="small"))
     with pytest.raises(ConfigError, match="unknown scale 'smal'; did you mean 'small'"):
-        latest_folder(Asked(scale="smal"))
+        latest_folder(CompareOptions(scale="smal"))
 
 
 def test_no_run_is_told(here):
     told = "there is no run under runs/ to resume; name its folder with --out, or start one"
     with pytest.raises(ConfigError, match=told):
-        latest_folder(Asked())
+        latest_folder(CompareOptions())
     with pytest.raises(ConfigError, match="there is no run of imdb under runs/ to resume"):
-        latest_folder(Asked(task="imdb"))
+        latest_folder(CompareOptions(task="imdb"))
     with pytest.raises(ConfigError, match="unknown task 'imbd'; did you mean 'imdb'"):
-        latest_folder(Asked(task="imbd"))
+        latest_folder(CompareOptions(task="imbd"))

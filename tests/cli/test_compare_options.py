@@ -72,7 +72,7 @@ def test_the_baseline_is_standard_or_else_the_first():
 def test_a_scale_may_be_asked_for():
     assert CompareOptions(task="mnist", scale="small").plan().recipe == mnist_v2("small")
     assert CompareOptions(recipe="mnist_v2", scale="paper").plan().recipe == mnist_v2()
-    told = "recipe digits_vit is of no paper and has one scale only; leave scale='small' out"
+    told = "recipe digits_vit has one scale only; leave scale='small' out"
     with pytest.raises(ConfigError, match=told):
         CompareOptions(scale="small").plan()
 

@@ -12,7 +12,6 @@ from suffice.models import LMConfig, folder
 from suffice.models.packed import schemes_of
 from suffice.ops.native import library
 from suffice.patterns import Causal
-from suffice.quantise import report as speed
 from suffice.testing import drawn
 from suffice.text import Characters
 

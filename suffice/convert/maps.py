@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from suffice.encoders import Columns
 from suffice.errors import ConfigError
-from suffice.kernels import Softmax
 from suffice.layers import Attention
 from suffice.layers.packed import Packed
+from suffice.lowering import DenseSoftmax
 from suffice.spec import AttentionSpec
 
 
@@ -61,9 +61,17 @@ def read(layer: Attention) -> Maps:
         ConfigError: if its weights are packed or not finite, or it is no softmax attention.
     """
     spec = layer.spec
-    if not isinstance(spec.kernel, Softmax) or spec.past.reads:
-        odd = spec.past if spec.past.reads else spec.kernel
-        raise ConfigError(f"{odd!r} cannot be converted; only plain softmax attention can.")
+    lowered = spec.lower()
+    if type(lowered) is not DenseSoftmax or lowered.infini is not None:
+        odd = (spec.kernel, spec.encoder, spec.combine, spec.past)
+        raise ConfigError(
+            f"{', '.join(map(repr, odd))} cannot be converted; only plain softmax attention can."
+        )
+    if lowered.value_width != lowered.key_width:
+        raise ConfigError(
+            f"values of {lowered.value_width} and keys of {lowered.key_width} features per head "
+            "cannot be converted; only equal widths can."
+        )
     if any(isinstance(module, Packed) for module in layer.children()):
         raise ConfigError("packed weights cannot be converted; convert first, then quantise.")
     if not all(bool(parameter.isfinite().all()) for parameter in layer.parameters()):

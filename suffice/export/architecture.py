@@ -18,6 +18,7 @@ from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
+from suffice.lowering import DenseSoftmax, FeatureSum
 from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
@@ -78,13 +79,16 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _check_softmax(spec: AttentionSpec, where: str) -> None:
-    if not spec.kernel.weighs_pairs:
+    lowered = spec.lower()
+    if isinstance(lowered, FeatureSum):
         _refuse(f"{where} sums features of {type(spec.kernel).__name__} instead of weighing pairs")
-    if spec.mixing.mixes:
+    if type(lowered) is not DenseSoftmax or lowered.value_width != lowered.key_width:
+        _refuse(f"{where} has {spec.encoder!r} and {spec.combine!r}")
+    if lowered.mixing is not None:
         _refuse(f"{where} mixes its values along the sequence by {type(spec.mixing).__name__}")
-    if spec.past.reads:
+    if lowered.infini is not None:
         _refuse(f"{where} reads the compressed past of {type(spec.past).__name__}")
-    if spec.position.biases:
+    if lowered.alibi is not None:
         _refuse(f"{where} adds {type(spec.position).__name__} to its products")
 
 

@@ -26,7 +26,6 @@ WINDOWS = (12, 8, 6, 4, 3, 2, 1)  # sixteenths of the text
 PAIRED_WINDOWS = (8, 4, 2, 1)  # those that are combined with another change
 MIN_WINDOW = 4  # positions
 NESTED_ENCODERS = (Standard, Optimised, Efficient)  # each can express the next
-BYTES = 4  # of a number of a state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,12 +156,12 @@ def contains(one: AttentionSpec, other: AttentionSpec) -> bool:
     return replace(one, **same) == replace(other, num_kv_heads=other.kv_heads)
 
 
-def memory_of(spec: AttentionSpec) -> Memory:
-    """Return the memory that keeps only the positions in reach, and one that may be dropped."""
+def memory_of(spec: AttentionSpec, *, spare: int = 1) -> Memory:
+    """Return the memory that keeps only the positions in reach, and some that may be dropped."""
     band = spec.pattern.band()
     if band is None or band.before is None or spec.mixing.mixes:
         return Dynamic()
-    return Rolling(band.before + 1, sinks=band.sinks, spare=1)
+    return Rolling(band.before + 1, sinks=band.sinks, spare=spare)
 
 
 def state_bytes(spec: AttentionSpec, length: int, *, rolls: bool = True) -> int:
@@ -175,12 +174,11 @@ def state_bytes(spec: AttentionSpec, length: int, *, rolls: bool = True) -> int:
 
     Example:
         >>> spec = AttentionSpec(d_model=8, num_heads=2)
-        >>> state_bytes(spec, 10), 10 * 2 * 8 * 4
-        (640, 640)
+        >>> state_bytes(spec, 10) == 10 * 2 * 8 * 4
+        True
     """
-    memory = memory_of(spec) if rolls else Dynamic()
-    window = length if memory.window is None else memory.window + memory.sinks
-    return BYTES * state_of(spec) * min(window, length)
+    memory = memory_of(spec, spare=0) if rolls else Dynamic()
+    return spec.state_bytes(length, memory)
 
 
 def parameters(spec: AttentionSpec) -> int:

@@ -176,8 +176,13 @@ class MLA(Encoder):
 
     def absorb(
         self, layer: nn.Module, q: Tensor, cached: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [B, H, T, R + P], the cache as one key head, the latent as its values."""
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return queries [B, H, T, R + P], the cache as one key head, the latent as its values.
+
+        None where the map of keys and values is quantised or adapted, and has no plain weight.
+        """
+        if not isinstance(layer.kv_b_proj, nn.Linear):
+            return None
         content = self._content_width(layer.spec)
         w_uk, _ = self._absorbed_maps(layer)
         q_content, q_rotary = q.split((content, self.rotary_dim), dim=-1)

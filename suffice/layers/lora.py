@@ -6,8 +6,6 @@ from torch import nn
 
 from suffice.layers.attention import Attention
 
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-
 
 def lora_targets(model: nn.Module) -> list[str]:
     """Return the names of the attention's learned maps, for `peft.LoraConfig(target_modules=...)`.
@@ -18,9 +16,9 @@ def lora_targets(model: nn.Module) -> list[str]:
         model: any that holds `Attention` layers.
     """
     return [
-        f"{name}.{projection}"
-        for name, module in model.named_modules()
-        if isinstance(module, Attention)
-        for projection in PROJECTIONS
-        if isinstance(getattr(module, projection), nn.Linear)
+        f"{name}.{child}"
+        for name, layer in model.named_modules()
+        if isinstance(layer, Attention)
+        for child, module in layer.named_children()
+        if isinstance(module, nn.Linear)
     ]

@@ -8,7 +8,8 @@ import json
 import pytest
 import torch
 
-from suffice import preset
+from suffice import AttentionSpec, preset
+from suffice.encoders import MLA
 from suffice.errors import ConfigError, DataError
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.models import (
@@ -18,6 +19,8 @@ from suffice.models import (
     ViTConfig,
 )
 from suffice.ops.native import library
+from suffice.patterns import Causal
+from suffice.positions import Rope
 from suffice.quantise import Speed, quantise, unpack
 from suffice.quantise import report as speeds
 from suffice.quantise.report import rows_of, tokens_per_second
@@ -72,7 +75,7 @@ def test_every_map_of_a_language_model(bits, tied):
 
 
 @torch.no_grad()
-def test_the_change_is_that_of_the_answers():
+def test_the_change_is_that_of_the_predictions():
     lm, tokens = small(), text()
     was = lm(tokens[:, :-1]).double().log_softmax(-1)
     report = quantise(lm, 4, judged=tokens)
@@ -163,7 +166,24 @@ def test_other_models_are_packed_too():
             assert reasons["blocks.0.attention.mixing"].endswith("is no linear map of features")
 
 
-def test_named_modules_stay_as_they_are():
+@torch.no_grad()
+def test_a_packed_latent_attention_streams():
+    """Its decoding absorbs a plain weight into the queries, which a packed map does not have."""
+    spec = AttentionSpec(
+        d_model=32,
+        num_heads=4,
+        pattern=Causal(),
+        encoder=MLA(rank=8, rotary_dim=4),
+        position=Rope(),
+    )
+    lm = drawn(LMConfig(**SIZES | {"positions": "none"}).build(spec), seed=3).eval()
+    quantise(lm, 16)
+    tokens, state = text(2)[:, :16], lm.state()
+    steps = [lm(column, state=state) for column in tokens.split(1, dim=1)]
+    assert_close(torch.cat(steps, dim=1), lm(tokens), n=64)
+
+
+def test_skipped_modules_do_not_change():
     lm = small(tied=False)
     report = quantise(lm, 4, skip=("head", "blocks.0.*"))
     assert not isinstance(lm.head, Packed)
@@ -173,7 +193,7 @@ def test_named_modules_stay_as_they_are():
     assert "head" in asked
 
 
-def test_maps_that_do_not_fit_stay_and_say_why():
+def test_maps_that_do_not_fit_are_skipped_with_a_reason():
     lm = small(mlp_width=36)
     report = quantise(lm, 4)
     reasons = {n.name: n.skipped for n in report.layers if n.skipped}
@@ -205,13 +225,13 @@ def test_what_is_not_packed_becomes_float32():
     assert (skipped.scheme, skipped.bytes_after) == ("bfloat16", 2 * skipped.bytes_before)
 
 
-def test_training_goes_on_as_it_was():
+def test_the_training_mode_is_restored():
     lm = small().train()
     quantise(lm, 8, calibration=text())
     assert lm.training
 
 
-def test_what_is_not_legal_is_refused_and_leaves_the_model_alone():
+def test_a_refusal_leaves_the_model_unchanged():
     lm = small()
     state = copy.deepcopy(lm.state_dict())
     with pytest.raises(ConfigError, match=r"model can be packed \(.*group=24 for 32"):
@@ -242,7 +262,7 @@ def test_what_is_not_legal_is_refused_and_leaves_the_model_alone():
         quantise(torch.nn.ReLU())
 
 
-def test_interrupted_comparisons_leave_the_model_alone(monkeypatch):
+def test_an_interrupted_comparison_leaves_the_model_unchanged(monkeypatch):
     lm, state = small(), None
     state = copy.deepcopy(lm.state_dict())
 

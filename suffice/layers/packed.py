@@ -225,7 +225,7 @@ class Packed(nn.Module):
         if self._native is None or self._native[0] != key:
             matrix = None
             if op.fits(codes, bias):
-                matrix = op.told(*tensors, self.scheme.bits, self.outputs)
+                matrix = op.structure_of_parts(*tensors, self.scheme.bits, self.outputs)
             self._native = key, matrix
         return self._native[1]
 

@@ -27,7 +27,7 @@ from suffice.ops.linear import Linear
 from suffice.ops.native import cache, library, matrix
 from suffice.ops.native import library as of
 from suffice.ops.native.cache import MixingDescriptor
-from suffice.ops.native.matrix import KINDS, told
+from suffice.ops.native.matrix import KINDS, structure_of_parts
 from suffice.patterns import Band
 from suffice.spec import AttentionSpec
 
@@ -220,7 +220,7 @@ class NativeDecoder:
         if isinstance(linear, Packed):
             codes, scales = linear.stored()
             self.tensors += linear.buffers()
-            return told(codes, scales, bias, linear.scheme.bits, linear.outputs)
+            return structure_of_parts(codes, scales, bias, linear.scheme.bits, linear.outputs)
         if weight is None:
             return of.Matrix(kind=of.ABSENT)
         weight = weight.detach().contiguous()

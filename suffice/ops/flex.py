@@ -33,9 +33,9 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    masks: MaskInputs,  # noqa: ARG001 - refused where data restrict
+    _masks: MaskInputs,
     call: AttentionCall,
-    parts: Parts,  # noqa: ARG001 - refused while dropping
+    _parts: Parts,
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
     biased = call.position.biases
@@ -85,7 +85,7 @@ def block_mask(
 
     by_head = pattern.of_heads(num_heads) if pattern.heads else (pattern,)
     touched = torch.stack([one.layout(queries, keys, SIDE).touched for one in by_head])
-    some, every = _listed(touched == 1, device), _listed(touched == 2, device)  # noqa: PLR2004
+    some, every = _listed(touched == 1, device), _listed(touched == 2, device)
     return BlockMask.from_kv_blocks(
         *some,
         *every,

@@ -1,4 +1,4 @@
-"""What torch's FlopCounterMode has to be told of operators it does not know."""
+"""FLOP formulas of the operators that torch's FlopCounterMode does not know."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import torch
 from suffice.kernels.base import CHUNK, flops
 from suffice.memory import Memory
 from suffice.ops import linear
-from suffice.ops.native import features as native_scan  # noqa: F401 - the latter define operators
-from suffice.ops.sparse import blocked  # noqa: F401 - defines the operators
 from suffice.ops.sparse.plan import BACKWARD, FORWARD, cut
 from suffice.patterns import Pattern
 
@@ -50,7 +48,7 @@ def _linear(x: Shape, weight: Shape, *_: object, **__: object) -> int:
     return 2 * math.prod(x) * weight[0]
 
 
-def _added(added: Shape, a: Shape, b: Shape, **_: object) -> int:  # noqa: ARG001 - not a product
+def _added(_out: Shape, a: Shape, b: Shape, **_: object) -> int:
     return 2 * math.prod(a) * b[-1]
 
 
@@ -58,12 +56,12 @@ def _fused(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
     return 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3])
 
 
-def _native(*given: Any, **_: object) -> int:
-    return 2 * _pairs(given[0], given[1], given[3]) * (given[0][3] + given[2][3])
+def _native(*args: Any, **_: object) -> int:
+    return 2 * _pairs(args[0], args[1], args[3]) * (args[0][3] + args[2][3])
 
 
-def _native_backward(*given: Any, **_: object) -> int:
-    return _pairs(given[1], given[2], given[6]) * (6 * given[1][3] + 4 * given[3][3])
+def _native_backward(*args: Any, **_: object) -> int:
+    return _pairs(args[1], args[2], args[6]) * (6 * args[1][3] + 4 * args[3][3])
 
 
 def _decode(q: Shape, k: Shape, v: Shape, before: int, *_: object, **__: object) -> int:
@@ -72,10 +70,10 @@ def _decode(q: Shape, k: Shape, v: Shape, before: int, *_: object, **__: object)
     return 2 * math.prod(q[:3]) * keys * (q[3] + v[3])
 
 
-def _decode_coded(*given: Any, **_: object) -> int:
+def _decode_coded(*args: Any, **_: object) -> int:
     """Count all keys that a claim tells of, as far as a window goes."""
-    q, blocks, spans, window = given[0], given[2], given[4], given[6]
-    near, old = spans[1] - spans[0], (spans[4] - spans[3]) * _block(given[5]) if blocks else 0
+    q, blocks, spans, window = args[0], args[2], args[4], args[6]
+    near, old = spans[1] - spans[0], (spans[4] - spans[3]) * _block(args[5]) if blocks else 0
     keys = near + old if window is None else min(near + old, window + q[2] - 1)
     return 4 * math.prod(q) * keys
 
@@ -84,8 +82,8 @@ def _block(memory: str) -> int:
     return Memory.from_json(json.loads(memory)).block
 
 
-def _native_scan(*given: Any, **_: object) -> int:
-    q, k, v, omega, causal = *given[:4], given[6]
+def _native_scan(*args: Any, **_: object) -> int:
+    q, k, v, omega, causal = *args[:4], args[6]
     made = 0 if omega is None else 2 * math.prod(omega) * (math.prod(q[:3]) + math.prod(k[:3]))
     return made + q[0] * flops(
         q[2],
@@ -98,9 +96,9 @@ def _native_scan(*given: Any, **_: object) -> int:
     )
 
 
-def _native_scan_backward(*given: Any, **_: object) -> int:
+def _native_scan_backward(*args: Any, **_: object) -> int:
     """Twice the forward, and in a causal one the pairs of a chunk once more."""
-    q, k, v, omega, causal = *given[1:4], given[6], given[9]
+    q, k, v, omega, causal = *args[1:4], args[6], args[9]
     whole, rest = divmod(min(q[2], k[2]), CHUNK)
     features = q[3] if omega is None else omega[0]
     again = 2 * features * math.prod(q[:2]) * (whole * CHUNK**2 + rest**2) if causal else 0
@@ -113,12 +111,12 @@ def _pairs(q: Shape, k: Shape, pattern: str) -> int:
     return q[0] * sum(one.pairs(q[2], k[2]) for one in of_heads)
 
 
-def _blocked(*given: Any, **_: object) -> int:
-    return _of_tiles(given[0], given[1], given[5], 4, FORWARD)
+def _blocked(*args: Any, **_: object) -> int:
+    return _of_tiles(args[0], args[1], args[5], 4, FORWARD)
 
 
-def _blocked_backward(*given: Any, **_: object) -> int:
-    return _of_tiles(given[1], given[2], given[8], 10, BACKWARD)
+def _blocked_backward(*args: Any, **_: object) -> int:
+    return _of_tiles(args[1], args[2], args[8], 10, BACKWARD)
 
 
 def _of_tiles(q: Shape, k: Shape, pattern: str, per_pair: int, speed: float) -> int:

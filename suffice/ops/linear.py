@@ -99,13 +99,13 @@ class _Product(torch.autograd.Function):
         return _product(x, weight, bias)
 
     @staticmethod
-    def setup_context(ctx, inputs, output) -> None:  # noqa: ANN001, ARG004 - torch's signature
+    def setup_context(ctx, inputs, output) -> None:  # noqa: ARG004 - torch's signature
         x, weight, bias = inputs
         ctx.save_for_backward(x, weight)
         ctx.biased = bias is not None
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205 - torch's signature
+    def backward(ctx, gradient: Tensor):
         x, weight = ctx.saved_tensors
         to_x, to_weight, to_bias = ctx.needs_input_grad
         return (

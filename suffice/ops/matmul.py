@@ -74,8 +74,8 @@ class _Weighed(torch.autograd.Function):
     """Values [N, S, E] summed by weights: the backward pass keeps nothing but the weights."""
 
     @staticmethod
-    def forward(  # noqa: ANN205
-        ctx,  # noqa: ANN001
+    def forward(
+        ctx,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -90,21 +90,19 @@ class _Weighed(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205
+    def backward(ctx, grad: Tensor):
         """Return the gradients of q, k and v."""
         q, k, v, weights, out = ctx.saved_tensors
         if torch.is_grad_enabled():  # they will be differentiated themselves
             again = torch.bmm(ctx.weigh(q, k), v)
-            return *torch.autograd.grad(again, (q, k, v), gradient, create_graph=True), None, None
-        slope = torch.bmm(gradient, v.transpose(1, 2))
-        slope.sub_((gradient * out).sum(dim=-1, keepdim=True)).mul_(weights)
-        to_q, to_k = _scaled(slope, k, ctx.scale), _scaled(slope.transpose(1, 2), q, ctx.scale)
-        return to_q, to_k, torch.bmm(weights.transpose(1, 2), gradient), None, None
+            return *torch.autograd.grad(again, (q, k, v), grad, create_graph=True), None, None
+        of_scores = torch.bmm(grad, v.transpose(1, 2))
+        of_scores.sub_((grad * out).sum(dim=-1, keepdim=True)).mul_(weights)
+        to_q, to_k = (
+            _scaled(of_scores, k, ctx.scale),
+            _scaled(of_scores.transpose(1, 2), q, ctx.scale),
+        )
+        return to_q, to_k, torch.bmm(weights.transpose(1, 2), grad), None, None
 
 
-def refuses(call: AttentionCall) -> list[str]:  # noqa: ARG001 - of nothing
-    """Refuse nothing."""
-    return []
-
-
-MATMUL = Op("matmul", "two batched products around a softmax", attend, refuses)
+MATMUL = Op("matmul", "two batched products around a softmax", attend, reference.refuses)

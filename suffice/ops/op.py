@@ -149,6 +149,6 @@ def text_of(value: Axis) -> str:
     return value.text
 
 
-def value_of(family: type, text: str):  # noqa: ANN201 - a value of the family
+def value_of(family: type, text: str):
     """Return the axis value of a JSON text."""
     return _values.get((family.family, text)) or family.from_json(json.loads(text))

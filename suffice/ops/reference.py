@@ -120,7 +120,7 @@ def _per_head(x: Tensor, call: AttentionCall) -> Tensor:
     return x.double().repeat_interleave(call.group, dim=1)
 
 
-def refuses(call: AttentionCall) -> list[str]:  # noqa: ARG001 - of nothing
+def refuses(_: AttentionCall) -> list[str]:
     """Refuse nothing."""
     return []
 

@@ -57,14 +57,14 @@ class _RMSNorm(torch.autograd.Function):
     """The norm with the backward of the layer norm's kernel."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, eps: float) -> Tensor:  # noqa: ANN001
+    def forward(ctx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         factors = _factors(x, eps)
         ctx.save_for_backward(x, weight, factors)
         ctx.eps = eps
         return (x * factors).mul_(weight)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):  # noqa: ANN001, ANN205 - torch's signature
+    def backward(ctx, gradient: Tensor):
         x, weight, factors = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *_differentiable(gradient, x, weight, ctx.eps), None

@@ -325,7 +325,7 @@ class _Recomputed(torch.autograd.Function):
     """The forward pass with a gradient: each step is computed again, the last one first."""
 
     @staticmethod
-    def forward(ctx, schedule, q, k, v, *learned):  # noqa: ANN001, ANN002, ANN205
+    def forward(ctx, schedule, q, k, v, *learned):
         ctx.schedule, ctx.saved = schedule, []
         out = _forward(schedule, q, k, v, ctx.saved)
         ctx.save_for_backward(out, q, k, v, *learned)
@@ -333,7 +333,7 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):  # noqa: ANN001, ANN205
+    def backward(ctx, grad: Tensor):
         out, q, k, v, *learned = ctx.saved_tensors
         schedule, saved = ctx.schedule, list(ctx.saved)
         grads = [torch.empty_like(x) for x in (q, k, v)]

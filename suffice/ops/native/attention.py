@@ -303,7 +303,7 @@ class _Attend(torch.autograd.Function):
     """The kernels with their gradients; whether all was finite is appended to `flags`."""
 
     @staticmethod
-    def forward(ctx, q, k, v, sparsity, scale, flags):  # noqa: ANN001, ANN205
+    def forward(ctx, q, k, v, sparsity, scale, flags):
         out, logs, all_finite = forward(q, k, v, sparsity, scale, logs=True)
         flags.append(all_finite)
         ctx.save_for_backward(q, k, v, out, logs)
@@ -312,7 +312,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):  # noqa: ANN001, ANN205
+    def backward(ctx, grad: Tensor):
         return *backward(dense_rows(grad), *ctx.saved_tensors, *ctx.settings), *[None] * 3
 
 
@@ -329,7 +329,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float) -> tupl
 
 
 @_attend.register_fake
-def _(q, k, v, pattern, scale):  # noqa: ANN001, ANN202
+def _(q, k, v, pattern, scale):
     del k, pattern, scale
     return empty_rows_first(q, v.shape[3]), q.new_empty(q.shape[:3])
 
@@ -351,17 +351,17 @@ def _attend_backward(
 
 
 @_attend_backward.register_fake
-def _(grad, q, k, v, out, logs, pattern, scale):  # noqa: ANN001, ANN202
+def _(grad, q, k, v, out, logs, pattern, scale):
     del grad, out, logs, pattern, scale
     return tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
 
 
-def _setup_context(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
+def _setup_context(ctx, inputs, output) -> None:
     q, k, v, *ctx.settings = inputs
     ctx.save_for_backward(q, k, v, *output)
 
 
-def _backward(ctx, grad, _):  # noqa: ANN001, ANN202 - torch's signature
+def _backward(ctx, grad, _):
     return *_attend_backward(grad, *ctx.saved_tensors, *ctx.settings), None, None
 
 

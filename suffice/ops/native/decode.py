@@ -255,7 +255,7 @@ def _decode(
 
 
 @_decode.register_fake
-def _(q, *others):  # noqa: ANN001, ANN002, ANN202
+def _(q, *others):
     del others
     return empty_rows_first(q, q.shape[3], torch.float32)
 
@@ -343,6 +343,6 @@ def _decode_coded(
 
 
 @_decode_coded.register_fake
-def _(q, *others):  # noqa: ANN001, ANN002, ANN202
+def _(q, *others):
     del others
     return empty_rows_first(q, q.shape[3], torch.float32)

@@ -164,7 +164,7 @@ class _Scan(torch.autograd.Function):
     """The kernels with their gradients."""
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, sums: _Sums) -> Tensor:  # noqa: ANN001
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, sums: _Sums) -> Tensor:
         out, totals = forward(q, k, v, sums)
         ctx.save_for_backward(q, k, v, out, totals)
         ctx.sums = sums
@@ -172,7 +172,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):  # noqa: ANN001, ANN205
+    def backward(ctx, grad: Tensor):
         return *backward(dense_rows(grad), *ctx.saved_tensors, ctx.sums), None
 
 
@@ -195,7 +195,7 @@ def _scan(
 
 
 @_scan.register_fake
-def _(q, k, v, omega, seen, documents, causal, scale):  # noqa: ANN001, ANN202
+def _(q, k, v, omega, seen, documents, causal, scale):
     del k, omega, seen, documents, causal, scale
     return empty_rows_first(q, v.shape[3]), q.new_empty(q.shape[:3])
 
@@ -221,17 +221,17 @@ def _scan_backward(
 
 
 @_scan_backward.register_fake
-def _(grad, q, k, v, *others):  # noqa: ANN001, ANN002, ANN202
+def _(grad, q, k, v, *others):
     del grad, others
     return tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
 
 
-def _setup_context(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
+def _setup_context(ctx, inputs, output) -> None:
     q, k, v, omega, seen, documents, *ctx.settings = inputs
     ctx.save_for_backward(q, k, v, *output, omega, seen, documents)
 
 
-def _backward(ctx, grad, _):  # noqa: ANN001, ANN202 - torch's signature
+def _backward(ctx, grad, _):
     return *_scan_backward(grad, *ctx.saved_tensors, *ctx.settings), *[None] * 5
 
 

@@ -10,12 +10,8 @@ from pathlib import Path
 
 from suffice.errors import ConfigError
 
-STRUCTURES_INT, FLOAT, HALF_INT, STRUCTURES_POINTER = (
-    ctypes.c_int64,
-    ctypes.c_float,
-    ctypes.c_int32,
-    ctypes.c_void_p,
-)
+INT, INT32, FLOAT = ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
 
 ABSENT, F32, F16, BF16, INT8, INT4 = -1, 0, 1, 2, 3, 4
 GELU, RELU, SWIGLU = 0, 1, 2
@@ -26,20 +22,20 @@ class Matrix(ctypes.Structure):
     """A linear map."""
 
     _fields_ = (
-        ("kind", STRUCTURES_INT),
-        ("rows", STRUCTURES_INT),
-        ("columns", STRUCTURES_INT),
-        ("group", STRUCTURES_INT),
-        ("data", STRUCTURES_POINTER),
-        ("scales", STRUCTURES_POINTER),
-        ("bias", STRUCTURES_POINTER),
+        ("kind", INT),
+        ("rows", INT),
+        ("columns", INT),
+        ("group", INT),
+        ("data", POINTER),
+        ("scales", POINTER),
+        ("bias", POINTER),
     )
 
 
 class Norm(ctypes.Structure):
     """Weight and bias of a norm."""
 
-    _fields_ = (("weight", STRUCTURES_POINTER), ("bias", STRUCTURES_POINTER))
+    _fields_ = (("weight", POINTER), ("bias", POINTER))
 
 
 class Layer(ctypes.Structure):
@@ -49,19 +45,19 @@ class Layer(ctypes.Structure):
         ("attention_norm", Norm),
         ("mlp_norm", Norm),
         *((name, Matrix) for name in ("q", "k", "v", "o", "gate", "up", "down")),
-        ("heads", STRUCTURES_INT),
-        ("kv_heads", STRUCTURES_INT),
-        ("head_dim", STRUCTURES_INT),
+        ("heads", INT),
+        ("kv_heads", INT),
+        ("head_dim", INT),
         ("scale", FLOAT),
-        ("turn", HALF_INT),
-        ("turning", STRUCTURES_INT),
-        ("cosines", STRUCTURES_POINTER),
-        ("sines", STRUCTURES_POINTER),
-        ("slopes", STRUCTURES_POINTER),
-        ("q_gains", STRUCTURES_POINTER),
-        ("k_gains", STRUCTURES_POINTER),
+        ("turn", INT32),
+        ("turning", INT),
+        ("cosines", POINTER),
+        ("sines", POINTER),
+        ("slopes", POINTER),
+        ("q_gains", POINTER),
+        ("k_gains", POINTER),
         ("gain_eps", FLOAT),
-        ("unused", HALF_INT),
+        ("unused", INT32),
     )
 
 
@@ -69,22 +65,22 @@ class Span(ctypes.Structure):
     """Positions of one kind that follow each other in memory."""
 
     _fields_ = (
-        ("kind", STRUCTURES_INT),
-        *((name, STRUCTURES_POINTER) for name in ("keys", "values", "key_ranges", "value_ranges")),
-        *((name, STRUCTURES_INT) for name in ("key_row", "key_head", "value_row", "value_head")),
-        *((name, STRUCTURES_INT) for name in ("key_range_row", "key_range_head")),
-        *((name, STRUCTURES_INT) for name in ("value_range_row", "value_range_head")),
-        *((name, STRUCTURES_INT) for name in ("key_step", "value_step")),
-        *((name, STRUCTURES_INT) for name in ("first", "end", "shift")),
+        ("kind", INT),
+        *((name, POINTER) for name in ("keys", "values", "key_ranges", "value_ranges")),
+        *((name, INT) for name in ("key_row", "key_head", "value_row", "value_head")),
+        *((name, INT) for name in ("key_range_row", "key_range_head")),
+        *((name, INT) for name in ("value_range_row", "value_range_head")),
+        *((name, INT) for name in ("key_step", "value_step")),
+        *((name, INT) for name in ("first", "end", "shift")),
     )
 
 
 class Held(ctypes.Structure):
-    """What a layer holds of the past."""
+    """The KV cache of a layer."""
 
     _fields_ = (
         *((name, Span) for name in ("sinks", "coded", "near")),
-        *((name, STRUCTURES_INT) for name in ("block", "group")),
+        *((name, INT) for name in ("block", "group")),
     )
 
 
@@ -92,28 +88,28 @@ class Mix(ctypes.Structure):
     """The mixing of a layer's values, for one call."""
 
     _fields_ = (
-        ("weights", STRUCTURES_POINTER),
-        ("bias", STRUCTURES_POINTER),
-        *((name, STRUCTURES_INT) for name in ("map", "bias_map")),
-        *((name, STRUCTURES_POINTER) for name in ("first", "count", "offset", "raw")),
-        *((name, STRUCTURES_INT) for name in ("row", "head", "at")),
+        ("weights", POINTER),
+        ("bias", POINTER),
+        *((name, INT) for name in ("map", "bias_map")),
+        *((name, POINTER) for name in ("first", "count", "offset", "raw")),
+        *((name, INT) for name in ("row", "head", "at")),
     )
 
 
 class Look(ctypes.Structure):
-    """Attention of the latest positions of each row to what is held."""
+    """Attention of the latest positions of each row to the cache."""
 
     _fields_ = (
-        ("q", STRUCTURES_POINTER),
-        ("out", STRUCTURES_POINTER),
-        *((name, STRUCTURES_INT) for name in ("heads", "kv_heads", "head_dim", "queries")),
+        ("q", POINTER),
+        ("out", POINTER),
+        *((name, INT) for name in ("heads", "kv_heads", "head_dim", "queries")),
         ("scale", FLOAT),
-        ("unused", HALF_INT),
-        *((name, STRUCTURES_INT) for name in ("before", "after")),
-        *((name, STRUCTURES_POINTER) for name in ("slopes", "places", "padding", "allowed")),
-        *((name, STRUCTURES_INT) for name in ("allowed_row", "allowed_head", "allowed_query")),
-        *((name, STRUCTURES_POINTER) for name in ("q_at", "k_at")),
-        ("keys", STRUCTURES_INT),
+        ("unused", INT32),
+        *((name, INT) for name in ("before", "after")),
+        *((name, POINTER) for name in ("slopes", "places", "padding", "allowed")),
+        *((name, INT) for name in ("allowed_row", "allowed_head", "allowed_query")),
+        *((name, POINTER) for name in ("q_at", "k_at")),
+        ("keys", INT),
     )
 
 
@@ -121,37 +117,37 @@ class Model(ctypes.Structure):
     """A stack of layers between an embedding and a head."""
 
     _fields_ = (
-        *((name, STRUCTURES_INT) for name in ("depth", "d_model", "width", "vocabulary")),
-        ("root_mean_square", STRUCTURES_INT),
-        ("activation", STRUCTURES_INT),
+        *((name, INT) for name in ("depth", "d_model", "width", "vocabulary")),
+        ("root_mean_square", INT),
+        ("activation", INT),
         ("eps", FLOAT),
-        ("unused", HALF_INT),
+        ("unused", INT32),
         ("layers", ctypes.POINTER(Layer)),
         ("embedding", Matrix),
         ("head", Matrix),
         ("norm", Norm),
-        ("positions", STRUCTURES_POINTER),
+        ("positions", POINTER),
     )
 
 
 class Strides(ctypes.Structure):
     """Where something [B, heads, positions, width] lies, in elements."""
 
-    _fields_ = (("batch", STRUCTURES_INT), ("head", STRUCTURES_INT), ("row", STRUCTURES_INT))
+    _fields_ = (("batch", INT), ("head", INT), ("row", INT))
 
 
 class Whole(ctypes.Structure):
     """Attention of whole sequences."""
 
     _fields_ = (
-        *((name, STRUCTURES_INT) for name in ("batch", "heads", "kv_heads", "queries", "keys")),
-        *((name, STRUCTURES_INT) for name in ("width", "value_width")),
+        *((name, INT) for name in ("batch", "heads", "kv_heads", "queries", "keys")),
+        *((name, INT) for name in ("width", "value_width")),
         ("scale", FLOAT),
-        ("unused", HALF_INT),
+        ("unused", INT32),
         *((name, Strides) for name in ("q", "k", "v", "out", "slope", "of_q", "of_k", "of_v")),
-        ("low", STRUCTURES_INT),
-        ("high", STRUCTURES_INT),
-        *((name, STRUCTURES_POINTER) for name in ("starts", "listed", "seen_by", "list_of")),
+        ("low", INT),
+        ("high", INT),
+        *((name, POINTER) for name in ("starts", "listed", "seen_by", "list_of")),
     )
 
 
@@ -159,12 +155,12 @@ class Linear(ctypes.Structure):
     """Sums of features along the sequence."""
 
     _fields_ = (
-        *((name, STRUCTURES_INT) for name in ("batch", "heads", "kv_heads", "queries", "keys")),
-        *((name, STRUCTURES_INT) for name in ("width", "value_width", "features", "causal")),
-        ("omega", STRUCTURES_POINTER),
+        *((name, INT) for name in ("batch", "heads", "kv_heads", "queries", "keys")),
+        *((name, INT) for name in ("width", "value_width", "features", "causal")),
+        ("omega", POINTER),
         ("scale", FLOAT),
-        ("unused", HALF_INT),
-        *((name, STRUCTURES_POINTER) for name in ("seen", "documents")),
+        ("unused", INT32),
+        *((name, POINTER) for name in ("seen", "documents")),
         *((name, Strides) for name in ("q", "k", "v", "out", "slope", "of_q", "of_k", "of_v")),
     )
 
@@ -174,7 +170,6 @@ STRUCTURES = (Matrix, Norm, Layer, Span, Held, Mix, Look, Model, Strides, Whole,
 
 NAME = "suffice.ops.native._kernels"
 OTHER = "SUFFICE_KERNELS"  # for tests: the file of another build, such as a sanitized one
-INT, POINTER, TEXT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
 # results and arguments, as suffice/csrc/interface.h has them
 FUNCTIONS = {
     "suffice_isa": (TEXT,),
@@ -206,15 +201,15 @@ FUNCTIONS = {
 
 
 def _path() -> Path | None:
-    """Return where the library lies: as told, beside this file, or where it was installed."""
-    told = os.environ.get(OTHER)
-    if told:
-        return Path(told)
+    """Return where the library lies: as OTHER says, beside this file, or where it was installed."""
+    override = os.environ.get(OTHER)
+    if override:
+        return Path(override)
     beside = Path(__file__).with_name("_kernels.so")
     if beside.exists():
         return beside
-    found = importlib.util.find_spec(NAME)
-    return None if found is None or found.origin is None else Path(found.origin)
+    spec = importlib.util.find_spec(NAME)
+    return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 @lru_cache(maxsize=1)
@@ -222,7 +217,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     """Return the library, or None and why there is none."""
     path = _path()
     if path is None:
-        return None, "not built, for want of a C++ compiler or as asked"
+        return None, "not built: no C++ compiler was found, or they were disabled at install"
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -255,13 +250,13 @@ def library() -> ctypes.CDLL:
     Raises:
         ConfigError: if there is none, saying why.
     """
-    found, reason = _loaded()
-    if found is None:
+    kernels, reason = _loaded()
+    if kernels is None:
         raise ConfigError(
             f"no native kernels here: {reason}; install a C++ compiler and reinstall suffice, or "
             "go without them."
         )
-    return found
+    return kernels
 
 
 def instructions() -> str:

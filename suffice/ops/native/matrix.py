@@ -106,7 +106,7 @@ def in_panels(codes: Tensor, scales: Tensor, bits: int) -> Codes:
     codes = torch.cat([codes, codes.new_full((more, inputs), zero)]).to(torch.uint8)
     scales = torch.cat([scales, scales.new_zeros(more, scales.shape[1])])
     parts = codes.view(-1, PANEL, inputs // COLUMNS[bits], COLUMNS[bits]).transpose(1, 2)
-    if bits == 4:  # noqa: PLR2004
+    if bits == 4:
         parts = parts[..., :4] | (parts[..., 4:] << 4)
     scales = scales.view(-1, PANEL, scales.shape[1]).transpose(1, 2)
     return Codes(
@@ -126,7 +126,7 @@ def numbers_of(codes: Codes) -> Tensor:
 def decoded(codes: Tensor, scales: Tensor, bits: int, outputs: int) -> Tensor:
     """Return the matrix, float32 [N, K], of the tensors of `Codes`."""
     parts = codes.view(*codes.shape[:2], PANEL, 4)
-    if bits == 4:  # noqa: PLR2004
+    if bits == 4:
         parts = torch.cat([parts & 15, parts >> 4], dim=-1)
     whole = parts.transpose(1, 2).flatten(2).flatten(0, 1)[:outputs].float() - (1 << (bits - 1))
     each = scales.transpose(1, 2).flatten(0, 1)[:outputs].float()
@@ -144,7 +144,7 @@ def decoded_rows(codes: Tensor, scales: Tensor, bits: int, rows: Tensor) -> Tens
     """
     panel, row = rows // PANEL, rows % PANEL
     parts = codes.view(*codes.shape[:2], PANEL, 4)[panel, :, row]
-    if bits == 4:  # noqa: PLR2004
+    if bits == 4:
         parts = torch.cat([parts & 15, parts >> 4], dim=-1)
     each = scales[panel, :, row].float()
     whole = parts.flatten(-2).float() - (1 << (bits - 1))
@@ -152,7 +152,7 @@ def decoded_rows(codes: Tensor, scales: Tensor, bits: int, rows: Tensor) -> Tens
 
 
 def structure_of(weight: Tensor | Codes, bias: Tensor | None) -> of.Matrix:
-    """Return what the kernels are told of a matrix; the tensors must outlive it.
+    """Return the structure of a matrix that the kernels read; the tensors must outlive it.
 
     Raises:
         ConfigError: for a dtype the kernels do not read, or a tensor they cannot.
@@ -163,7 +163,7 @@ def structure_of(weight: Tensor | Codes, bias: Tensor | None) -> of.Matrix:
         readable(weight.scales)
         scales = weight.scales.data_ptr()
     else:
-        if weight.dim() != 2:  # noqa: PLR2004
+        if weight.dim() != 2:
             raise ShapeError(f"weights have shape {list(weight.shape)}; give [outputs, inputs].")
         if weight.dtype not in KINDS:
             raise ConfigError(f"weights are {weight.dtype}; kernels read float32, 16 or bfloat16.")
@@ -280,10 +280,10 @@ def by_torch(
     return F.linear(x, weight, None if bias is None else bias.to(x.dtype))
 
 
-def told(
+def structure_of_parts(
     numbers: Tensor, scales: Tensor | None, bias: Tensor | None, bits: int, outputs: int
 ) -> of.Matrix:
-    """Return what the kernels are told of the matrix.
+    """Return the same of a packed matrix, in codes or in a half type.
 
     Raises:
         ShapeError: if numbers and scales do not belong together; nothing was read then.
@@ -293,7 +293,7 @@ def told(
         if len(numbers) != outputs:
             raise ShapeError(f"a matrix of {len(numbers)} outputs is read as one of {outputs}.")
         return structure_of(numbers, bias)
-    if numbers.dim() != 3 or scales.dim() != 3:  # noqa: PLR2004
+    if numbers.dim() != 3 or scales.dim() != 3:
         raise ShapeError(
             f"codes have shape {list(numbers.shape)} and scales {list(scales.shape)}; give them "
             "as `Codes` has them, with three axes."
@@ -310,12 +310,12 @@ def _packed_linear(
     x: Tensor, numbers: Tensor, scales: Tensor | None, bias: Tensor | None, bits: int, outputs: int
 ) -> Tensor:
     if plain(x) and fits(numbers, bias) and few(x, bits):
-        return multiply(told(numbers, scales, bias, bits, outputs), x)
+        return multiply(structure_of_parts(numbers, scales, bias, bits, outputs), x)
     return by_torch(x, numbers, scales, bias, bits, outputs)
 
 
-def _like(x: Tensor, *given: Tensor | int | None) -> Tensor:
-    return x.new_empty(*x.shape[:-1], given[-1])
+def _like(x: Tensor, *others: Tensor | int | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], others[-1])
 
 
 OPERATORS.impl("packed_linear", _packed_linear, "CompositeExplicitAutograd")

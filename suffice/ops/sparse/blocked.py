@@ -90,7 +90,7 @@ def attend(
     v: Tensor,
     masks: MaskInputs,
     call: AttentionCall,
-    parts: Parts,  # noqa: ARG001 - refused while dropping
+    _parts: Parts,
 ) -> Tensor:
     """Return the outputs [B, H, T, D]."""
     numbers, valid = None, masks.valid
@@ -157,7 +157,7 @@ def _attend(
 
 
 @_attend.register_fake
-def _(q, k, v, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
+def _(q, k, v, valid, numbers, pattern, position, scale):
     del k, v, valid, numbers, pattern, position, scale
     exact = torch.promote_types(q.dtype, torch.float32)
     return empty_rows_first(q, q.shape[3]), q.new_empty(q.shape[:3], dtype=exact)
@@ -191,17 +191,17 @@ def _grads(
 
 
 @_grads.register_fake
-def _(grad, q, k, v, out, total, valid, numbers, pattern, position, scale):  # noqa: ANN001, ANN202
+def _(grad, q, k, v, out, total, valid, numbers, pattern, position, scale):
     del grad, out, total, valid, numbers, pattern, position, scale
     return tuple(empty_rows_first(x, x.shape[3], q.dtype) for x in (q, k, v))
 
 
-def _setup_context(ctx, inputs, output) -> None:  # noqa: ANN001 - torch's signature
+def _setup_context(ctx, inputs, output) -> None:
     q, k, v, valid, numbers, *ctx.settings = inputs
     ctx.save_for_backward(q, k, v, *output, valid, numbers)
 
 
-def _backward(ctx, grad, _):  # noqa: ANN001, ANN202 - torch's signature
+def _backward(ctx, grad, _):
     return *_grads(grad, *ctx.saved_tensors, *ctx.settings), *[None] * 5
 
 
@@ -234,7 +234,7 @@ class _Call(NamedTuple):
     scale: float
 
     @classmethod
-    def of(  # noqa: D102 - the operator's arguments
+    def of(
         cls,
         q: Tensor,
         k: Tensor,

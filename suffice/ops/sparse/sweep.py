@@ -91,21 +91,21 @@ def forward(call: Call, cut: Cut, out: Tensor, total: Tensor) -> None:
 
 
 def backward(
-    call: Call, cut: Cut, slope: Tensor, out: Tensor, total: Tensor, sums: tuple[Tensor, ...]
+    call: Call, cut: Cut, grad_out: Tensor, out: Tensor, total: Tensor, sums: tuple[Tensor, ...]
 ) -> None:
     """Add the gradients of q, k and v to three sums of their shapes.
 
     Args:
         call: as of the forward sweep.
         cut: likewise.
-        slope: gradient of the outputs, [B, H, T, D].
+        grad_out: gradient of the outputs, [B, H, T, D].
         out: the outputs.
         total: the logarithms; finite for rows without any key, which weigh nothing either way.
         sums: for q, k and v, float32 or better.
     """
     for part in cut.parts:
         for piece in _pieces(call, part):
-            queries = [piece.tiles(x) for x in (slope, call.q)]
+            queries = [piece.tiles(x) for x in (grad_out, call.q)]
             keys = [piece.tiles(x, True) for x in (call.k, call.v)]
             of_q, of_k, of_v = _flash_backward(
                 *queries, *keys, piece.tiles(out), piece.tiles(total), 0.0, False,
@@ -126,11 +126,11 @@ def _pieces(call: Call, part: Part) -> Iterator[_Piece]:
     at_once = max(1, PIECE // (beside * part.queries.count * width))
     if not hasattr(part.keys, "tile_step"):
         at_once = min(at_once, max(1, GATHERED // (beside * part.keys.count * width)))
-    at_once = 1 if flat == 2 else at_once  # noqa: PLR2004
+    at_once = 1 if flat == 2 else at_once
     for batches in _slices(batch, 1 if flat == 0 else batch):
         for some in _slices(heads, 1 if flat == 1 else heads):
-            for found in _slices(tiles, at_once):
-                yield _Piece(batches, some, part.some(found.start, found.stop), flat)
+            for span in _slices(tiles, at_once):
+                yield _Piece(batches, some, part.some(span.start, span.stop), flat)
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:

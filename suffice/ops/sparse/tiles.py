@@ -211,7 +211,7 @@ class Grid:
         """Return the positions of key indices."""
         return self.k_start + keys * self.step
 
-    def _move(self, run, start: int):  # noqa: ANN001, ANN202 - Run to Run, Gathered to Gathered
+    def _move(self, run, start: int):
         if isinstance(run, Gathered):
             return Gathered(start + run.starts, run.block)  # only ever with step 1
         return Run(
@@ -262,8 +262,8 @@ class _Cut:
             set(touched[i * rows : (i + 1) * rows].any(0).nonzero().flatten().tolist())
             for i in range(count)
         ]
-        self.lists = {row: found for row, found in enumerate(lists) if found}
-        self.found: list[Part] = []
+        self.lists = {row: columns for row, columns in enumerate(lists) if columns}
+        self.tiles: list[Part] = []
 
     def parts(self) -> list[Part]:
         """Return the parts, the largest first."""
@@ -274,7 +274,7 @@ class _Cut:
         self._ends()
         self._bands()
         self._rest()
-        return sorted(self.found, key=lambda part: -part.queries.tiles * part.queries.count)
+        return sorted(self.tiles, key=lambda part: -part.queries.tiles * part.queries.count)
 
     def _wide_rows(self) -> None:
         """Queries that read much more than the others: each run of them is one dense product.
@@ -283,11 +283,11 @@ class _Cut:
         """
         sizes = sorted(map(len, self.lists.values()))
         wide = max(4 * sizes[len(sizes) // 2], 8)
-        for row in [row for row, found in self.lists.items() if len(found) >= wide]:
+        for row in [row for row, columns in self.lists.items() if len(columns) >= wide]:
             strips = self._strips(row)
             for alike in (
-                [first for first, found in strips.items() if len(found) >= wide],
-                [first for first, found in strips.items() if 0 < len(found) < wide],
+                [first for first, columns in strips.items() if len(columns) >= wide],
+                [first for first, columns in strips.items() if 0 < len(columns) < wide],
             ):
                 for low, high in _runs([first // STRIP for first in alike]):
                     read = set().union(*(strips[i * STRIP] for i in range(low, high)))
@@ -319,12 +319,12 @@ class _Cut:
         keys: list[int] = []
         left: dict[int, set[int]] = {row: set() for row in self.lists}
         for column in shared:
-            seen = {row: self._seen(self._row(row), column) for row in self.lists}
-            far = [mask for row, mask in seen.items() if column in self.lists[row]]
+            visible = {row: self._seen(self._row(row), column) for row in self.lists}
+            far = [mask for row, mask in visible.items() if column in self.lists[row]]
             share = torch.cat(far[len(far) // 2 :]).double().mean(0)
             common = share >= share.max() / 2
             keys += (column * self.block + common.nonzero().flatten()).tolist()
-            for row, mask in seen.items():
+            for row, mask in visible.items():
                 if bool(mask[:, ~common].any()):
                     left[row].add(column)
         if not keys:
@@ -332,9 +332,9 @@ class _Cut:
         for first, last in runs:
             self._rows_on_keys(first, last, _regular(keys))
         self.lists = {
-            row: kept
-            for row, found in self.lists.items()
-            if (kept := (found - set(shared)) | left[row])
+            row: rest
+            for row, columns in self.lists.items()
+            if (rest := (columns - set(shared)) | left[row])
         }
         self.allowed = _less(self.allowed, self.grid.positions(torch.tensor(keys)))
 
@@ -379,20 +379,20 @@ class _Cut:
             return
         per_row = self.height // self.block
         counts: dict[int, int] = {}
-        for row, found in self.lists.items():
-            for column in found:
+        for row, columns in self.lists.items():
+            for column in columns:
                 counts[column - row * per_row] = counts.get(column - row * per_row, 0) + 1
         common = sorted(o for o, n in counts.items() if 2 * n >= len(self.lists))
         for low, high in _runs(common):
             band = range(low, high)
             whole = [
                 row
-                for row, found in self.lists.items()
-                if found.issuperset(row * per_row + o for o in band)
+                for row, columns in self.lists.items()
+                if columns.issuperset(row * per_row + o for o in band)
                 and self._end(row * per_row + high - 1) == (row * per_row + high) * self.block
             ]
             for first, last in _runs(whole):
-                if last - first < 2:  # noqa: PLR2004
+                if last - first < 2:
                     continue
                 queries = Run(first * self.height, last - first, self.height, self.height)
                 start = (first * per_row + low) * self.block
@@ -416,7 +416,7 @@ class _Cut:
         """Rows first to last - 1, each on its own blocks; short lists are filled up and masked."""
         lists = [sorted(self.lists[row]) for row in range(first, last)]
         most = max(map(len, lists))
-        columns = torch.tensor([[*found, *found[:1] * (most - len(found))] for found in lists])
+        columns = torch.tensor([[*row, *row[:1] * (most - len(row))] for row in lists])
         filled = torch.tensor([[False] * len(f) + [True] * (most - len(f)) for f in lists])
         starts = (columns * self.block).clamp(max=self.grid.keys - self.block)
         index = starts[..., None] + torch.arange(self.block)
@@ -454,12 +454,12 @@ class _Cut:
     def _take(self, taken: dict[int, set[int]]) -> None:
         self.lists = {
             row: left
-            for row, found in self.lists.items()
-            if (left := found - taken.get(row, set()))
+            for row, columns in self.lists.items()
+            if (left := columns - taken.get(row, set()))
         }
 
     def _emit(self, queries: Run, keys: Run | Gathered, own: Tensor | None = None) -> None:
-        self.found += self.grid.parts(queries, keys, self.allowed, own)
+        self.tiles += self.grid.parts(queries, keys, self.allowed, own)
 
     def _end(self, column: int) -> int:
         return min((column + 1) * self.block, self.grid.keys)
@@ -481,13 +481,13 @@ def _less(allowed: Allowed, positions: Tensor) -> Allowed:
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:
     """Cut ascending numbers into runs of neighbours: (first, last + 1)."""
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for number in numbers:
-        if found and found[-1][1] == number:
-            found[-1] = (found[-1][0], number + 1)
+        if runs and runs[-1][1] == number:
+            runs[-1] = (runs[-1][0], number + 1)
         else:
-            found.append((number, number + 1))
-    return found
+            runs.append((number, number + 1))
+    return runs
 
 
 def _regular(numbers: list[int]) -> list[Run] | Gathered:

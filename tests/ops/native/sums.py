@@ -12,7 +12,10 @@ from suffice.testing import assert_close
 def heads(batch, number, length, width, *, layout="rows", seed=0):
     """Heads as a layer gives them, as such, cut out of something wider, or 4 bytes off."""
     make = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: torch.randn(*shape, generator=make)  # noqa: E731 - with one generator
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=make)
+
     if layout == "heads":
         return draw(batch, number, length, width)
     if layout == "wide":

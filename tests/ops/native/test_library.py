@@ -77,7 +77,10 @@ def test_where_nothing_was_built_it_is_told(fresh, monkeypatch, tmp_path):
     monkeypatch.delenv("SUFFICE_KERNELS", raising=False)
     monkeypatch.setattr(library, "__file__", str(tmp_path / "library.py"))
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
-    assert library.why_not() == ("not built, for want of a C++ compiler or as asked")
+    assert (
+        library.why_not()
+        == "not built: no C++ compiler was found, or they were disabled at install"
+    )
 
 
 @needs_kernels

@@ -88,7 +88,7 @@ class Table:
         shows: "cells" of one recipe, "parts" of other tables, "edge" times, "maps" of what the
             models of other tables look at.
         recipe: name of the recipe of its cells.
-        paper: name of the paper's table, see `suffice.measure.paper`.
+        paper: name of the paper's table, see `suffice.papers.printed`.
         mechanisms: its rows.
         heads: each mechanism has a row for each.
         seeds: of each row.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, unknown
-from suffice.memory import Memory, Quantised
+from suffice.memory import Memory
 from suffice.models import LM, configuration
 from suffice.spec import AttentionSpec
 
@@ -79,7 +79,9 @@ def read_bytes(lm: LM, memory: Memory, positions: int) -> tuple[int, int]:
     weights = weight_bytes(lm)
     if lm.head is not None:
         weights -= sum(t.nbytes for t in lm.embedding.tokens.state_dict().values())
-    return weights, sum(_state_bytes(spec, memory, positions) for spec in lm.specs)
+    return weights, sum(
+        spec.state_bytes(attended_positions(spec, memory, positions), memory) for spec in lm.specs
+    )
 
 
 def attended_positions(spec: AttentionSpec, memory: Memory, positions: int) -> int:
@@ -87,10 +89,3 @@ def attended_positions(spec: AttentionSpec, memory: Memory, positions: int) -> i
     cached = None if memory.window is None else memory.window + memory.sinks
     bounds = (positions, cached, spec.pattern.reach)
     return min(bound for bound in bounds if bound is not None)
-
-
-def _state_bytes(spec: AttentionSpec, memory: Memory, positions: int) -> int:
-    cost = spec.cost(positions)
-    bits = memory.bits if isinstance(memory, Quantised) else 32
-    numbers = cost.state_numbers * attended_positions(spec, memory, positions)
-    return numbers * bits // 8 + 4 * cost.state_fixed

@@ -1,4 +1,4 @@
-"""Whether what is about to be multiplied holds a NaN or an Inf."""
+"""Helpers around torch: non-finite values, inference tensors, shape checks, threads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.records import is_whole
 
 
 def readable(*tensors: Tensor) -> bool:
@@ -120,7 +121,7 @@ def threads(n: int | None = None) -> int:
         True
     """
     if n is not None:
-        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        if not is_whole(n, least=1):
             raise ConfigError(f"threads({n!r}): give a number of at least 1, or nothing to ask.")
         torch.set_num_threads(n)
     return torch.get_num_threads()

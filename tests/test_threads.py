@@ -19,11 +19,11 @@ def restored():
 
 
 def test_the_number_is_told_and_set():
-    assert suffice.torch_compat() == torch.get_num_threads()
-    assert suffice.torch_compat(3) == 3 == torch.get_num_threads()
-    assert suffice.torch_compat() == 3
+    assert suffice.threads() == torch.get_num_threads()
+    assert suffice.threads(3) == 3 == torch.get_num_threads()
+    assert suffice.threads() == 3
     torch.set_num_threads(2)
-    assert suffice.torch_compat() == 2
+    assert suffice.threads() == 2
 
 
 def test_the_kernels_use_it(monkeypatch):
@@ -35,7 +35,7 @@ def test_the_kernels_use_it(monkeypatch):
 
     monkeypatch.setattr(multiplied, "library", Library)
     for n in (1, 2, 7):
-        suffice.torch_compat(n)
+        suffice.threads(n)
         multiplied.multiply(structure_of(torch.zeros(2, 3), None), torch.zeros(1, 3))
     assert told == [1, 2, 7]
 
@@ -44,5 +44,5 @@ def test_the_kernels_use_it(monkeypatch):
 def test_what_is_no_number_of_threads_is_refused(wrong):
     before = torch.get_num_threads()
     with pytest.raises(ConfigError, match="give a number of at least 1, or nothing to ask"):
-        suffice.torch_compat(wrong)
+        suffice.threads(wrong)
     assert torch.get_num_threads() == before

@@ -1,11 +1,12 @@
 """A pattern says which key positions a query position may see.
 
-One object, several uses: `allowed` is the predicate every op and memory asks, `layout` lists the
-blocks a fast op has to touch, `pairs` counts what a query-key product costs. Only `allowed` has to
-be written; the rest follows from it, and a pattern that also overrides `bounds` is compiled
-without looking at every pair. Positions are integers; a query without an earlier context stands at
-the last `queries` of `keys` positions (bottom-right alignment), so one new token after 8 cached
-ones stands at position 8.
+`allowed` is the predicate, `band` the same as a band of distances where the pattern is one,
+`layout` lists the blocks that a sparse op computes, and `pairs` counts the visible pairs. Only
+`allowed` has to be written; the rest follows from it, and a pattern that also overrides `bounds`
+is laid out and counted without looking at every pair.
+
+Positions are integers. Queries stand at the last positions of the keys (bottom-right alignment):
+one new token after 8 cached ones stands at position 8.
 
 Letters: H heads, T queries, S keys.
 """
@@ -26,9 +27,9 @@ from torch import Tensor
 from suffice.errors import ConfigError
 from suffice.records import Axis
 
-ASKED = 1 << 20  # pairs at a time
-SIDE = 64  # positions; side of the blocks that pairs are counted by
-WIDE = 16  # rectangles along a side that counting begins with
+PAIRS_AT_ONCE = 1 << 20
+COUNTING_BLOCK = 64  # positions
+FIRST_GRID = 16  # rectangles along a side that counting starts with
 SOME, EVERY = 1, 2
 
 
@@ -52,42 +53,44 @@ def layout_of(pattern: Pattern, queries: int, keys: int, block: int) -> Layout:
         grid = _Grid(pattern, queries, keys, block)
         touched = grid.bounds()
         blocks = (touched == SOME).nonzero()
-        for found in grid.ask(blocks[~grid.mixed(blocks)]):
-            touched[found.rows, found.columns] = found.some.to(torch.int8) + found.every
+        for examined in grid.examine(blocks[~grid.mixed(blocks)]):
+            kinds = examined.some.to(torch.int8) + examined.every
+            touched[examined.rows, examined.columns] = kinds
         return Layout(block, touched)
 
 
 def count_pairs(pattern: Pattern, queries: int, keys: int) -> int:
     """Count the pairs some head sees, of `queries` that stand last among `keys`."""
     with torch.inference_mode(False), torch.device("cpu"):
-        grid = _Grid(pattern, queries, keys, SIDE)
-        whole, undecided = grid.settle()
-        top, bottom = (whole[:, :2] * SIDE).clamp(max=queries).unbind(1)
-        left, right = (whole[:, 2:] * SIDE).clamp(max=keys).unbind(1)
+        grid = _Grid(pattern, queries, keys, COUNTING_BLOCK)
+        full, undecided = grid.settle()
+        top, bottom = (full[:, :2] * COUNTING_BLOCK).clamp(max=queries).unbind(1)
+        left, right = (full[:, 2:] * COUNTING_BLOCK).clamp(max=keys).unbind(1)
         certain = int(((bottom - top) * (right - left)).sum())
-        return certain + sum(found.pairs for found in grid.ask(undecided))
+        return certain + sum(examined.pairs for examined in grid.examine(undecided))
 
 
 def count_blocks(pattern: Pattern, queries: int, keys: int, block: int) -> int:
     """Count the blocks a pattern touches, of `queries` that stand last among `keys`."""
     with torch.inference_mode(False), torch.device("cpu"):
         grid = _Grid(pattern, queries, keys, block)
-        whole, undecided = grid.settle()
-        top, bottom, left, right = whole.unbind(1)
+        full, undecided = grid.settle()
+        top, bottom, left, right = full.unbind(1)
         mixed = grid.mixed(undecided)
         certain = int(((bottom - top) * (right - left)).sum()) + int(mixed.sum())
-        return certain + sum(int(found.some.sum()) for found in grid.ask(undecided[~mixed]))
+        touched = (int(examined.some.sum()) for examined in grid.examine(undecided[~mixed]))
+        return certain + sum(touched)
 
 
-class _Asked(NamedTuple):
-    """What the pairs of n blocks say.
+class _BlockPairs(NamedTuple):
+    """The result of looking at every pair of n blocks.
 
     Args:
         rows: of the blocks, [n].
         columns: of the blocks, [n].
         some: bool [n], some pair is allowed for some head.
         every: bool [n], every pair is allowed for every head.
-        pairs: allowed for some head, of all blocks together.
+        pairs: number of pairs allowed for some head, in all blocks together.
     """
 
     rows: Tensor
@@ -109,67 +112,66 @@ class _Grid:
         self.height, self.width = min(block, queries), min(block, keys)
 
     def bounds(self) -> Tensor:
-        """Return what the pattern knows of each block: int8 [query blocks, key blocks]."""
+        """Return the pattern's bounds of each block: int8 [query blocks, key blocks]."""
         q = self.q_starts[:, None] + (self.keys - self.queries)
         k = self.k_starts[None]
         known = self.pattern.bounds(q, q + self.heights[:, None] - 1, k, k + self.widths - 1)
         return known.to(torch.int8).expand(len(q), k.shape[1]).clone()
 
     def settle(self) -> tuple[Tensor, Tensor]:
-        """Halve rectangles of blocks until the pattern's bounds settle them.
+        """Halve rectangles of blocks until the pattern's bounds decide them.
 
         Returns:
-            The rectangles whose every pair is allowed, in blocks: [n, 4] of the first row, the one
-            behind the last, the first column and the one behind the last.
+            The rectangles whose every pair is allowed, in blocks: [n, 4] with the first row, the
+            end of the rows, the first column and the end of the columns.
             The blocks that stay undecided, [m, 2].
         """
         ends = torch.tensor([len(self.q_starts), len(self.k_starts)])
-        side = max(1, (1 << (int(ends.max()) - 1).bit_length()) // WIDE)
-        begun = torch.cartesian_prod(*(torch.arange(0, int(end), side) for end in ends))
+        side = max(1, (1 << (int(ends.max()) - 1).bit_length()) // FIRST_GRID)
+        starts = torch.cartesian_prod(*(torch.arange(0, int(end), side) for end in ends))
         quarters = torch.cartesian_prod(torch.arange(2), torch.arange(2))
-        whole = []
+        full = []
         while True:
-            past = torch.minimum(begun + side, ends)
-            known = self._bounds(begun, past)
-            every = known == EVERY
-            whole.append(torch.stack([begun, past], dim=2)[every].flatten(1))
-            begun = begun[known == SOME]
+            stops = torch.minimum(starts + side, ends)
+            known = self._bounds(starts, stops)
+            full.append(torch.stack([starts, stops], dim=2)[known == EVERY].flatten(1))
+            starts = starts[known == SOME]
             if side == 1:
-                return torch.cat(whole), begun
+                return torch.cat(full), starts
             side //= 2
-            begun = (begun[:, None] + side * quarters).flatten(0, 1)
-            begun = begun[(begun < ends).all(dim=1)]
+            starts = (starts[:, None] + side * quarters).flatten(0, 1)
+            starts = starts[(starts < ends).all(dim=1)]
 
-    def _bounds(self, begun: Tensor, past: Tensor) -> Tensor:
-        """Return what the pattern knows of rectangles of blocks, each [n, 2]: int8 [n]."""
+    def _bounds(self, starts: Tensor, stops: Tensor) -> Tensor:
+        """Return the pattern's bounds of rectangles of blocks, [n, 2] each: int8 [n]."""
         ends = torch.tensor([self.queries, self.keys])
         shift = torch.tensor([self.keys - self.queries, 0])
-        first = begun * self.block + shift
-        last = torch.minimum(past * self.block, ends) - 1 + shift
+        first = starts * self.block + shift
+        last = torch.minimum(stops * self.block, ends) - 1 + shift
         corners = (first[:, 0], last[:, 0], first[:, 1], last[:, 1])
         known = self.pattern.bounds(*(corner[:, None, None, None] for corner in corners))
-        return known.expand(len(begun), 1, 1, 1).flatten()
+        return known.expand(len(starts), 1, 1, 1).flatten()
 
     def mixed(self, blocks: Tensor) -> Tensor:
-        """Return of blocks [n, 2] whether their first query or their first key settles them.
+        """Return whether the first row and column of blocks [n, 2] hold both kinds of pairs.
 
-        Along the two every distance of a block occurs, and most patterns speak of distances.
+        The two contain every distance of a block, and most patterns speak of distances.
         """
-        found = torch.zeros(len(blocks), dtype=torch.bool)
+        is_mixed = torch.zeros(len(blocks), dtype=torch.bool)
         for number in _pieces(len(blocks), self.height + self.width):
             queries, keys = (part[:, None] for part in self._starts(blocks[number]))
             row = self._allowed(queries, keys + torch.arange(self.width)).flatten(1)
             column = self._allowed(queries + torch.arange(self.height), keys).flatten(1)
             edge = torch.cat([row, column], dim=1)
-            found[number] = edge.any(dim=1) & ~edge.all(dim=1)
-        return found
+            is_mixed[number] = edge.any(dim=1) & ~edge.all(dim=1)
+        return is_mixed
 
-    def ask(self, blocks: Tensor) -> Iterator[_Asked]:
-        """Ask every pair of blocks [n, 2]."""
+    def examine(self, blocks: Tensor) -> Iterator[_BlockPairs]:
+        """Look at every pair of blocks [n, 2]."""
         for number in _pieces(len(blocks), self.height * self.width):
-            yield self._ask(blocks[number])
+            yield self._examine(blocks[number])
 
-    def _ask(self, blocks: Tensor) -> _Asked:
+    def _examine(self, blocks: Tensor) -> _BlockPairs:
         some = torch.zeros(len(blocks), dtype=torch.bool)
         every, pairs = ~some, 0
         first, keys = (part[:, None] for part in self._starts(blocks))
@@ -181,13 +183,13 @@ class _Grid:
             every &= allowed.flatten(1).all(dim=1)
             real = (queries < self.queries)[..., None] & (keys < self.keys)[:, None]
             pairs += int((allowed.any(dim=1) & real).sum())
-        return _Asked(*blocks.unbind(1), some, every, pairs)
+        return _BlockPairs(*blocks.unbind(1), some, every, pairs)
 
     def _starts(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         return self.q_starts[blocks[:, 0]], self.k_starts[blocks[:, 1]]
 
     def _allowed(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Return who sees whom, [n, H or 1, r, c]; an index past the end stands for the last."""
+        """Return the allowed pairs, [n, H or 1, r, c]; an index past the end means the last one."""
         q = queries.clamp(max=self.queries - 1) + (self.keys - self.queries)
         k = keys.clamp(max=self.keys - 1)
         allowed = self.pattern.allowed(q[:, None, :, None], k[:, None, None, :])
@@ -195,8 +197,8 @@ class _Grid:
 
 
 def _pieces(number: int, pairs: int) -> tuple[Tensor, ...]:
-    """Return 0..number - 1 in pieces that hold at most `ASKED` pairs, `pairs` for each number."""
-    return torch.arange(number).split(max(1, ASKED // pairs)) if number else ()
+    """Split 0..number - 1 into pieces of at most `PAIRS_AT_ONCE` pairs, `pairs` for each number."""
+    return torch.arange(number).split(max(1, PAIRS_AT_ONCE // pairs)) if number else ()
 
 
 def pairs_of(pattern: Pattern, queries: int, keys: int) -> int:
@@ -232,13 +234,13 @@ def residues(pattern: Pattern, queries: int, keys: int) -> Counter[tuple[Pattern
     among the keys. A residue without a query or without a key is left out.
     """
     step = pattern.spacing
-    found: Counter[tuple[Pattern, int, int]] = Counter()
+    counts: Counter[tuple[Pattern, int, int]] = Counter()
     for first in range(min(step, keys)):
         last = (keys - 1 - first) // step
         of_queries = last - (keys - queries - 1 - first) // step
         if of_queries > 0:
-            found[pattern.every(step, first), of_queries, last + 1] += 1
-    return found
+            counts[pattern.every(step, first), of_queries, last + 1] += 1
+    return counts
 
 
 class Band(NamedTuple):
@@ -278,7 +280,7 @@ def _smaller(a: int | None, b: int | None) -> int | None:
 
 ALL, PAST = Band(None, None), Band(None, 0)
 
-KEPT_BLOCKS = 1 << 20  # layouts up to 1 MiB are kept between calls
+CACHED_BLOCKS = 1 << 20  # layouts up to 1 MiB are cached between calls
 
 
 class Pattern(Axis, ABC, family="pattern"):
@@ -328,7 +330,7 @@ class Pattern(Axis, ABC, family="pattern"):
         """
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what is known of rectangles of pairs, from their corners alone.
+        """Classify rectangles of query-key pairs from their corners alone.
 
         Args:
             q_first: position of the first query; all four broadcast.
@@ -338,7 +340,7 @@ class Pattern(Axis, ABC, family="pattern"):
 
         Returns:
             int8: 0 if no pair is allowed (for any head), 2 if every pair is (for every head),
-            1 if that is not known. 1 is never wrong; a rectangle of one pair is asked.
+            1 if that is not known. 1 is never wrong; a single pair is looked up.
         """
         shape = torch.broadcast_shapes(q_first.shape, q_last.shape, k_first.shape, k_last.shape)
         unknown = torch.ones(shape, dtype=torch.int8, device=q_first.device)
@@ -410,10 +412,10 @@ class Pattern(Axis, ABC, family="pattern"):
 
         It is computed once for equal patterns; do not write into it.
         """
-        large = -(-queries // block) * -(-keys // block) > KEPT_BLOCKS
+        large = -(-queries // block) * -(-keys // block) > CACHED_BLOCKS
         if large or torch.compiler.is_compiling():
             return layout_of(self, queries, keys, block)
-        return _kept(self, queries, keys, block)
+        return _cached_layout(self, queries, keys, block)
 
     def pairs(self, queries: int, keys: int) -> int:
         """Count the visible query-key pairs of `queries` that stand last among `keys`.
@@ -424,7 +426,7 @@ class Pattern(Axis, ABC, family="pattern"):
 
 
 @lru_cache(maxsize=64)
-def _kept(pattern: Pattern, queries: int, keys: int, block: int) -> Layout:
+def _cached_layout(pattern: Pattern, queries: int, keys: int, block: int) -> Layout:
     return layout_of(pattern, queries, keys, block)
 
 
@@ -488,7 +490,7 @@ class _Every(Pattern):
         return tuple(self.first + self.step * position for position in positions)
 
 
-def judged(*, none: Tensor, every: Tensor) -> Tensor:
+def classify(*, none: Tensor, every: Tensor) -> Tensor:
     """Return int8: 0 where no pair is allowed, 2 where every pair is, 1 where neither is known.
 
     Args:
@@ -496,7 +498,7 @@ def judged(*, none: Tensor, every: Tensor) -> Tensor:
         every: bool, True where it is certain that every pair is; broadcasts with none.
 
     Example:
-        >>> judged(none=torch.tensor([True, False]), every=torch.tensor([False, True]))
+        >>> classify(none=torch.tensor([True, False]), every=torch.tensor([False, True]))
         tensor([0, 2], dtype=torch.int8)
     """
     return (~none).to(torch.int8) + every.to(torch.int8)

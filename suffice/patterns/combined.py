@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.patterns.base import Band, Pattern, judged
+from suffice.patterns.base import Band, Pattern, classify
 from suffice.patterns.local import Causal, Full, Window
 
 
@@ -59,9 +59,9 @@ class _Combined(Pattern):
         super().__post_init__()
         heads = {part.heads for part in self.parts} - {None}
         if len(heads) > 1:
-            told = " and ".join(map(str, sorted(heads)))  # type: ignore[type-var]
+            numbers = " and ".join(map(str, sorted(heads)))  # type: ignore[type-var]
             raise ConfigError(
-                f"{type(self).__name__} combines patterns made for {told} heads; give all the "
+                f"{type(self).__name__} combines patterns made for {numbers} heads; give all the "
                 "same number of heads."
             )
 
@@ -266,7 +266,7 @@ class Block(Pattern):
         return self.over.allowed(q_positions // self.size, k_positions // self.size)
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what `over` knows of the blocks that the rectangles touch."""
+        """Classify rectangles by the blocks that they touch."""
         corners = (q_first, q_last, k_first, k_last)
         return self.over.bounds(*(corner // self.size for corner in corners))
 
@@ -364,12 +364,12 @@ class PerHead(Pattern):
         return torch.cat(parts, dim=-3)
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what all heads together know of rectangles."""
+        """Classify rectangles for all heads together."""
         shape = torch.broadcast_shapes(q_first.shape, q_last.shape, k_first.shape, k_last.shape)
         corners = (q_first, q_last, k_first, k_last)
         known = torch.stack([part.bounds(*corners).expand(shape) for part in self.patterns])
         every, none = (known == 2).all(dim=0), (known == 0).all(dim=0)  # noqa: PLR2004
-        return judged(none=none, every=every)
+        return classify(none=none, every=every)
 
     @classmethod
     def samples(cls) -> tuple[Pattern, ...]:

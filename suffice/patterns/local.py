@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.patterns.base import ALL, PAST, Band, Pattern, judged
+from suffice.patterns.base import ALL, PAST, Band, Pattern, classify
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Causal(Pattern):
         return k_positions <= q_positions
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what is known of rectangles: their two far corners decide."""
-        return judged(none=k_first > q_last, every=k_last <= q_first)
+        """Classify rectangles: their two far corners decide."""
+        return classify(none=k_first > q_last, every=k_last <= q_first)
 
     def every(self, step: int, first: int) -> Pattern:  # noqa: ARG002 - the order stays
         """Return Causal: thinning keeps the order."""
@@ -141,9 +141,9 @@ class Window(Pattern):
         return (q_positions - k_positions).abs() < self.size
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what is known of rectangles: their nearest and farthest corners decide."""
+        """Classify rectangles: their nearest and farthest corners decide."""
         low, high = q_first - k_last, q_last - k_first
-        return judged(
+        return classify(
             none=(low >= self.size) | (high <= -self.size),
             every=(low > -self.size) & (high < self.size),
         )
@@ -219,11 +219,11 @@ class Dilated(Pattern):
         return (distance <= self.farthest) & (distance % self.dilation == 0)
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what is known of rectangles: the distances they hold decide."""
+        """Classify rectangles: the distances they hold decide."""
         low, high = q_first - k_last, q_last - k_first
         inside = (low >= -self.farthest) & (high <= self.farthest)
         nearest = high.clamp(max=self.farthest)
-        return judged(
+        return classify(
             none=nearest - nearest % self.dilation < low.clamp(min=-self.farthest),
             every=inside & ((low % self.dilation == 0) & (low == high) | (self.dilation == 1)),
         )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.patterns.base import Band, Pattern, judged
+from suffice.patterns.base import Band, Pattern, classify
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Strided(Pattern):
         return (q_positions - k_positions) % self.stride == 0
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what is known of rectangles: the distances they hold decide."""
+        """Classify rectangles: the distances they hold decide."""
         low, high = q_first - k_last, q_last - k_first
-        return judged(
+        return classify(
             none=high - high % self.stride < low,
             every=(low % self.stride == 0) & (low == high) | (self.stride == 1),
         )
@@ -115,12 +115,12 @@ class Fixed(Pattern):
         return (k_positions % self.stride >= self.stride - self.tail).expand(shape)
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what is known of rectangles: where in a stretch their keys begin decides."""
+        """Classify rectangles: where in a stretch their keys begin decides."""
         shape = torch.broadcast_shapes(q_first.shape, q_last.shape, k_first.shape, k_last.shape)
         more = k_last - k_first
         rest = self.stride - self.tail
         into_tail = (k_first - rest) % self.stride
-        return judged(
+        return classify(
             none=k_first % self.stride + more < rest,
             every=(into_tail + more < self.tail) | (rest == 0),
         ).expand(shape)
@@ -168,8 +168,8 @@ class Global(Pattern):
         return (q_positions < self.tokens) | (k_positions < self.tokens)
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what is known of rectangles: inside the hubs' rows or columns, or outside both."""
-        return judged(
+        """Classify rectangles: inside the hubs' rows or columns, or outside both."""
+        return classify(
             none=(q_first >= self.tokens) & (k_first >= self.tokens),
             every=(q_last < self.tokens) | (k_last < self.tokens),
         )
@@ -255,7 +255,7 @@ class Random(Pattern):
         return seen
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        """Return what is known of rectangles: nothing is drawn beyond the candidates."""
+        """Classify rectangles: nothing is drawn beyond the candidates."""
         known = super().bounds(q_first, q_last, k_first, k_last)
         last = q_last if self.length is None else self.length - 1
         return known.masked_fill(k_first > last, 0)

@@ -9,6 +9,7 @@ from suffice.errors import ConfigError
 from suffice.patterns import Block, Causal, Fixed, Global, Pattern, PerHead, Random, Strided, Window
 from suffice.positions import Rope
 from suffice.presets.paper import standard
+from suffice.records import is_whole
 from suffice.spec import AttentionSpec
 
 
@@ -38,7 +39,7 @@ def checked(name: str, size: int) -> int:
     Raises:
         ConfigError: if it is not a whole number of at least 1.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if not is_whole(size, least=1):
         raise ConfigError(f"{name}={size!r}: give a whole number of at least 1.")
     return size
 
@@ -128,7 +129,7 @@ def mistral(
         section 2 (every second layer), and Gemma Team 2025, arXiv:2503.19786, section 2 (every
         sixth).
     """
-    if isinstance(layer, bool) or not isinstance(layer, int) or layer < 0:
+    if not is_whole(layer, least=0):
         raise ConfigError(f"layer={layer!r}: layers have whole numbers from 0.")
     near = Window(window_for(length, 4096) if window is None else window)
     base = replace(

@@ -87,8 +87,8 @@ def test_layout_at_every_length(pattern):
 @pytest.mark.parametrize("pieces", [1, 100, 5000], ids=str)
 def test_pieces_change_nothing(pattern, pieces, monkeypatch):
     """However few pairs are asked at a time."""
-    monkeypatch.setattr("suffice.patterns.base.ASKED", pieces)
-    monkeypatch.setattr("suffice.patterns.base.KEPT_BLOCKS", 0)
+    monkeypatch.setattr("suffice.patterns.base.PAIRS_AT_ONCE", pieces)
+    monkeypatch.setattr("suffice.patterns.base.CACHED_BLOCKS", 0)
     for block in (7, 64):
         want = blocks(pattern.mask(30, 67), block)
         assert torch.equal(pattern.layout(30, 67, block).touched, want)
@@ -98,8 +98,8 @@ def test_pieces_change_nothing(pattern, pieces, monkeypatch):
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
 @pytest.mark.parametrize("wide", [1, 16])
 def test_what_is_halved_is_counted_as_the_blocks_are(pattern, wide, monkeypatch):
-    monkeypatch.setattr("suffice.patterns.base.WIDE", wide)
-    monkeypatch.setattr("suffice.patterns.base.SIDE", 4)
+    monkeypatch.setattr("suffice.patterns.base.FIRST_GRID", wide)
+    monkeypatch.setattr("suffice.patterns.base.COUNTING_BLOCK", 4)
     for queries, keys in [(1, 1), (3, 9), (30, 67), (41, 41), (64, 64)]:
         mask = pattern.mask(queries, keys)
         assert pattern.pairs(queries, keys) == int(_some_head(mask).sum())
@@ -145,7 +145,7 @@ def test_equal_patterns_share_a_layout(pattern):
 
 
 def test_a_large_layout_is_not_kept(monkeypatch):
-    monkeypatch.setattr("suffice.patterns.base.KEPT_BLOCKS", 24)
+    monkeypatch.setattr("suffice.patterns.base.CACHED_BLOCKS", 24)
     assert Window(3).layout(40, 40, 8) is not Window(3).layout(40, 40, 8)
     assert Window(3).layout(32, 41, 8) is Window(3).layout(32, 41, 8)
 

@@ -58,6 +58,8 @@ def refuses(call: AttentionCall) -> list[str]:
         reasons.append("FlexAttention is fast on CUDA only: elsewhere it computes every pair")
     if not call.plain:
         reasons.append("its block mask would have to be built anew for the data of each batch")
+    if call.value_dim != call.head_dim:
+        reasons.append(f"values {call.value_dim} wide beside keys {call.head_dim} wide")
     if call.head_dim < LEAST_WIDTH:
         reasons.append(f"heads are narrower than {LEAST_WIDTH} features")
     return reasons

@@ -66,6 +66,7 @@ def test_it_is_chosen_on_cuda_for_sparse_patterns():
         ({"device": "cpu"}, "elsewhere it computes every pair"),
         ({"plain": False}, "built anew for the data of each batch"),
         ({"head_dim": 8, "value_dim": 8}, "narrower than 16 features"),
+        ({"value_dim": 32}, "values 32 wide beside keys 16 wide"),
         ({"dropping": True}, "dropping weights"),
     ],
 )

@@ -104,9 +104,9 @@ def fit(
             step(done)
     fits: dict[Key, Fit] = {}
     for trial in (trial for of_layer in trials.values() for trial in of_layer):
-        found = trial.fit(refit=refit)
-        if trial.key not in fits or found.error < fits[trial.key].error:
-            fits[trial.key] = found
+        trial_fit = trial.fit(refit=refit)
+        if trial.key not in fits or trial_fit.error < fits[trial.key].error:
+            fits[trial.key] = trial_fit
     return fits
 
 

@@ -274,11 +274,11 @@ class DecoderGraph(nn.Module):
             x = x + embedding.at(queries, x)
         parts, present = iter(past), []
         for block, names in zip(self.lm.blocks, self.cached, strict=True):
-            own = tuple(next(parts) for _ in names)
-            attended, own = block.attention.step(block.attention_norm(x), positions, own)
+            cached = tuple(next(parts) for _ in names)
+            attended, cached = block.attention.step(block.attention_norm(x), positions, cached)
             x = x + attended
             x = x + block.mlp(block.mlp_norm(x))
-            present += own
+            present += cached
         return self.lm.logits(self.lm.norm(x)), keys, *present
 
     def inputs(self) -> list[Port]:

@@ -103,10 +103,10 @@ class Evaluator:
         loss: list[float] = []
         references = self.cached or map(self._reference, self.batches)
         for reference, rows in zip(references, self.batches, strict=True):
-            wanted, found = reference.log_probs, log_probs(reference, rows)
-            far = (wanted.exp() * (wanted - found)).sum(dim=-1)
-            divergence += far.mean(dim=1).tolist()
-            loss += (-found.gather(2, reference.targets[..., None])).mean(dim=(1, 2)).tolist()
+            original, variant = reference.log_probs, log_probs(reference, rows)
+            kl = (original.exp() * (original - variant)).sum(dim=-1)
+            divergence += kl.mean(dim=1).tolist()
+            loss += (-variant.gather(2, reference.targets[..., None])).mean(dim=(1, 2)).tolist()
         return RowScores(divergence=tuple(divergence), loss=tuple(loss))
 
     @torch.inference_mode()
@@ -288,9 +288,9 @@ class CandidateFits:
                 candidates[option.key] = (layer, option.change, start)
             fits = fit(self.lm, candidates, batches, step=lambda done: step("fitting", done, total))
             for option in group:
-                found = fits[option.key]
-                layer = self.layers[option.key] = self._build(option, found.maps)
-                facts = {"chosen": found.chosen, "error": found.error}
+                best = fits[option.key]
+                layer = self.layers[option.key] = self._build(option, best.maps)
+                facts = {"chosen": best.chosen, "error": best.error}
                 self.work.write_tensors(_fit_name(option), dict(layer.state_dict()), facts)
 
     def layer(self, option: Option) -> Attention | None:

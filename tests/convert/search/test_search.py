@@ -59,7 +59,7 @@ def test_the_budget_is_met_and_the_plan_is_measured(found):
     json.dumps(found.to_json(), allow_nan=False)
 
 
-def test_it_is_the_best_sum_and_no_worse_than_its_rivals_say(found):
+def test_the_plan_has_the_best_sum_and_beats_its_rivals(found):
     assert found.plan.predicted == pytest.approx(sum(one.divergence.mean for one in found.layers))
     for one in found.mixes:
         assert one.state <= FULL / 4
@@ -110,7 +110,7 @@ def test_every_pair_is_scored_alone(found):
     assert all(s.latency["torch"] == 0.0 for s in kept)
 
 
-def test_quality_may_be_bounded_instead():
+def test_quality_can_be_bounded_instead():
     tight = searched("divergence<=1e-12")
     assert tight.words == ("keep",) * 3
     assert tight.additive is None
@@ -120,7 +120,7 @@ def test_quality_may_be_bounded_instead():
     assert searched("loss<=1.5x").quantity("state").measured <= wide.quantity("state").measured
 
 
-def test_latency_may_be_bounded():
+def test_latency_can_be_bounded():
     slow = searched("latency<=1000x, parameters<=99%")
     assert slow.quantity("latency").met is not False  # four rounds are few
     assert slow.quantity("parameters").met
@@ -129,7 +129,7 @@ def test_latency_may_be_bounded():
         assert slow.way == "native" or "latent:4" in slow.words or "window" in str(slow.words)
 
 
-def test_what_nothing_meets_is_told_with_the_nearest():
+def test_an_impossible_budget_names_the_nearest_possible_one():
     with pytest.raises(
         ConfigError, match=r"^no choice meets state<=1%; the nearest .* state<=12.5%."
     ):
@@ -156,7 +156,7 @@ def never(monkeypatch):
     monkeypatch.setattr(combinations, "summarise", parted)
 
 
-def test_where_parts_do_not_add_up_others_are_weighed(never, monkeypatch):
+def test_neighbours_are_measured_where_divergences_do_not_add_up(never, monkeypatch):
     told = []
     found = searched("state<=40%", step=lambda *of: told.append(of[0]))
     assert found.additive is False
@@ -167,14 +167,14 @@ def test_where_parts_do_not_add_up_others_are_weighed(never, monkeypatch):
     assert (late.additive, late.weighed, late.moved) == (False, 0, False)
 
 
-def test_the_state_is_what_is_weighed_where_quality_is_bounded(never):
+def test_the_state_is_minimised_where_quality_is_bounded(never):
     found = searched("divergence<=1e-3, loss<=2x")
     assert found.additive is False
     assert found.quantity("divergence").predicted <= 1e-3
     assert found.quantity("state").measured < FULL
 
 
-def test_a_search_goes_on_where_it_stopped(tmp_path):
+def test_a_search_resumes_where_it_stopped(tmp_path):
     def stop(what, done, total):
         if (what, done) == ("scoring", 12):
             raise KeyboardInterrupt
@@ -211,7 +211,7 @@ def test_features_keep_the_order_that_layers_were_fitted_in(tmp_path, monkeypatc
     assert again.plan.divergence == first.plan.divergence
 
 
-def test_when_time_is_up_what_is_scored_is_chosen_from(monkeypatch):
+def test_when_time_is_up_scored_options_are_chosen_from(monkeypatch):
     seconds = iter(range(0, 10**7, 1000))
     monkeypatch.setattr("time.monotonic", lambda: next(seconds))
     found = searched("state<=60%", minutes=0.1)
@@ -231,7 +231,7 @@ def test_the_library_is_found_where_none_is_given(monkeypatch):
     assert found.plan.divergence.mean < 1e-9  # half the state, exactly
 
 
-def test_what_another_option_beats_is_left_out():
+def test_dominated_options_are_left_out():
     options = tuple(offered.library(model(), LENGTH).values())
     keys = [one.key for row in options for one in row]
     table = CostTable(

@@ -18,7 +18,7 @@ from suffice.testing import drawn
 
 pytest.importorskip("transformers")
 
-from .families import cases  # noqa: E402 - they need transformers
+from .transformers_models import cases  # noqa: E402 - they need transformers
 
 CASES = cases()
 NORM = "model.norm.weight"

@@ -112,7 +112,7 @@ def secrets():
     return [name.encode() for name in names if len(name) > 2]
 
 
-def test_nothing_tells_of_the_machine(made):
+def test_files_hold_no_traces_of_the_machine(made):
     path, _ = made
     model = onnx.load(path / "onnx" / "model.onnx")
     assert model.producer_name == "suffice"
@@ -175,7 +175,7 @@ def test_models_of_whole_inputs(model, tmp_path):
     assert all("becomes" not in port for port in told["inputs"])
 
 
-def test_what_cannot_be_exported_leaves_nothing(tmp_path):
+def test_a_refused_export_leaves_nothing(tmp_path):
     saved(tmp_path / "run", language(preset("linear", 32, 4, causal=True), vocabulary_size=20))
     for form in ("onnx", "torch"):
         with pytest.raises(ConfigError, match="layer 0: Elu keeps sums of features"):
@@ -183,7 +183,7 @@ def test_what_cannot_be_exported_leaves_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_what_cannot_be_traced_or_translated_is_told(tmp_path, monkeypatch):
+def test_models_that_cannot_be_traced_or_translated_are_refused(tmp_path, monkeypatch):
     class Looking(Pattern):
         causal = True
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_traced_or_translated_is_told(tmp_path, monkeypatch):
         formats.write_onnx(decoder, tmp_path / "x.onnx")
 
 
-def test_an_absent_package_is_told_before_anything_is_read(tmp_path, monkeypatch):
+def test_an_absent_package_is_named_before_anything_is_read(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConfigError, match="exporting to onnx needs the package onnxruntime; inst"):
         export(tmp_path / "nothing", "onnx", tmp_path / "out")

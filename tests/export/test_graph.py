@@ -52,14 +52,14 @@ def test_text_in_pieces_gives_the_logits_of_the_model(name):
     assert found.difference < 1e-5
 
 
-def test_what_a_model_has_no_positions_for_is_left_out():
+def test_calls_beyond_the_positions_are_left_out():
     lm = language(depth=1, length=12)
     decoder = DecoderGraph(lm)
     with torch.no_grad():
         assert check_graph(called(decoder), decoder, lm, pasts=(0, 8)).cases == 6
 
 
-def test_a_state_is_what_the_mechanism_keeps():
+def test_a_state_has_the_tensors_that_the_layer_caches():
     kept = [port.name for port in DecoderGraph(language()).inputs() if port.becomes]
     assert kept == ["past.places", "past.0.keys_and_values", "past.1.keys_and_values"]
     kept = DecoderGraph(language(TURNING, **ROTARY, depth=1)).cached
@@ -122,7 +122,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_graph_holds_is_told(name):
+def test_layers_that_no_graph_holds_are_refused(name):
     spec, told = REFUSED[name]
     with pytest.raises(ConfigError, match=f"layer 0: {told}"):
         DecoderGraph(language(spec))

@@ -291,7 +291,7 @@ NO_CLASS = {
 
 
 @pytest.mark.parametrize("name", NO_CLASS)
-def test_what_no_class_computes_is_told(name):
+def test_models_that_no_class_computes_are_refused(name):
     model, told = NO_CLASS[name]
     with pytest.raises(ConfigError, match=f"(?s)no class of transformers computes .*({told})"):
         config_of(model)
@@ -324,7 +324,7 @@ def test_a_scaling_of_ones_own_is_refused():
         del Scaling.table["Own"]
 
 
-def test_what_computes_something_else_is_not_kept(tmp_path, monkeypatch):
+def test_an_export_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
     saved(tmp_path / "run")
 
     def wrong(model, config):

@@ -184,9 +184,17 @@ def eval_mode(*models: CausalModel | None) -> Iterator[None]:
 
 def max_length(lm: CausalModel) -> int | None:
     """Return how many tokens a text of a model may have; None = any number."""
-    limits = [spec.max_length for spec in lm.specs]
-    limits.append(lm.config.length if lm.config.positions == "learned" else None)
-    return min((limit for limit in limits if limit is not None), default=None)
+    return min((limit for limit, _ in _limits(lm)), default=None)
+
+
+def _limits(lm: CausalModel) -> Iterator[tuple[int, str]]:
+    """Yield the longest texts that parts of a model allow, and which parts."""
+    if lm.config.positions == "learned":
+        yield lm.config.length, f"of a model that learned {lm.config.length}"
+    for number, spec in enumerate(lm.specs):
+        if (limit := spec.max_length) is not None:
+            name = type(spec.mixing).__name__
+            yield limit, f"where {name} in block {number} reaches {limit}"
 
 
 def token_budget(lm: CausalModel, memory: Memory, prompt: int) -> int | None:
@@ -211,22 +219,15 @@ def check_fits(lm: CausalModel, memory: Memory, *, prompt: int, longest: int, ne
     Raises:
         ConfigError: with what is needed and what there is.
     """
-    if not new:
-        return
-    advice = "ask for fewer tokens, or cut the prompt."
-    needed = f"a prompt of {longest} and {new} new tokens need {longest + new - 1} positions"
-    if memory.capacity is not None and prompt + new - 1 > memory.capacity:
-        raise ConfigError(
-            f"a prompt of {prompt} and {new} new tokens need {prompt + new - 1} positions of "
-            f"{memory!r}, which has {memory.capacity}; give a longer one, or ask for fewer tokens."
-        )
-    if lm.config.positions == "learned" and longest + new - 1 > lm.config.length:
-        raise ConfigError(f"{needed} of a model that learned {lm.config.length}; {advice}")
-    for number, spec in enumerate(lm.specs):
-        if spec.max_length is not None and longest + new - 1 > spec.max_length:
+    limits = [(longest, limit, part) for limit, part in _limits(lm)]
+    if memory.capacity is not None:
+        part = f"of {memory!r}, which has {memory.capacity}"
+        limits.insert(0, (prompt, memory.capacity, part))
+    for length, limit, part in limits:
+        if new and length + new - 1 > limit:
             raise ConfigError(
-                f"{needed}; {type(spec.mixing).__name__} in block {number} reaches "
-                f"{spec.max_length}; {advice}"
+                f"a prompt of {length} and {new} new tokens need {length + new - 1} positions "
+                f"{part}; ask for fewer tokens, or cut the prompt."
             )
 
 

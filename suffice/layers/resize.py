@@ -50,7 +50,7 @@ def extend(layer: Attention, length: int) -> Attention:
     if length < mixing.length:
         raise ConfigError(
             f"extend to length={length} would cut the {type(mixing).__name__} of length "
-            f"{mixing.length}; shorter input needs no change: it uses what it needs of the map."
+            f"{mixing.length}; shorter input needs no change: it uses a part of the map."
         )
     return _copy(layer, length, lambda name, old: _extended(name, old, mixing, length))
 

@@ -15,6 +15,7 @@ from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig, folder
+from suffice.ops.dispatch import forget_plans
 from suffice.ops.native import attention, library
 from suffice.patterns import Causal
 from suffice.testing import drawn
@@ -226,6 +227,7 @@ def test_how_single_tokens_went_is_told(suffice, run, monkeypatch):
             texts.add(told.out)
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
     monkeypatch.setattr(attention, "MISSING", "they were not built")
+    forget_plans()
     told = suffice(*words)
     assert told.err.endswith("steps: torch (they were not built)\n")
     texts.add(told.out)

@@ -269,7 +269,9 @@ def _recalls(console: Console, report: CheckpointReport) -> None:
             "" if one.gain is None else _half(one.gain),
             one.verdict,
         )
-    reach = "everything" if report.reach is None else f"{report.reach} tokens back"
+    reach = (
+        "everything" if report.receptive_field is None else f"{report.receptive_field} tokens back"
+    )
     print_text(
         f"recall of drawn tokens, {report.rows} rows each; the model can attend to {reach}", console
     )

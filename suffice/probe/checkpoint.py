@@ -23,7 +23,7 @@ from suffice.mixing import NoMixing
 from suffice.models import LM
 from suffice.past import NoPast
 from suffice.patterns import And, Or, Pattern
-from suffice.probe.mechanisms import reach
+from suffice.probe.mechanisms import receptive_field
 from suffice.probe.recall import Questions, Recall, ask, passkey, repeated, scores
 from suffice.spec import AttentionSpec
 from suffice.view.drawing import brief, expression, flat
@@ -64,7 +64,7 @@ def branches(lm: LM) -> tuple[Branch, ...]:
     """Return what can be switched off in a model, each in all layers that have it.
 
     Layers of a kind, where a schedule mixes kinds; the parts that a pattern is the union of; the
-    memory of earlier segments and, against it, what is heard within the segment; the map of values
+    memory of earlier segments and, against it, attention within the segment; the map of values
     along the sequence.
     """
     found: dict[str, tuple[list[int], Callable[[Attention], nn.Module]]] = {}
@@ -169,7 +169,7 @@ def _with(**changes: object) -> Callable[[Attention], nn.Module]:
 
 
 def _memory_alone(layer: Attention) -> Attention:
-    """Return the layer with gates that let the memory alone be heard."""
+    """Return the layer with gates open to the memory alone."""
     other = copy.deepcopy(layer)
     with torch.no_grad():
         other.past.gate.fill_(FAR)
@@ -241,14 +241,14 @@ class CheckpointReport:
     Args:
         recalls: what it answered.
         ablations: what its branches are for; none in a model without branches.
-        reach: tokens back that it can hear; None = all.
+        receptive_field: tokens back that it can attend to; None = all.
         rows: behind each figure on drawn tokens.
         seconds: that it took.
     """
 
     recalls: tuple[Recall, ...]
     ablations: tuple[Ablation, ...]
-    reach: int | None
+    receptive_field: int | None
     rows: int
     seconds: float
 
@@ -270,7 +270,7 @@ class CheckpointReport:
         }
         return {
             "kind": "checkpoint",
-            "reach": self.reach,
+            "reach": self.receptive_field,
             "rows": self.rows,
             "seconds": self.seconds,
             "alarms": len(self.alarms),
@@ -321,7 +321,7 @@ def probe_checkpoint(
     return CheckpointReport(
         recalls=tuple(recalls),
         ablations=tuple(_ablations(lm, _measures(lm, ids, begin, rows, text), step)),
-        reach=reach(lm.specs),
+        receptive_field=receptive_field(lm.specs),
         rows=rows,
         seconds=round(time.monotonic() - clock, 1),
     )

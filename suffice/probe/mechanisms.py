@@ -25,14 +25,14 @@ from suffice.train import current, evaluate, show
 
 
 def sees_pairs(spec: AttentionSpec) -> bool:
-    """Return whether a layer hears of the past through the pairs of its pattern alone."""
+    """Return whether a layer reads earlier tokens only through the pairs of its pattern."""
     return spec.kernel.weighs_pairs and not spec.mixing.mixes and not spec.past.reads
 
 
-def reach(specs: Sequence[AttentionSpec], *, kept: int | None = None) -> int | None:
-    """Return how many tokens back a causal model can hear; None = as far as there are any.
+def receptive_field(specs: Sequence[AttentionSpec], *, kept: int | None = None) -> int | None:
+    """Return how many tokens back a causal model can attend to; None = all of them.
 
-    Each layer hears through those below it, so reaches add up.
+    The distances that layers attend to add up.
 
     Args:
         specs: of its layers.
@@ -40,11 +40,11 @@ def reach(specs: Sequence[AttentionSpec], *, kept: int | None = None) -> int | N
 
     Example:
         >>> from suffice import preset
-        >>> reach([preset("sliding_window", 16, 2, window=4, causal=True)] * 2)
+        >>> receptive_field([preset("sliding_window", 16, 2, window=4, causal=True)] * 2)
         6
-        >>> reach([preset("standard", 16, 2, causal=True)] * 2, kept=4)
+        >>> receptive_field([preset("standard", 16, 2, causal=True)] * 2, kept=4)
         6
-        >>> reach([preset("linear", 16, 2, causal=True)]) is None
+        >>> receptive_field([preset("linear", 16, 2, causal=True)]) is None
         True
     """
     total = 0
@@ -182,15 +182,15 @@ def solved_at(cell: Cell, steps: int) -> int | None:
 
 
 def _out_of_reach(view: View, specs: Sequence[AttentionSpec]) -> str:
-    far = reach(specs, kept=view.kept)
+    far = receptive_field(specs, kept=view.kept)
     if far is None or view.nearest <= far:
         return ""
-    return f"{far} tokens back can be heard, and the answer is {view.nearest} or more"
+    return f"{far} tokens back can be attended to, and the answer is {view.nearest} or more"
 
 
 def _rolls(specs: Sequence[AttentionSpec]) -> bool:
     """Return whether a rolling memory takes something from these layers."""
-    return all(sees_pairs(spec) for spec in specs) and reach(specs) is None
+    return all(sees_pairs(spec) for spec in specs) and receptive_field(specs) is None
 
 
 def _trained(plan: Plan, key: Key, folder: Path) -> LM:

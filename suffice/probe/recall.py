@@ -16,7 +16,7 @@ from torch import Tensor
 from suffice.data.synthetic import stream, subsets
 from suffice.measure.statistics import Summary, summarise
 from suffice.models import LM
-from suffice.probe.mechanisms import reach
+from suffice.probe.mechanisms import receptive_field
 from suffice.probe.report import ALARM, FAILED, TOLERANCE
 
 TOGETHER = 8  # rows computed at once
@@ -179,11 +179,11 @@ def ask(lm: LM, given: Questions) -> Recall:
 
 
 def out_of_reach(lm: LM, back: int) -> str:
-    """Return why a model cannot hear so far back; "" if it can."""
-    far = reach(lm.specs)
+    """Return why a model cannot attend so far back; "" if it can."""
+    far = receptive_field(lm.specs)
     if far is None or back <= far:
         return ""
-    return f"{far} tokens back can be heard"
+    return f"{far} tokens back can be attended to"
 
 
 @torch.inference_mode()

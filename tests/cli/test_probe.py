@@ -93,7 +93,7 @@ def test_a_checkpoint_is_asked_as_it_is(suffice, run, tmp_path):
     told = suffice("probe", "run", "--quick", "--seeds", 1, "--out", "p", "--quiet")
     assert (told.code, told.err) == (0, "")
     lines = [" ".join(line.split()) for line in told.out.splitlines()]
-    assert lines[0] == "recall of drawn tokens, 16 rows each; the model can hear everything"
+    assert lines[0] == "recall of drawn tokens, 16 rows each; the model can attend to everything"
     assert any(line.startswith("a stretch again, shuffled 15 ") for line in lines)
     assert any(line.startswith("passkey at 50%, another cue 15 ") for line in lines)
     at = lines.index("sinks, the first 2 tokens (layer 0)")
@@ -210,7 +210,7 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
     report = CheckpointReport(recalls=(one, two), ablations=(off,), reach=6, rows=1, seconds=1.0)
     print_report(report, None)
     out = capsys.readouterr().out
-    assert "the model can hear 6 tokens back" in out
+    assert "the model can attend to 6 tokens back" in out
     assert "  text: 2.000 +0.2500, needed" in out
     assert "ALARM: control succeeded: x (no)" in out
     assert "+1.00 ±0.50" in out

@@ -28,7 +28,7 @@ def model(spec=FULL):
 
 
 class Copier(nn.Module):
-    """Says again what followed the token last time, as far back as it hears."""
+    """Says again what followed the token last time, as far back as it attends."""
 
     device = torch.device("cpu")
 
@@ -110,7 +110,7 @@ def test_beyond_the_window_a_recall_is_an_alarm():
     window = preset("sliding_window", 16, 2, window=4, causal=True)
     given = repeated(SYMBOLS, length=16, rows=6, begin=None)
     one = ask(Copier([window]), given)
-    assert (one.control, one.verdict) == ("3 tokens back can be heard", ALARM)
+    assert (one.control, one.verdict) == ("3 tokens back can be attended to", ALARM)
     assert ask(Copier([window], reach=4), given).verdict == FAILED
 
 
@@ -124,7 +124,7 @@ def test_a_model_is_asked_at_every_length_and_its_branches_judged():
     assert backs == {15}
     assert len(report.recalls) == 2 + 2 * 6
     assert report.rows == report.recalls[0].accuracy.n == 32
-    assert report.reach is None
+    assert report.receptive_field is None
     assert report.alarms == ()
     assert [one.on for one in report.ablations] == ["text", "31 tokens again"] * 2
     assert {one.layers for one in report.ablations} == {"layers 0-1"}
@@ -140,7 +140,7 @@ def test_quick_asks_the_shortest_and_the_longest():
     report = probe_checkpoint(lm, range(40), quick=True, seeds=1)
     assert sorted({one.back for one in report.recalls if "again" in one.name}) == [15, 31]
     assert report.rows == 16
-    assert report.reach == 6
+    assert report.receptive_field == 6
     assert report.ablations == ()
     assert len(report.controls) == 4 + 2 * 3
 

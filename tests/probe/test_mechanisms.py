@@ -67,7 +67,7 @@ def test_controls_stand_beside_and_fail(found):
         ("two_hop-1-layer", "standard"): "one layer cannot look up what it has found",
         ("mqar-4-d64-shuffled", "standard"): "the answers stand behind the wrong keys",
     }
-    assert reasons["copy", "sliding_window"].startswith("6 tokens back can be heard, and")
+    assert reasons["copy", "sliding_window"].startswith("6 tokens back can be attended to, and")
     assert all(one.verdict == FAILED for one in report.controls)
     assert report.alarms == ()
 

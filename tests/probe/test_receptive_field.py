@@ -8,7 +8,7 @@ import torch
 from suffice import preset
 from suffice.mixing import Alignment
 from suffice.models import LMConfig
-from suffice.probe.mechanisms import reach, sees_pairs, state_bytes
+from suffice.probe.mechanisms import receptive_field, sees_pairs, state_bytes
 
 SIZES = {"vocabulary_size": 30, "length": 32, "d_model": 16, "depth": 2, "mlp_width": 16}
 WINDOW = preset("sliding_window", 16, 2, window=4, causal=True)
@@ -16,18 +16,18 @@ FULL = preset("standard", 16, 2, causal=True)
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
-def test_what_lies_beyond_the_reach_is_not_heard_and_what_lies_at_it_is(window):
+def test_what_lies_beyond_the_reach_is_not_attended_and_what_lies_at_it_is(window):
     specs = [preset("sliding_window", 16, 2, window=w, causal=True) for w in (window, 3)]
-    far = reach(specs)
+    far = receptive_field(specs)
     assert far == window - 1 + 2
     torch.manual_seed(0)
     model = LMConfig(**SIZES, start=0.3).build(specs).eval()
     tokens = torch.randint(30, (1, 20))
-    for back, heard in ((far, True), (far + 1, False)):
+    for back, attended in ((far, True), (far + 1, False)):
         other = tokens.clone()
         other[0, 19 - back] = (other[0, 19 - back] + 1) % 30
         same = torch.equal(model(tokens)[0, 19], model(other)[0, 19])
-        assert same != heard, back
+        assert same != attended, back
 
 
 def test_what_is_no_pattern_reaches_any_number():
@@ -36,11 +36,11 @@ def test_what_is_no_pattern_reaches_any_number():
     linear = preset("linear", 16, 2, causal=True)
     for spec in (infini, mixed, linear):
         assert not sees_pairs(spec)
-        assert reach([WINDOW, spec]) is None
-        assert reach([spec], kept=3) is None
+        assert receptive_field([WINDOW, spec]) is None
+        assert receptive_field([spec], kept=3) is None
     assert sees_pairs(FULL)
-    assert reach([WINDOW, FULL]) is None
-    assert reach([WINDOW, FULL], kept=3) == 2 + 2
+    assert receptive_field([WINDOW, FULL]) is None
+    assert receptive_field([WINDOW, FULL], kept=3) == 2 + 2
 
 
 def test_state_is_that_of_what_can_still_be_seen():

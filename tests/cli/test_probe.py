@@ -47,7 +47,7 @@ def test_what_never_began_is_not_gone_on_with(suffice, tmp_path):
     told = suffice("probe", "--mechanisms", "standart", "--out", "p")
     assert told.code == 2
     assert "did you mean 'standard'?" in told.said
-    assert "Go on with" not in told.said
+    assert "Resume with" not in told.said
     assert not (tmp_path / "p").exists()
 
 
@@ -67,7 +67,7 @@ def test_mechanisms_are_trained_and_told_of(suffice, small, tmp_path):
     assert (stored["kind"], stored["seeds"], stored["quick"]) == ("mechanisms", 2, True)
     assert (tmp_path / "p" / "recall.png").read_bytes()[:4] == b"\x89PNG"
     told = suffice("probe", "--mechanisms", "standard", "--quick", "--out", "p", "--quiet")
-    assert (told.code, "p already holds something; continue it with --resume" in told.said) == (
+    assert (told.code, "p is not empty; resume it with --resume" in told.said) == (
         2,
         True,
     )
@@ -110,7 +110,7 @@ def test_a_model_without_text_or_branches(suffice, run, tmp_path):
     lm = LMConfig(length=64, d_model=16, depth=1, mlp_width=16, vocabulary_size=28).build(FULL)
     folder.save(tmp_path / "plain", lm, Characters(LETTERS))
     told = suffice("probe", "plain", "--quick", "--seeds", 1, "--quiet")
-    assert "no branches: every layer hears in one way, and all alike" in told.out
+    assert "no branches: every layer attends in one way, and all alike" in told.out
     lm = LMConfig(length=64, d_model=16, depth=1, mlp_width=16, vocabulary_size=28).build(SINKS)
     folder.save(tmp_path / "sinks", lm, Characters(LETTERS))
     told = suffice("probe", "sinks", "--quick", "--seeds", 1, "--quiet", "--json")
@@ -120,8 +120,11 @@ def test_a_model_without_text_or_branches(suffice, run, tmp_path):
 
 
 WRONG = {
-    "nothing": ([], "give a checkpoint or --mechanisms, one of the two"),
-    "both": (["run", "--mechanisms", "standard"], "give a checkpoint or --mechanisms, one of"),
+    "nothing": ([], "give either a checkpoint or --mechanisms"),
+    "both": (
+        ["run", "--mechanisms", "standard"],
+        "give either a checkpoint or --mechanisms, one of",
+    ),
     "data": (["--mechanisms", "standard", "--data", "x"], "--data is for a checkpoint; leave it"),
     "resume": (["run", "--resume"], "--resume is for --mechanisms; leave it out"),
     "where": (["--mechanisms", "standard", "--resume"], "--resume goes on in a folder; name it"),
@@ -143,13 +146,13 @@ def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
 def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"seeds": 1, "quiet": True, "device": "cpu"}
-    with pytest.raises(ConfigError, match="give a checkpoint or --mechanisms, one of the two"):
+    with pytest.raises(ConfigError, match="give either a checkpoint or --mechanisms"):
         probe()
     with pytest.raises(ConfigError, match="--tokenizer is for a checkpoint; leave it out"):
         probe(mechanisms="standard", tokenizer=Path("t"), **given)
-    with pytest.raises(ConfigError, match="--resume goes on in a folder; name it with --out"):
+    with pytest.raises(ConfigError, match="--resume needs the folder"):
         probe(mechanisms="standard", resume=True, **given)
-    with pytest.raises(ConfigError, match="run already holds something; continue it with --res"):
+    with pytest.raises(ConfigError, match="run is not empty; resume it with --res"):
         probe(mechanisms="standard", out=Path("run"), **given)
 
 
@@ -184,7 +187,7 @@ def test_an_alarm_is_loud(suffice, run, monkeypatch):
     monkeypatch.setattr("suffice.probe.probe_mechanisms", lambda *_, **__: report)
     told = suffice("probe", "--mechanisms", "standard", "--quiet")
     assert told.code == 1
-    assert "ALARM: 1 of 1 controls succeeded, as nothing should" in told.said
+    assert "ALARM: 1 of 1 controls succeeded" in told.said
     assert "90.0 ALARM" in told.out
     assert "ALARM: control succeeded: t, standard, far (nobody can)" in told.out
 
@@ -207,7 +210,9 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
     off = Ablation(
         branch="sinks", layers="layer 0", on="text", before=2.0, change=summarise([0.25])
     )
-    report = CheckpointReport(recalls=(one, two), ablations=(off,), reach=6, rows=1, seconds=1.0)
+    report = CheckpointReport(
+        recalls=(one, two), ablations=(off,), receptive_field=6, rows=1, seconds=1.0
+    )
     print_report(report, None)
     out = capsys.readouterr().out
     assert "the model can attend to 6 tokens back" in out
@@ -218,5 +223,5 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
 
 def test_an_alarm_is_an_error_of_the_command():
     report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
-    with pytest.raises(Stopped, match="ALARM: 1 of 1 controls succeeded, as nothing should"):
+    with pytest.raises(Stopped, match="ALARM: 1 of 1 controls succeeded"):
         finish(report, None, as_json=True)

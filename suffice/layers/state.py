@@ -431,8 +431,8 @@ class LayerState:
             return None
         keys = self.length + at.length
         key = layer.impl, at.places is None, q.dtype, at.device.type, at.length
-        transformed = is_transformed()
-        if not transformed and key in self.coded_calls:
+        other = is_transformed() or torch.is_grad_enabled()  # than the calls that are kept
+        if not other and key in self.coded_calls:
             return self.coded_calls[key].grown(keys)
         call = AttentionCall.of(
             self.spec,
@@ -445,7 +445,7 @@ class LayerState:
         allowed = layer.impl in ("auto", DECODE.name)
         if not allowed or not decode.reads_codes(self.memory, call):
             return None
-        if not transformed:
+        if not other:
             self.coded_calls[key] = call
         return call
 

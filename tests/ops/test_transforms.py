@@ -13,6 +13,7 @@ from torch.func import grad, jvp, vmap
 from suffice import Attention, AttentionSpec
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu, Softmax
+from suffice.memory import Quantised
 from suffice.ops import OPS, AttentionCall, MaskInputs, dispatch, matmul, scan
 from suffice.ops.native import library
 from suffice.ops.op import Parts
@@ -162,6 +163,19 @@ def test_the_automatic_choice_computes_long_calls(pattern, context):
         CONTEXTS[context](attention(impl, pattern=pattern), *x) for impl in ("auto", "reference")
     )
     assert_close(got, want, n=1 << 12)
+
+
+def test_a_quantised_cache_that_was_read_without_gradients_gives_them_later():
+    spec = AttentionSpec(d_model=16, num_heads=2, pattern=Causal())
+    layer = Attention(spec)
+    state, x = layer.state(Quantised(block=4, recent=2)), torch.randn(1, 12, 16)
+    with torch.no_grad():
+        for at in range(10):
+            layer(x[:, at : at + 1], state=state)
+    last = x[:, 10:11].clone().requires_grad_()
+    out = layer(last, state=state)
+    assert torch.autograd.grad(out.sum(), last)[0].any()
+    assert torch.autograd.grad(layer(x[:, 11:], state=state).sum(), layer.q_proj.weight)[0].any()
 
 
 @pytest.mark.parametrize(("impl", "heads"), [("fused", 4), ("folded", 2)])

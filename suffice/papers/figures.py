@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from suffice.files import write_atomic
 from suffice.measure.plan import MARGIN
 from suffice.measure.report.canvas import blank, legend, looks, panels_width, png, style, svg
-from suffice.measure.report.plots import learning_curves
+from suffice.measure.report.plots import difference_plot, learning_curves
 from suffice.measure.results import Results
+from suffice.measure.verdict import judge
 from suffice.papers.rows import Shown, differs, to_csv
 from suffice.papers.tables import Table
 from suffice.recipes import SMALL
@@ -30,6 +31,12 @@ def curves(shown: Shown) -> Figure:
     """Draw validation loss and accuracy by epoch: mean and 95% interval over seeds."""
     figure = learning_curves(_results(shown))
     return _named(figure, shown.request.table, [shown])
+
+
+def differences(shown: Shown) -> Figure:
+    """Draw what a verdict rests on: paired differences to the baseline beside the margin."""
+    results = _results(shown)
+    return _named(difference_plot(results, judge(results)), shown.request.table, [shown])
 
 
 def heads(shown: Shown) -> Figure:
@@ -142,7 +149,11 @@ def scaling(table: Table, parts: list[Shown]) -> Figure:
 
 
 ACROSS: dict[str, Callable[[Table, list[Shown]], Figure]] = {"scaling": scaling}
-FIGURES: dict[str, Callable[[Shown], Figure]] = {"curves": curves, "heads": heads}
+FIGURES: dict[str, Callable[[Shown], Figure]] = {
+    "curves": curves,
+    "differences": differences,
+    "heads": heads,
+}
 
 
 def write_report(table: Table, shown: list[Shown], folder: Path) -> Path:

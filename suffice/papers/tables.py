@@ -73,8 +73,8 @@ MANY_CLASSES = (PARAMETERS, EPOCH, *TRAIN, TRAIN_TOP5, *TEST, TEST_TOP5)
 MECHANISMS = ("standard", "optimised", "efficient", "super_attention")
 BASELINE = "standard"
 SEEDS = 5
-TRAINED = ("curves",)
-HEADS = ("curves", "heads")
+TRAINED = ("differences", "curves")
+HEADS = ("differences", "curves", "heads")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -235,3 +235,4 @@ def test_how_single_tokens_went_is_told(suffice, run, monkeypatch):
     told = suffice(*words, "--impl", "native")
     assert told.code == 2
     assert "impl='native' is not possible: they were not built; give" in told.said
+    forget_plans()

@@ -1,4 +1,4 @@
-"""Data sets: the tasks that mechanisms are compared on, real ones and drawn ones."""
+"""Data sets: the tasks that mechanisms are compared on, real and synthetic."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ if TYPE_CHECKING:
 __all__ = ["IGNORE_INDEX", "TASKS", "Dataset", "Split", "load"]
 
 TASKS: dict[str, Callable[..., Dataset]] = {
-    "amazon": reviews.amazon,
-    "cifar100": vision.cifar100,
-    "cifar10_jpeg": vision.cifar10_jpeg,
-    "copy": synthetic.copy,
-    "digits": vision.digits,
-    "image_folder": images.image_folder,
-    "imdb": reviews.imdb,
-    "induction": synthetic.induction,
-    "mnist": vision.mnist,
-    "mqar": synthetic.mqar,
-    "passkey": synthetic.passkey,
-    "table": table.table,
-    "tiny_imagenet_100": vision.tiny_imagenet_100,
-    "translation_es": translation.translation_es,
-    "two_hop": synthetic.two_hop,
-    "womens_clothing": reviews.womens_clothing,
+    function.__name__: function
+    for function in (
+        reviews.amazon,
+        vision.cifar100,
+        vision.cifar10_jpeg,
+        synthetic.copy,
+        vision.digits,
+        images.image_folder,
+        reviews.imdb,
+        synthetic.induction,
+        vision.mnist,
+        synthetic.mqar,
+        synthetic.passkey,
+        table.table,
+        vision.tiny_imagenet_100,
+        translation.translation_es,
+        synthetic.two_hop,
+        reviews.womens_clothing,
+    )
 }
 
 

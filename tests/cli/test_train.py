@@ -93,7 +93,7 @@ def test_whether_weights_are_cut_is_kept_and_may_change(suffice, text):
 
 def test_the_default_recipe_without_its_text_names_the_others(suffice, monkeypatch):
     module = sys.modules["suffice.text.corpus"]
-    monkeypatch.setattr(module, "FILE", replace(module.FILE, urls=()))
+    monkeypatch.setattr(module, "SHAKESPEARE", replace(module.SHAKESPEARE, urls=()))
     done = suffice("train", "--quiet")
     assert done.code == 2
     assert "Every machine has the text of --recipe stdlib_bpe; --data PATH trains" in done.said

@@ -29,8 +29,8 @@ def asking() -> Split:
 
 def dataset(**changes: object) -> Dataset:
     split = images()
-    given = {"train": split, "validation": split, "test": split, "num_classes": 3, **changes}
-    return Dataset(name="toy", title="Toy", source="nobody", **given)
+    options = {"train": split, "validation": split, "test": split, "num_classes": 3, **changes}
+    return Dataset(name="toy", title="Toy", source="nobody", **options)
 
 
 def test_take_gives_rows_in_the_order_of_the_indices():
@@ -76,10 +76,10 @@ def test_split_refuses_a_row_that_asks_nothing():
 
 def test_split_refuses_a_question_at_padding():
     valid = torch.tensor([[True, True, True], [True, False, True]])
-    given = asking()
-    assert Split(given.inputs, given.labels, valid).answers.tolist() == [2, 1]
+    options = asking()
+    assert Split(options.inputs, options.labels, valid).answers.tolist() == [2, 1]
     with pytest.raises(DataError, match="row 0 has a label at token 2, which is padding"):
-        Split(given.inputs, given.labels, valid & torch.tensor([True, True, False]))
+        Split(options.inputs, options.labels, valid & torch.tensor([True, True, False]))
 
 
 def test_split_refuses_labels_that_are_not_int64():
@@ -177,14 +177,14 @@ def test_dataset_refuses_a_std_that_is_not_positive(std: float | tuple[float, ..
 
 
 def pair(**changes) -> Split:
-    given = {
+    options = {
         "inputs": torch.zeros(2, 3, dtype=torch.int64),
         "labels": torch.zeros(2, 3, dtype=torch.int64),
         "source": torch.zeros(2, 4, dtype=torch.int64),
         "source_valid": torch.ones(2, 4, dtype=torch.bool),
         **changes,
     }
-    return Split(**given)
+    return Split(**options)
 
 
 def test_a_source_needs_a_label_for_each_token():

@@ -289,8 +289,8 @@ def test_files_of_the_form_are_read_in_order_and_all_else_is_passed_over():
         "top/a.jpg.exe": b"longer",
         "top/a.jpg": b"first",
     }
-    found = members(packed(files, link, hard, folder), FORM, "it")
-    assert [(match[1], content) for match, content in found] == [("b", b"second"), ("a", b"first")]
+    result = members(packed(files, link, hard, folder), FORM, "it")
+    assert [(match[1], content) for match, content in result] == [("b", b"second"), ("a", b"first")]
 
 
 def test_nothing_is_written(tmp_path, monkeypatch):

@@ -47,33 +47,33 @@ def numbers(split: Split) -> list[int]:
 
 
 def test_a_tenth_is_held_out_and_nothing_is_lost():
-    found = parts(part(50), part(20))
+    result = parts(part(50), part(20))
     train, out = held_out(50, 0.1)
-    assert numbers(found["train"]) == train.tolist()
-    assert numbers(found["validation"]) == out.tolist()
-    assert numbers(found["test"]) == list(range(20))
+    assert numbers(result["train"]) == train.tolist()
+    assert numbers(result["validation"]) == out.tolist()
+    assert numbers(result["test"]) == list(range(20))
 
 
 def test_fewer_rows_are_the_first_of_the_same_order():
-    whole, found = parts(part(100), part(40)), parts(part(100), part(40), rows=13)
-    assert numbers(found["train"]) == numbers(whole["train"])[:13]
-    assert numbers(found["validation"]) == numbers(whole["validation"])[:4]
-    assert len(found["test"]) == 4
-    assert numbers(found["test"]) == sorted(numbers(found["test"]))
-    assert numbers(found["test"]) != [0, 1, 2, 3]
+    whole, result = parts(part(100), part(40)), parts(part(100), part(40), rows=13)
+    assert numbers(result["train"]) == numbers(whole["train"])[:13]
+    assert numbers(result["validation"]) == numbers(whole["validation"])[:4]
+    assert len(result["test"]) == 4
+    assert numbers(result["test"]) == sorted(numbers(result["test"]))
+    assert numbers(result["test"]) != [0, 1, 2, 3]
 
 
 def test_fewer_classes_are_the_first():
-    found = parts(part(80), part(40), classes=2)
-    assert [len(split) for split in found.values()] == [36, 4, 20]
-    for split in found.values():
+    result = parts(part(80), part(40), classes=2)
+    assert [len(split) for split in result.values()] == [36, 4, 20]
+    for split in result.values():
         assert split.labels.unique().tolist() == [0, 1]
         assert ((torch.tensor(numbers(split)) % 4) == split.labels).all()
 
 
 def test_more_rows_than_there_are_are_refused():
-    told = "rows=46 of the training part, and there are 45"
-    with pytest.raises(ConfigError, match=told):
+    message = "rows=46 of the training part, and there are 45"
+    with pytest.raises(ConfigError, match=message):
         parts(part(50), part(20), rows=46)
     assert len(parts(part(50), part(20), rows=45)["train"]) == 45
 
@@ -115,16 +115,16 @@ def pixels(content):
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_pixels_are_those_of_the_file_colours_first(form):
     content = picture(1, 6, form=form)
-    found = decode(content, 6, "it")
-    assert (found.dtype, found.shape, found.flags.c_contiguous) == (np.uint8, (3, 6, 6), True)
-    assert (found == pixels(content).transpose(2, 0, 1)).all()
+    result = decode(content, 6, "it")
+    assert (result.dtype, result.shape, result.flags.c_contiguous) == (np.uint8, (3, 6, 6), True)
+    assert (result == pixels(content).transpose(2, 0, 1)).all()
 
 
 def test_a_grey_picture_has_three_equal_colours():
-    found = decode(picture(1, 6, mode="L"), 6, "it")
-    assert (found[0] == found[1]).all()
-    assert (found[0] == found[2]).all()
-    assert found.std() > 0
+    result = decode(picture(1, 6, mode="L"), 6, "it")
+    assert (result[0] == result[1]).all()
+    assert (result[0] == result[2]).all()
+    assert result.std() > 0
 
 
 def test_a_picture_of_another_size_becomes_the_square():
@@ -132,18 +132,18 @@ def test_a_picture_of_another_size_becomes_the_square():
     halves = np.zeros((4, 8, 3), np.uint8)
     halves[:, 4:] = 200
     Image.fromarray(halves).save(content, format="PNG")
-    found = decode(content.getvalue(), 2, "it")
-    assert found.shape == (3, 2, 2)
-    assert (found[:, :, 0] < 40).all()
-    assert (found[:, :, 1] > 160).all()
+    result = decode(content.getvalue(), 2, "it")
+    assert result.shape == (3, 2, 2)
+    assert (result[:, :, 0] < 40).all()
+    assert (result[:, :, 1] > 160).all()
     assert decode(content.getvalue(), 16, "it").shape == (3, 16, 16)
 
 
 def test_a_large_jpeg_is_reduced():
     content = picture(3, 64)
     whole = np.asarray(Image.open(io.BytesIO(content)).resize((8, 8), Image.Resampling.BOX))
-    found = decode(content, 8, "it").transpose(1, 2, 0).astype(int)
-    assert abs(found - whole.astype(int)).max() < 12
+    result = decode(content, 8, "it").transpose(1, 2, 0).astype(int)
+    assert abs(result - whole.astype(int)).max() < 12
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_another_count_of_bytes_is_refused(count: int):
 LABELS = [2, 0, 1]
 
 
-def made(asked: list[int] | None = None, side: int = 2):
+def made(labelled: list[int] | None = None, side: int = 2):
     def make() -> Encoded:
-        if asked is not None:
-            asked.append(1)
+        if labelled is not None:
+            labelled.append(1)
         return Encoded(LABELS, (np.full((3, side, side), 9 + i, np.uint8) for i in range(3)))
 
     return make
@@ -306,10 +306,10 @@ def test_folders_are_classes_in_the_order_of_their_names(own: Path):
     assert labels.bincount().tolist() == [10, 10, 10]
     assert task.test.labels.bincount().tolist() == [4, 4, 4]
     assert (task.num_classes, task.title) == (3, "Pictures of imagenet, 3 classes, 8x8 pixels")
-    wanted = torch.from_numpy(decode((own / "val/cat/1.png").read_bytes(), 8, "it"))
-    found = [torch.equal(image, wanted) for image in task.test.inputs]
-    assert found.count(True) == 1
-    assert task.test.labels[found.index(True)] == 2
+    expected = torch.from_numpy(decode((own / "val/cat/1.png").read_bytes(), 8, "it"))
+    result = [torch.equal(image, expected) for image in task.test.inputs]
+    assert result.count(True) == 1
+    assert task.test.labels[result.index(True)] == 2
 
 
 def test_no_picture_is_in_two_parts(own: Path):
@@ -342,8 +342,10 @@ def test_a_path_may_be_absolute_and_the_test_part_be_called_test(own: Path, monk
 
 
 def test_a_folder_that_is_not_there_is_refused(own: Path):
-    told = "there is no folder vision/other with a folder train in it; put train and val, each with"
-    with pytest.raises(DataError, match=told):
+    message = (
+        "there is no folder vision/other with a folder train in it; put train and val, each with"
+    )
+    with pytest.raises(DataError, match=message):
         load("image_folder", path="vision/other")
     with pytest.raises(DataError, match="there is no folder /nowhere/at/all with a folder train"):
         load("image_folder", path="/nowhere/at/all")
@@ -360,8 +362,8 @@ def test_classes_that_are_not_there_are_refused(own: Path):
 def test_a_part_without_pictures_is_refused(own: Path):
     for file in (own / "val").glob("*/*"):
         file.rename(file.with_suffix(".webp"))
-    told = "val holds 0 images"
-    with pytest.raises(DataError, match=told):
+    message = "val holds 0 images"
+    with pytest.raises(DataError, match=message):
         load("image_folder", side=8)
     for file in [*(own / "train").glob("*/*")][1:]:
         file.unlink()

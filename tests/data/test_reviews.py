@@ -81,8 +81,8 @@ def rows(count: int = 60) -> list[dict]:
     ]
 
 
-def lines(given: list[dict]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in given).encode()
+def lines(options: list[dict]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in options).encode()
 
 
 @pytest.fixture(params=sorted(FILES))
@@ -105,9 +105,9 @@ def spoken(data, split, row: int) -> str:
 def test_a_part_is_a_function_of_the_text(task: str):
     data = load(task, length=5)
     for part in ("train", "validation", "test"):
-        wanted = [row for row in rows() if part_of(row["text"]) == part]
+        expected = [row for row in rows() if part_of(row["text"]) == part]
         split = getattr(data, part)
-        assert split.labels.tolist() == [row["rating"] - 1 for row in wanted]
+        assert split.labels.tolist() == [row["rating"] - 1 for row in expected]
         assert len(split) > 0
     digest = int(hashlib.sha1(b"Good! w0").hexdigest(), 16) % 10
     assert part_of("Good! w0") == {0: "test", 1: "validation"}.get(digest, "train")
@@ -117,11 +117,13 @@ def test_a_part_is_a_function_of_the_text(task: str):
 
 def test_rows_are_the_last_words_padded_in_front(task: str):
     data = load(task, length=5)
-    wanted = [row for row in rows() if part_of(row["text"]) == "train"]
-    for row, review in enumerate(wanted):
+    expected = [row for row in rows() if part_of(row["text"]) == "train"]
+    for row, review in enumerate(expected):
         words = review["text"].lower().replace("!", "").split()
-        told = ["<start>", *words] if len(words) < 5 else words[-5:]
-        assert spoken(data, data.train, row) == " ".join([*["<pad>"] * (5 - len(told)), *told])
+        message = ["<start>", *words] if len(words) < 5 else words[-5:]
+        assert spoken(data, data.train, row) == " ".join(
+            [*["<pad>"] * (5 - len(message)), *message]
+        )
     assert data.train.valid.tolist() == (data.train.inputs != 0).tolist()
 
 
@@ -153,7 +155,7 @@ def test_a_users_file_of_either_form(tmp_path: Path, pack):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("{", "row 61, is not a review"),
         ("[1]", "row 61, is not a review"),
@@ -162,10 +164,10 @@ def test_a_users_file_of_either_form(tmp_path: Path, pack):
         ('{"rating": 4, "text": 3}', "rating and text are not 1 to 5 and words"),
     ],
 )
-def test_a_line_that_is_no_review_is_refused(tmp_path: Path, line: str, told: str):
+def test_a_line_that_is_no_review_is_refused(tmp_path: Path, line: str, message: str):
     path = tmp_path / "reviews.jsonl"
     path.write_bytes(lines(rows()) + line.encode())
-    with pytest.raises(DataError, match=rf"reviews\.jsonl, {told}|{told}") as caught:
+    with pytest.raises(DataError, match=rf"reviews\.jsonl, {message}|{message}") as caught:
         load("amazon", path=str(path))
     assert '{"rating": 5, "text": "Good."}' in str(caught.value)
 

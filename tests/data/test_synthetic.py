@@ -79,14 +79,14 @@ def test_sizes_that_are_no_counts_are_refused(name):
 
 
 def test_too_few_different_rows_are_refused():
-    told = "mqar: a row of validation is one of train too, so few different rows do these sizes"
-    with pytest.raises(ConfigError, match=told):
+    message = "mqar: a row of validation is one of train too, so few different rows do these sizes"
+    with pytest.raises(ConfigError, match=message):
         load("mqar", pairs=1, keys=2, values=2)
 
 
 def test_subsets_are_in_random_order_without_repetition():
-    found = synthetic.subsets(synthetic.stream("a", "b", 0), 4_000, of=3, size=2)
-    kinds, counts = np.unique(found, axis=0, return_counts=True)
+    result = synthetic.subsets(synthetic.stream("a", "b", 0), 4_000, of=3, size=2)
+    kinds, counts = np.unique(result, axis=0, return_counts=True)
     assert kinds.tolist() == [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1]]
     assert counts.min() > 600
 
@@ -101,8 +101,8 @@ def test_streams_differ_by_task_part_and_seed():
 
 @pytest.mark.parametrize("sizes", [{}, {"symbols": 300, "shortest": 3, "length": 5, "room": 5}])
 def test_every_answer_is_the_symbol_so_many_tokens_back(sizes):
-    given = {"symbols": 32, "shortest": 8, "length": 12, "room": 16, **sizes}
-    symbols, shortest, length, room = given.values()
+    options = {"symbols": 32, "shortest": 8, "length": 12, "room": 16, **sizes}
+    symbols, shortest, length, room = options.values()
     task = load("copy", rows=200, **sizes)
     assert task.num_classes == symbols + 2
     assert task.chance == 1 / symbols
@@ -135,8 +135,8 @@ def test_sizes_that_are_no_counts_are_refused_of_copy():
 
 @pytest.mark.parametrize("sizes", [{}, {"symbols": 20, "length": 9, "repeated": 3}])
 def test_every_answer_is_what_followed_the_symbol_last_time(sizes):
-    given = {"symbols": 16, "length": 16, "repeated": 8, **sizes}
-    symbols, length, repeated = given.values()
+    options = {"symbols": 16, "length": 16, "repeated": 8, **sizes}
+    symbols, length, repeated = options.values()
     task = load("induction", rows=200, **sizes)
     assert task.num_classes == symbols
     starts = set()
@@ -173,23 +173,23 @@ def test_sizes_that_are_no_counts_are_refused_of_induction():
 
 @pytest.mark.parametrize("sizes", [{}, {"pairs": 3, "keys": 9, "values": 12}])
 def test_every_answer_is_the_value_that_stood_behind_the_key(sizes):
-    given = {"pairs": 8, "keys": 16, "values": 16, **sizes}
-    pairs, keys, values = given.values()
+    options = {"pairs": 8, "keys": 16, "values": 16, **sizes}
+    pairs, keys, values = options.values()
     task = load("mqar", rows=50, **sizes)
     assert task.num_classes == keys + values
     assert task.chance == 1 / pairs
     orders = set()
     for row, labels in zip(task.train.inputs.tolist(), task.train.labels.tolist(), strict=True):
         assert len(row) == 3 * pairs
-        own, theirs, asked = row[0 : 2 * pairs : 2], row[1 : 2 * pairs : 2], row[2 * pairs :]
+        own, theirs, labelled = row[0 : 2 * pairs : 2], row[1 : 2 * pairs : 2], row[2 * pairs :]
         assert len(set(own)) == len(set(theirs)) == pairs
         assert set(own) <= set(range(keys))
         assert set(theirs) <= set(range(keys, keys + values))
-        assert sorted(asked) == sorted(own)
+        assert sorted(labelled) == sorted(own)
         assert labels[: 2 * pairs] == [IGNORE_INDEX] * (2 * pairs)
         table = dict(zip(own, theirs, strict=True))
-        assert labels[2 * pairs :] == [table[key] for key in asked]
-        orders.add(tuple(own.index(key) for key in asked))
+        assert labels[2 * pairs :] == [table[key] for key in labelled]
+        orders.add(tuple(own.index(key) for key in labelled))
     assert len(orders) > 5
 
 
@@ -216,11 +216,11 @@ def test_sizes_that_are_no_counts_are_refused_of_mqar():
 
 def numbers(words, digits):
     """The numbers of a row behind each kind of mark."""
-    found = {"<passkey>": [], "<number>": []}
+    result = {"<passkey>": [], "<number>": []}
     for place, word in enumerate(words):
-        if word in found:
-            found[word].append("".join(words[place + 1 : place + 1 + digits]))
-    return found
+        if word in result:
+            result[word].append("".join(words[place + 1 : place + 1 + digits]))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_every_answer_is_the_next_digit_of_the_marked_number(sizes):
     for row, labels in zip(task.train.inputs.tolist(), task.train.labels.tolist(), strict=True):
         words = [task.vocabulary[token] for token in row]
         body, question = words[: length - digits], words[length - digits :]
-        found = numbers(body, digits)
-        (key,) = found["<passkey>"]
-        assert len(found["<number>"]) == decoys
-        assert all(len(number) == digits and number.isdigit() for number in found["<number>"])
+        result = numbers(body, digits)
+        (key,) = result["<passkey>"]
+        assert len(result["<number>"]) == decoys
+        assert all(len(number) == digits and number.isdigit() for number in result["<number>"])
         assert sum(word.isdigit() for word in body) == digits * (decoys + 1)
         assert question == ["<ask>", *key[:-1]]
         assert labels[: length - digits] == [IGNORE_INDEX] * (length - digits)
@@ -251,20 +251,20 @@ def test_every_answer_is_the_next_digit_of_the_marked_number(sizes):
 
 def test_no_number_of_a_part_is_in_another():
     task = load("passkey")
-    found = []
+    result = []
     for split in (task.train, task.validation, task.test):
         mine = set()
         for row in split.inputs[:, :61].tolist():
             words = [task.vocabulary[token] for token in row]
             mine.update(*numbers(words, 3).values())
-        found.append(mine)
-    assert [len(mine) for mine in found] == [800, 100, 100]
-    assert len(set.union(*found)) == 1_000
+        result.append(mine)
+    assert [len(mine) for mine in result] == [800, 100, 100]
+    assert len(set.union(*result)) == 1_000
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    told = "passkey: numbers and question need 19 tokens and length is 18; give a larger length"
-    with pytest.raises(ConfigError, match=told):
+    message = "passkey: numbers and question need 19 tokens and length is 18; give a larger length"
+    with pytest.raises(ConfigError, match=message):
         load("passkey", length=18)
     assert load("passkey", length=19, rows=5).train.inputs.shape == (5, 19)
 

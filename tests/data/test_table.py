@@ -45,13 +45,13 @@ def read(dataset):
 def test_every_row_is_in_the_part_of_its_text(table):
     dataset = load("table", path=table, length=4)
     assert (dataset.num_classes, dataset.title) == (2, "mine.csv, 2 classes, last 4 words")
-    found = read(dataset)
-    for part, rows in found.items():
-        wanted = [n for n, text in enumerate(TEXTS) if part_of(text) == part]
-        assert [label for _, label in rows] == [n % 2 for n in wanted]
+    result = read(dataset)
+    for part, rows in result.items():
+        expected = [n for n, text in enumerate(TEXTS) if part_of(text) == part]
+        assert [label for _, label in rows] == [n % 2 for n in expected]
         assert rows
     train = [text for text in TEXTS if part_of(text) == "train"]
-    assert [text for text, _ in found["train"]] == [" ".join(words(text)) for text in train]
+    assert [text for text, _ in result["train"]] == [" ".join(words(text)) for text in train]
     assert dataset.train.valid.sum(dim=1).unique().tolist() == [3]
     assert dataset.scores == ("balanced_accuracy",)
 
@@ -111,8 +111,8 @@ def test_rows_without_a_text_are_passed_over(tmp_path):
 
 def test_a_text_that_is_no_number_is_none(tmp_path):
     rows = [{"text": t, "label": n} for t, n in zip(TEXTS, LABELS, strict=True)]
-    told = [json.dumps(row) for row in [{"text": float("nan"), "label": "other"}, *rows]]
-    (tmp_path / "x.jsonl").write_text("\n".join(told))
+    message = [json.dumps(row) for row in [{"text": float("nan"), "label": "other"}, *rows]]
+    (tmp_path / "x.jsonl").write_text("\n".join(message))
     assert classes(str(tmp_path / "x.jsonl")) == ["no", "yes"]
 
 

@@ -38,7 +38,7 @@ def small(home: Path, monkeypatch) -> Path:
     return home
 
 
-def told(data, split) -> list[tuple[str, str, str]]:
+def message(data, split) -> list[tuple[str, str, str]]:
     """The source, the target so far and what is asked of each row, in words."""
     english, spanish = data.source_vocabulary, data.vocabulary
     return [
@@ -53,12 +53,12 @@ def told(data, split) -> list[tuple[str, str, str]]:
 
 def test_labels_are_the_next_words_and_the_end(small: Path):
     data = load("translation_es", length=5, held_out=5)
-    rows = {row[0]: row for row in told(data, data.train)}
+    rows = {row[0]: row for row in message(data, data.train)}
     assert len(data.train) + len(data.validation) + len(data.test) == len(CARDS) + len(DOCS)
-    for source, target, asked in rows.values():
+    for source, target, labelled in rows.values():
         words = target.split()
         assert words[0] == "<start>"
-        assert asked.split() == [*words[1:], END]
+        assert labelled.split() == [*words[1:], END]
         number = source.split()[-1] if source.startswith("i") else source.split()[2]
         assert number in words
     assert data.train.labels.shape == data.train.inputs.shape == data.train.source.shape
@@ -82,7 +82,7 @@ def test_no_english_side_is_in_two_parts(small: Path):
         key=lambda key: hashlib.sha1(key.encode()).digest(),
     )
     english = ["i", "see", "call", "now"]
-    kept = {part: {row[0] for row in told(data, getattr(data, part))} for part in sides}
+    kept = {part: {row[0] for row in message(data, getattr(data, part))} for part in sides}
     known = set(data.source_vocabulary)
     blurred = [" ".join(w if w in known else "<unknown>" for w in key.split()) for key in keys]
     assert kept["test"] == set(blurred[:5])
@@ -96,7 +96,7 @@ def test_sentences_that_only_differ_in_marks_stay_together(small: Path):
     parts = [
         part
         for part in ("train", "validation", "test")
-        for source, target, _ in told(data, getattr(data, part))
+        for source, target, _ in message(data, getattr(data, part))
         if target.split()[1] in ("veo", "lo") and source.endswith((" 3", "<unknown>"))
     ]
     lengths = [len(getattr(data, part)) for part in ("validation", "test")]
@@ -106,12 +106,14 @@ def test_sentences_that_only_differ_in_marks_stay_together(small: Path):
 
 def test_long_pairs_are_left_out_and_rows_are_drawn(small: Path):
     short = load("translation_es", length=4, held_out=3)
-    assert all(len(row[1].split()) <= 4 for row in told(short, short.train))
+    assert all(len(row[1].split()) <= 4 for row in message(short, short.train))
     assert len(short.train) + len(short.test) + len(short.validation) == 31
     few = load("translation_es", length=5, held_out=5, rows=9)
     whole = load("translation_es", length=5, held_out=5)
     assert len(few.train) == 9
-    assert {row[0] for row in told(few, few.train)} < {row[0] for row in told(whole, whole.train)}
+    assert {row[0] for row in message(few, few.train)} < {
+        row[0] for row in message(whole, whole.train)
+    }
     assert few.train.source_valid.dtype == torch.bool
     assert "9 pairs below 5 words" in few.title
 

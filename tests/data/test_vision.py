@@ -160,12 +160,12 @@ COUNTS = {"train": 40, "test": 10}
 
 def rows(count: int, seed: int) -> np.ndarray:
     """Records of the binary version; the fine label is 5 times the number of the row."""
-    found = np.random.default_rng(seed).integers(
+    result = np.random.default_rng(seed).integers(
         0, 256, (count, vision.CIFAR100_ROW), dtype=np.uint8
     )
-    found[:, 0] = 19
-    found[:, 1] = np.arange(count) * 5 % 100
-    return found
+    result[:, 0] = 19
+    result[:, 1] = np.arange(count) * 5 % 100
+    return result
 
 
 def placed(root: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]) -> None:
@@ -180,10 +180,10 @@ def placed(root: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes])
 @pytest.fixture
 def official(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """A user's copy of the archive, smaller."""
-    found = {"train": rows(40, 1), "test": rows(10, 2)}
-    files = {f"cifar-100-binary/{part}.bin": own.tobytes() for part, own in found.items()}
+    result = {"train": rows(40, 1), "test": rows(10, 2)}
+    files = {f"cifar-100-binary/{part}.bin": own.tobytes() for part, own in result.items()}
     placed(tmp_path, monkeypatch, {**files, "cifar-100-binary/fine_label_names.txt": b"apple"})
-    return found
+    return result
 
 
 def test_records_are_read_colour_by_colour_with_the_fine_label(official):
@@ -213,8 +213,8 @@ def test_another_number_of_bytes_is_refused(home, tmp_path, monkeypatch, lost):
     if lost:
         files["cifar-100-binary/test.bin"] = lost
     placed(tmp_path, monkeypatch, files)
-    told = rf"test\.bin holds {len(lost):,} bytes; 30,740 are due"
-    with pytest.raises(DataError, match=told):
+    message = rf"test\.bin holds {len(lost):,} bytes; 30,740 are due"
+    with pytest.raises(DataError, match=message):
         load("cifar100")
 
 
@@ -233,7 +233,7 @@ EACH = {"train": 4, "test": 2}  # pictures of a class
 def files(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """A user's folder with archives of random pictures; returns their content by name."""
     monkeypatch.setenv("SUFFICE_DATA", str(tmp_path))
-    found: dict[str, bytes] = {}
+    result: dict[str, bytes] = {}
     for place, (part, each) in enumerate(EACH.items()):
         names = [
             f"{part}/{name}/{n:04}.jpg" for name in vision.CIFAR10_CLASSES for n in range(each)
@@ -242,14 +242,14 @@ def files(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
         own["readme.txt"] = b"no picture"
         archives = vision.CIFAR10_JPEG_PARTS[part]
         sha256 = put(tmp_path, archives.files[0].path, packed(own))
-        given = (replace(archives.files[0], sha256=sha256),)
+        options = (replace(archives.files[0], sha256=sha256),)
         monkeypatch.setitem(
             vision.CIFAR10_JPEG_PARTS,
             part,
-            replace(archives, files=given, count=each * len(vision.CIFAR10_CLASSES)),
+            replace(archives, files=options, count=each * len(vision.CIFAR10_CLASSES)),
         )
-        found |= own
-    return found
+        result |= own
+    return result
 
 
 def test_pictures_and_labels_are_those_of_the_archives(files: dict[str, bytes]):
@@ -325,14 +325,14 @@ def archives(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         }
         return put(tmp_path, f"{vision.TINY_FOLDER}/{name}.tar.gz", packed(files))
 
-    given = {
+    options = {
         "train": {
             "a": archive("train", "a", WNIDS[:2], 10, 1),
             "b": archive("train", "b", WNIDS[2:], 10, 2),
         },
         "val": {"val": archive("val", "val", WNIDS, 2, 3)},
     }
-    monkeypatch.setattr(vision, "TINY_FILES", given)
+    monkeypatch.setattr(vision, "TINY_FILES", options)
     return tmp_path
 
 
@@ -366,8 +366,8 @@ def test_rows_and_classes_may_be_given(archives: Path):
 
 
 def test_sizes_that_are_not_legal_are_refused(archives: Path):
-    told = "tiny_imagenet_100: pixels=112, and the images have 64; give side=112 to enlarge them"
-    with pytest.raises(ConfigError, match=told):
+    message = "tiny_imagenet_100: pixels=112, and the images have 64; give side=112 to enlarge them"
+    with pytest.raises(ConfigError, match=message):
         load("tiny_imagenet_100", pixels=112)
     with pytest.raises(ConfigError, match="tiny_imagenet_100: side=0; give whole numbers of"):
         load("tiny_imagenet_100", side=0)

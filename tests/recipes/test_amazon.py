@@ -58,6 +58,6 @@ def test_the_clothing_is_read_by_the_model_of_amazon():
 
 @pytest.mark.parametrize("name", ["amazon", "amazon_scaling_5m", "translation_es"])
 def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
-    told = " ".join((RECIPES[name].__doc__ or "").split())
+    message = " ".join((RECIPES[name].__doc__ or "").split())
     for words in ("arXiv:2403.01643", "The paper fixes", "What it does not say", "Ours:", "Small:"):
-        assert words in told
+        assert words in message

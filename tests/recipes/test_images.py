@@ -108,9 +108,9 @@ def test_stand_ins_have_the_sizes_and_name_their_own_data(name, scale):
                 theirs.depth,
             )
         assert one.task != paper.task
-        for told in (one.title, one.name, one.task):
-            assert "CIFAR-100" not in told
-            assert "cifar100" not in told.lower()
+        for message in (one.title, one.name, one.task):
+            assert "CIFAR-100" not in message
+            assert "cifar100" not in message.lower()
         assert not one.title.startswith("ImageNet")
         if scale == "paper":
             assert "(sizes of arXiv:2403.01643v" in one.title
@@ -119,9 +119,9 @@ def test_stand_ins_have_the_sizes_and_name_their_own_data(name, scale):
 
 @pytest.mark.parametrize("name", [*LAYERS])
 def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
-    told = " ".join((RECIPES[name].__doc__ or "").split())
-    assert "The paper fixes" in told
-    assert "hat the paper does not say" in told or "Ours" in told
+    message = " ".join((RECIPES[name].__doc__ or "").split())
+    assert "The paper fixes" in message
+    assert "hat the paper does not say" in message or "Ours" in message
 
 
 def test_tasks_of_images_run_the_second_version():

@@ -101,8 +101,8 @@ def test_a_small_twin_has_15m_parameters_and_trains_for_minutes(name):
 
 
 def test_scales_that_a_language_model_lacks_are_refused():
-    told = "recipe stdlib_bpe has one scale only; leave scale='small' out"
-    with pytest.raises(ConfigError, match=told):
+    message = "recipe stdlib_bpe has one scale only; leave scale='small' out"
+    with pytest.raises(ConfigError, match=message):
         lm_recipe("stdlib_bpe", scale="small")
     with pytest.raises(ConfigError, match="unknown scale 'smal'; did you mean 'small'"):
         lm_recipe("nanogpt_124m", scale="smal")

@@ -75,7 +75,7 @@ def check_build(one, mechanism):
     assert 0 <= (spec.max_length or one.model.length) - one.model.length < 8, "whole blocks"
     torch.manual_seed(1)
     model = one.build(mechanism, 4).eval()
-    assert all(block.attention.spec == spec for block in model.blocks)
+    assert [block.attention.spec for block in model.blocks] == one.specs(mechanism, 4)
     if isinstance(model, ViT):
         config = one.model_of(mechanism)
         inputs = torch.randn(2, config.channels, config.image_size, config.image_size)
@@ -176,8 +176,12 @@ def test_no_mechanism_looks_ahead(mechanism):
 
 @pytest.mark.parametrize("name", TEXT)
 def test_a_mechanism_that_cannot_be_causal_is_refused(name):
-    told = rf"linformer cannot be causal, which the language model of recipe {name} needs; leave it"
-    with pytest.raises(ConfigError, match=rf"{told} out, or .* LowRank sums keys of all positions"):
+    message = (
+        rf"linformer cannot be causal, which the language model of recipe {name} needs; leave it"
+    )
+    with pytest.raises(
+        ConfigError, match=rf"{message} out, or .* LowRank sums keys of all positions"
+    ):
         recipe(name).specs("linformer", 2)
     with pytest.raises(ConfigError, match=r"^num_heads=3"):
         recipe(name).specs("standard", 3)

@@ -11,6 +11,7 @@ from suffice.recipes import recipe
 
 # what looks at positions of one text cannot look at another one
 ONE_TEXT = (
+    "mla",
     "sliding_window",
     "mistral",
     "longformer",
@@ -65,18 +66,20 @@ def test_a_mechanism_translates_in_all_its_layers(mechanism):
     changed = target.clone()
     changed[:, 4:] += 1
     torch.testing.assert_close(model(source, changed)[:, :4], logits[:, :4], rtol=1e-4, atol=1e-4)
-    told = translate(model, source, start=1, max_new_tokens=one.model.length)
-    assert told.new.shape == (2, one.model.length)
+    message = translate(model, source, start=1, max_new_tokens=one.model.length)
+    assert message.new.shape == (2, one.model.length)
 
 
 @pytest.mark.parametrize("mechanism", ONE_TEXT)
 def test_a_mechanism_of_one_text_is_refused(mechanism):
-    told = f"{mechanism} cannot look at another text, which the decoder of recipe translation_es"
-    with pytest.raises(ConfigError, match=rf"{told} does; leave it out, or compare it on another"):
+    message = f"{mechanism} cannot look at another text, which the decoder of recipe translation_es"
+    with pytest.raises(
+        ConfigError, match=rf"{message} does; leave it out, or compare it on another"
+    ):
         recipe("translation_es", scale="small").specs(mechanism, 4)
 
 
 def test_a_mechanism_that_sums_a_whole_text_is_refused():
-    told = "linformer cannot be causal, which the decoder of recipe translation_es needs"
-    with pytest.raises(ConfigError, match=told):
+    message = "linformer cannot be causal, which the decoder of recipe translation_es needs"
+    with pytest.raises(ConfigError, match=message):
         recipe("translation_es", scale="small").specs("linformer", 4)

@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def given() -> Path:
+def options() -> Path:
     """The folder that $SUFFICE_DATA names."""
     folder = os.environ.get("SUFFICE_DATA")
     if not folder:

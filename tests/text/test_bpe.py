@@ -369,7 +369,7 @@ def test_without_a_folder_the_searched_places_are_named(home: Path):
         gpt2()
 
 
-def test_the_published_files_give_the_published_encodings(given: Path):
+def test_the_published_files_give_the_published_encodings(options: Path):
     tokenizer = gpt2()
     assert (tokenizer.vocabulary_size, tokenizer.end) == (50_257, 50_256)
     for text, ids in (

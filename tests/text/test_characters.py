@@ -95,7 +95,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, ids: dict):
         load_tokenizer(tmp_path)
 
 
-def test_tiny_shakespeare_has_65_characters(given: Path):
+def test_tiny_shakespeare_has_65_characters(options: Path):
     plays = corpus("tinyshakespeare")
     tokenizer = Characters.of(plays.train)
     assert tokenizer.vocabulary_size == 65

@@ -63,39 +63,39 @@ def test_the_names():
 @pytest.mark.parametrize("name", sorted(CORPORA))
 def test_every_corpus_has_its_parts_and_can_be_read_again(mine: Path, name: str):
     put(mine, "lm/wikitext2/wiki.train.txt", article("Four"))
-    found = corpus(name)
-    assert found.name == name
-    assert found.source
-    parts = [found.train, found.validation, *([found.test] if found.test else [])]
+    result = corpus(name)
+    assert result.name == name
+    assert result.source
+    parts = [result.train, result.validation, *([result.test] if result.test else [])]
     for part in parts:
         texts = list(part)
         assert all(texts)
         assert texts == list(part)
     if name != "wikitext2":
-        assert not set(found.train) & set(found.validation)
+        assert not set(result.train) & set(result.validation)
 
 
 def test_shakespeare_is_cut_at_nine_tenths(mine: Path):
-    found = corpus("tinyshakespeare")
-    assert list(found.train) == ["To be, or not to b"]
-    assert list(found.validation) == ["e."]
+    result = corpus("tinyshakespeare")
+    assert list(result.train) == ["To be, or not to b"]
+    assert list(result.validation) == ["e."]
 
 
 @pytest.mark.parametrize(("name", "word"), [("openwebtext_sample", "page"), ("c4_sample", "site")])
 def test_a_sample_is_held_out_by_text(mine: Path, name: str, word: str):
-    found = corpus(name)
+    result = corpus(name)
     every = [f"{word} {number}" for number in range(50)]
-    assert list(found.train) == [text for text in every if not held_out(text)]
-    assert list(found.validation) == [text for text in every if held_out(text)]
+    assert list(result.train) == [text for text in every if not held_out(text)]
+    assert list(result.validation) == [text for text in every if held_out(text)]
 
 
 def test_the_articles_of_wikitext_are_its_documents(mine: Path):
-    found = corpus("wikitext2")
-    assert list(found.validation) == [
+    result = corpus("wikitext2")
+    assert list(result.validation) == [
         article("One").decode() + " \n",
         article("Two").decode()[2:],
     ]
-    assert "".join(found.test) == article("Three").decode()
+    assert "".join(result.test) == article("Three").decode()
 
 
 @pytest.mark.parametrize("name", ["wiki.train.txt", "wiki.train.txt.xz"])
@@ -120,10 +120,10 @@ def test_an_absent_set_says_what_to_put_where(home: Path, name: str):
 
 
 def test_the_console_is_handed_to_a_download(mine: Path, monkeypatch: pytest.MonkeyPatch):
-    asked = []
-    monkeypatch.setitem(CORPORA, "far", lambda *, console: asked.append(console))
+    labelled = []
+    monkeypatch.setitem(CORPORA, "far", lambda *, console: labelled.append(console))
     corpus("far", console="screen")
-    assert asked == ["screen"]
+    assert labelled == ["screen"]
 
 
 def test_a_folder_of_the_users_own_has_a_name_too(mine: Path, home: Path):
@@ -157,12 +157,12 @@ def test_an_absent_path_is_refused(home: Path, path: str | Path):
 
 
 def test_stdlib_is_the_running_pythons_library():
-    found = corpus("stdlib")
+    result = corpus("stdlib")
     root = Path(sysconfig.get_path("stdlib"))
-    texts = [*found.train, *found.validation]
+    texts = [*result.train, *result.validation]
     assert (root / "json" / "decoder.py").read_text(encoding="utf-8") in texts
-    assert "Python 3." in found.source
-    assert 0.05 < found.validation.count / (found.train.count + found.validation.count) < 0.2
+    assert "Python 3." in result.source
+    assert 0.05 < result.validation.count / (result.train.count + result.validation.count) < 0.2
 
 
 def test_stdlib_takes_neither_tests_nor_what_is_installed(monkeypatch, tmp_path: Path):
@@ -179,8 +179,8 @@ def test_stdlib_takes_neither_tests_nor_what_is_installed(monkeypatch, tmp_path:
     held = "a/c.py" if held_out("a/c.py") else "b.py"
     put(tmp_path, "again.py", (tmp_path / held).read_bytes())
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
-    found = corpus("stdlib")
-    assert sorted([*found.train, *found.validation]) == ["# a/c.py", "# b.py"]
+    result = corpus("stdlib")
+    assert sorted([*result.train, *result.validation]) == ["# a/c.py", "# b.py"]
 
 
 @pytest.mark.parametrize("place", [".", "python.zip"])
@@ -190,7 +190,7 @@ def test_a_python_without_sources_is_refused(monkeypatch, tmp_path: Path, place:
         corpus("stdlib")
 
 
-def test_the_real_sets_are_read(given: Path):
+def test_the_real_sets_are_read(options: Path):
     wikitext = corpus("wikitext2")
     assert (len(list(wikitext.validation)), len(list(wikitext.test))) == (60, 60)
     c4 = corpus("c4_sample")

@@ -63,35 +63,35 @@ def test_one_of_several_is_kept_at_least():
 def test_one_text_is_cut_at_nine_tenths(tmp_path: Path):
     put(tmp_path, {"a.txt": "0123456789abcdefghi"})
     for path in (tmp_path / "a.txt", tmp_path, str(tmp_path)):
-        found = corpus(path)
-        assert list(found.train) == ["0123456789abcdefg"]
-        assert list(found.validation) == ["hi"]
-        assert found.test is None
-        assert length_hint(found.train) == 1
+        result = corpus(path)
+        assert list(result.train) == ["0123456789abcdefg"]
+        assert list(result.validation) == ["hi"]
+        assert result.test is None
+        assert length_hint(result.train) == 1
 
 
 def test_each_file_of_a_folder_is_a_document(tmp_path: Path):
     files = {f"part/{number}.md": f"text {number}" for number in range(40)}
     put(tmp_path, {**files, ".hidden": "no", ".git/x": "no", "empty": ""})
     (tmp_path / "packed.xz").write_bytes(lzma.compress(b"packed text"))
-    found = corpus(tmp_path)
-    train, validation = list(found.train), list(found.validation)
-    assert train == list(found.train)
+    result = corpus(tmp_path)
+    train, validation = list(result.train), list(result.validation)
+    assert train == list(result.train)
     assert sorted(train + validation) == sorted([*files.values(), "packed text"])
     assert {text for name, text in files.items() if held_out(name)} <= set(validation)
-    assert length_hint(found.train) + length_hint(found.validation) == 42
-    assert str(tmp_path) in found.source
+    assert length_hint(result.train) + length_hint(result.validation) == 42
+    assert str(tmp_path) in result.source
 
 
 def test_lines_of_json_are_held_out_by_text(tmp_path: Path):
     put(tmp_path, {"a.jsonl": lines(60)})
-    found = corpus(tmp_path / "a.jsonl")
-    train, validation = list(found.train), list(found.validation)
+    result = corpus(tmp_path / "a.jsonl")
+    train, validation = list(result.train), list(result.validation)
     assert all(map(held_out, validation))
     assert len(validation) > 2
     assert sorted(train + validation) == sorted(f"document {n}" for n in range(60))
     assert list(corpus(tmp_path).train) == train
-    assert length_hint(found.train) == 0
+    assert length_hint(result.train) == 0
 
 
 def test_what_is_held_out_under_one_name_is_not_learnt_under_another(tmp_path: Path):
@@ -100,25 +100,25 @@ def test_what_is_held_out_under_one_name_is_not_learnt_under_another(tmp_path: P
     kept = [name for name in names if not held_out(name)]
     files = {name: f"text {name}" for name in names}
     put(tmp_path, {**files, kept[3]: files[held], "z.jsonl": json.dumps({"text": files[held]})})
-    found = corpus(tmp_path)
-    assert sorted(found.train) == sorted(files[name] for name in kept if name != kept[3])
-    assert files[held] in list(found.validation)
+    result = corpus(tmp_path)
+    assert sorted(result.train) == sorted(files[name] for name in kept if name != kept[3])
+    assert files[held] in list(result.validation)
 
 
 def test_a_folder_may_hold_both(tmp_path: Path):
     put(tmp_path, {"a.jsonl": lines(60), "b.txt": "a whole text", "c/d.jsonl": lines(3)})
-    found = corpus(tmp_path)
-    together = [*found.train, *found.validation]
+    result = corpus(tmp_path)
+    together = [*result.train, *result.validation]
     assert len(together) == 64
-    assert set(map(held_out, found.validation)) == {True}
+    assert set(map(held_out, result.validation)) == {True}
 
 
 def test_a_part_without_a_document_is_refused_at_the_end_of_the_pass(tmp_path: Path):
     put(tmp_path, {"a.jsonl": lines(1)})
-    found = corpus(tmp_path / "a.jsonl")
-    assert list(found.train) == ["document 0"]
+    result = corpus(tmp_path / "a.jsonl")
+    assert list(result.train) == ["document 0"]
     with pytest.raises(DataError, match=r"a\.jsonl, validation holds no text; give a corpus of mo"):
-        list(found.validation)
+        list(result.validation)
 
 
 def test_documents_show_their_name_and_pass_over_empty_texts():

@@ -163,8 +163,8 @@ def test_a_sentencepiece_model_is_refused_with_what_to_do(tmp_path: Path):
         llama(tmp_path / "tokenizer.model")
 
 
-def test_the_tokens_of_stories260k(given: Path):
-    at = given / "models" / "stories260K" / "tok512.bin"
+def test_the_tokens_of_stories260k(options: Path):
+    at = options / "models" / "stories260K" / "tok512.bin"
     tokenizer = llama(at)
     assert tokenizer.vocabulary_size == 512
     assert tokenizer.encode("Once upon a time") == [403, 407, 261, 378]

@@ -90,8 +90,8 @@ def test_characters_are_those_of_both_parts():
 
 
 def test_byte_pairs_are_learned():
-    found = choose_tokenizer("bpe", corpus("low lower low lower", "x"), vocabulary_size=258)
-    assert found.vocabulary_size == 258
+    result = choose_tokenizer("bpe", corpus("low lower low lower", "x"), vocabulary_size=258)
+    assert result.vocabulary_size == 258
 
 
 def test_a_saved_tokenizer_is_loaded(tmp_path):

@@ -19,11 +19,11 @@ from suffice.text import pack, text
 
 def unpacked(tokens: torch.Tensor, segments: torch.Tensor) -> list[tuple[int, ...]]:
     """Return the runs of equal segments, padding left out."""
-    found = []
+    result = []
     for row, numbers in zip(tokens.tolist(), segments.tolist(), strict=True):
         for number in range(1, max(numbers) + 1):
-            found.append(tuple(t for t, n in zip(row, numbers, strict=True) if n == number))
-    return found
+            result.append(tuple(t for t, n in zip(row, numbers, strict=True) if n == number))
+    return result
 
 
 def documents(seed: int, longest: int, count: int = 200) -> list[list[int]]:

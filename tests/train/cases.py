@@ -82,9 +82,9 @@ def asking(train: int = 23, validation: int = 9, test: int = 7, *, seed: int = 0
 
     def split(rows: int) -> Split:
         inputs = torch.randint(0, 10, (rows, 5), generator=generator)
-        asked = torch.rand(rows, 5, generator=generator) < 0.4
-        asked[:, 2] |= ~asked.any(dim=1)
-        return Split(inputs, torch.where(asked, inputs % 6, IGNORE_INDEX))
+        labelled = torch.rand(rows, 5, generator=generator) < 0.4
+        labelled[:, 2] |= ~labelled.any(dim=1)
+        return Split(inputs, torch.where(labelled, inputs % 6, IGNORE_INDEX))
 
     return _dataset("asking", split, train, validation, test)
 

@@ -25,12 +25,12 @@ def by_hand(image, down, right):
 def test_shift_equals_loops_over_pixels_for_every_direction():
     shifts = torch.tensor([[d, r] for d in (-1, 0, 1) for r in (-1, 0, 1)])
     images = torch.randint(1, 255, (9, 2, 3, 5), dtype=torch.uint8)
-    wanted = torch.stack(
+    expected = torch.stack(
         [by_hand(i, d, r) for i, (d, r) in zip(images, shifts.tolist(), strict=True)]
     )
     moved = shift(images, shifts)
     assert moved.dtype == torch.uint8
-    assert torch.equal(moved, wanted)
+    assert torch.equal(moved, expected)
 
 
 def test_shift_keeps_floats_and_an_unmoved_image():
@@ -93,12 +93,12 @@ def test_moves_equal_loops_over_pixels(shape):
     draws = draw_affine(6, torch.Generator().manual_seed(1))
     assert (draws[:, 0] < 0).any()
     assert (draws[:, 0] > 0).any()
-    wanted = torch.stack(
+    expected = torch.stack(
         [by_hand_of_moves(i, d) for i, d in zip(images, draws.tolist(), strict=True)]
     )
     moved = affine(images, draws)
     assert moved.dtype == torch.float32
-    assert (moved - wanted).abs().max() < 1e-3, "of 255"
+    assert (moved - expected).abs().max() < 1e-3, "of 255"
     assert (moved - images).abs().max() > 10
 
 

@@ -32,8 +32,8 @@ def test_every_row_comes_once_in_an_order_of_seed_and_epoch():
     order = batches.order(1)
     assert torch.equal(order.sort().values, torch.arange(23))
     assert torch.equal(torch.cat([b.data.labels for b in seen]), dataset.train.labels[order])
-    wanted = (dataset.train.inputs[order].float() - 40.0) / 50.0
-    assert torch.equal(torch.cat([b.data.inputs.inputs for b in seen]), wanted)
+    expected = (dataset.train.inputs[order].float() - 40.0) / 50.0
+    assert torch.equal(torch.cat([b.data.inputs.inputs for b in seen]), expected)
     assert torch.equal(order, build(dataset, size=7).order(1))
     assert not torch.equal(order, batches.order(2))
     assert not torch.equal(order, build(dataset, seed=1).order(1))
@@ -52,12 +52,12 @@ def test_tokens_carry_their_valid_rows():
 def test_a_batch_weighs_its_answers():
     dataset = asking()
     batches = build(dataset, size=5)
-    asked = (dataset.train.labels >= 0).sum(dim=1)[batches.order(2)]
-    assert [b.weight for b in batches.epoch(2)] == [1 / int(a.sum()) for a in asked.split(5)]
+    labelled = (dataset.train.labels >= 0).sum(dim=1)[batches.order(2)]
+    assert [b.weight for b in batches.epoch(2)] == [1 / int(a.sum()) for a in labelled.split(5)]
     assert [b.weight for b in batches.epoch(2, first=3)] == [
-        1 / int(a.sum()) for a in asked.split(5)[3:]
+        1 / int(a.sum()) for a in labelled.split(5)[3:]
     ]
-    assert batches.answers == int(asked.sum())
+    assert batches.answers == int(labelled.sum())
     assert build(tokens(), size=5).answers == 23
 
 
@@ -87,8 +87,8 @@ def test_augmentation_is_drawn_for_the_epoch_and_applied_before_preparing():
     batches = build(dataset, size=6, seed=2, augment="shift")
     (batch,) = batches.epoch(1)
     drawn = draw_shifts(6, generator("augment", 2, 1))
-    wanted = dataset.prepare(shift(dataset.train.inputs[batches.order(1)], drawn))
-    assert torch.equal(batch.data.inputs.inputs, wanted)
+    expected = dataset.prepare(shift(dataset.train.inputs[batches.order(1)], drawn))
+    assert torch.equal(batch.data.inputs.inputs, expected)
     assert not torch.equal(
         batch.data.inputs.inputs, dataset.prepare(dataset.train.inputs[batches.order(1)])
     )
@@ -128,10 +128,10 @@ def test_a_large_split_moves_batch_by_batch(monkeypatch, augment):
     dataset, device = images(train=12), torch.device("meta")
     whole = sum(t.nbytes for t in (dataset.train.inputs, dataset.train.labels))
     training = Training(epochs=1, batch_size=5, learning_rate=0.1, augment=augment)
-    given = {"seed": 0, "processes": Processes(0, 1), "device": device}
+    options = {"seed": 0, "processes": Processes(0, 1), "device": device}
     for limit, place in ((whole, "meta"), (whole - 1, "cpu")):
         monkeypatch.setattr(module, "MOST_ON_DEVICE", limit)
-        batches = Batches(dataset, training, **given)
+        batches = Batches(dataset, training, **options)
         assert batches._inputs.inputs.device.type == batches._labels.device.type == place
         for batch in batches.epoch(1):
             assert batch.data.inputs.inputs.device.type == batch.data.labels.device.type == "meta"
@@ -139,8 +139,8 @@ def test_a_large_split_moves_batch_by_batch(monkeypatch, augment):
 
 def test_batches_do_not_depend_on_the_device_of_the_split(monkeypatch):
     def seen(dataset, **words):
-        found = list(build(dataset, **words).epoch(3, first=1))
-        return [(*b.data, b.rows, b.weight) for b in found]
+        result = list(build(dataset, **words).epoch(3, first=1))
+        return [(*b.data, b.rows, b.weight) for b in result]
 
     for dataset, words in ((images(), {"augment": "shift"}), (asking(), {"world": 2, "rank": 1})):
         before = seen(dataset, **words)

@@ -48,8 +48,8 @@ def test_an_unknown_device_is_refused(name):
 
 def test_cuda_without_one_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    told = r"device='cuda:1', but torch finds no CUDA device here; give device='cpu', or install"
-    with pytest.raises(ConfigError, match=told):
+    message = r"device='cuda:1', but torch finds no CUDA device here; give device='cpu', or install"
+    with pytest.raises(ConfigError, match=message):
         resolve_device("cuda:1")
 
 
@@ -129,8 +129,8 @@ def test_the_group_lives_as_long_as_the_block(monkeypatch, device, backend):
 
     with pytest.raises(KeyboardInterrupt, match="by hand"):
         work()
-    wanted = [backend, "destroyed"]
-    assert calls == ([torch.device("cuda", 1), *wanted] if device == "cuda" else wanted)
+    expected = [backend, "destroyed"]
+    assert calls == ([torch.device("cuda", 1), *expected] if device == "cuda" else expected)
 
 
 @pytest.fixture
@@ -226,10 +226,10 @@ def compare(path, model, run, score):
     tensors, facts = load(path, model.state_dict())
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(tensors[name], tensor, rtol=1e-9, atol=1e-11)
-    wanted = json.loads(json.dumps(cases.record(run, score)))
-    assert facts["epochs"] == pytest.approx(wanted["epochs"], rel=1e-9)
-    assert facts["score"] == pytest.approx(wanted["score"], rel=1e-9)
-    assert facts["best_epoch"] == wanted["best_epoch"]
+    expected = json.loads(json.dumps(cases.record(run, score)))
+    assert facts["epochs"] == pytest.approx(expected["epochs"], rel=1e-9)
+    assert facts["score"] == pytest.approx(expected["score"], rel=1e-9)
+    assert facts["best_epoch"] == expected["best_epoch"]
 
 
 def test_two_processes_train_images_like_one(out):

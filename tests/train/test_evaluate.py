@@ -164,14 +164,14 @@ def test_the_loss_is_over_the_labelled_tokens_of_the_translation():
     data, model = pairs(), translator().eval()
     split = data.test
     logits = model(split.source, split.inputs, split.source_valid, split.valid)
-    asked = split.labels != IGNORE_INDEX
+    labelled = split.labels != IGNORE_INDEX
     score = evaluate(model, data, split, batch_size=3)
-    wanted = F.cross_entropy(logits[asked], split.labels[asked])
-    assert score.loss == pytest.approx(wanted.item(), rel=1e-6)
+    expected = F.cross_entropy(logits[labelled], split.labels[labelled])
+    assert score.loss == pytest.approx(expected.item(), rel=1e-6)
     assert score.accuracy == pytest.approx(
-        (logits.argmax(-1) == split.labels)[asked].float().mean().item()
+        (logits.argmax(-1) == split.labels)[labelled].float().mean().item()
     )
-    assert score.count == int(asked.sum())
+    assert score.count == int(labelled.sum())
 
 
 def test_padding_of_the_source_does_not_matter():
@@ -208,7 +208,7 @@ class _Stop(Silent):
 def test_a_resumed_training_of_a_translator_is_the_uninterrupted_one(tmp_path):
     data = pairs()
     whole = translator(dropout=0.1)
-    wanted = fit(whole, data, settings(), seed=3)
+    expected = fit(whole, data, settings(), seed=3)
     place = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Interrupted):
         fit(
@@ -220,8 +220,8 @@ def test_a_resumed_training_of_a_translator_is_the_uninterrupted_one(tmp_path):
             progress=_Stop(6),
         )
     again = translator(seed=5, dropout=0.1)
-    found = fit(again, data, settings(), seed=3, checkpoint=place, resume=True)
-    assert [e.train_loss for e in found.epochs] == [e.train_loss for e in wanted.epochs]
+    result = fit(again, data, settings(), seed=3, checkpoint=place, resume=True)
+    assert [e.train_loss for e in result.epochs] == [e.train_loss for e in expected.epochs]
     for name, tensor in weights(whole).items():
         assert torch.equal(tensor, weights(again)[name]), name
 

@@ -147,18 +147,18 @@ def test_ignored_labels_give_no_gradient():
     class Leaking(Each):
         def forward(self, inputs, valid=None):
             logits = super().forward(inputs, valid)
-            asked = (dataset.train.labels[0] >= 0)[None, :, None]
-            return torch.where(asked, logits, logits * self.wild)
+            labelled = (dataset.train.labels[0] >= 0)[None, :, None]
+            return torch.where(labelled, logits, logits * self.wild)
 
-    dataset, found = asking(train=1), []
+    dataset, result = asking(train=1), []
     training = Training(epochs=1, batch_size=5, learning_rate=0.02)
     for wild in (1.0, 30.0):
         model = Leaking(words=10)
         model.wild = wild
         fit(model, dataset, training, seed=0)
-        found.append(weights(model))
+        result.append(weights(model))
     assert 1 <= int((dataset.train.labels[0] >= 0).sum()) < 5
-    assert equal(*found)
+    assert equal(*result)
 
 
 @pytest.mark.parametrize(
@@ -297,10 +297,10 @@ def make_float(dataset):
 @pytest.mark.parametrize(("where", "which"), [("train", "training"), ("validation", "validation")])
 def test_a_loss_that_is_not_finite_says_where_and_what_to_do(where, which):
     dataset = broken(make_float(images()), where)
-    told = (
+    message = (
         rf"the {which} loss is (nan|inf) in epoch 1 with learning_rate=0\.01; lower .*gradients\.$"
     )
-    with pytest.raises(StateError, match=told):
+    with pytest.raises(StateError, match=message):
         fit(Tiny(), dataset, settings(), seed=0)
 
 
@@ -358,7 +358,7 @@ def whole_run(**options):
 
 @pytest.mark.parametrize("step", [1, 3, 5, 8, 15, 19, 20])
 def test_an_interrupted_run_resumes_to_the_very_same_result(tmp_path, step):
-    run, wanted = whole_run()
+    run, expected = whole_run()
     path = tmp_path / "run"
     with pytest.raises(Interrupted, match=rf"resume from {path}\.$") as caught:
         fit(
@@ -377,11 +377,11 @@ def test_an_interrupted_run_resumes_to_the_very_same_result(tmp_path, step):
     resumed = fit(model, images(), FULL, seed=5, checkpoint=path, resume=True)
     assert untimed(resumed) == untimed(run)
     assert (resumed.best_epoch, resumed.stopped_early) == (run.best_epoch, run.stopped_early)
-    assert equal(weights(model), wanted)
+    assert equal(weights(model), expected)
 
 
 def test_a_run_interrupted_at_every_step_still_ends_the_same(tmp_path):
-    run, wanted = whole_run()
+    run, expected = whole_run()
     path, resume = tmp_path / "run", False
     for step in range(1, 21):
         with pytest.raises(Interrupted, match="interrupted in epoch"):
@@ -395,9 +395,9 @@ def test_a_run_interrupted_at_every_step_still_ends_the_same(tmp_path):
                 progress=At(step, press),
             )
         resume = True
-    resumed, found = whole_run(checkpoint=path, resume=True)
+    resumed, result = whole_run(checkpoint=path, resume=True)
     assert untimed(resumed) == untimed(run)
-    assert equal(found, wanted)
+    assert equal(result, expected)
 
 
 class Stop(Exception):
@@ -409,15 +409,15 @@ def crash():
 
 
 def test_a_run_that_crashed_resumes_from_the_last_checkpoint(tmp_path):
-    run, wanted = whole_run()
+    run, expected = whole_run()
     path = tmp_path / "run"
     with pytest.raises(Stop, match="crashed"):
         whole_run(checkpoint=path, save_every=0.0, progress=At(13, crash))
     facts = load(path)[1]
     assert (facts["epoch"], facts["step"]) == (3, 2)
-    resumed, found = whole_run(checkpoint=path, resume=True)
+    resumed, result = whole_run(checkpoint=path, resume=True)
     assert untimed(resumed) == untimed(run)
-    assert equal(found, wanted)
+    assert equal(result, expected)
 
 
 def test_patience_counts_over_an_interruption(tmp_path):
@@ -552,10 +552,10 @@ def test_a_full_disk_at_ctrl_c_raises_and_keeps_the_last_checkpoint(tmp_path, mo
         whole_run(checkpoint=path, save_every=0.0, progress=At(13, press_on_a_full_disk))
     monkeypatch.undo()
     assert os.listdir(tmp_path) == ["run"]
-    resumed, found = whole_run(checkpoint=path, resume=True)
-    run, wanted = whole_run()
+    resumed, result = whole_run(checkpoint=path, resume=True)
+    run, expected = whole_run()
     assert untimed(resumed) == untimed(run)
-    assert equal(found, wanted)
+    assert equal(result, expected)
 
 
 def test_an_absent_device_is_refused(monkeypatch):

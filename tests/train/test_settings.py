@@ -99,8 +99,8 @@ def test_constant_rises_linearly_and_stays():
 
 def test_cosine_without_warmup_starts_full_and_would_end_at_zero():
     rates = [schedule_factor(s, total=4, warmup=0.0, schedule="cosine") for s in range(5)]
-    wanted = [0.5 + 0.5 * math.cos(math.pi * s / 4) for s in range(5)]
-    assert rates == pytest.approx(wanted)
+    expected = [0.5 + 0.5 * math.cos(math.pi * s / 4) for s in range(5)]
+    assert rates == pytest.approx(expected)
     assert rates[0] == 1.0
     assert rates[4] == 0.0
 

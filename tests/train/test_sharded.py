@@ -141,8 +141,8 @@ def test_weights_are_sharded_only_between_several_processes(group, tmp_path, mon
     assert kept, "the caller's own model is filled before it is kept"
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, kept[-1][name])
-    found = evaluate_lm(model, texts[1], length=12, separate=True)
-    assert found == pytest.approx(run.best.validation_loss)
+    result = evaluate_lm(model, texts[1], length=12, separate=True)
+    assert result == pytest.approx(run.best.validation_loss)
     for shard_again in (True, False):
         again, other = settings(shard=shard_again), tiny(seed=9)
         done = fit_lm(other, *texts, again, seed=0, checkpoint=place, resume=True)
@@ -185,8 +185,8 @@ def path(tmp_path):
 def part(file, rows, numbers, **other):
     tensors = {"a/weight": FULL["a/weight"][rows].clone(), "b": FULL["b"][numbers].clone()}
     offsets = {"a/weight": [rows.start, 0], "b": [numbers.start]}
-    told = {name: {"saved_offsets": offset} for name, offset in offsets.items()}
-    save_file(tensors, file, {"DCP_SHARDING_INFO": json.dumps(told), **other})
+    message = {name: {"saved_offsets": offset} for name, offset in offsets.items()}
+    save_file(tensors, file, {"DCP_SHARDING_INFO": json.dumps(message), **other})
 
 
 def test_sharded_tensors_are_read_sharded_or_whole(cut, tmp_path):
@@ -194,9 +194,9 @@ def test_sharded_tensors_are_read_sharded_or_whole(cut, tmp_path):
     assert sharded.write(path, cut, Processes()) == 1
     assert sharded.write(path, {n: t * 2 for n, t in cut.items()}, Processes()) == 2
     for facts, factor in ((WHOLE, 1), ({"shards": 2}, 2)):
-        found = sharded.read(path, facts, cut)
-        assert found.keys() == FULL.keys()
-        assert all(torch.equal(t.full_tensor(), factor * FULL[n]) for n, t in found.items())
+        result = sharded.read(path, facts, cut)
+        assert result.keys() == FULL.keys()
+        assert all(torch.equal(t.full_tensor(), factor * FULL[n]) for n, t in result.items())
     assert {file.suffix for file in tmp_path.glob("run.*/*")} == {".safetensors"}
     (tmp_path / "run.shards.3").symlink_to(tmp_path / "run.shards.1")
     (tmp_path / "other.shards.1").mkdir()
@@ -209,9 +209,9 @@ def test_sharded_tensors_are_read_sharded_or_whole(cut, tmp_path):
 
 def test_one_process_reads_what_two_wrote(path):
     others = {**FULL, "c": torch.ones(1)}
-    found = sharded.read(path, WHOLE, others)
-    assert found.keys() == FULL.keys()
-    assert all(torch.equal(tensor, FULL[name]) for name, tensor in found.items())
+    result = sharded.read(path, WHOLE, others)
+    assert result.keys() == FULL.keys()
+    assert all(torch.equal(tensor, FULL[name]) for name, tensor in result.items())
     assert sharded.read(path, {}, others) == {}
 
 
@@ -222,14 +222,14 @@ def test_a_folder_that_is_not_there_is_refused(path, number):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"b": torch.ones(4)}, "'b' is of another shape or dtype than the model's"),
         ({"b": torch.ones(3, dtype=torch.float64)}, "'b' is of another shape or dtype"),
     ],
 )
-def test_tensors_of_another_model_are_refused(path, change, told):
-    with pytest.raises(CheckpointError, match=rf"run\.shards\.1 does not fit: {told}"):
+def test_tensors_of_another_model_are_refused(path, change, message):
+    with pytest.raises(CheckpointError, match=rf"run\.shards\.1 does not fit: {message}"):
         sharded.read(path, WHOLE, {**FULL, **change})
     with pytest.raises(CheckpointError, match="'b' is not in the model"):
         sharded.read(path, WHOLE, {"a/weight": FULL["a/weight"]})
@@ -248,10 +248,10 @@ def test_the_last_file_missing_is_refused(path):
         sharded.read(path, WHOLE, FULL)
 
 
-@pytest.mark.parametrize("told", ["{", "[]", '{"a/weight": {}}', "[" * 10**5])
-def test_a_damaged_header_is_refused(path, told):
+@pytest.mark.parametrize("message", ["{", "[]", '{"a/weight": {}}', "[" * 10**5])
+def test_a_damaged_header_is_refused(path, message):
     file = path.with_name("run.shards.1") / "one.safetensors"
-    part(file, slice(0, 4), slice(0, 2), DCP_SHARDING_INFO=told)
+    part(file, slice(0, 4), slice(0, 2), DCP_SHARDING_INFO=message)
     with pytest.raises(CheckpointError, match=r"run\.shards\.1 cannot be read \(.*it is damaged"):
         sharded.read(path, WHOLE, FULL)
 
@@ -271,8 +271,8 @@ def test_an_error_of_the_disk_is_refused(cut, path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(dcp.HuggingFaceStorageWriter, "write_data", refuse)
-    told = r"cannot write .*run\.shards\.2 \(No space left on device\); free space .*is kept"
-    with pytest.raises(CheckpointError, match=told):
+    message = r"cannot write .*run\.shards\.2 \(No space left on device\); free space .*is kept"
+    with pytest.raises(CheckpointError, match=message):
         sharded.write(path, cut, Processes())
     kept = sharded.read(path, WHOLE, cut)
     assert all(torch.equal(tensor.full_tensor(), FULL[name]) for name, tensor in kept.items())

@@ -55,7 +55,7 @@ def test_every_tensor_of_a_run_is_in_the_file_by_name(path):
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [
         ({"seed": 7}, r"seed is 0 there and 7 here\. Give the settings"),
         (
@@ -65,10 +65,10 @@ def test_every_tensor_of_a_run_is_in_the_file_by_name(path):
         ({"dataset": images(train=24)}, r"data\.train is 23 there and 24 here"),
     ],
 )
-def test_another_run_is_refused_with_its_differences(path, other, told):
+def test_another_run_is_refused_with_its_differences(path, other, message):
     training_state.write(path, begin())
     before = weights((state := begin(model_seed=1, **other)).model)
-    with pytest.raises(CheckpointError, match=rf"is of another run: .*{told}"):
+    with pytest.raises(CheckpointError, match=rf"is of another run: .*{message}"):
         training_state.read(path, state)
     assert all(torch.equal(before[n], t) for n, t in state.model.state_dict().items())
 
@@ -142,9 +142,9 @@ def test_a_gpu_s_random_state_travels_too(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda t, d: put.append((t.item(), d)))
     states = random_states(device)
     assert states.keys() == {"random/cpu", "random/cuda"}
-    wanted = torch.rand(3)
+    expected = torch.rand(3)
     set_random_states(states, device)
-    assert torch.equal(torch.rand(3), wanted)
+    assert torch.equal(torch.rand(3), expected)
     assert put == [(1, device)]
 
 

@@ -89,10 +89,10 @@ def rows(out: Path, both) -> None:
 
 
 def save_run(out: Path, name: str, model, run, texts, both) -> None:
-    found = evaluate_lm(model, texts[1], length=12, batch_size=2)
+    result = evaluate_lm(model, texts[1], length=12, batch_size=2)
     if both.is_main:
         looks = [list(asdict(one).values())[:-1] for one in run.measured]
-        checkpoint.save(out / name, model.state_dict(), {"looks": looks, "found": found})
+        checkpoint.save(out / name, model.state_dict(), {"looks": looks, "result": result})
 
 
 def open_texts(out: Path) -> list[TokenFile]:

@@ -63,8 +63,8 @@ def test_it_learns_the_alphabet_and_keeps_the_best_weights(texts):
     assert not run.out_of_time
     assert kept[-1][0] == run.best
     assert all(torch.equal(model.state_dict()[n], t) for n, t in kept[-1][1].items())
-    found = evaluate_lm(model, texts[1], length=12, batch_size=3, separate=True)
-    assert found == pytest.approx(run.best.validation_loss, rel=1e-5)
+    result = evaluate_lm(model, texts[1], length=12, batch_size=3, separate=True)
+    assert result == pytest.approx(run.best.validation_loss, rel=1e-5)
     assert model.training
 
 
@@ -82,14 +82,14 @@ def test_it_is_a_function_of_the_seed(texts):
 def test_an_interrupted_run_goes_on_to_the_same_end(texts, tmp_path, at):
     place, log = tmp_path / "run.safetensors", tmp_path / "log.jsonl"
     whole = tiny(dropout=0.2)
-    wanted = fit_lm(whole, *texts, settings(accumulate=2), seed=4)
-    given = {"seed": 4, "checkpoint": place, "log": log}
+    expected = fit_lm(whole, *texts, settings(accumulate=2), seed=4)
+    options = {"seed": 4, "checkpoint": place, "log": log}
     with pytest.raises(Interrupted, match=f"interrupted after step {at}; resume from"):
-        fit_lm(tiny(dropout=0.2), *texts, settings(accumulate=2), **given, progress=Press(at))
+        fit_lm(tiny(dropout=0.2), *texts, settings(accumulate=2), **options, progress=Press(at))
     model = tiny(seed=9, dropout=0.2)
     torch.rand(7)
-    run = fit_lm(model, *texts, settings(accumulate=2), **given, resume=True)
-    assert timeless(run) == timeless(wanted)
+    run = fit_lm(model, *texts, settings(accumulate=2), **options, resume=True)
+    assert timeless(run) == timeless(expected)
     assert same(whole, model)
     looks = [
         line["step"]
@@ -111,17 +111,17 @@ def test_a_finished_run_resumed_is_itself(texts, tmp_path):
 def test_the_time_ends_a_run_and_more_time_lets_it_go_on(texts, tmp_path, monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr(engine.time, "perf_counter", lambda: 10.0 * next(clock))
-    given = {"seed": 0, "checkpoint": tmp_path / "run.safetensors"}
-    run = fit_lm(tiny(), *texts, settings(max_minutes=0.5), **given)  # steps last 10 s
+    options = {"seed": 0, "checkpoint": tmp_path / "run.safetensors"}
+    run = fit_lm(tiny(), *texts, settings(max_minutes=0.5), **options)  # steps last 10 s
     assert run.out_of_time
     assert [one.step for one in run.measured] == [2, 3]
-    given["resume"] = True
-    again = fit_lm(tiny(), *texts, settings(max_minutes=0.4), **given)
+    options["resume"] = True
+    again = fit_lm(tiny(), *texts, settings(max_minutes=0.4), **options)
     assert timeless(again) == timeless(run)
     done = []
     seen = Silent()
     seen.step = lambda *numbers: done.append(numbers)
-    more = fit_lm(tiny(), *texts, settings(max_minutes=2.0), **given, progress=seen)
+    more = fit_lm(tiny(), *texts, settings(max_minutes=2.0), **options, progress=seen)
     assert not more.out_of_time
     assert [one.step for one in more.measured] == [2, 3, 4, 6]
     assert done == [(4, 6), (5, 6), (6, 6)]
@@ -139,8 +139,8 @@ def test_an_exhausted_time_limit_validates_and_ends(texts, tmp_path):
 def test_checkpointing_changes_neither_loss_nor_gradient(texts):
     models = [tiny(dropout=0.3) for _ in range(2)]
     runs = [
-        timeless(fit_lm(model, *texts, settings(checkpointing=wanted), seed=1))
-        for model, wanted in zip(models, (False, True), strict=True)
+        timeless(fit_lm(model, *texts, settings(checkpointing=expected), seed=1))
+        for model, expected in zip(models, (False, True), strict=True)
     ]
     assert runs[0] == runs[1]
     assert same(*models)
@@ -157,9 +157,9 @@ def test_checkpointing_computes_blocks_twice(texts, monkeypatch):
     monkeypatch.setattr(Block, "forward", counted)
     training = settings(steps=1, warmup=0)
     counts = []
-    for wanted in (False, True):
+    for expected in (False, True):
         calls.clear()
-        made = settings(steps=1, warmup=0, checkpointing=wanted, evaluation_batches=1)
+        made = settings(steps=1, warmup=0, checkpointing=expected, evaluation_batches=1)
         fit_lm(tiny(), *texts, made, seed=0)
         counts.append(len(calls))
     assert training.steps == 1
@@ -189,12 +189,12 @@ def test_decay_leaves_vectors_alone(texts):
 
 
 def test_part_of_the_validation_text_is_spread_over_it(texts):
-    model, found = tiny(), []
-    model.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].tolist()))
+    model, result = tiny(), []
+    model.register_forward_pre_hook(lambda _, inputs: result.append(inputs[0].tolist()))
     evaluate_lm(model, texts[1], length=12, batch_size=1, batches=3)
     every = list(texts[1].windows(12))
-    wanted = [every[n * len(every) // 3][:, :-1].tolist() for n in range(3)]
-    assert found == wanted
+    expected = [every[n * len(every) // 3][:, :-1].tolist() for n in range(3)]
+    assert result == expected
 
 
 def test_validation_reads_every_token_once(texts):
@@ -209,8 +209,8 @@ def test_validation_reads_every_token_once(texts):
         count += rows[:, 1:].numel()
     assert count == len(texts[1]) - 1
     for size in (1, 4, 100):
-        found = evaluate_lm(model, texts[1], length=12, batch_size=size)
-        assert found == pytest.approx(total / count, rel=1e-6)
+        result = evaluate_lm(model, texts[1], length=12, batch_size=size)
+        assert result == pytest.approx(total / count, rel=1e-6)
 
 
 def test_a_text_shorter_than_a_window_is_one(tmp_path):
@@ -255,12 +255,12 @@ def test_a_second_process_takes_its_rows_and_writes_nothing(texts, tmp_path, mon
         model = tiny(dropout=0.5)
         rows = []
         hook = model.dropout.register_forward_pre_hook(lambda m, _: rows.append(m.rows))
-        given = {"checkpoint": place, "resume": True, "log": log, "keep": kept.append}
-        run = fit_lm(model, *texts, settings(accumulate=2), seed=0, **given | {"resume": False})
+        options = {"checkpoint": place, "resume": True, "log": log, "keep": kept.append}
+        run = fit_lm(model, *texts, settings(accumulate=2), seed=0, **options | {"resume": False})
         hook.remove()
         assert set(rows) == {(1, 2), (1, 3)}
         assert model.dropout.rows is None
-        again = fit_lm(tiny(dropout=0.5), *texts, settings(), seed=0, **given)
+        again = fit_lm(tiny(dropout=0.5), *texts, settings(), seed=0, **options)
     finally:
         dist.destroy_process_group()
     assert run.measured[-1].tokens < 6 * 5 * 12 * 0.7
@@ -273,16 +273,16 @@ def test_a_second_process_takes_its_rows_and_writes_nothing(texts, tmp_path, mon
 def test_another_run_or_another_file_is_refused(texts, tmp_path):
     place = tmp_path / "run.safetensors"
     fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=place)
-    given = {"checkpoint": place, "resume": True}
+    options = {"checkpoint": place, "resume": True}
     with pytest.raises(CheckpointError, match=r"of another run: seed is 0 there and 1 here"):
-        fit_lm(tiny(), *texts, settings(), seed=1, **given)
+        fit_lm(tiny(), *texts, settings(), seed=1, **options)
     with pytest.raises(CheckpointError, match=r"training\.batch_size is 5 there and 6 here"):
-        fit_lm(tiny(), *texts, settings(batch_size=6), seed=0, **given)
+        fit_lm(tiny(), *texts, settings(batch_size=6), seed=0, **options)
     tensors, facts = checkpoint.load(place)
     for change in ({"step": 5}, {"best_step": 3}, {"tokens": -1}, {"history": [{"step": 1}]}):
         checkpoint.save(place, tensors, facts | change)
         with pytest.raises(CheckpointError, match="counters or a history that make no sense"):
-            fit_lm(tiny(), *texts, settings(), seed=0, **given)
+            fit_lm(tiny(), *texts, settings(), seed=0, **options)
 
 
 @pytest.mark.parametrize("pressed", [False, True])
@@ -297,8 +297,8 @@ def test_a_loss_that_is_not_finite_ends_the_run(texts, tmp_path, pressed):
                 super().step(done, total)
 
     place = tmp_path / "run.safetensors"
-    told = r"(training|validation) loss is nan after step [34] "
-    with pytest.raises(StateError, match=rf"{told}.*The last checkpoint, .* is kept"):
+    message = r"(training|validation) loss is nan after step [34] "
+    with pytest.raises(StateError, match=rf"{message}.*The last checkpoint, .* is kept"):
         fit_lm(
             model,
             *texts,

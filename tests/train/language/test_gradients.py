@@ -112,10 +112,10 @@ def test_a_micro_batch_without_a_target_changes_no_other(tmp_path):
 
 @pytest.mark.parametrize(("size", "cut", "world"), [(8, 1, 1), (12, 5, 2), (7, 2, 3), (9, 3, 2)])
 def test_every_row_is_in_one_share(size, cut, world):
-    found = [micro_batch_shares(size, cut, Processes(rank, world)) for rank in range(world)]
-    rows = [row for micro in range(cut) for own in found for row in range(*own[micro][:2])]
+    result = [micro_batch_shares(size, cut, Processes(rank, world)) for rank in range(world)]
+    rows = [row for micro in range(cut) for own in result for row in range(*own[micro][:2])]
     assert rows == list(range(size))
-    for own in found:
+    for own in result:
         for start, stop, first, total in own:
             assert 0 <= first < first + stop - start <= total
 

@@ -49,17 +49,17 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path):
 
 
 def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
-    told = []
+    message = []
 
     class Writer:
         def __init__(self, folder, purge_step):
-            told.append((folder, purge_step))
+            message.append((folder, purge_step))
 
         def add_scalar(self, name, value, step):
-            told.append((name, value, step))
+            message.append((name, value, step))
 
         def close(self):
-            told.append("closed")
+            message.append("closed")
 
     board = ModuleType("torch.utils.tensorboard")
     board.SummaryWriter = Writer
@@ -67,7 +67,7 @@ def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
     log = Log(None, tmp_path / "board", step=4)
     log.write({"step": 7, "loss": 0.5, "seconds": 2.0})
     log.close()
-    assert told == [
+    assert message == [
         (str(tmp_path / "board"), 5),
         ("loss", 0.5, 7),
         ("seconds", 2.0, 7),
@@ -94,19 +94,19 @@ def test_tensorboard_shows_a_real_training_as_the_lines_do(tmp_path):
     pytest.importorskip("tensorboard", reason=why)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    given = {"checkpoint": tmp_path / "run", "save_every": 1e9, "log": tmp_path / "log.jsonl"}
-    given |= {"tensorboard": tmp_path / "board"}
+    options = {"checkpoint": tmp_path / "run", "save_every": 1e9, "log": tmp_path / "log.jsonl"}
+    options |= {"tensorboard": tmp_path / "board"}
     texts = files(tmp_path)
     with pytest.raises(Interrupted, match="after step 3"):
-        fit_lm(tiny(), *texts, settings(), seed=0, progress=Press(), **given)
-    run = fit_lm(tiny(), *texts, settings(), seed=0, resume=True, **given)
-    found = EventAccumulator(str(tmp_path / "board")).Reload()
+        fit_lm(tiny(), *texts, settings(), seed=0, progress=Press(), **options)
+    run = fit_lm(tiny(), *texts, settings(), seed=0, resume=True, **options)
+    result = EventAccumulator(str(tmp_path / "board")).Reload()
     names = {"train_loss", "validation_loss", "learning_rate", "seconds", "tokens"}
-    assert set(found.Tags()["scalars"]) == names
+    assert set(result.Tags()["scalars"]) == names
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     for name in names:
-        events = found.Scalars(name)
+        events = result.Scalars(name)
         assert [event.step for event in events] == [2, 4, 6]
         assert [event.value for event in events] == pytest.approx([line[name] for line in lines])
     losses = [one.validation_loss for one in run.measured]
-    assert [event.value for event in found.Scalars("validation_loss")] == pytest.approx(losses)
+    assert [event.value for event in result.Scalars("validation_loss")] == pytest.approx(losses)

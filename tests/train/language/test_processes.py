@@ -29,8 +29,8 @@ def test_two_processes_train_like_one(out, tmp_path, name):
         torch.testing.assert_close(tensors[key], tensor, rtol=1e-5, atol=1e-7)
     for ours, look in zip(facts["looks"], run.measured, strict=True):
         assert ours == pytest.approx(list(asdict(look).values())[:-1], rel=1e-6)
-    found = evaluate_lm(model, texts[1], length=12, batch_size=2)
-    assert facts["found"] == pytest.approx(found, rel=1e-6)
+    result = evaluate_lm(model, texts[1], length=12, batch_size=2)
+    assert facts["result"] == pytest.approx(result, rel=1e-6)
 
 
 def test_ctrl_c_on_one_of_two_stops_both_after_one_step(out):

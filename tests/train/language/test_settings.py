@@ -11,7 +11,7 @@ SIZES = {"steps": 100, "batch_size": 4, "length": 8, "learning_rate": 1.0}
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"steps": 0}, "steps=0; give an integer >= 1"),
         ({"batch_size": 0}, "batch_size=0; give an integer"),
@@ -29,8 +29,8 @@ SIZES = {"steps": 100, "batch_size": 4, "length": 8, "learning_rate": 1.0}
         ({"documents": "seperate"}, "did you mean 'separate'"),
     ],
 )
-def test_illegal_settings_are_refused(changes, told):
-    with pytest.raises(ConfigError, match=told):
+def test_illegal_settings_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
         LMTraining(**(SIZES | changes))
 
 
@@ -38,7 +38,7 @@ def test_the_rate_rises_and_decays_to_its_minimum():
     training = LMTraining(**SIZES, min_learning_rate=0.1, warmup=10)
     rates = [training.rate(step) for step in range(100)]
     assert rates[:10] == pytest.approx([(n + 1) / 10 for n in range(10)])
-    wanted = [0.1 + 0.45 * (1 + math.cos(math.pi * n / 90)) for n in range(90)]
-    assert rates[10:] == pytest.approx(wanted)
+    expected = [0.1 + 0.45 * (1 + math.cos(math.pi * n / 90)) for n in range(90)]
+    assert rates[10:] == pytest.approx(expected)
     assert [training.rate(step, 0.5) for step in (9, 10, 60)] == [rates[9], rates[50], rates[60]]
     assert training.rate(20, 1.0) == pytest.approx(0.1)

@@ -26,8 +26,8 @@ def like_one(out, name, model, run, texts):
         torch.testing.assert_close(tensors[key], tensor, rtol=1e-5, atol=1e-7)
     for ours, look in zip(facts["looks"], run.measured, strict=True):
         assert ours == pytest.approx(list(asdict(look).values())[:-1], rel=1e-6)
-    found = evaluate_lm(model, texts[1], length=12, batch_size=2)
-    assert facts["found"] == pytest.approx(found, rel=1e-6)
+    result = evaluate_lm(model, texts[1], length=12, batch_size=2)
+    assert facts["result"] == pytest.approx(result, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_two_processes_with_parts_train_like_one(out, tmp_path, name, changes):
 def test_an_interrupted_training_ends_with_the_same_weights(out):
     assert {(out / f"stopped{rank}").read_text() for rank in range(2)} == {"3"}
     (whole, facts), (resumed, again) = (checkpoint.load(out / n) for n in ("whole", "resumed"))
-    assert again["found"] == pytest.approx(facts["found"], rel=1e-6)
+    assert again["result"] == pytest.approx(facts["result"], rel=1e-6)
     for ours, theirs in zip(again["looks"], facts["looks"], strict=True):
         assert ours == pytest.approx(theirs, rel=1e-6)
     for name, tensor in whole.items():
@@ -86,5 +86,5 @@ def test_the_kept_model_is_one_file_for_anyone(out, tmp_path):
 def test_only_the_last_checkpoint_and_its_shards_are_left(out):
     (folder,) = out.glob("run.shards.*")
     assert folder.name == f"run.shards.{checkpoint.metadata(out / 'run')['shards']}"
-    found = {path.suffix for path in out.glob("*.shards.*/*")}
-    assert found == {".safetensors"}, "nothing is pickled"
+    result = {path.suffix for path in out.glob("*.shards.*/*")}
+    assert result == {".safetensors"}, "nothing is pickled"

@@ -40,7 +40,7 @@ def tiny(
 
 def settings(**changes: object) -> LMTraining:
     """Settings that use everything."""
-    given = {
+    options = {
         "steps": 6,
         "batch_size": 5,
         "length": 12,
@@ -52,4 +52,4 @@ def settings(**changes: object) -> LMTraining:
         "evaluate_every": 2,
         "documents": "separate",
     }
-    return LMTraining(**(given | changes))
+    return LMTraining(**(options | changes))

@@ -43,7 +43,7 @@ def main() -> None:
             return torch.autograd.grad(out, leaves, torch.ones_like(out))
 
         times = interleave(
-            {"o": lambda: both(linear._Product.apply), "f": lambda: both(F.linear)},  # noqa: B023
+            {"o": lambda: both(linear._Product.apply), "f": lambda: both(F.linear)},
             rounds=9, warmup=3, min_seconds_per_sample=0.01,
         )  # fmt: skip
         training.append(Row(case=label, peer="F.linear", ours=times["o"], theirs=times["f"]))

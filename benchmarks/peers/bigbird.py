@@ -87,7 +87,7 @@ class Port:
         counts[:, 1:-1].scatter_add_(2, drawn.long(), ones)
         return counts
 
-    def _draw(self):  # noqa: ANN202 - numpy is the port's, and only here
+    def _draw(self):
         """Return the random blocks that each of the port's calls draws anew from its seed."""
         import numpy
 
@@ -119,7 +119,7 @@ class Port:
         compute = partial(self.ours, attention=attention)
         return self._side(name, compute, partial(self.exact_ours, problem=problem), x, backward)
 
-    def _side(self, name, compute, exact, x: Tensor, backward: bool) -> Side:  # noqa: ANN001
+    def _side(self, name, compute, exact, x: Tensor, backward: bool) -> Side:
         return Side(
             name=name,
             call=timed(compute, [x], backward=backward, module=self.module),

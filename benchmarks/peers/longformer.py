@@ -92,7 +92,7 @@ class Port:
         compute = partial(self.ours, attention=attention, everything=everything)
         return self._side(name, compute, x, problem, backward)
 
-    def _side(self, name, compute, x: Tensor, problem: AttentionCall, backward: bool) -> Side:  # noqa: ANN001
+    def _side(self, name, compute, x: Tensor, problem: AttentionCall, backward: bool) -> Side:
         exact = partial(self.exact, problem=problem)
         return Side(
             name=name,

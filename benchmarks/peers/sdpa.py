@@ -25,7 +25,7 @@ def side(
     """
     mask = problem.pattern.mask(problem.queries, problem.keys) if masked else None
     if mask is not None:
-        mask = mask[None] if mask.dim() == 3 else mask[None, None]  # noqa: PLR2004
+        mask = mask[None] if mask.dim() == 3 else mask[None, None]
     causal = not masked and problem.pattern.causal
 
     def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -182,7 +182,7 @@ def _needs(results: Results, comparison: Comparison) -> str:
 
 
 def _sentence_baseline(verdict: Verdict) -> str:
-    """Say that nothing cheaper suffices, and how far off the nearest is."""
+    """State that nothing cheaper suffices, and how far off the nearest is."""
     best = max(verdict.accuracies.items(), key=lambda item: item[1].mean)
     accuracy = f"{label(verdict.baseline, best[0])} has test accuracy {_accuracy(best[1])}"
     cheaper = [c for c in verdict.comparisons if c.cheaper]
@@ -211,7 +211,7 @@ def _open_cheaper(verdict: Verdict) -> list[Comparison]:
 
 
 def _note_answers(results: Results) -> list[str]:
-    """Say what an accuracy counts, where that is not rows, and what a guess would have."""
+    """State what an accuracy counts, where that is not rows, and what a guess would have."""
     sentences = []
     if results.answers != 1.0:
         sentences.append(

@@ -175,7 +175,7 @@ def judge(results: Results, *, margin: float | None = None, cost: str = "flops")
 
 
 def decide(difference: Summary | None, margin: float) -> tuple[str, int | None]:
-    """Say whether an interval of differences lies within the margin, and what would decide it.
+    """Return whether an interval of differences lies within the margin, and what would decide it.
 
     Args:
         difference: mean paired difference with its interval, candidate minus baseline.

@@ -194,7 +194,7 @@ def _of(count: Count, mechanism: str, length: int, d_model: int) -> int:
     return count.of(mechanism, length=length, d_model=d_model, num_heads=1)
 
 
-def _surface(count: Count, mechanism: str):  # noqa: ANN202 - an array of numpy, imported late
+def _surface(count: Count, mechanism: str):
     import numpy as np
 
     rows = [[_of(count, mechanism, length, width) for length in SURFACE] for width in SURFACE]

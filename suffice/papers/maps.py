@@ -223,7 +223,7 @@ def _end(one: Maps, kind: str) -> float:
     return max((float(maps.abs().max()) for maps in of_layers if maps is not None), default=1.0)
 
 
-def _panel(axes: Axes, numbers: Tensor, end: float, *, signed: bool):  # noqa: ANN202 - matplotlib's
+def _panel(axes: Axes, numbers: Tensor, end: float, *, signed: bool):
     from matplotlib.colors import LinearSegmentedColormap
 
     dark, warm = (looks((name,))[name].colour for name in ("efficient", "optimised"))

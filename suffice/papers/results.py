@@ -129,7 +129,7 @@ def same_training(saved: dict[str, Any], recipe: Recipe) -> bool:
 
 
 def _deeper(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Say whether what is a plain value in one is a group of settings in the other."""
+    """Return whether what is a plain value in one is a group of settings in the other."""
     groups = {key.rpartition(".")[0] for key in other}
     return any(key in groups for key in one)
 

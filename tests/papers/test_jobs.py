@@ -289,7 +289,7 @@ class Failed(Lost):
 class Cluster:
     """Ray with one machine, this one; the results of its tasks are scripted."""
 
-    class exceptions:  # noqa: N801 - Ray's own name
+    class exceptions:
         RayError = Lost
         RayTaskError = Failed
 

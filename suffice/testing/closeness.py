@@ -20,7 +20,7 @@ HALF_ROUNDINGS = 2  # sums are fp32 inside: only a result and its few intermedia
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Bound:
     """The numbers a kind needs besides the tensors.
 
     Args:
@@ -83,31 +83,31 @@ def assert_close(
         raise ConfigError("nothing to compare: a tensor is empty; check its shape instead.")
     if want.dtype not in (got.dtype, torch.float64):
         raise AssertionError(f"not {kind}: dtype {got.dtype}, want {want.dtype}")
-    KINDS[kind](got.detach(), want.detach(), Claim(n=n, step=step))
+    KINDS[kind](got.detach(), want.detach(), Bound(n=n, step=step))
 
 
-def exact(got: Tensor, want: Tensor, claim: Claim) -> None:
+def exact(got: Tensor, want: Tensor, bound: Bound) -> None:
     """Compare every bit."""
-    del claim
+    del bound
     same = (got == want) | ((got != got) & (want != want))  # noqa: PLR0124
     if not bool(same.all()):
         _fail("exact", got, want, torch.zeros(()), same)
 
 
-def same_math(got: Tensor, want: Tensor, claim: Claim) -> None:
+def same_math(got: Tensor, want: Tensor, bound: Bound) -> None:
     """Allow the rounding of `n` summands."""
-    _within("same_math", got, want, _rounding(got.dtype, claim.n) * _scale(want))
+    _within("same_math", got, want, _rounding(got.dtype, bound.n) * _scale(want))
 
 
-def quantised(got: Tensor, want: Tensor, claim: Claim) -> None:
+def quantised(got: Tensor, want: Tensor, bound: Bound) -> None:
     """Allow half a step of the codec."""
-    half = torch.as_tensor(claim.step, dtype=torch.float64) / 2
+    half = torch.as_tensor(bound.step, dtype=torch.float64) / 2
     _within("quantised", got, want, half + _rounding(got.dtype, 1) * _scale(want))
 
 
-def statistical(got: Tensor, want: Tensor, claim: Claim) -> None:
+def statistical(got: Tensor, want: Tensor, bound: Bound) -> None:
     """Allow four standard errors of the mean over the first axis."""
-    del claim
+    del bound
     if len(got) < 2:  # noqa: PLR2004
         raise ConfigError("statistical needs two samples or more along the first axis of got.")
     samples = got.double()
@@ -116,7 +116,7 @@ def statistical(got: Tensor, want: Tensor, claim: Claim) -> None:
     _within("statistical", samples.mean(dim=0), want, 4 * error + floor)
 
 
-KINDS: dict[str, Callable[[Tensor, Tensor, Claim], None]] = {
+KINDS: dict[str, Callable[[Tensor, Tensor, Bound], None]] = {
     "exact": exact,
     "same_math": same_math,
     "quantised": quantised,

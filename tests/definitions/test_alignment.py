@@ -61,7 +61,7 @@ def super_spec(length, *, num_heads=2, per_head=False, bias=True, init="glorot",
     return AttentionSpec(d_model=6, num_heads=num_heads, mixing=mixing, **rest)
 
 
-@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize("num_heads", [1, 2, 3])
 def test_super_attention(length, num_heads):
     layer = built(super_spec(length, num_heads=num_heads))
@@ -70,7 +70,7 @@ def test_super_attention(length, num_heads):
     assert_close(layer(x), tensor(rows))
 
 
-@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize("num_heads", [1, 2])
 def test_causal_super_attention_uses_the_lower_triangle_only(length, num_heads):
     layer = built(super_spec(9, num_heads=num_heads, pattern=Causal()))
@@ -79,7 +79,7 @@ def test_causal_super_attention_uses_the_lower_triangle_only(length, num_heads):
     assert_close(layer(x), tensor(rows))
 
 
-@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 def test_shorter_input_uses_the_top_left_block(length):
     layer = built(super_spec(9))
     x = normal(2, length, 6, seed=length)

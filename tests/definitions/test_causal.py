@@ -11,8 +11,8 @@ from suffice.testing import assert_close, normal
 from .loops import attention, built, head, linear, tensor, up_to_self
 
 
-@pytest.mark.parametrize("queries", range(1, 10))
-@pytest.mark.parametrize("keys", range(1, 10))
+@pytest.mark.parametrize("queries", [1, 2, 5, 9])
+@pytest.mark.parametrize("keys", [1, 2, 5, 9])
 def test_queries_stand_last_among_the_keys(queries, keys):
     def see(t, s):
         return s <= keys - queries + t
@@ -27,7 +27,7 @@ def test_queries_stand_last_among_the_keys(queries, keys):
     assert Causal().causal
 
 
-@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 def test_layer(length):
     layer = built(AttentionSpec(d_model=6, num_heads=2, pattern=Causal()))
     x = normal(2, length, 6, seed=length)

@@ -12,7 +12,7 @@ from suffice.testing import assert_close, bits, normal
 from .loops import built, head, tensor
 
 
-@pytest.mark.parametrize("keys", range(1, 10))
+@pytest.mark.parametrize("keys", [1, 2, 5, 9])
 def test_rows_with_keys_are_untouched_by_rows_without(keys):
     q, k, v = (normal(1, 1, n, 3, seed=i).requires_grad_() for i, n in enumerate((4, keys, keys)))
     mask = bits(1, 1, 4, keys, seed=keys)

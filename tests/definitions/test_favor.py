@@ -33,7 +33,7 @@ def kernel(omega, scale):
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("heads", [(2, 2), (4, 2), (4, 1)])
+@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
 @pytest.mark.parametrize("features", [1, 3, 16])
 def test_layer(length, is_causal, heads, features):
     pattern, see = (Causal(), up_to_self) if is_causal else (Full(), everything)

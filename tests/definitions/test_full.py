@@ -11,8 +11,8 @@ from suffice.testing import assert_close, normal
 from .loops import everything, head, tensor
 
 
-@pytest.mark.parametrize("queries", range(1, 10, 2))
-@pytest.mark.parametrize("keys", range(1, 10, 2))
+@pytest.mark.parametrize("queries", [1, 4, 9])
+@pytest.mark.parametrize("keys", [1, 4, 9])
 def test_every_key_is_seen(queries, keys):
     q, k, v = normal(queries, 3, seed=1), normal(keys, 3, seed=2), normal(keys, 2, seed=3)
     want = head(q.tolist(), k.tolist(), v.tolist(), everything, 3**-0.5)

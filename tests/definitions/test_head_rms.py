@@ -102,7 +102,7 @@ def test_keys_are_kept_beside_the_values_that_they_were(encoder):
     assert without.one_tensor
     assert not with_norm.one_tensor
     assert with_norm.cost(9).state_numbers == 2 * without.cost(9).state_numbers
-    assert len(built(with_norm).state().store.append(*keys_and_values(with_norm)).parts) == 2
+    assert len(built(with_norm).state().store.append(*keys_and_values(with_norm)).tensors) == 2
 
 
 def keys_and_values(spec):

@@ -17,7 +17,7 @@ def definition(layer, x, memory, num_heads):
     return attention(layer, q, k, memory, num_heads=num_heads, head_dim=width)
 
 
-@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize(("num_heads", "bias"), [(1, True), (2, True), (3, False)])
 def test_self_attention(length, num_heads, bias):
     spec = AttentionSpec(d_model=6, num_heads=num_heads, encoder=Optimised(), bias=bias)

@@ -63,7 +63,7 @@ def definition(layer, x, *, num_heads, num_kv_heads=None, theta=10000.0, see=eve
     )
 
 
-@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize("causal", [False, True])
 def test_standard(length, causal):
     pattern, see = (Causal(), up_to_self) if causal else (Full(), everything)

@@ -11,7 +11,7 @@ from suffice.testing import assert_close, bits, normal
 from .loops import everything, head, score_rows, tensor
 
 
-@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 def test_weights(length):
     q, k = normal(2, 3, length, 4, seed=1), normal(2, 3, 7, 4, seed=2)
     want = [

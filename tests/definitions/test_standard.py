@@ -19,7 +19,7 @@ def definition(layer, x, memory, *, num_heads, head_dim, scale=None):
     return attention(layer, q, k, v, num_heads=num_heads, head_dim=head_dim, scale=scale)
 
 
-@pytest.mark.parametrize("length", range(1, 10))
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize("num_heads", [1, 2, 3])
 def test_self_attention(length, num_heads):
     layer = built(AttentionSpec(d_model=6, num_heads=num_heads))

@@ -47,10 +47,10 @@ def test_positions_far_away_and_out_of_order(size):
     assert Window(size).allowed(q[:, None], k[None]).tolist() == want
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 9])
+@pytest.mark.parametrize("length", [1, 4, 9])
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("heads", [(2, 2), (4, 2), (4, 1)])
+@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
 def test_layer(length, size, is_causal, heads):
     pattern, see = patterns(size, is_causal)
     spec = AttentionSpec(d_model=8, num_heads=heads[0], num_kv_heads=heads[1], pattern=pattern)

@@ -89,7 +89,8 @@ class Attention(nn.Module):
             num_heads=spec.num_heads, num_kv_heads=spec.kv_heads, device=device, dtype=dtype
         )
         self.dropout = Dropout(spec.dropout)
-        plan(AttentionCall.of(spec, 1, 1), impl)  # refuses an unknown impl here
+        stored = dtype or torch.get_default_dtype()
+        plan(AttentionCall.of(spec, 1, 1, dtype=stored), impl)  # refuses what can never run
 
     def forward(
         self,

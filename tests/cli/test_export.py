@@ -294,14 +294,12 @@ def test_a_torch_export_is_not_opened_here(made, tmp_path, suffice):
     listed(path, format="torch")
     told = suffice("run", "x", "--prompt", PROMPT)
     assert told.code == 2
-    assert (
-        "x is for torch: open it by torch.export.load('model.onnx'), which evaluates" in told.said
-    )
-    with pytest.raises(ConfigError, match="x is for torch: open it by torch.export.load"):
+    assert "torch.export.load('model.onnx')" in told.said
+    with pytest.raises(ConfigError, match="x is for torch"):
         run(path)
 
 
-def test_classifiers_write_no_text(made, suffice, tmp_path):
+def test_classifiers_generate_no_text(made, suffice, tmp_path):
     model = bert(depth=1)
     save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
     told = suffice("export", "run", "--format", "hf")
@@ -329,9 +327,7 @@ def test_bad_input_is_a_sentence(suffice, tmp_path):
         assert (found.code, found.out) == (2, "")
         assert told in found.said
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["run"]
-    with pytest.raises(
-        ConfigError, match="--out .*run is the checkpoint itself, which would be lo"
-    ):
+    with pytest.raises(ConfigError, match="--out .*run is the checkpoint itself"):
         export(tmp_path / "run", "hf", tmp_path / "run")
     assert folder.load(tmp_path / "run")[0].config == lm.config
 

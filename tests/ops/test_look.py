@@ -114,7 +114,7 @@ def test_half_precision_is_read_as_stored(isa, dtype):
             )
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("of", ["keys", "values"])
 def test_hidden_numbers_are_never_read(isa, of, value):
     q, k, v = (torch.randn(2, 2, n, 16) for n in (2, 90, 90))

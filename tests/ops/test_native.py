@@ -136,7 +136,7 @@ def test_a_query_without_keys_gives_0(isa):
     assert logs[:, :, 50:].isfinite().all()
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("of", ["keys", "values"])
 @pytest.mark.parametrize("pattern", [Causal(), Window(5) & Causal(), Window(3) | Global(2)])
 def test_hidden_numbers_are_never_read(isa, pattern, of, value):

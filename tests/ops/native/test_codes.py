@@ -31,7 +31,7 @@ from tests.ops.native.codings import (
 
 __all__ = ["isa"]
 
-DRAWS = 60
+DRAWS = 24
 
 
 def drawn_sizes(seed):
@@ -88,7 +88,7 @@ def test_threads_share_rows_and_inputs(isa):
 
 
 @needs_kernels
-@pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf])
 @pytest.mark.parametrize("rows", [1, 9])
 def test_what_is_no_number_is_not_hidden(isa, odd, rows):
     packed, _, _ = drawn_codes(20, 64, 8, 32)

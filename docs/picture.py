@@ -31,6 +31,7 @@ ASKED = {  # what each axis decides
     "norm": "sizes of q and k",
     "position": "order",
     "past": "earlier segments",
+    "combine": "heads to output",
     "heads": "who shares keys",
     "memory": "kept when streaming",
 }

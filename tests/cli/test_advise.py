@@ -32,7 +32,7 @@ def world(monkeypatch):
     def known(request: Request, *, progress=None):
         return whole(request, progress=progress, clock=made.clock, take=made.take)
 
-    monkeypatch.setattr("suffice.advise.advise", known)
+    monkeypatch.setattr("suffice.cli.advise.find_advice", known)
     return made
 
 

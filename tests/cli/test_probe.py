@@ -127,7 +127,7 @@ WRONG = {
     ),
     "data": (["--mechanisms", "standard", "--data", "x"], "--data is for a checkpoint; leave it"),
     "resume": (["run", "--resume"], "--resume is for --mechanisms; leave it out"),
-    "where": (["--mechanisms", "standard", "--resume"], "--resume goes on in a folder; name it"),
+    "where": (["--mechanisms", "standard", "--resume"], "--resume needs the folder"),
     "unknown": (["--mechanisms", "mqua"], "unknown mechanism 'mqua'; did you mean 'mqa'?"),
     "absent": (["nowhere"], "nowhere does not exist; give a folder of suffice"),
     "seeds": (["run", "--seeds", "0"], "seeds=0; give at least 1"),
@@ -159,10 +159,10 @@ def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
 def test_models_of_pictures_and_without_tokenizers_are_refused(run, tmp_path, monkeypatch):
     lm, _, _ = folder.load(tmp_path / "run")
     for source, told in (
-        (Source(model=nn.Identity(), kind="vit"), "run is a vit model; a probe reads language mod"),
-        (Source(model=lm, kind="llama"), r"x\.txt cannot be read without a tokenizer; name it by"),
+        (Source(model=nn.Identity(), kind="vit"), "run is a vit model"),
+        (Source(model=lm, kind="llama"), r"x\.txt cannot be read without a tokenizer"),
     ):
-        monkeypatch.setattr("suffice.convert.sources.open_source", lambda *_, s=source, **__: s)
+        monkeypatch.setattr("suffice.cli.probe.open_source", lambda *_, s=source, **__: s)
         with pytest.raises(ConfigError, match=told):
             probe(Path("run"), data="x.txt", quiet=True, device="cpu")
 

@@ -78,7 +78,7 @@ def test_the_version_is_told(suffice):
     assert (told.code, told.err) == (0, "")
     assert re.fullmatch(r"suffice \d+\.\d+\.\d+, torch \S+\n", told.out)
     with pytest.raises(typer.Exit, match="^$") as end:  # what makes it end well
-        cli._versions(True)
+        cli._print_versions(True)
     assert end.value.exit_code == 0
 
 
@@ -148,7 +148,7 @@ def test_ctrl_c_anywhere_ends_with_130(suffice, monkeypatch):
     def press(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.cli.list._line", press)
+    monkeypatch.setattr("suffice.cli.list._row", press)
     told = suffice("list")
     assert (told.code, told.said, told.out) == (130, "interrupted.", "")
 
@@ -178,7 +178,7 @@ def test_other_processes_wait_so_that_the_first_one_speaks(suffice, monkeypatch)
     def refuse(*_):
         raise ConfigError("not so.")
 
-    monkeypatch.setattr("suffice.cli.list._line", refuse)
+    monkeypatch.setattr("suffice.cli.list._row", refuse)
     told = suffice("list")
     assert (told.code, told.err, waited) == (2, "error: not so.\n", [])
     second(monkeypatch)
@@ -190,7 +190,7 @@ def test_other_processes_say_nothing_when_all_are_interrupted(suffice, monkeypat
     def press(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.cli.list._line", press)
+    monkeypatch.setattr("suffice.cli.list._row", press)
     monkeypatch.setattr(cli.time, "sleep", pytest.fail)
     second(monkeypatch)
     told = suffice("list")
@@ -201,7 +201,7 @@ def test_a_bug_is_not_hidden(suffice, monkeypatch):
     def bug(*_):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("suffice.cli.list._line", bug)
+    monkeypatch.setattr("suffice.cli.list._row", bug)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         suffice("list")
 
@@ -210,6 +210,6 @@ def test_a_message_is_printed_as_it_is(suffice, monkeypatch):
     def refuse(*_):
         raise ConfigError(f"[red]{'long ' * 40}[/red]")
 
-    monkeypatch.setattr("suffice.cli.list._line", refuse)
+    monkeypatch.setattr("suffice.cli.list._row", refuse)
     told = suffice("list")
     assert told.err == f"error: [red]{'long ' * 40}[/red]\n"

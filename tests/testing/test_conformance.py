@@ -254,25 +254,36 @@ def test_state_dict():
     broken("state_dict_is_complete", spec_around(Secret()), "not exact")
 
 
-def test_ops(monkeypatch):
+@pytest.fixture
+def matmul(monkeypatch):
+    """Replaces how the op `matmul` runs; what was planned with it is forgotten afterwards."""
+
+    def replace_run(run):
+        monkeypatch.setitem(OPS, "matmul", replace(OPS["matmul"], run=run))
+        forget_plans()
+
+    yield replace_run
+    monkeypatch.undo()
+    forget_plans()
+
+
+def test_ops(matmul):
     good = OPS["matmul"]
 
     def wrong(*args):
         return good.run(*args) * 1.000001
 
-    monkeypatch.setitem(OPS, "matmul", replace(good, run=wrong))
-    forget_plans()
+    matmul(wrong)
     broken("ops_agree", SPEC, "not same_math")
 
 
-def test_gradients(monkeypatch):
+def test_gradients(matmul):
     good = OPS["matmul"]
 
     def blind(q, *args):
         return good.run(q.detach(), *args)
 
-    monkeypatch.setitem(OPS, "matmul", replace(good, run=blind))
-    forget_plans()
+    matmul(blind)
     broken("ops_agree", SPEC)
 
 

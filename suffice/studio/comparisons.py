@@ -1,4 +1,4 @@
-"""One comparison as plain data: verdict, tables, points of cost and quality, curves."""
+"""Finished and unfinished comparisons: listed, read, and described as plain data for the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,210 @@ from suffice.measure.verdict import COSTS, Verdict, judge
 from suffice.papers.printed import paper_rows
 from suffice.papers.results import path_of, published, read_ran, trained_seconds
 from suffice.papers.tables import TABLES
-from suffice.studio.folders import below, rooted
+from suffice.studio.folders import below, numbered
+
+RESULTS = "results.json"
+PACKAGE = -1  # in place of the number of a folder
+DEEPEST, MOST = 4, 200  # folders inside each other; comparisons in one list
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedComparison:
+    """A comparison that can be opened.
+
+    Args:
+        root: number of the folder that was chosen, -1 = the package.
+        name: below it, or of the package's table.
+        told: label in a list.
+        finished: whether all of it was run.
+    """
+
+    root: int
+    name: str
+    told: str
+    finished: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
+    """List what can be opened: the folders' first, then the package's."""
+    in_folders = [one for number, root in enumerate(roots) for one in _below_root(number, root)]
+    stores = dict.fromkeys(table.store for table in TABLES.values() if table.trained)
+    return in_folders[:MOST] + [
+        ListedComparison(root=PACKAGE, name=store, told=f"published: {store}", finished=True)
+        for store in stores
+        if path_of(store).exists()
+    ]
+
+
+def _below_root(number: int, root: Path) -> Iterator[ListedComparison]:
+    """List the comparisons in a folder and below it; links are not followed."""
+    inside = root.resolve()
+    for here, folders, files in os.walk(inside):
+        path = Path(here)
+        name = path.relative_to(inside)
+        finished = RESULTS in files
+        started = FILE in files and CELLS in folders
+        if started or (finished and _may_be_comparison(path / RESULTS)):
+            label = inside.name if name == Path() else name.as_posix()
+            yield ListedComparison(
+                root=number,
+                name=name.as_posix(),
+                told=label if finished else f"{label} (not finished)",
+                finished=finished,
+            )
+            folders.clear()
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != CELLS)
+        if len(name.parts) >= DEEPEST:
+            folders.clear()
+
+
+def _may_be_comparison(path: Path) -> bool:
+    """Return whether results may be those of a comparison; other commands use this name, too."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return True  # opening it says what is wrong
+    return not isinstance(data, dict) or "cells" in data
+
+
+def read(roots: tuple[Path, ...], root: object, name: object) -> Results:
+    """Read one comparison.
+
+    Args:
+        roots: the folders that were chosen.
+        root: number of one of them, -1 = the package.
+        name: below it.
+
+    Raises:
+        DataError: for what is not in the list, or cannot be read.
+    """
+    if root == PACKAGE:
+        return _read_packaged(name)
+    folder = below(numbered(roots, root), name)
+    if (folder / RESULTS).is_file():
+        return read_results(folder / RESULTS)
+    return _read_unfinished(folder)
+
+
+def _read_packaged(name: object) -> Results:
+    for table in TABLES.values():
+        if table.store == name and (content := published(table)) is not None:
+            return content.results
+    raise DataError(f"nothing was published as {name!r:.80}; choose from the list.")
+
+
+def _read_unfinished(folder: Path) -> Results:
+    """Return the finished cells of a comparison that has not ended, or of a reproduction."""
+    plan, ran = read_plan(folder), read_ran(folder)
+    cells = _finished_cells(folder, plan)
+    if not cells:
+        raise DataError(f"no model is finished in {folder.name} yet; look again later.")
+    return Results(
+        task=str(plan.recipe.get("task")),
+        recipe=str(plan.recipe.get("name")),
+        title=str(plan.recipe.get("title")),
+        scale=str(plan.recipe.get("scale", "paper")),
+        margin=plan.margin,
+        baseline=plan.baseline,
+        cells=cells,
+        speeds=(),
+        machine={} if ran is None else ran.machine,
+        versions={} if ran is None else ran.versions,
+        commit=None if ran is None else ran.commit,
+        command="not finished yet" if ran is None else ran.command,
+        started="" if ran is None else ran.started,
+        seconds=sum(map(trained_seconds, cells)),
+    )
+
+
+def _finished_cells(folder: Path, plan: SavedPlan) -> tuple[Cell, ...]:
+    cells = []
+    for path in sorted((folder / CELLS).glob("*.json")):
+        name, heads, seed = path.stem.rsplit("-", 2)
+        key = (unquote(name), int(heads[1:]), int(seed[1:]))
+        if cell_path(folder, *key).exists() and (cell := read_cell(folder, *key)) is not None:
+            cells.append(cell)
+    order = {name: i for i, name in enumerate(plan.mechanisms)}
+    cells.sort(key=lambda c: (c.num_heads, order.get(c.mechanism, len(order)), c.seed))
+    return tuple(cells)
+
+
+CURVES = {
+    "validation_accuracy": "validation accuracy",
+    "validation_loss": "validation loss",
+    "train_loss": "training loss",
+}
+
+
+def describe(results: Results, cost: str = "flops", margin: float | None = None) -> dict[str, Any]:
+    """Return everything the page shows of a comparison.
+
+    Args:
+        results: the comparison.
+        cost: what "cheapest" means: "flops", "latency" or "parameters".
+        margin: a fraction that replaces that of the results.
+
+    Raises:
+        ConfigError: for a cost that is unknown or not measured, or a margin that is not a number.
+    """
+    if margin is not None and not isinstance(margin, (int, float)):
+        raise ConfigError(f"margin={margin!r:.40} is not a number; give a fraction such as 0.01.")
+    verdict = judge(results, margin=margin, cost=cost)
+    rows = build_rows(results, verdict)
+    paper = paper_rows(results.task, results.recipe)
+    return {
+        "title": results.title,
+        "recipe": results.recipe,
+        "scale": results.scale,
+        "baseline": results.baseline,
+        "margin": verdict.margin,
+        "margin_points": margin_points(verdict.margin),
+        "cost": cost,
+        "costs": [cost for cost in COSTS if cost != "latency" or _has_latencies(results)],
+        "outcome": verdict.outcome,
+        "sentence": sentence(verdict, results),
+        "notes": notes(verdict, results),
+        "tables": [_table(sheet) for sheet in tables(results, verdict, paper)],
+        "points": _points(rows, verdict),
+        "curves": {name: _curves(results, name) for name in CURVES},
+        "curve_names": CURVES,
+        "looks": {name: i for i, name in enumerate(looks(n for n, _ in results.pairs()))},
+        "command": results.command,
+        "started": results.started,
+    }
+
+
+def _has_latencies(results: Results) -> bool:
+    return all(results.speed(*key) is not None for key in results.pairs())
+
+
+def _points(rows: list[Row], verdict: Verdict) -> list[dict[str, Any]]:
+    """Return cost and quality of each (mechanism, heads), and whether it is on the front."""
+    costs = [_cost(row, verdict.by) for row in rows]
+    on_front = front([(c, row.test_accuracy.mean) for c, row in zip(costs, rows, strict=True)])
+    return [
+        {
+            "mechanism": row.mechanism,
+            "heads": row.num_heads,
+            "cost": cost,
+            "mean": row.test_accuracy.mean,
+            "low": row.test_accuracy.low,
+            "high": row.test_accuracy.high,
+            "front": best,
+            "verdict": None if row.comparison is None else row.comparison.sufficiency,
+        }
+        for row, cost, best in zip(rows, costs, on_front, strict=True)
+    ]
+
+
+def _cost(row: Row, by: str) -> float:
+    if by == "latency":
+        return row.latency.median  # type: ignore[union-attr] - judged by it, so it is there
+    return float(row.flops if by == "flops" else row.parameters_model)
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -39,90 +242,15 @@ def front(points: Sequence[tuple[float, float]]) -> list[bool]:
     ]
 
 
-CURVES = {
-    "validation_accuracy": "validation accuracy",
-    "validation_loss": "validation loss",
-    "train_loss": "training loss",
-}
-
-
-def told(results: Results, cost: str = "flops", margin: float | None = None) -> dict[str, Any]:
-    """Return everything the page shows of a comparison.
-
-    Args:
-        results: the comparison.
-        cost: what "cheapest" means: "flops", "latency" or "parameters".
-        margin: another one than that of the results, a fraction.
-
-    Raises:
-        ConfigError: for an unknown cost, one that was not measured, or a margin that is none.
-    """
-    if margin is not None and not isinstance(margin, (int, float)):
-        raise ConfigError(f"margin={margin!r:.40} is no number; give a fraction such as 0.01.")
-    verdict = judge(results, margin=margin, cost=cost)
-    rows = build_rows(results, verdict)
-    paper = paper_rows(results.task, results.recipe)
-    return {
-        "title": results.title,
-        "recipe": results.recipe,
-        "scale": results.scale,
-        "baseline": results.baseline,
-        "margin": verdict.margin,
-        "margin_points": margin_points(verdict.margin),
-        "cost": cost,
-        "costs": [name for name in COSTS if _measured(results, name)],
-        "outcome": verdict.outcome,
-        "sentence": sentence(verdict, results),
-        "notes": notes(verdict, results),
-        "tables": [_table(sheet) for sheet in tables(results, verdict, paper)],
-        "points": _points(rows, verdict),
-        "curves": {name: _curves(results, name) for name in CURVES},
-        "curve_names": CURVES,
-        "looks": {name: place for place, name in enumerate(looks(n for n, _ in results.pairs()))},
-        "command": results.command,
-        "started": results.started,
-    }
-
-
-def _measured(results: Results, cost: str) -> bool:
-    return cost != "latency" or all(results.speed(*key) is not None for key in results.pairs())
-
-
-def _points(rows: list[Row], verdict: Verdict) -> list[dict[str, Any]]:
-    """Return where each (mechanism, heads) stands, and whether it is on the front."""
-    costs = [_cost(row, verdict.by) for row in rows]
-    best = front([(c, row.test_accuracy.mean) for c, row in zip(costs, rows, strict=True)])
-    return [
-        {
-            "mechanism": row.mechanism,
-            "heads": row.num_heads,
-            "cost": cost,
-            "mean": row.test_accuracy.mean,
-            "low": row.test_accuracy.low,
-            "high": row.test_accuracy.high,
-            "front": on_front,
-            "verdict": None if row.comparison is None else row.comparison.sufficiency,
-        }
-        for row, cost, on_front in zip(rows, costs, best, strict=True)
-    ]
-
-
-def _cost(row: Row, by: str) -> float:
-    if by == "latency":
-        return row.latency.median  # type: ignore[union-attr] - judged by it, so it is there
-    return float(row.flops if by == "flops" else row.parameters_model)
-
-
 def _curves(results: Results, name: str) -> list[dict[str, Any]]:
     """Return the mean over seeds of each epoch that all seeds reached."""
-    found = []
+    curves = []
     for mechanism, heads in results.pairs():
-        of_seeds = [[e[name] for e in cell.epochs] for cell in results.select(mechanism, heads)]
-        epochs = zip(*of_seeds, strict=False)
-        means = [summarise(values).mean for values in epochs]
+        by_seed = [[e[name] for e in cell.epochs] for cell in results.select(mechanism, heads)]
+        means = [summarise(values).mean for values in zip(*by_seed, strict=False)]
         points = [[n, value] for n, value in enumerate(means, start=1) if math.isfinite(value)]
-        found.append({"mechanism": mechanism, "heads": heads, "points": points})
-    return found
+        curves.append({"mechanism": mechanism, "heads": heads, "points": points})
+    return curves
 
 
 def _table(sheet: Sheet) -> dict[str, Any]:
@@ -138,133 +266,4 @@ def _table(sheet: Sheet) -> dict[str, Any]:
     }
 
 
-RESULTS = "results.json"
-PACKAGE = -1  # in place of the number of a folder
-DEEPEST, MOST = 4, 200  # folders inside each other; comparisons in one list
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """One comparison that can be opened.
-
-    Args:
-        root: number of the folder that was chosen, -1 = the package.
-        name: below it, or of the package's table.
-        told: what a list says.
-        finished: whether all of it was run.
-    """
-
-    root: int
-    name: str
-    told: str
-    finished: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
-
-def found(roots: tuple[Path, ...]) -> list[Found]:
-    """List what can be opened: the folders' first, then the package's."""
-    own = [one for number, root in enumerate(roots) for one in _beneath(number, root)]
-    stores = dict.fromkeys(table.store for table in TABLES.values() if table.trained)
-    there = [store for store in stores if path_of(store).exists()]
-    return own[:MOST] + [
-        Found(root=PACKAGE, name=store, told=f"published: {store}", finished=True)
-        for store in there
-    ]
-
-
-def read(roots: tuple[Path, ...], root: object, name: object) -> Results:
-    """Read one comparison.
-
-    Args:
-        roots: the folders that were chosen.
-        root: number of one of them, -1 = the package.
-        name: below it.
-
-    Raises:
-        DataError: for what is not in the list, or cannot be read.
-    """
-    if root == PACKAGE:
-        return _packaged(name)
-    folder = below(rooted(roots, root), name)
-    if (folder / RESULTS).is_file():
-        return read_results(folder / RESULTS)
-    return _begun(folder)
-
-
-def _packaged(name: object) -> Results:
-    for table in TABLES.values():
-        if table.store == name and (content := published(table)) is not None:
-            return content.results
-    raise DataError(f"nothing was published as {name!r:.80}; choose from the list.")
-
-
-def _begun(folder: Path) -> Results:
-    """Return what is finished of a comparison that has not ended, or of a reproduction."""
-    kept, ran = read_plan(folder), read_ran(folder)
-    cells = _cells(folder, kept)
-    if not cells:
-        raise DataError(f"no model is finished in {folder.name} yet; look again later.")
-    return Results(
-        task=str(kept.recipe.get("task")),
-        recipe=str(kept.recipe.get("name")),
-        title=str(kept.recipe.get("title")),
-        scale=str(kept.recipe.get("scale", "paper")),
-        margin=kept.margin,
-        baseline=kept.baseline,
-        cells=cells,
-        speeds=(),
-        machine={} if ran is None else ran.machine,
-        versions={} if ran is None else ran.versions,
-        commit=None if ran is None else ran.commit,
-        command="not finished yet" if ran is None else ran.command,
-        started="" if ran is None else ran.started,
-        seconds=sum(map(trained_seconds, cells)),
-    )
-
-
-def _cells(folder: Path, kept: SavedPlan) -> tuple[Cell, ...]:
-    """Read the finished cells, in the order of the plan's mechanisms."""
-    read_ones = []
-    for path in sorted((folder / CELLS).glob("*.json")):
-        name, heads, seed = path.stem.rsplit("-", 2)
-        key = (unquote(name), int(heads[1:]), int(seed[1:]))
-        if cell_path(folder, *key).exists() and (cell := read_cell(folder, *key)) is not None:
-            read_ones.append(cell)
-    order = {name: place for place, name in enumerate(kept.mechanisms)}
-    last = len(order)
-    return tuple(
-        sorted(read_ones, key=lambda c: (c.num_heads, order.get(c.mechanism, last), c.seed))
-    )
-
-
-def _beneath(number: int, root: Path) -> Iterator[Found]:
-    """Look for comparisons in a folder and below it; links are not followed."""
-    inside = root.resolve()
-    for here, folders, files in os.walk(inside):
-        path = Path(here)
-        name = path.relative_to(inside)
-        begun = FILE in files and CELLS in folders
-        if begun or (RESULTS in files and _compares(path / RESULTS)):
-            finished = RESULTS in files
-            told = f"{inside.name if name == Path() else name.as_posix()}"
-            told += "" if finished else " (not finished)"
-            yield Found(root=number, name=name.as_posix(), told=told, finished=finished)
-            folders.clear()
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != CELLS)
-        if len(name.parts) >= DEEPEST:
-            folders.clear()
-
-
-def _compares(path: Path) -> bool:
-    """Return whether results may be those of a comparison; other commands leave files so named."""
-    try:
-        told = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return True  # opening it says what is wrong
-    return not isinstance(told, dict) or "cells" in told
-
-
-__all__ = ["Found", "found", "front", "read", "told"]
+__all__ = ["ListedComparison", "describe", "front", "list_comparisons", "read"]

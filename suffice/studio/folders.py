@@ -1,6 +1,6 @@
 """The folders a user chose, and nothing outside them.
 
-The page names a folder by its place in the list and a name below it; a name that leads elsewhere,
+The page names a folder by its number in the list and a name below it; a name that leads elsewhere,
 by dots, by an absolute path or by a link, is refused.
 """
 
@@ -10,60 +10,60 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suffice.errors import ConfigError, DataError
+from suffice.records import is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """What the studio may open.
+    """The folders that the studio may open.
 
     Args:
         results: folders with results of comparisons, or with such folders.
         checkpoints: a folder of a trained model, or with such folders; None = none.
 
     Raises:
-        ConfigError: for one that is no folder.
+        ConfigError: for a path that is not a folder.
     """
 
     results: tuple[Path, ...] = ()
     checkpoints: Path | None = None
 
     def __post_init__(self) -> None:
-        given = [("--results", folder) for folder in self.results]
-        given += [("--checkpoints", self.checkpoints)] if self.checkpoints else []
-        for option, folder in given:
+        options = [("--results", folder) for folder in self.results]
+        options += [("--checkpoints", self.checkpoints)] if self.checkpoints else []
+        for option, folder in options:
             if not folder.is_dir():
-                raise ConfigError(f"{option} {folder} is no folder; give one that is there.")
+                raise ConfigError(f"{option} {folder} is not a folder; give one that exists.")
 
 
 def below(root: Path, name: object) -> Path:
-    """Return what a name means below a folder.
+    """Return the path of a name below a folder.
 
     Args:
         root: the folder that was chosen.
-        name: as the page asks for it, "." for the folder itself.
+        name: as the page sends it, "." for the folder itself.
 
     Raises:
-        DataError: for a name that is no text, is not there, or leads out of the folder.
+        DataError: for a name that is not a text, does not exist, or leads out of the folder.
     """
     if not isinstance(name, str) or not name or "\0" in name:
-        raise DataError(f"{name!r:.80} names nothing; choose from the list.")
+        raise DataError(f"{name!r:.80} is not a name; choose from the list.")
     try:
         inside = root.resolve(strict=True)
-        found = (inside / name).resolve(strict=True)
+        path = (inside / name).resolve(strict=True)
     except (OSError, RuntimeError) as error:
-        raise DataError(f"{name:.200} is not there; choose from the list.") from error
-    if not found.is_relative_to(inside):
+        raise DataError(f"{name:.200} does not exist; choose from the list.") from error
+    if not path.is_relative_to(inside):
         raise DataError(f"{name:.200} lies outside the folders that were chosen; choose another.")
-    return found
+    return path
 
 
-def rooted(roots: tuple[Path, ...], place: object) -> Path:
-    """Return the chosen folder that a number from the page means.
+def numbered(roots: tuple[Path, ...], number: object) -> Path:
+    """Return the chosen folder of a number.
 
     Raises:
         DataError: for another number.
     """
-    legal = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(roots)
-    if not legal:
-        raise DataError(f"folder {place!r:.40} was not chosen; choose from the list.")
-    return roots[place]  # type: ignore[index]
+    if not is_whole(number, least=0) or number >= len(roots):  # type: ignore[operator]
+        raise DataError(f"folder {number!r:.40} was not chosen; choose from the list.")
+    return roots[number]  # type: ignore[index]

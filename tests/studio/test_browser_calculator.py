@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from suffice.studio.calculator import KNOWN, answer
+from suffice.studio.calculator import calculate
+from suffice.studio.published import PUBLISHED_MODELS
 
 BOTH = pytest.mark.parametrize("calculator", ["served", "static"], indirect=True)
 
@@ -28,7 +31,7 @@ def rows(page) -> dict[str, list[str]]:
     return found
 
 
-def test_known_models_have_their_published_figures(calculator):
+def test_published_models_have_their_published_figures(calculator):
     table = rows(calculator)
     assert table["Llama 2 7B"][2] == "2 GiB"  # 4096 tokens, the published 0.5 MiB each
     assert table["Llama 2 7B"][3].split() == ["12.6", "GiB", "6.74B"]
@@ -65,17 +68,14 @@ def test_a_composition_is_typed(calculator):
     page.fill("#model-name", "mine")
     page.locator("#calculator-table tr", has_text="× 24 window").wait_for()
     cells = rows(page)["mine"]
-    llama = KNOWN[0].model.to_json()
-    own = type(KNOWN[0].model).from_json(
-        llama | {"num_kv_heads": 8, "window": 1024, "full_every": 4}
-    )
-    found = answer(own, 4096)
-    assert cells[2] == f"{found.state / 2**20:.0f} MiB"
+    sizes = {"num_kv_heads": 8, "window": 1024, "full_every": 4}
+    answer = calculate(replace(PUBLISHED_MODELS[0].model, **sizes), 4096)
+    assert cells[2] == f"{answer.state / 2**20:.0f} MiB"
     assert "× 8 full" in cells[0]
 
 
 @BOTH
-def test_wrong_values_are_told(calculator):
+def test_wrong_values_are_refused(calculator):
     page = calculator
     page.fill("#model-layers", "many")
     page.locator("#calculator-error", has_text="marked field").wait_for()
@@ -93,7 +93,7 @@ def test_memory_decides_what_fits(calculator):
     page.fill("#memory", "24 GB")
     page.locator("#calculator-table tr", has_text="at any length").wait_for()
     table = rows(page)
-    longest = answer(KNOWN[0].model, 4096, 24 * 10**9).longest
+    longest = calculate(PUBLISHED_MODELS[0].model, 4096, 24 * 10**9).longest
     assert table["Llama 2 7B"][6].split("\n") == ["fits", f"up to {longest:,} tokens"]
     page.fill("#memory", "")
     page.locator(".limit").first.wait_for(state="detached")

@@ -10,10 +10,10 @@ import pytest
 
 from suffice.measure.results import write_results
 from suffice.studio import Folders, served
-from suffice.studio.comparisons import told
+from suffice.studio.comparisons import describe
 from tests.measure.synthetic import realistic
 from tests.studio.models import picture, write_lm, write_vit
-from tests.studio.test_advised import Request
+from tests.studio.test_server import Request
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def compare(page, full):
 
 
 def test_a_comparison_is_shown_whole(compare, results, shot):
-    page, said = compare, told(results)
+    page, said = compare, describe(results)
     assert page.inner_text(".verdict") == said["sentence"]
     assert page.locator("#comparison h2").inner_text() == results.title
     assert page.locator(".point").count() == len(said["points"])
@@ -65,7 +65,7 @@ def test_cost_and_measure_are_chosen(compare, results):
     page.select_option("#compare-cost", "latency")
     page.locator(".chart .name", has_text="seconds of one batch").wait_for()
     assert page.locator(".point.on-front").count() == sum(
-        one["front"] for one in told(results, cost="latency")["points"]
+        one["front"] for one in describe(results, cost="latency")["points"]
     )
     page.select_option("#compare-curve", "train_loss")
     assert page.locator(".curves .chart .name", has_text="training loss").count() == 2
@@ -177,7 +177,7 @@ def test_the_adviser_is_asked(page, studio, monkeypatch, shot):
     page.fill("#advise-length", "512")
     page.fill("#advise-model", "110m")
     page.click("#advise")
-    page.locator("#advise-error", has_text="unknown field of the adviser 'model'").wait_for()
+    page.locator("#advise-error", has_text="unknown key 'model'").wait_for()
     assert asked == []
     page.fill("#advise-model", "")
     page.click("#advise")

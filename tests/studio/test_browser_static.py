@@ -1,4 +1,4 @@
-"""The exported page: its formulas beside Python's, and that it needs nobody."""
+"""The exported page: its answers are those of Python, and it loads nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import itertools
 import json
 
 import pytest
+import torch
 
-from suffice.studio.calculator import KNOWN, Composition, calculate
-from suffice.studio.drawings import LENGTHS, pattern_answer, sketches
+from suffice import patterns
+from suffice.errors import SufficeError
+from suffice.patterns import Pattern
+from suffice.studio.calculator import DecoderSizes, calculate
+from suffice.studio.published import PUBLISHED_MODELS
+from suffice.studio.sketches import LENGTHS, sketches
+from suffice.view import draw, expression
+from suffice.view.drawing import looks
 
 CAUSAL_DRAWS = "Block(size=4, over=Window(2) | Random(3) | Global(1)) & Causal()"
 PATTERNS = (
@@ -27,22 +34,24 @@ PATTERNS = (
     CAUSAL_DRAWS,
     "Block(8, over=Fixed(3)) | Strided(5)",
     "PerHead((Window(4), Strided(4), Window(4), Global(1) | Window(2))) & Causal()",
-    "PerHead([Full()])",
+    "PerHead((Full(),))",
     "Block(3, PerHead((Window(2), Causal())))",
     "((Window(9) | Global(2)) & (Causal() | Window(3)))",
 )
 MODELS = (
-    *(known.model for known in KNOWN),
-    Composition(d_model=96, num_heads=4, layers=5, projections="Efficient", state_bits=32),
-    Composition(d_model=96, num_heads=4, layers=5, projections="Optimised", bias=True),
-    Composition(d_model=96, num_heads=4, num_kv_heads=2, projections="Efficient", state_bits=8),
-    Composition(d_model=128, num_heads=2, head_dim=100, projections="Latent", state_bits=4),
-    Composition(d_model=128, num_heads=8, num_kv_heads=2, state_bits=4, weight_bits=4, batch=3),
-    Composition(d_model=128, num_heads=8, kernel="Elu", full_every=4, layers=9, norms=0),
-    Composition(d_model=64, num_heads=2, mixing="Alignment", mixing_size=4096, chunk=0),
-    Composition(d_model=64, num_heads=2, mixing="ToeplitzAlignment", mixing_size=9, window=33),
-    Composition(d_model=64, num_heads=2, kernel="Elu", mixing="ToeplitzAlignment", mixing_size=4),
-    Composition(d_model=64, num_heads=2, window=300, sinks=4, state_bits=8, full_every=3),
+    *(known.model for known in PUBLISHED_MODELS),
+    DecoderSizes(d_model=96, num_heads=4, layers=5, projections="Efficient", state_bits=32),
+    DecoderSizes(d_model=96, num_heads=4, layers=5, projections="Optimised", bias=True),
+    DecoderSizes(d_model=96, num_heads=4, num_kv_heads=2, projections="Efficient", state_bits=8),
+    DecoderSizes(d_model=128, num_heads=2, head_dim=100, projections="Latent", state_bits=4),
+    DecoderSizes(d_model=128, num_heads=8, num_kv_heads=2, state_bits=4, weight_bits=4, batch=3),
+    DecoderSizes(d_model=128, num_heads=8, kernel="Elu", full_every=4, layers=9, norms=0),
+    DecoderSizes(d_model=64, num_heads=2, mixing="Alignment", mixing_size=4096, chunk=0),
+    DecoderSizes(d_model=64, num_heads=2, mixing="ToeplitzAlignment", mixing_size=9, window=33),
+    DecoderSizes(d_model=64, num_heads=2, kernel="Elu", mixing="ToeplitzAlignment", mixing_size=4),
+    DecoderSizes(d_model=64, num_heads=2, window=300, sinks=4, state_bits=8, full_every=3),
+    DecoderSizes(d_model=64, num_heads=2, mixing="ToeplitzAlignment", mixing_size=90, window=33),
+    DecoderSizes(d_model=64, num_heads=2, mixing="ToeplitzAlignment", mixing_size=9, state_bits=4),
 )
 
 
@@ -52,20 +61,26 @@ def alone(page, static):
     return page
 
 
+def python_answer(sizes, length, memory):
+    try:
+        answer = calculate(DecoderSizes.from_json(sizes), length, memory).to_json()
+    except SufficeError:
+        return None
+    return json.loads(json.dumps(answer))
+
+
+def page_answers(page, models, length, memory):
+    request = {"models": list(models), "length": length, "memory": memory}
+    return page.evaluate("(request) => window.studio.calculate(request)", request)
+
+
 def test_the_page_computes_what_python_computes(alone):
-    asks = ((1, None), (130, 10**8), (4096, 8 * 10**9), (100_000, 24 << 30))
-    for (length, memory), models in itertools.product(asks, (MODELS[:10], MODELS[10:])):
-        asked = {
-            "compositions": [model.to_json() for model in models],
-            "length": length,
-            "memory": memory,
-        }
-        theirs = alone.evaluate("(asked) => window.studio.answers.calculate(asked)", asked)
-        ours = json.loads(json.dumps(calculate(asked)))
-        for mine, other in zip(ours["answers"], theirs["answers"], strict=True):
-            assert ("error" in mine) == ("error" in other)
-            assert mine == other or "error" in mine
-        assert ours["lengths"] == theirs["lengths"]
+    models = [model.to_json() for model in MODELS]
+    for length, memory in ((1, None), (130, 10**8), (4096, 8 * 10**9), (100_000, 24 << 30)):
+        answers = page_answers(alone, models, length, memory)
+        for model, answer in zip(models, answers, strict=True):
+            expected = python_answer(model, length, memory)
+            assert answer == expected or (expected is None and set(answer) == {"error"})
 
 
 REFUSED = (
@@ -84,25 +99,60 @@ REFUSED = (
 
 
 def test_the_page_refuses_what_python_refuses(alone):
-    asked = {"compositions": list(REFUSED), "length": 64, "memory": None}
-    theirs = alone.evaluate("(asked) => window.studio.answers.calculate(asked)", asked)
-    for answers in (calculate(asked)["answers"], theirs["answers"]):
-        assert [set(one) for one in answers] == [{"error"}] * len(REFUSED)
+    for sizes, answer in zip(REFUSED, page_answers(alone, REFUSED, 64, None), strict=True):
+        assert python_answer(sizes, 64, None) is None
+        assert set(answer) == {"error"}
+
+
+def python_drawing(pattern, queries, keys):
+    """Return what the page should draw, from the pattern's own masks and counts."""
+    drawing = draw(pattern, queries, keys)
+    colours = [look.colour for look in looks(drawing.parts)]
+    panels = [
+        {
+            "heads": list(panel.heads),
+            "visible": panel.visible,
+            "computed": panel.computed,
+            "rows": [
+                torch.stack(torch.unique_consecutive(row, return_counts=True), 1).flatten().tolist()
+                for row in panel.cells
+            ],
+        }
+        for panel in drawing.panels
+    ]
+    return {
+        "expression": drawing.expression,
+        "queries": queries,
+        "keys": queries if keys is None else keys,
+        "causal": pattern.causal,
+        "parts": [
+            {"name": part.name, "kind": part.kind, "colour": colour}
+            for part, colour in zip(drawing.parts, colours, strict=True)
+        ],
+        "panels": panels,
+    }
 
 
 def test_the_page_draws_what_python_draws(alone):
-    published = [
-        {"expression": one["expression"], "queries": int(key.split()[0]), "keys": one["keys"]}
-        for sketched in sketches().values()
-        for key, one in sketched["sketches"].items()
+    published = {
+        (sketch["expression"], int(key.split()[0]), sketch["keys"])
+        for mechanism in sketches().values()
+        for key, sketch in mechanism["sketches"].items()
         if int(key.split()[0]) in LENGTHS[:3]
-    ]
-    own = [{"expression": code, "queries": 75, "keys": 90} for code in PATTERNS]
-    wide = [{"expression": CAUSAL_DRAWS, "queries": 200, "keys": None}]
-    asked = list({json.dumps(one): one for one in published + own + wide}.values())
-    theirs = alone.evaluate("(all) => all.map((one) => window.studio.answers.pattern(one))", asked)
-    for one, other in zip(asked, theirs, strict=True):
-        assert json.loads(json.dumps(pattern_answer(one))) == other
+    }
+    samples = {
+        (expression(sample), 9, None)
+        for kind in Pattern.table.values()
+        if kind.__module__.startswith("suffice.")
+        for sample in kind.samples()
+    }
+    composed = {(code, 75, 90) for code in PATTERNS} | {(CAUSAL_DRAWS, 200, None)}
+    names = ("expression", "queries", "keys")
+    requests = [dict(zip(names, one, strict=True)) for one in published | samples | composed]
+    drawings = alone.evaluate("(all) => all.map((one) => window.studio.pattern(one))", requests)
+    for request, drawing in zip(requests, drawings, strict=True):
+        pattern = eval(request["expression"], vars(patterns))
+        assert drawing == python_drawing(pattern, request["queries"], request["keys"])
 
 
 WRONG = (
@@ -110,29 +160,29 @@ WRONG = (
     "Window(size=3, size=4)", "Window('a')", "Random(2, length=4)", "__import__('os')", "Full().x",
     "PerHead((Full(), PerHead((Full(),))))", "Block(2, over=3)", "Window(3) & 4", "Causal() |",
     "PerHead((Full(), Full())) & PerHead((Full(),))", "Fixed(2, tail=5)", "Global(-1)",
+    "Window(3" + " " * 2000 + ")", "Window(99999999999)", "Window(2.5)", "Window(**{})",
+    "lambda: 0", f"PerHead(({'Full(),' * 65}))",
 )  # fmt: skip
 
 
-def test_wrong_patterns_are_refused_in_words(alone):
+def test_wrong_patterns_are_refused(alone):
     ask = """(all) => all.map((expression) => {
-        try { window.studio.answers.pattern({expression, queries: 9, keys: null}); return null; }
+        try { window.studio.pattern({expression, queries: 9, keys: null}); return null; }
         catch (error) { return error.constructor.name + ": " + error.message; }
     })"""
-    for code, told in zip(WRONG, alone.evaluate(ask, list(WRONG)), strict=True):
-        assert told is not None, code
-        assert told.startswith("Error: "), (code, told)  # and no error of the language itself
+    for code, message in zip(WRONG, alone.evaluate(ask, list(WRONG)), strict=True):
+        assert message is not None, code
+        assert message.startswith("Error: "), (code, message)  # not an error of the language itself
 
 
 def test_the_receptive_field_is_a_power_of_the_mask(alone):
-    from suffice.studio.drawings import read
-
     for code, query in itertools.product((PATTERNS[3], PATTERNS[5], "Window(2)"), (3, 40)):
-        asked = {"expression": code, "queries": 48, "keys": None}
+        request = {"expression": code, "queries": 48, "keys": None}
         found = alone.evaluate(
-            "([asked, query]) => window.studio.reach(window.studio.answers.pattern(asked), query)",
-            [asked, query],
+            "([request, query]) => window.studio.reach(window.studio.pattern(request), query)",
+            [request, query],
         )
-        mask = read(code).mask(48, 48).float()
+        mask = eval(code, vars(patterns)).mask(48, 48).float()
         heard = mask[query]
         for layer in found:
             assert layer == (heard > 0).int().tolist()

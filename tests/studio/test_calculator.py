@@ -14,27 +14,24 @@ from suffice.measure.timing import peak_bytes
 from suffice.memory import Quantised, Rolling, Static
 from suffice.models import LMConfig
 from suffice.studio.calculator import (
-    ARTICLE,
-    KNOWN,
     LENGTHS,
-    Composition,
-    answer,
+    DecoderSizes,
+    activation_bytes,
     calculate,
-    reported,
-    weights_of,
+    count_weights,
 )
-from suffice.studio.calculator.answer import activations
+from suffice.studio.published import ARTICLE, PUBLISHED_MODELS, article_claims
 
 SMALL = {"d_model": 64, "num_heads": 4, "layers": 3}
 
 
 def small(**given):
-    return Composition(**SMALL | given)
+    return DecoderSizes(**SMALL | given)
 
 
-@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.model.name)
-def test_known_models_learn_as_many_numbers_as_published(known):
-    assert weights_of(known.model).total == known.parameters
+@pytest.mark.parametrize("known", PUBLISHED_MODELS, ids=lambda known: known.model.name)
+def test_published_models_learn_as_many_numbers_as_published(known):
+    assert count_weights(known.model).total == known.parameters
     assert "arXiv" in known.source or "Radford" in known.source
 
 
@@ -50,41 +47,41 @@ PER_TOKEN = {
 
 
 @pytest.mark.parametrize("name", PER_TOKEN)
-def test_known_models_keep_as_many_bytes_of_a_token_as_published(name):
-    model = next(known.model for known in KNOWN if known.model.name == name)
-    assert answer(model, 1).per_token == PER_TOKEN[name]
+def test_published_models_keep_as_many_bytes_of_a_token_as_published(name):
+    model = next(known.model for known in PUBLISHED_MODELS if known.model.name == name)
+    assert calculate(model, 1).per_token == PER_TOKEN[name]
 
 
 def test_a_rolling_buffer_saves_what_its_paper_says():
     """Arxiv 2310.06825, section 2: 8 times less at 32k tokens."""
-    mistral = next(known.model for known in KNOWN if known.model.name == "Mistral 7B")
-    full = Composition.from_json(mistral.to_json() | {"window": 0})
-    assert answer(full, 32_768).state == 8 * answer(mistral, 32_768).state
-    assert answer(mistral, 10**6).per_token == 0.0
-    assert answer(mistral, 10**6, 24 * 10**9).longest is None
+    mistral = next(known.model for known in PUBLISHED_MODELS if known.model.name == "Mistral 7B")
+    full = DecoderSizes.from_json(mistral.to_json() | {"window": 0})
+    assert calculate(full, 32_768).state == 8 * calculate(mistral, 32_768).state
+    assert calculate(mistral, 10**6).per_token == 0.0
+    assert calculate(mistral, 10**6, 24 * 10**9).longest is None
 
 
 def test_five_windows_to_one_full_layer():
-    gemma = next(known.model for known in KNOWN if known.model.name == "Gemma 3 1B")
-    found = answer(gemma, 32_768)
-    assert [(one.kind, one.count, one.kept) for one in found.layers] == [
+    gemma = next(known.model for known in PUBLISHED_MODELS if known.model.name == "Gemma 3 1B")
+    answer = calculate(gemma, 32_768)
+    assert [(one.kind, one.count, one.kept) for one in answer.layers] == [
         ("window", 22, 512),
         ("full", 4, 32_768),
     ]
 
 
 def test_the_article_is_reproduced():
-    found = answer(ARTICLE, 2048)
-    assert (found.state, found.layers[0].state) == (512 * 2**20, 16 * 2**20)
-    assert found.layers[0].per_token == 8192.0
-    rows = {claim.where: claim for claim in reported() if "visualiser" in claim.where}
+    answer = calculate(ARTICLE, 2048)
+    assert (answer.state, answer.layers[0].state) == (512 * 2**20, 16 * 2**20)
+    assert answer.layers[0].per_token == 8192.0
+    rows = {claim.where: claim for claim in article_claims() if "visualiser" in claim.where}
     sizes = [claim.computed / 2**20 for claim in rows.values()]
     assert sizes == [16.0, 0.5, 2.0, 4.0]
     assert all(claim.agrees for claim in rows.values())
 
 
-def test_where_the_article_differs_from_its_formula_is_told():
-    claims = {claim.where: claim for claim in reported()}
+def test_figures_that_differ_from_the_formula_are_marked():
+    claims = {claim.where: claim for claim in article_claims()}
     per_token = claims["KV cache calculator, per token"]
     assert not per_token.agrees
     assert per_token.computed == 32 * 8192
@@ -122,18 +119,20 @@ def test_weights_are_those_of_the_model(model):
         tied=model.tied,
     )
     if model.norm_bias != config.bias:  # one option there, two here
-        model = Composition.from_json(model.to_json() | {"norm_bias": config.norm == "layer"})
+        model = DecoderSizes.from_json(model.to_json() | {"norm_bias": config.norm == "layer"})
     if config.bias and not model.mlp_bias:
-        model = Composition.from_json(model.to_json() | {"mlp_bias": True})
+        model = DecoderSizes.from_json(model.to_json() | {"mlp_bias": True})
     built = config.build(model.specs(), device="meta")
-    assert weights_of(model).total == sum(p.numel() for p in built.parameters())
+    assert count_weights(model).total == sum(p.numel() for p in built.parameters())
 
 
-def held(model, memory, tokens):
-    """Return the bytes that the library's own state of this model holds."""
-    config = LMConfig(vocabulary_size=9, length=tokens, d_model=64, depth=3, mlp_width=8)
+def streamed_bytes(model, tokens):
+    """Return the bytes of a state of these layers that has read so many tokens."""
+    config = LMConfig(
+        vocabulary_size=9, length=tokens, d_model=model.d_model, depth=model.layers, mlp_width=8
+    )
     built = config.build(model.specs()).eval()
-    state = built.state(memory)
+    state = built.state(Static(tokens))
     with torch.no_grad():
         built(torch.zeros(model.batch, tokens, dtype=torch.long), state=state)
     return state.nbytes
@@ -151,42 +150,48 @@ def held(model, memory, tokens):
 )
 def test_the_state_is_what_the_library_keeps(given):
     model = small(state_bits=32, **given)
-    assert answer(model, 40).state == held(model, Static(40), 40)
+    assert calculate(model, 40).state == streamed_bytes(model, 40)
 
 
 def test_sums_are_what_the_library_keeps():
     model = small(state_bits=32, kernel="Elu")
-    found = answer(model, 40)
-    assert [(one.kind, one.per_token) for one in found.layers] == [("sums", 0.0)]
+    answer = calculate(model, 40)
+    assert [(one.kind, one.per_token) for one in answer.layers] == [("sums", 0.0)]
     heads = 3 * 4 * 16  # layers, heads, features
-    assert found.state == heads * (16 + 1) * 4
-    assert held(model, Static(40), 40) == heads * columns(16) * 4  # padded to products' width
+    assert answer.state == heads * (16 + 1) * 4
+    assert streamed_bytes(model, 40) == heads * columns(16) * 4  # padded to products' width
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_few_bits_keep_what_the_library_keeps(bits):
-    model, tokens = small(state_bits=bits, num_kv_heads=2), 64 * 4 + 10
+@pytest.mark.parametrize("width", [16, 100])
+def test_few_bits_keep_what_the_library_keeps(bits, width):
+    model, tokens = small(state_bits=bits, num_kv_heads=2, head_dim=width), 64 * 4 + 10
     store = Quantised(bits=bits).build()
-    spec = model.spec()
-    part = torch.randn(1, 2, tokens, 16, dtype=torch.float16)
+    part = torch.randn(1, 2, tokens, width, dtype=torch.float16)
     store.append(part, part)
-    coded = sum(x.numel() * x.element_size() for x in store.blocks.latest(3))
-    tail = 2 * 2 * (tokens - 3 * 64) * 16 * 2
-    assert answer(model, tokens).layers[0].state == coded + tail
-    assert spec.kv_heads == 2
+    encoded = sum(x.numel() * x.element_size() for x in store.blocks.latest(3))
+    tail = 2 * 2 * (tokens - 3 * 64) * width * 2
+    assert calculate(model, tokens).layers[0].state == encoded + tail
 
 
 def test_sums_are_exact_in_few_bits():
-    plain, coded = (answer(small(kernel="Elu", state_bits=bits), 300) for bits in (16, 4))
-    assert plain.layers == coded.layers
+    plain, quantised = (calculate(small(kernel="Elu", state_bits=bits), 300) for bits in (16, 4))
+    assert plain.layers == quantised.layers
+
+
+def test_a_quantised_cache_fits_at_every_length_before_the_longest():
+    model = small(state_bits=8, layers=1, chunk=1)
+    answer = calculate(model, 1, 100_000)
+    totals = [calculate(model, n).total for n in range(1, answer.longest + 65)]
+    assert max(totals[: answer.longest]) <= 100_000 < totals[answer.longest]
 
 
 def test_windows_and_sinks_bound_the_state():
     model = small(window=10, sinks=2, full_every=3)
-    assert [one.kept for one in answer(model, 100).layers] == [12, 100]
-    assert answer(model, 11).layers[0].kept == 11
+    assert [one.kept for one in calculate(model, 100).layers] == [12, 100]
+    assert calculate(model, 11).layers[0].kept == 11
     rolling = Rolling(10, sinks=2)
-    assert answer(model, 100).layers[0].kept == rolling.window + rolling.sinks
+    assert calculate(model, 100).layers[0].kept == rolling.window + rolling.sinks
 
 
 @pytest.mark.parametrize("gated", [True, False])
@@ -198,36 +203,38 @@ def test_activations_are_about_what_a_block_holds(gated):
     with torch.no_grad():
         block(x)
         measured = peak_bytes(lambda: block(x)) + x.numel() * 4
-    assert activations(model, 512) == pytest.approx(measured, rel=0.25)
+    assert activation_bytes(model, 512) == pytest.approx(measured, rel=0.25)
 
 
 def test_a_chunk_bounds_the_activations():
     one, two = small(chunk=64), small(chunk=0)
-    assert activations(one, 512) == activations(one, 64) == activations(two, 512) // 8
+    assert (
+        activation_bytes(one, 512) == activation_bytes(one, 64) == activation_bytes(two, 512) // 8
+    )
 
 
 def test_what_fits_really_fits_and_one_more_does_not():
     model = small(mlp_width=96, vocabulary=50)
     memory = 300_000
-    longest = answer(model, 1, memory).longest
-    assert answer(model, longest).total <= memory < answer(model, longest + 1).total
-    assert answer(model, 1, 1000).longest == 0
+    longest = calculate(model, 1, memory).longest
+    assert calculate(model, longest).total <= memory < calculate(model, longest + 1).total
+    assert calculate(model, 1, 1000).longest == 0
     fixed = small(mixing="Alignment", mixing_size=64)
-    assert answer(fixed, 1, 10**9).longest == 64
+    assert calculate(fixed, 1, 10**9).longest == 64
 
 
 def test_the_curve_ends_where_a_composition_does():
-    curve = answer(small(mixing="Alignment", mixing_size=256), 8).curve
+    curve = calculate(small(mixing="Alignment", mixing_size=256), 8).curve
     assert [value is None for value in curve] == [length > 256 for length in LENGTHS]
 
 
-def test_compositions_round_trip():
+def test_sizes_round_trip():
     model = small(window=4, sinks=1)
-    assert Composition.from_json(json.loads(json.dumps(model.to_json()))) == model
+    assert DecoderSizes.from_json(json.loads(json.dumps(model.to_json()))) == model
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "named"),
     [
         ({"projections": "Eficient"}, "unknown projections 'Eficient'; did you mean 'Efficient'"),
         ({"state_bits": 3}, "state_bits=3: give 32, 16, 8 or 4"),
@@ -242,24 +249,20 @@ def test_compositions_round_trip():
         ({"kernel": "Elu", "window": 3}, "Elu sums over all keys"),
     ],
 )
-def test_wrong_compositions_are_refused(given, told):
-    with pytest.raises(ConfigError, match=told):
-        Composition.from_json(SMALL | given)
+def test_wrong_sizes_are_refused(given, named):
+    with pytest.raises(ConfigError, match=named):
+        DecoderSizes.from_json(SMALL | given)
 
 
 def test_wrong_data_are_refused():
-    with pytest.raises(ConfigError, match="a composition is a dictionary of its fields, got 3"):
-        Composition.from_json(3)
-    with pytest.raises(ConfigError, match="unknown field of a composition 'window_size'"):
-        Composition.from_json({"window_size": 3})
-    with pytest.raises(ConfigError, match="a list of compositions and a length"):
-        calculate({"compositions": 3})
-    with pytest.raises(ConfigError, match="at most 12 compositions"):
-        calculate({"compositions": [{}] * 13})
+    with pytest.raises(ConfigError, match="3"):
+        DecoderSizes.from_json(3)
+    with pytest.raises(ConfigError, match="'window_size'"):
+        DecoderSizes.from_json({"window_size": 3})
 
 
 @pytest.mark.parametrize(
-    ("length", "memory", "told"),
+    ("length", "memory", "named"),
     [
         (0, None, "length=0: give a whole number"),
         (True, None, "length=True: give a whole number"),
@@ -269,13 +272,6 @@ def test_wrong_data_are_refused():
         (65, None, "Alignment is made for 64 tokens and cannot read 65"),
     ],
 )
-def test_wrong_questions_are_refused(length, memory, told):
-    with pytest.raises(ConfigError, match=told):
-        answer(small(mixing="Alignment", mixing_size=64), length, memory)
-
-
-def test_a_refusal_stands_beside_the_answers():
-    asked = {"compositions": [SMALL, SMALL | {"num_heads": 5}], "length": 8, "memory": 10**6}
-    first, second = calculate(asked)["answers"]
-    assert first["state"] == answer(small(), 8).state
-    assert "num_heads=5" in second["error"]
+def test_wrong_lengths_are_refused(length, memory, named):
+    with pytest.raises(ConfigError, match=named):
+        calculate(small(mixing="Alignment", mixing_size=64), length, memory)

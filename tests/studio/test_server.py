@@ -5,38 +5,41 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import sys
+from dataclasses import asdict, dataclass
+from types import ModuleType
 
 import pytest
 
 from suffice.errors import ConfigError
 from suffice.studio import Folders, served
-from suffice.studio.server import LARGEST, _comparison
+from suffice.studio.server import LARGEST, _comparison, advice
 from suffice.studio.server import answers as table
 
 JSON = {"Content-Type": "application/json"}
 
 
-def asked(studio, method, path, body=None, **headers):
-    """Ask as a program would; return the status, the headers and what was told."""
+def send(studio, method, path, body=None, **headers):
+    """Send a request as a program would; return the status, the headers and the content."""
     line = http.client.HTTPConnection("127.0.0.1", studio.port, timeout=10)
     line.request(method, path, body, {name.replace("_", "-"): v for name, v in headers.items()})
     got = line.getresponse()
-    told = got.read()
+    content = got.read()
     line.close()
-    return got.status, got.headers, told
+    return got.status, got.headers, content
 
 
-def question(studio, name, request):
-    status, _, told = asked(
+def ask(studio, name, request):
+    status, _, content = send(
         studio, "POST", f"/api/{name}", json.dumps(request), Content_Type="application/json"
     )
-    return status, json.loads(told)
+    return status, json.loads(content)
 
 
 def test_the_page_comes_with_its_policy(studio):
-    status, headers, told = asked(studio, "GET", "/")
+    status, headers, content = send(studio, "GET", "/")
     assert status == 200
-    assert told.startswith(b"<!DOCTYPE html>")
+    assert content.startswith(b"<!DOCTYPE html>")
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -46,20 +49,20 @@ def test_the_page_comes_with_its_policy(studio):
 @pytest.mark.parametrize("host", ["studio.example", "127.0.0.1", "127.0.0.1:1", "evil@127.0.0.1"])
 def test_other_hosts_are_refused(studio, host):
     for method in ("GET", "POST"):
-        status, _, told = asked(studio, method, "/", Host=host)
+        status, _, content = send(studio, method, "/", Host=host)
         assert status == 403
-        assert b"on this machine itself" in told
+        assert b"this machine" in content
 
 
 def test_this_machine_may_be_called_by_its_name(studio):
-    assert asked(studio, "GET", "/", Host=f"localhost:{studio.port}")[0] == 200
+    assert send(studio, "GET", "/", Host=f"localhost:{studio.port}")[0] == 200
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1"])
 def test_other_pages_are_refused(studio, origin):
-    status, _, told = asked(studio, "POST", "/api/calculate", "{}", **JSON, Origin=origin)
+    status, _, content = send(studio, "POST", "/api/comparison", "{}", **JSON, Origin=origin)
     assert status == 403
-    assert b"another page" in told
+    assert b"another page" in content
 
 
 def test_it_listens_at_one_address_alone(studio):
@@ -73,58 +76,58 @@ def test_it_listens_at_one_address_alone(studio):
         "/../pyproject.toml",
         "/%2e%2e/pyproject.toml",
         "/js/start.js",
-        "/api/calculate",
+        "/api/comparison",
         "/index.html",
     ],
 )
 def test_no_file_is_served(studio, path):
-    status, _, told = asked(studio, "GET", path)
+    status, _, content = send(studio, "GET", path)
     assert status == 404
-    assert b"there is nothing at" in told
+    assert b"there is nothing at" in content
 
 
-def test_unknown_questions_are_refused(studio):
-    assert question(studio, "nothing", {}) == (404, {"error": "nothing answers to /api/nothing."})
+def test_unknown_requests_are_refused(studio):
+    assert ask(studio, "nothing", {}) == (404, {"error": "nothing answers to /api/nothing."})
 
 
 @pytest.mark.parametrize(
-    ("body", "headers", "status", "told"),
+    ("body", "headers", "status", "content"),
     [
-        ("{}", {"Content-Type": "text/plain"}, 415, "a question is JSON"),
-        ("{", JSON, 400, "no JSON"),
+        ("{}", {"Content-Type": "text/plain"}, 415, "JSON"),
+        ("{", JSON, 400, "JSON"),
         ("null", JSON, 400, "empty"),
-        ("[" * 100_000, JSON, 400, "no JSON"),
-        ("[]", JSON, 400, "a list of compositions"),
+        ("[" * 100_000, JSON, 400, "JSON"),
+        ("[]", JSON, 400, "folder and its name"),
         ("", JSON | {"Content-Length": str(LARGEST + 1)}, 413, "smaller file"),
         ("", JSON | {"Content-Length": "-1"}, 415, "with its length"),
     ],
 )
-def test_wrong_questions_are_refused_in_words(studio, body, headers, status, told):
-    got, _, answer = asked(studio, "POST", "/api/calculate", body, **headers)
+def test_wrong_requests_are_refused(studio, body, headers, status, content):
+    got, _, answer = send(studio, "POST", "/api/comparison", body, **headers)
     assert got == status
-    assert told in json.loads(answer)["error"]
+    assert content in json.loads(answer)["error"]
 
 
-def test_an_error_of_its_own_is_no_trace(monkeypatch):
+def test_unexpected_errors_are_logged_and_not_sent(monkeypatch):
     def broken(request):
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("suffice.studio.server.answers", lambda _: {"calculate": broken})
+    monkeypatch.setattr("suffice.studio.server.answers", lambda _: {"comparison": broken})
     logged = []
     with served(log=logged.append) as studio:
-        status, told = question(studio, "calculate", {})
+        status, content = ask(studio, "comparison", {})
     assert status == 500
-    assert "secret" not in told["error"]
-    assert "ZeroDivisionError" in told["error"]
+    assert "secret" not in content["error"]
+    assert "ZeroDivisionError" in content["error"]
     assert isinstance(logged[0], ZeroDivisionError)
 
 
 def test_ports_are_checked():
-    with pytest.raises(ConfigError, match="--port 70000: give 1 to 65535"), served(port=70_000):
+    with pytest.raises(ConfigError, match="--port 70000"), served(port=70_000):
         pass
     with (
         served() as first,
-        pytest.raises(ConfigError, match="cannot be had"),
+        pytest.raises(ConfigError, match="--port"),
         served(port=first.port),
     ):
         pass
@@ -132,16 +135,60 @@ def test_ports_are_checked():
 
 def test_a_browser_that_goes_away_is_no_error(studio, capfd):
     line = socket.create_connection(("127.0.0.1", studio.port))
-    line.sendall(b"POST /api/calculate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-")
+    line.sendall(b"POST /api/comparison HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-")
     line.close()
-    assert asked(studio, "GET", "/")[0] == 200
+    assert send(studio, "GET", "/")[0] == 200
     assert capfd.readouterr().err == ""
 
 
-def test_every_question_has_an_answer():
-    assert {"calculate", "pattern"} <= set(table(Folders()))
+def test_requests_of_every_tab_have_an_answer():
+    assert {"comparison", "map", "advise"} <= set(table(Folders()))
 
 
-def test_a_comparison_has_a_name():
-    with pytest.raises(ConfigError, match="a comparison is asked for with its folder and its na"):
+def test_a_request_for_a_comparison_is_an_object():
+    with pytest.raises(ConfigError, match="folder and its name"):
         _comparison(Folders(), [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    task: str
+    length: int | None = None
+    latency: float | None = None
+    minutes: float | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    request: Request
+
+    def to_json(self):
+        return {"winner": "efficient", "request": asdict(self.request)}
+
+
+@pytest.fixture
+def adviser(monkeypatch):
+    module = ModuleType("suffice.advise")
+    module.Request, module.advise = Request, Advice
+    monkeypatch.setitem(sys.modules, "suffice.advise", module)
+
+
+def test_the_adviser_gets_the_fields_that_are_not_none(adviser):
+    answer = advice({"task": "lm", "length": 64, "latency": None})
+    assert answer == {
+        "winner": "efficient",
+        "request": {"task": "lm", "length": 64, "latency": None, "minutes": None},
+    }
+
+
+def test_wrong_requests_to_the_adviser_are_refused(adviser):
+    with pytest.raises(ConfigError, match="object"):
+        advice([])
+    with pytest.raises(ConfigError, match="'lenght'"):
+        advice({"task": "lm", "lenght": 3})
+
+
+def test_without_an_adviser_a_request_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "suffice.advise", None)
+    with pytest.raises(ConfigError, match="no adviser"):
+        advice({"task": "lm"})

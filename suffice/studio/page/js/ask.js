@@ -1,10 +1,6 @@
-// Questions of the page: the program answers when it serves the page, the page itself otherwise.
-
-const FACTS = JSON.parse(byId("facts").textContent);
-const LOCAL = {};
+// Questions about files and models, which the program that serves the page answers.
 
 async function ask(name, request) {
-  if (!FACTS.served) return LOCAL[name](request);
   let response;
   try {
     response = await fetch(`api/${name}`, {

@@ -31,6 +31,7 @@ const replace = (node, ...children) => {
 };
 
 const byId = (id) => document.getElementById(id);
+const FACTS = JSON.parse(byId("facts").textContent);
 
 function later(work, milliseconds) {
   let timer = 0;

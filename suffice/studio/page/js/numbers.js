@@ -1,5 +1,7 @@
 // Numbers as people read them.
 
+const modulo = (a, b) => ((a % b) + b) % b;
+
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 const UNITS = { b: 1 };
 ["k", "m", "g", "t"].forEach((letter, power) => {

@@ -2,6 +2,7 @@
 
 startTabs();
 window.studio = {
-  answers: LOCAL,
+  calculate,
+  pattern: patternDrawing,
   reach: (drawn, query) => receptive(drawn, query, 6).map((seen) => [...seen]),
 };

@@ -1,4 +1,4 @@
-// The calculator's formulas for the page that nobody serves; tests hold them against Python's.
+// The calculator's formulas; tests compare them with suffice.studio.calculator.
 
 const PROJECTIONS = {
   Standard: { keys: true, values: true },
@@ -6,7 +6,7 @@ const PROJECTIONS = {
   Efficient: { keys: false, values: false },
   Latent: { keys: true, values: false },
 };
-const CODED = { block: 64, recent: 64, group: 64, range: 8 };
+const QUANTISED = { block: 64, recent: 64, group: 64, range: 8 }; // as suffice.memory.Quantised
 const LARGEST_SIZE = 2 ** 32;
 const LONGEST_TEXT = 2 ** 30;
 
@@ -17,11 +17,11 @@ const fullLayers = (m) => (m.full_every ? Math.floor(m.layers / m.full_every) : 
 const isSums = (m, full) => !full && m.kernel === "Elu";
 const isMixed = (m, full) => !full && m.mixing !== "NoMixing";
 
-// Numbers that a layer keeps for each token: as many tensors as AttentionSpec.cost says.
-function stateNumbers(m, full) {
+// [cached, unmixed]: tensors that a layer caches for each token, as AttentionSpec says.
+function cachedTensors(m, full) {
   const [kernel, mixing] = full ? ["Softmax", "NoMixing"] : [m.kernel, m.mixing];
-  const words = [m.projections, kernel, mixing, ...(m.rotary ? ["rotary"] : [])];
-  return kvWidth(m) * FACTS.calculator.tensors[words.join(" ")];
+  const key = [m.projections, kernel, mixing, ...(m.rotary ? ["rotary"] : [])];
+  return FACTS.calculator.tensors[key.join(" ")];
 }
 
 const stateFixed = (m, full) =>
@@ -38,39 +38,54 @@ function layerParameters(m, full) {
   return maps + (m.bias ? biases : 0) + mixing;
 }
 
-function blockBytes(m, full, bits) {
-  const numbers = stateNumbers(m, full);
-  if (!numbers) return 0;
-  const others = numbers / kvWidth(m) - 1;
-  const groups = Math.ceil(headWidth(m) / CODED.group) * numKvHeads(m);
-  const ranges = CODED.range * (kvWidth(m) + others * CODED.block * groups);
-  return Math.floor((numbers * CODED.block * bits) / 8) + ranges;
+const windowOf = (m, full) => (full ? 0 : m.window);
+const historyOf = (m, full) => (!full && m.mixing === "ToeplitzAlignment" ? m.mixing_size - 1 : 0);
+const itemBytes = (m) => (m.state_bits === 32 ? 4 : 2);
+const entriesOf = (tokens, window, sinks) =>
+  window ? Math.min(tokens, window) + Math.min(tokens, sinks) : tokens;
+
+// Bytes of quantised blocks and of the latest positions, which are not quantised yet.
+function quantisedBytes(m, tensors, tokens, window, sinks) {
+  const { block, recent, group, range } = QUANTISED;
+  const width = headWidth(m);
+  const groups = Math.ceil(width / Math.min(group, width));
+  const padded = groups * Math.min(group, width);
+  const keyBlock = (block * width * m.state_bits) / 8 + range * width;
+  const otherBlock = (block * padded * m.state_bits) / 8 + range * block * groups;
+  const encoded = Math.floor(Math.max(tokens - recent, 0) / block);
+  const blocks = window
+    ? entriesOf(encoded, Math.ceil((window - 1) / block) + 1, Math.ceil(sinks / block))
+    : encoded;
+  const tail = (tokens - encoded * block) * tensors * width * itemBytes(m);
+  return numKvHeads(m) * (blocks * (keyBlock + (tensors - 1) * otherBlock) + tail);
 }
 
-function stateBytes(m, full, kept) {
-  const fixed = 4 * stateFixed(m, full);
-  const numbers = stateNumbers(m, full);
-  if (m.state_bits > 8) return fixed + (numbers * kept * m.state_bits) / 8;
-  const blocks = Math.floor(Math.max(kept - CODED.recent, 0) / CODED.block);
-  const plain = (kept - blocks * CODED.block) * numbers * 2;
-  return fixed + plain + blocks * blockBytes(m, full, m.state_bits);
-}
-
-function tokenBytes(m, full) {
-  if (m.state_bits > 8) return (stateNumbers(m, full) * m.state_bits) / 8;
-  return blockBytes(m, full, m.state_bits) / CODED.block;
+function layerBytes(m, full, tokens, window = windowOf(m, full)) {
+  const [cached, unmixed] = cachedTensors(m, full);
+  const history = historyOf(m, full) + 1;
+  const widened = window && Math.max(window, history);
+  const sinks = window ? m.sinks : 0;
+  const token = kvWidth(m) * itemBytes(m);
+  let total = 4 * stateFixed(m, full);
+  total += unmixed * token * entriesOf(tokens, window && history, 0);
+  if (!cached) return total;
+  return m.state_bits > 8
+    ? total + cached * token * entriesOf(tokens, widened, sinks)
+    : total + quantisedBytes(m, cached, tokens, widened, sinks);
 }
 
 function layerKind(m, full, count, length) {
-  const window = full ? 0 : m.window;
-  const room = window ? window + m.sinks : length;
-  const sums = stateNumbers(m, full) === 0;
+  const window = windowOf(m, full);
+  const room = window ? Math.max(window, historyOf(m, full) + 1) + m.sinks : length;
+  const sums = cachedTensors(m, full).every((tensors) => !tensors);
+  const { block } = QUANTISED;
+  const added = layerBytes(m, full, LONGEST_TEXT + block, 0) - layerBytes(m, full, LONGEST_TEXT, 0);
   return {
     kind: window ? "window" : sums ? "sums" : "full",
     count,
     kept: sums ? 0 : Math.min(length, room),
-    state: stateBytes(m, full, Math.min(length, room)),
-    per_token: !window || length < room ? tokenBytes(m, full) : 0,
+    state: layerBytes(m, full, length),
+    per_token: !window || length < room ? added / block : 0,
   };
 }
 
@@ -79,8 +94,11 @@ const layerKinds = (m, length) =>
     .filter(([, count]) => count)
     .map(([full, count]) => layerKind(m, full, count, length));
 
-const stateOf = (m, length) =>
-  m.batch * layerKinds(m, length).reduce((sum, one) => sum + one.count * one.state, 0);
+function stateOf(m, length) {
+  const fulls = fullLayers(m);
+  const layers = (m.layers - fulls) * layerBytes(m, false, length);
+  return m.batch * (fulls ? layers + fulls * layerBytes(m, true, length) : layers);
+}
 
 function weightsOf(m) {
   const fulls = fullLayers(m);
@@ -88,15 +106,15 @@ function weightsOf(m) {
   const biases = m.mlp_bias ? (maps - 1) * m.mlp_width + m.d_model : 0;
   const mlp = m.mlp_width ? maps * m.d_model * m.mlp_width + biases : 0;
   const norms = (m.layers * m.norms + Math.min(m.norms, 1)) * m.d_model * (m.norm_bias ? 2 : 1);
-  const found = {
+  const weights = {
     attention: (m.layers - fulls) * layerParameters(m, false) + fulls * layerParameters(m, true),
     mlp: m.layers * mlp,
     norms: norms + (m.qk_norm ? 2 * m.layers * headWidth(m) : 0),
     embedding: (m.vocabulary + m.positions) * m.d_model,
     head: m.tied ? 0 : m.vocabulary * m.d_model,
   };
-  found.total = Object.values(found).reduce((sum, part) => sum + part, 0);
-  return found;
+  weights.total = Object.values(weights).reduce((sum, part) => sum + part, 0);
+  return weights;
 }
 
 const numberBytes = (m) => (m.weight_bits === 32 ? 4 : 2);
@@ -110,11 +128,17 @@ function activationBytes(m, length) {
   return m.batch * Math.min(length, m.chunk || length) * features * numberBytes(m);
 }
 
-const totalBytes = (m, length) => weightBytes(m) + stateOf(m, length) + activationBytes(m, length);
 const reads = (m, length) => m.mixing !== "Alignment" || length <= m.mixing_size;
 
 function longestText(m, memory) {
-  const fits = (length) => totalBytes(m, length) <= memory;
+  const { block, recent } = QUANTISED;
+  const left = memory - weightBytes(m);
+  const fits = (length) => {
+    // positions wait in 16 bits until a block is full, so the state may be larger before
+    const fullest = Math.max(length - modulo(length - recent + 1, block), 0);
+    const state = Math.max(stateOf(m, length), stateOf(m, fullest));
+    return state + activationBytes(m, length) <= left;
+  };
   const limit = m.mixing === "Alignment" ? m.mixing_size : LONGEST_TEXT;
   if (fits(limit)) return limit === LONGEST_TEXT ? null : limit;
   let low = 0;
@@ -127,7 +151,7 @@ function longestText(m, memory) {
   return low;
 }
 
-function refuseComposition(m, length) {
+function refuseModel(m, length) {
   const q = numKvHeads(m);
   const broken = [];
   for (const [name, value] of Object.entries(m)) {
@@ -144,10 +168,10 @@ function refuseComposition(m, length) {
     );
   }
   if (m.sinks && !m.window) {
-    broken.push(`sinks=${m.sinks} without a window: everything is kept already; give a window.`);
+    broken.push(`sinks=${m.sinks} without a window: everything is cached anyway; give a window.`);
   }
   if (m.window && m.mixing === "Alignment") {
-    broken.push("Alignment reads all earlier values: a window would forget nothing.");
+    broken.push("Alignment reads all earlier values: with a window nothing could be dropped.");
   }
   if (m.window && m.kernel === "Elu") {
     broken.push("Elu sums over all earlier keys: a window has no pairs to choose from.");
@@ -161,7 +185,7 @@ function refuseComposition(m, length) {
   const sliced = ["Efficient", "Optimised"].includes(m.projections);
   const fits = kvWidth(m) === m.d_model || (kvWidth(m) < m.d_model && q !== m.num_heads);
   if (m.rotary && headWidth(m) % 2) {
-    broken.push(`head_dim=${headWidth(m)} cannot be turned: rotary positions need an even number.`);
+    broken.push(`head_dim=${headWidth(m)} cannot be rotated: rotary positions need an even number.`);
   }
   if (!broken.length && sliced && !fits) {
     broken.push(
@@ -179,7 +203,7 @@ function refuseComposition(m, length) {
 }
 
 function answerOf(m, length, memory) {
-  refuseComposition(m, length);
+  refuseModel(m, length);
   const layers = layerKinds(m, length);
   const numbers = {
     state: stateOf(m, length),
@@ -200,16 +224,15 @@ function answerOf(m, length, memory) {
   };
 }
 
-LOCAL.calculate = ({ compositions, length, memory }) => ({
-  lengths: FACTS.calculator.lengths,
-  answers: compositions.map((m) => {
+function calculate({ models, length, memory }) {
+  return models.map((model) => {
     try {
       if (!(Number.isInteger(length) && length >= 1 && length <= LONGEST_TEXT)) {
         throw new Error(`length=${length}: give a whole number from 1 to ${whole(LONGEST_TEXT)}.`);
       }
-      return answerOf({ ...FACTS.calculator.empty, ...m }, length, memory);
+      return answerOf({ ...FACTS.calculator.empty, ...model }, length, memory);
     } catch (error) {
       return { error: error.message };
     }
-  }),
-});
+  });
+}

@@ -5,27 +5,11 @@ function buildCalculator(panel) {
   CALCULATOR.chosen = 0;
   const list = element("ul", { class: "models", "aria-label": "Models compared" });
   const form = element("div", { class: "composition" });
-  const found = element("div", { class: "found", "aria-live": "polite" });
+  const results = element("div", { class: "found", "aria-live": "polite" });
   const wrong = notice("calculator-error");
   const full = notice("calculator-full");
   const shown = element("output", { class: "shown", for: "length" });
 
-  const answer = latest(
-    ({ answers }, { memory }) => {
-      tell(wrong, null);
-      const { models, length } = CALCULATOR;
-      replace(
-        found,
-        resultTable(models, answers, memory),
-        element("h3", {}, "What fits"),
-        memoryBars(models, answers, memory),
-        barKeys(memory),
-        element("h3", {}, "State over length"),
-        curves(models, answers, length, memory),
-      );
-    },
-    (error) => tell(wrong, error),
-  );
   const refresh = () => {
     let memory = null;
     try {
@@ -39,10 +23,20 @@ function buildCalculator(panel) {
       return;
     }
     shown.textContent = `${whole(CALCULATOR.length)} tokens`;
-    const compositions = CALCULATOR.models.map(({ model }) => model);
-    answer("calculate", { compositions, length: CALCULATOR.length, memory });
+    tell(wrong, null);
+    const { models, length } = CALCULATOR;
+    const answers = calculate({ models: models.map(({ model }) => model), length, memory });
+    replace(
+      results,
+      resultTable(models, answers, memory),
+      element("h3", {}, "What fits"),
+      memoryBars(models, answers, memory),
+      barKeys(memory),
+      element("h3", {}, "State over length"),
+      curves(models, answers, length, memory),
+    );
   };
-  const changed = later(refresh, FACTS.served ? 120 : 20);
+  const changed = later(refresh, 20);
 
   const drawList = () => {
     replace(list, CALCULATOR.models.map((held, at) => modelItem(held, at, choose, remove)));
@@ -80,7 +74,7 @@ function buildCalculator(panel) {
         element("h2", {}, "What a model keeps, weighs and holds"),
         element("div", { class: "asked" }, lengthFields(shown, changed), memoryField(changed)),
         wrong,
-        found,
+        results,
         element("p", { class: "hint" }, "State: what is kept of one batch while it is read or written. Activations: the most one block holds at once while it reads a chunk, no score matrix kept. Point at a number for its exact bytes; 1 KiB = 1024 B."),
         articleNote(),
       ),

@@ -1,7 +1,8 @@
-// A pattern as data to draw, for the page that nobody serves.
+// A pattern as data to draw; tests compare it with suffice.view.draw.
 
 const SIDE = 64; // of a block that is computed whole
 const LONGEST_DRAWN = 2048;
+const MOST_HEADS = 64;
 
 /* The parts of a pattern and where each allows a pair: [{kind, name, mask}], the union is the
    pattern. Of parts joined by & the most specific one is named. at = [queries, keys, q(i), k(j)]. */
@@ -148,7 +149,7 @@ function drawPattern(pattern, queries, keys) {
   };
 }
 
-LOCAL.pattern = ({ expression, queries, keys }) => {
+function patternDrawing({ expression, queries, keys }) {
   const pattern = readPattern(expression);
   const across = keys === null || keys === undefined ? queries : keys;
   const longest = longestOf(pattern);
@@ -160,5 +161,8 @@ LOCAL.pattern = ({ expression, queries, keys }) => {
   if (longest !== null && across > longest) {
     throw new Error(`${written(pattern)} is made for at most ${longest} positions; ${across} cannot be drawn.`);
   }
+  if (headsOf(pattern) > MOST_HEADS) {
+    throw new Error(`${headsOf(pattern)} heads cannot be drawn; give at most ${MOST_HEADS}.`);
+  }
   return drawPattern(pattern, queries, across);
-};
+}

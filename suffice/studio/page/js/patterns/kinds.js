@@ -1,7 +1,6 @@
-// The patterns for the page that nobody serves: who may see whom. Tests hold them to Python's.
+// The patterns: which keys a query may attend to. Tests compare them with suffice.patterns.
 
 const gcd = (a, b) => (b ? gcd(b, a % b) : a);
-const modulo = (a, b) => ((a % b) + b) % b;
 const atLeastOne = (...names) => (fields) => {
   const wrong = names.filter((name) => !(fields[name] >= 1));
   return wrong.length ? `${wrong[0]}=${fields[wrong[0]]} holds no key; give at least 1.` : null;

@@ -1,5 +1,8 @@
 // Patterns from the code people write, and back: (Window(size=8) | Global(tokens=1)) & Causal()
 
+const LONGEST_CODE = 2000;
+const LARGEST_NUMBER = 2 ** 30;
+
 function words(code) {
   const found = code.match(/[A-Za-z_]\w*|\d+|[()[\],=&|-]|\S/g) || [];
   const strange = found.find((word) => !/^(\w+|[()[\],=&|-])$/.test(word));
@@ -9,6 +12,7 @@ function words(code) {
 
 function readPattern(code) {
   if (!code.trim()) throw new Error("write a pattern, such as Window(size=8) & Causal().");
+  if (code.length > LONGEST_CODE) throw new Error(`write at most ${whole(LONGEST_CODE)} characters.`);
   const rest = words(code);
   const value = readUnion(rest);
   if (rest.length || !value || !value.kind) {
@@ -38,7 +42,10 @@ function readPiece(rest) {
   if (word === undefined) throw new Error("the pattern ends too early; write such as Window(size=8).");
   if (word === "(" || word === "[") return readBracket(rest, word === "(" ? ")" : "]");
   if (word === "-") return -readPiece(rest);
-  if (/^\d+$/.test(word)) return Number(word);
+  if (/^\d+$/.test(word)) {
+    if (Number(word) > LARGEST_NUMBER) throw new Error(`${word} is more than ${whole(LARGEST_NUMBER)}.`);
+    return Number(word);
+  }
   if (word === "None") return null;
   if (word === "True" || word === "False") return word === "True";
   if (rest[0] !== "(" || !/^[A-Za-z]/.test(word)) {

@@ -25,13 +25,13 @@ function buildPatterns(panel) {
   const reach = reachView();
   const canvas = element("canvas", { id: "pattern-canvas", tabindex: 0, role: "img" });
   let drawn = null;
-  let asked = PATTERN.length - 1;
+  let query = PATTERN.length - 1;
 
   const view = new PatternCanvas(canvas, (pair, chosen) => {
     hover.textContent = pair ? pairTold(drawn, pair) : "Point at a pair, or move with the arrow keys.";
     if (chosen && pair) {
-      asked = pair.i;
-      reach.show(drawn, asked);
+      query = pair.i;
+      reach.show(drawn, query);
     }
   });
   const showPanel = (at) => {
@@ -41,20 +41,22 @@ function buildPatterns(panel) {
     replace(legendBox, partItems(drawn, at));
     canvas.setAttribute("aria-label", `${drawn.expression}: ${panelCounts(drawn, drawn.panels[at])}`);
   };
-  const draw = latest(
-    (answer) => {
-      tell(wrong, null);
-      drawn = answer;
-      asked = drawn.queries - 1;
-      const options = Object.fromEntries(drawn.panels.map((one, n) => [n, `heads ${one.heads.join(", ")}`]));
-      replace(heads, drawn.panels.length > 1 && segments("Heads", options, 0, (at) => showPanel(Number(at))));
-      showPanel(0);
-      reach.show(drawn, asked);
-      python.textContent = patternPython(drawn, ownLine());
-      view.point(null);
-    },
-    (error) => tell(wrong, error),
-  );
+  const draw = (request) => {
+    try {
+      drawn = patternDrawing(request);
+    } catch (error) {
+      tell(wrong, error);
+      return;
+    }
+    tell(wrong, null);
+    query = drawn.queries - 1;
+    const options = Object.fromEntries(drawn.panels.map((one, n) => [n, `heads ${one.heads.join(", ")}`]));
+    replace(heads, drawn.panels.length > 1 && segments("Heads", options, 0, (at) => showPanel(Number(at))));
+    showPanel(0);
+    reach.show(drawn, query);
+    python.textContent = patternPython(drawn, ownLine());
+    view.point(null);
+  };
   const ownLine = () => (PATTERN.mechanism === OWN ? null : sketchOf(PATTERN.mechanism).line);
   const refresh = () => {
     const sketch = PATTERN.mechanism === OWN ? null : sketchOf(PATTERN.mechanism);
@@ -67,7 +69,7 @@ function buildPatterns(panel) {
     PATTERN.code = code.value;
     replace(about, aboutMechanism(sketch));
     const keys = sketch && sketch.keys !== PATTERN.length ? sketch.keys : null;
-    draw("pattern", { expression: code.value, queries: PATTERN.length, keys });
+    draw({ expression: code.value, queries: PATTERN.length, keys });
   };
   const edited = later(() => {
     PATTERN.mechanism = OWN;

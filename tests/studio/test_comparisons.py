@@ -14,7 +14,7 @@ from suffice.measure.plan import Plan
 from suffice.measure.results import write_cell, write_results
 from suffice.papers.results import path_of
 from suffice.recipes import recipe
-from suffice.studio.comparisons import Found, found, front, read, told
+from suffice.studio.comparisons import ListedComparison, describe, front, list_comparisons, read
 from tests.measure.synthetic import realistic
 
 
@@ -47,60 +47,60 @@ def root(tmp_path, results):
 
 
 def test_comparisons_are_found(root):
-    own = [one for one in found((root,)) if one.root == 0]
-    assert [(one.name, one.finished) for one in own] == [
+    in_folder = [one for one in list_comparisons((root,)) if one.root == 0]
+    assert [(one.name, one.finished) for one in in_folder] == [
         ("deep/begun", False),
         ("done", True),
         ("empty", False),
     ]
-    assert own[0].told == "deep/begun (not finished)"
-    assert found((root / "done",))[0].name == "."
-    package = [one for one in found(()) if one.root == -1]
+    assert in_folder[0].told == "deep/begun (not finished)"
+    assert list_comparisons((root / "done",))[0].name == "."
+    package = [one for one in list_comparisons(()) if one.root == -1]
     assert package
     assert all(path_of(one.name).exists() for one in package)
-    assert Found(**package[0].to_json()) == package[0]
+    assert ListedComparison(**package[0].to_json()) == package[0]
 
 
 def test_results_of_other_commands_are_no_comparison(root):
-    before = [one.name for one in found((root,))]
+    before = [one.name for one in list_comparisons((root,))]
     for name, content in (("plan.search", '{"budget": "state<=50%"}'), ("torn", "{")):
         (root / name).mkdir()
         (root / name / "results.json").write_text(content)
-    now = [one.name for one in found((root,))]
+    now = [one.name for one in list_comparisons((root,))]
     assert "plan.search" not in now
     assert sorted(now) == sorted([*before, "torn"])  # opening it says what is wrong
 
 
 def test_times_that_are_published_are_no_comparison():
     assert path_of("v2-edge").exists()
-    assert "v2-edge" not in [one.name for one in found(())]
-    with pytest.raises(DataError, match="nothing was published as 'v2-edge'"):
+    assert "v2-edge" not in [one.name for one in list_comparisons(())]
+    with pytest.raises(DataError, match="'v2-edge'"):
         read((), -1, "v2-edge")
 
 
 def test_published_results_are_read():
-    for one in found(()):
+    for one in list_comparisons(()):
         content = read((), one.root, one.name)
         assert content.cells
-        assert json.dumps(told(content), allow_nan=False)
+        assert json.dumps(describe(content), allow_nan=False)
 
 
-def test_what_is_told_is_what_the_report_says(root, results):
-    page = told(read((root,), 0, "done"))
+def test_the_page_shows_what_the_report_says(root, results):
+    page = describe(read((root,), 0, "done"))
     assert page["sentence"].startswith(("efficient", "toeplitz", "optimised", "undecided", "no "))
     assert page["outcome"] in ("suffices", "baseline", "undecided")
     assert len(page["points"]) == len(results.pairs())
     assert {table["title"] for table in page["tables"]} >= {"Quality, test", "Cost"}
     assert page["costs"] == ["flops", "latency", "parameters"]
     curves = page["curves"]["validation_accuracy"]
-    own = results.select(*results.pairs()[0])
-    mean = sum(cell.epochs[0]["validation_accuracy"] for cell in own) / len(own)
+    cells = results.select(*results.pairs()[0])
+    mean = sum(cell.epochs[0]["validation_accuracy"] for cell in cells) / len(cells)
     assert curves[0]["points"][0] == [1, pytest.approx(mean)]
     assert json.dumps(page, allow_nan=False)
 
 
 def test_the_front_is_what_nothing_beats(results):
-    page = told(results, cost="latency")
+    page = describe(results, cost="latency")
     for one in page["points"]:
         beaten = any(
             other["cost"] <= one["cost"] and other["mean"] >= one["mean"]
@@ -119,8 +119,8 @@ def test_an_unfinished_comparison_shows_what_is_there(root):
     assert content.command == "suffice reproduce x"
     (root / "deep" / "begun" / "ran.json").unlink()
     assert read((root,), 0, "deep/begun").command == "not finished yet"
-    assert told(content)["costs"] == ["flops", "parameters"]
-    with pytest.raises(DataError, match="no model is finished in empty yet"):
+    assert describe(content)["costs"] == ["flops", "parameters"]
+    with pytest.raises(DataError, match="empty"):
         read((root,), 0, "empty")
 
 
@@ -128,20 +128,20 @@ def test_losses_that_are_not_finite_are_left_out(results):
     cell = results.cells[0]
     epochs = ({**cell.epochs[0], "validation_loss": math.nan}, *cell.epochs[1:])
     cells = (dataclasses.replace(cell, epochs=epochs), *results.cells[1:])
-    page = told(dataclasses.replace(results, cells=cells))
+    page = describe(dataclasses.replace(results, cells=cells))
     points = page["curves"]["validation_loss"][0]["points"]
     assert points[0][0] == 2
     assert json.dumps(page, allow_nan=False)
 
 
-def test_wrong_questions_are_refused(root, results):
+def test_wrong_requests_are_refused(root, results):
     with pytest.raises(ConfigError, match="unknown cost 'money'"):
-        told(results, cost="money")
-    with pytest.raises(ConfigError, match="margin='1%' is no number"):
-        told(results, margin="1%")
-    with pytest.raises(DataError, match="nothing was published as 'v9'"):
+        describe(results, cost="money")
+    with pytest.raises(ConfigError, match="margin='1%'"):
+        describe(results, margin="1%")
+    with pytest.raises(DataError, match="'v9'"):
         read((root,), -1, "v9")
-    with pytest.raises(DataError, match="folder 3 was not chosen"):
+    with pytest.raises(DataError, match="folder 3"):
         read((root,), 3, "done")
     with pytest.raises(DataError, match="cannot read"):
         read((root,), 0, ".")
@@ -149,8 +149,8 @@ def test_wrong_questions_are_refused(root, results):
 
 def test_a_search_ends(tmp_path, results):
     write_results(tmp_path / "a" / "b" / "c" / "d" / "e" / "results.json", results)
-    assert [one for one in found((tmp_path,)) if one.root == 0] == []
-    assert [one.name for one in found((tmp_path / "a",)) if one.root == 0] == ["b/c/d/e"]
+    assert [one for one in list_comparisons((tmp_path,)) if one.root == 0] == []
+    assert [one.name for one in list_comparisons((tmp_path / "a",)) if one.root == 0] == ["b/c/d/e"]
 
 
 def test_ties_of_cost_or_quality_are_beaten():

@@ -56,8 +56,8 @@ def test_the_page_is_exported(suffice, tmp_path):
             "error: --export writes a page and serves nothing",
         ),
         (["--export", "site", "--no-open"], "error: --export writes a page and serves nothing"),
-        (["--results", "absent"], "error: --results absent is no folder"),
-        (["--checkpoints", "absent"], "error: --checkpoints absent is no folder"),
+        (["--results", "absent"], "error: --results absent"),
+        (["--checkpoints", "absent"], "error: --checkpoints absent"),
         (["--port", "99999"], "error: --port 99999: give 1 to 65535"),
     ],
 )

@@ -102,9 +102,9 @@ class LinearEncoder(Encoder, base=True):
 
     def queries(self, layer: nn.Module, x: Tensor) -> Tensor:
         """Return the queries, normalised."""
-        spec = layer.spec
-        q_BTHD = _heads(layer.q_proj(x), spec.query_heads)
-        if spec.combine.maps > 1:  # queries that share a key stand together
+        q_BTHD = _heads(layer.q_proj(x), layer.query_heads)
+        if layer.key_heads != layer.value_heads:  # queries that share a key stand together
+            spec = layer.spec
             shared = spec.num_heads // spec.kv_heads
             q_BTHD = q_BTHD.unflatten(2, (spec.kv_heads, shared, spec.combine.maps))
             q_BTHD = q_BTHD.transpose(3, 4).flatten(2, 4)
@@ -113,11 +113,11 @@ class LinearEncoder(Encoder, base=True):
     def cached(self, layer: nn.Module, source: Tensor) -> tuple[Tensor, ...]:
         """Return keys, normalised, and values; one tensor where both are the same."""
         k_BSW = layer.k_proj(source)
-        k = layer.k_norm(_heads(k_BSW, layer.spec.key_heads)).transpose(1, 2)
-        if layer.spec.one_tensor:
+        k = layer.k_norm(_heads(k_BSW, layer.key_heads)).transpose(1, 2)
+        if layer.one_tensor:
             return (k,)
         v_BSW = k_BSW if self.shares else layer.v_proj(source)
-        return k, _heads(v_BSW, layer.spec.kv_heads).transpose(1, 2)
+        return k, _heads(v_BSW, layer.value_heads).transpose(1, 2)
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

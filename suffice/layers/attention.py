@@ -24,7 +24,7 @@ from suffice.ops import reference
 from suffice.ops.call import AttentionCall
 from suffice.ops.dispatch import explain, plan
 from suffice.ops.linear import Linear, multiplier
-from suffice.ops.op import Parts
+from suffice.ops.op import Op, Parts
 from suffice.spec import AttentionSpec
 
 EVERYTHING = Dynamic()
@@ -89,6 +89,8 @@ class Attention(nn.Module):
             num_heads=spec.num_heads, num_kv_heads=spec.kv_heads, device=device, dtype=dtype
         )
         self.dropout = Dropout(spec.dropout)
+        self.query_heads, self.key_heads = spec.query_heads, spec.key_heads
+        self.value_heads, self.one_tensor = spec.kv_heads, spec.one_tensor
         stored = dtype or torch.get_default_dtype()
         plan(AttentionCall.of(spec, 1, 1, dtype=stored), impl)  # refuses what can never run
 
@@ -194,16 +196,21 @@ class Attention(nn.Module):
         q, k, v = absorbed or (q, *encoder.expand(self, view.cached))
         if v.shape[1] != k.shape[1]:  # several maps of a head read the same values
             v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)
-        call = self._call(q, k, v, view)
-        out = plan(call, self.impl)(q, k, v, view.masks, call, self.parts())
+        call, op = self._planned(q, k, v, view)
+        out = op(q, k, v, view.masks, call, self.parts())
         return out if absorbed is None else encoder.restore(self, out)
 
-    def _call(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> AttentionCall:
-        """Return the description of an attention product; layers of one step share it."""
+    def _planned(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> tuple[AttentionCall, Op]:
+        """Return the description of an attention product and its op; layers of a step share it."""
+
+        def planned() -> tuple[AttentionCall, Op]:
+            call = self.call(q, k, v, view)
+            return call, plan(call, self.impl)
+
         if view.step is None:
-            return self.call(q, k, v, view)
-        key = self.impl, view.masks.plain, view.pairwise, q.dtype, self.training
-        return view.step.once(key, lambda: self.call(q, k, v, view), k.shape[2])
+            return planned()
+        key = self.impl, view.masks.plain, view.pairwise, q.dtype, k.shape[1], v.shape[3]
+        return view.step.once(key, planned, k.shape[2])
 
     def call(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> AttentionCall:
         """Return the description of an attention product."""

@@ -158,7 +158,7 @@ class StepPositions:
 
 
 class StepCalls(NamedTuple):
-    """Descriptions of the attention products of one step, shared by layers of one kind.
+    """What layers of one kind share in one step: descriptions of their products and the ops chosen.
 
     Args:
         at: where the new tokens stand.
@@ -168,7 +168,7 @@ class StepCalls(NamedTuple):
     at: StepPositions
     kind: int
 
-    def once(self, key: Hashable, make: Callable[[], AttentionCall], keys: int) -> AttentionCall:
+    def once(self, key: Hashable, make: Callable[[], A], keys: int) -> A:
         """Return what `make` gives, made by the first layer of this kind."""
         return self.at.once((self.kind, key), make, keys)
 

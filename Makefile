@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare studio test test-sanitized test-hf bench bench-layers bench-mechanisms bench-edge docs format
+.PHONY: native compare studio test test-sanitized test-hf mutants bench bench-layers bench-mechanisms bench-edge docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -15,6 +15,10 @@ studio: .venv/.ready
 
 test: .venv/.ready
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+# one seeded bug at a time, and whether the tests catch it; ARGS="--list", ARGS="--only verdict"
+mutants: .venv/.ready
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 # transformers' own tests of models: a source tree of the installed version, of git or of PyPI
 test-hf: .venv/.ready

@@ -433,6 +433,15 @@ def test_a_file_of_something_else_is_refused_before_its_tensors_are_looked_at(pa
         load_model_into(path, Tiny())
 
 
+def test_a_square_matrix_and_its_transpose_are_two_tensors(path):
+    weight = torch.arange(9.0).view(3, 3)
+    checkpoint.save(path, {"a": weight, "b": weight.T, "c": weight}, {})
+    tensors, _ = checkpoint.load(path)
+    assert torch.equal(tensors["a"], weight)
+    assert torch.equal(tensors["b"], weight.T)
+    assert torch.equal(tensors["c"], weight)
+
+
 class Tied(nn.Module):
     def __init__(self, tie=True):
         super().__init__()

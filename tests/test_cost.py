@@ -15,6 +15,7 @@ from suffice.errors import ConfigError
 from suffice.kernels import Elu, Favor, Rfa
 from suffice.mixing import Alignment, LowRank
 from suffice.ops import register_flops
+from suffice.past import Infini
 from suffice.patterns import (
     Causal,
     Dilated,
@@ -205,6 +206,15 @@ def test_closed_forms_of_the_paper_notes(length):
         for num_heads in (1, 2, 8):
             options = {"length": length} if needs_length(name) else {}
             assert preset(name, d, num_heads, **options).cost(length).flops == flops
+
+
+@pytest.mark.parametrize("delta", [False, True])
+@pytest.mark.parametrize("length", [3, 4, 5, 8, 9, 17])
+def test_flops_of_segments_before_the_window_equal_an_execution(length, delta):
+    past = Infini(4, delta)
+    memory = past.build(num_heads=4, num_kv_heads=2, device=None, dtype=None)
+    q, k, v = (torch.randn(3, heads, length, 8) for heads in (4, 2, 2))
+    assert counted(lambda: memory(q, k, v, q)) == 3 * past.flops(length, 4, 2, 8)
 
 
 def test_visible_flops_leave_out_what_the_pattern_hides():

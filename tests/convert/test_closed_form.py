@@ -160,6 +160,17 @@ def test_slices_are_regressions():
         assert (sliced.q[head] - wanted).abs().max() < 0.02 * wanted.abs().max()
 
 
+def test_values_of_a_head_that_reads_all_columns_are_exact():
+    """Weights sum to 1: what a head adds to the output is (x V + b) O, whatever they are."""
+    layer = layer_of(num_heads=1)
+    torch.nn.init.normal_(layer.v_proj.bias)
+    maps = read(layer)
+    sliced = sliced_values(maps, 1, moments_of(layer), bias=True)
+    x = torch.nn.functional.pad(inputs()[0].double(), (0, 1), value=1.0)
+    want, got = (x @ one.v[0] @ one.o[0] + one.offset for one in (maps, sliced))
+    assert_close(got, want, n=16)
+
+
 def test_slices_of_turning_keys_are_complex_regressions():
     layer = layer_of(bias=False, position=Rope())
     maps, moments = read(layer), moments_of(layer)

@@ -12,7 +12,7 @@ from suffice.errors import CheckpointError, ConfigError
 from suffice.export.graph import ClassifierGraph, DecoderGraph, call_arguments, reach
 from suffice.export.parity import check_graph
 from suffice.generate.generate import max_length
-from suffice.patterns import Causal, Full
+from suffice.patterns import Causal, Full, Window
 
 from .models import (
     NEAR,
@@ -82,6 +82,12 @@ def test_how_far_a_model_reads_and_reaches():
     spec, _ = STREAMING["super"]
     assert max_length(language(spec, positions="none")) == 80
     assert reach(language(replace(spec, pattern=NEAR))) is None
+
+
+def test_a_model_reaches_as_far_as_its_farthest_layer():
+    near, far = (replace(SPEC, pattern=Window(size) & Causal()) for size in (3, 7))
+    assert reach(language([near, far])) == reach(language([far, near])) == 7
+    assert reach(language([near, SPEC])) is None
 
 
 WHOLES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -94,6 +95,12 @@ def test_random_streams_are_uniform_and_of_their_row():
     alone = RandomStreams(3, [5], "cpu")
     assert torch.equal(torch.stack([alone.next() for _ in range(500)])[:, 0], drawn[:, 2])
     assert not torch.equal(RandomStreams(4, [0], "cpu").next(), drawn[:1, 0])
+
+
+def test_every_pair_of_seed_and_row_has_its_own_numbers():
+    pairs = product((0, 1, 11, 111), repeat=2)
+    first = [float(RandomStreams(seed, [row], "cpu").next()) for seed, row in pairs]
+    assert len(set(first)) == len(first)
 
 
 def test_a_row_does_not_depend_on_its_neighbours():

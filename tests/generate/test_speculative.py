@@ -8,13 +8,14 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
-from suffice.generate.sampling import inverse_cdf, probabilities
-from suffice.generate.speculative import accept
+from suffice.generate.decoding import Prompts
+from suffice.generate.sampling import Sampler, inverse_cdf, probabilities
+from suffice.generate.speculative import _SpeculativeRow, accept
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.patterns import Causal, Window
 from suffice.testing import normal
-from tests.generate.models import PROMPTS, SPEC, model
+from tests.generate.models import PROMPTS, SPEC, V, model
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +129,18 @@ def test_sampled_texts_have_the_models_distribution():
 def test_refusals(lm, match, draft, options):
     with pytest.raises(ConfigError, match=match):
         generate(lm, PROMPTS, max_new_tokens=3, draft=draft, **options)
+
+
+@torch.no_grad()
+def test_after_every_step_both_states_hold_the_text_so_far(lm):
+    prompt = Prompts(tokens=torch.tensor(PROMPTS[:1]), valid=None, lengths=(len(PROMPTS[0]),))
+    sampler = Sampler(Greedy(), prompt.tokens, None, V)
+    row = _SpeculativeRow(lm, near(lm, 0.1), Dynamic(), sampler)
+    length, accepted = len(PROMPTS[0]) + len(row.prefill(prompt, None)), set()
+    for _ in range(10):
+        tokens = row.step(3)
+        accepted.add(len(tokens) - 1)
+        length += len(tokens)
+        assert row.state.length == length - 1
+        assert row.draft_state.length == length - len(row.unread)
+    assert len(accepted) > 1

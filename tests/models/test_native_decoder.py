@@ -11,6 +11,7 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError, ShapeError
 from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.mixing import Alignment, ToeplitzAlignment
 from suffice.models import LMConfig
 from suffice.models.native_decoder import SPAN, NativeDecoder
 from suffice.patterns import Causal, Global, Window
@@ -19,6 +20,7 @@ from suffice.testing import assert_close, drawn
 from tests.models.native_cases import (
     CODED,
     EXACT,
+    LENGTH,
     NAMES,
     POSITIONS,
     SIZES,
@@ -443,6 +445,19 @@ def test_mixed_values(some_isa, name, options, memory):
         close(both(lm, memory, drawn_tokens(1, begin + 20), begin), lm)
     close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
     close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
+
+
+@pytest.mark.parametrize(
+    "mixing", [ToeplitzAlignment(5, per_head=True), Alignment(LENGTH, per_head=True)], ids=repr
+)
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_every_head_mixes_with_its_own_map_and_bias(some_isa, mixing, kv_heads):
+    spec = AttentionSpec(
+        d_model=24, num_heads=4, num_kv_heads=kv_heads, pattern=Causal(), mixing=mixing
+    )
+    lm = built(spec)
+    assert lm.blocks[0].attention.mixing.bias.std() > 0.0
+    close(both(lm, Dynamic(), drawn_tokens(2, 20), 7), lm)
 
 
 def test_texts_beyond_what_a_mixing_reaches_are_refused():

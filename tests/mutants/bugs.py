@@ -115,7 +115,7 @@ BUGS = (
         "suffice/ops/running_sums.py",
         "steps = steps.masked_fill(~valid, -LIMIT)",
         "steps = steps.clamp(min=-LIMIT)",
-        "tests/ops/test_linear.py tests/definitions/test_favor.py tests/product/test_cells.py "
+        "tests/ops/test_scan.py tests/definitions/test_favor.py tests/product/test_cells.py "
         "tests/acceptance/test_hidden_values.py tests/acceptance/test_linear_attention.py",
         "masked keys raise the stabilizer of visible ones",
     ),
@@ -123,7 +123,7 @@ BUGS = (
         "suffice/ops/running_sums.py",
         "of_state = of_state * decay[n, ..., None]",
         "of_state = of_state * decay[n - 1, ..., None]",
-        "tests/ops/test_native_scan.py tests/definitions/test_favor.py "
+        "tests/ops/test_scan.py tests/ops/test_native_scan.py tests/definitions/test_favor.py "
         "tests/acceptance/test_linear_attention.py",
         "gradients of running sums decay by the factor of another chunk",
     ),

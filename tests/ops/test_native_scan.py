@@ -94,6 +94,22 @@ def test_references_that_move(some_isa, pattern, groups):
     assert got.isfinite().all()
 
 
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_gradients_of_weights_that_vanish_equal_those_of_the_scan(some_isa, pattern):
+    """Sums of weights below 2^-103 are divided by 2^-103, a constant without a gradient."""
+    q, k, v = inputs(9, 9)
+    q, k = q / 10 - 39.0, k / 10 - 39.0
+    call, parts = posed(q, k, v, Elu(), pattern)
+    results = []
+    for name in ("native_scan", "scan"):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        out = OPS[name].run(*leaves, MaskInputs(), call, parts)
+        assert out.abs().max() < 0.1
+        results.append((out, *torch.autograd.grad(out.sum() * 1e6, leaves)))
+    for got, want in zip(*results, strict=True):
+        assert_close(got, want, n=1 << 10)
+
+
 @pytest.mark.parametrize("layout", ["rows", "heads", "wide", "off", "spaced"])
 def test_any_strides_and_alignment(isa, layout):
     assert_as_specified(*inputs(80, 80, width=24, wide=24, layout=layout), Favor(20), Causal())

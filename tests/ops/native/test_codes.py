@@ -88,6 +88,21 @@ def test_threads_share_rows_and_inputs(isa):
 
 
 @needs_kernels
+@pytest.mark.parametrize("bits", [8, 4])
+def test_every_panel_of_a_tall_matrix_has_its_own_scales(isa, bits):
+    """From 512 outputs on, a product of one input reads several panels at each of four places."""
+    packed, codes, scales = drawn_codes(700, 64, bits, 16)
+    x = drawn_inputs(1, 64, group=16)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        got = multiply(structure_of(packed, None), x)
+    finally:
+        torch.set_num_threads(threads)
+    assert_close(got, coded_inputs(x, 16) @ plain_numbers(codes, scales, bits).t(), n=64)
+
+
+@needs_kernels
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf])
 @pytest.mark.parametrize("rows", [1, 9])
 def test_what_is_no_number_is_not_hidden(isa, odd, rows):

@@ -1,4 +1,4 @@
-"""Which attention to take for a task on this machine: counted, measured, and told with reasons."""
+"""Recommends an attention for a task on this machine, from counts and measurements."""
 
 from suffice.advise.advise import advise
 from suffice.advise.candidates import Composition, Needs

@@ -8,19 +8,20 @@ from typing import Any
 
 import torch
 
-from suffice.advise.candidates import Candidate, candidates, needs
+from suffice.advise.candidates import STANDARD, Candidate, candidates, needs
 from suffice.advise.evidence import Library
-from suffice.advise.race import Budget, Clock, Sample, Sampler, run
-from suffice.advise.ranking import STANDARD, Advice, Found, Limits, at_lengths, lost_quality
+from suffice.advise.race import Budget, Clock, Report, Sample, Sampler, race_lengths, run
+from suffice.advise.ranking import Advice, Limits, Study
 from suffice.advise.request import HERE, Base, Request, base_of, shorter
-from suffice.advise.text import cli_lines, notes, python_lines, sentence
+from suffice.advise.snippets import cli_lines, python_lines
+from suffice.advise.text import notes, recommendation
 from suffice.measure.machine import machine_facts, software_versions
 from suffice.train import Progress, resolve_device
 
-MAIN = 0.7  # of the budget, for the length asked for; the rest is for shorter ones
-COMPARED = 3  # candidates held against Standard at shorter lengths
+MAIN_SHARE = 0.7  # of the budget, for the requested length; the rest is for shorter ones
+COMPARED = 3  # candidates compared with Standard at shorter lengths
 STEPS = 1000  # of the progress
-Taking = Callable[[Candidate, int], Sample]
+Measure = Callable[[Candidate, int], Sample]
 
 
 def advise(
@@ -28,17 +29,17 @@ def advise(
     *,
     progress: Progress | None = None,
     clock: Clock = perf_counter,
-    take: Taking | None = None,
+    measure: Measure | None = None,
 ) -> Advice:
-    """Measure what is legal and small enough, and say what to take.
+    """Measure what is legal and small enough, and recommend a composition.
 
     An interruption (Ctrl-C) ends the measuring; the advice is then of what was measured.
 
     Args:
         request: the task and its limits.
-        progress: told what is measured.
+        progress: shows what is measured.
         clock: seconds from any origin.
-        take: gives one sample of a candidate at a length; None = measured on the device.
+        measure: gives one sample of a candidate at a length; None = measured on the device.
 
     Raises:
         ConfigError: for an unknown model or device, or a composition that has no meaning.
@@ -53,16 +54,14 @@ def advise(
     budget = Budget(60.0 * request.minutes, clock)
     device = _device(request.device)
     base = base_of(request)
-    library = Library(request.task, request.results, request.quality)
-    found = _considered(request, base, device, library)
-    taking = take or Sampler(base, device)
+    study = _study(request, base, device)
     interrupted = False
     try:
-        _measure(found, base, taking, budget, _teller(progress))
+        _measure(study, measure or Sampler(base, device), budget, _reporter(progress))
     except KeyboardInterrupt:
         interrupted = True
-    winner = found.winner()
-    one = None if winner is None else found.candidates[winner]
+    winner = study.winner()
+    best = None if winner is None else study.candidates[winner]
     return Advice(
         request=request,
         model=base.name,
@@ -70,11 +69,11 @@ def advise(
         unit=request.unit,
         device=device.type,
         winner=winner,
-        sentence=sentence(found, winner),
-        notes=notes(found, winner, base, request, interrupted=interrupted),
-        places=found.places(),
-        python=() if one is None else python_lines(one, base, request),
-        cli=() if one is None else cli_lines(one, base, request),
+        sentence=recommendation(study, winner),
+        notes=tuple(notes(study, winner, request, interrupted=interrupted)),
+        places=study.places(),
+        python=() if best is None else python_lines(best, base, request),
+        cli=() if best is None else cli_lines(best, base, request),
         machine=machine_facts(),
         versions=software_versions(),
         seconds=budget.used,
@@ -82,69 +81,62 @@ def advise(
     )
 
 
-def _considered(request: Request, base: Base, device: torch.device, library: Library) -> Found:
-    """Return every candidate with what it needs and what is known of it."""
+def _study(request: Request, base: Base, device: torch.device) -> Study:
+    library = Library(request.task, request.results, request.quality)
     legal, illegal = candidates(base, request.mechanisms, packs=device.type == "cpu")
-    evidence = {one.name: library.of(one.composition) for one in legal}
-    limits = Limits(
-        memory=request.memory or _memory(device), latency=request.latency, unit=request.unit
-    )
-    return Found(
+    evidence = {one.name: library.find(one.composition) for one in legal}
+    losses = {}
+    if request.quality is not None:
+        for name, known in evidence.items():
+            against = [one.sentence for one in known if one.verdict == "does not suffice"]
+            losses |= {name: against[0]} if against else {}
+    available = _memory(device)
+    return Study(
         base=base,
-        limits=limits,
+        limits=Limits(
+            memory=request.memory or available, latency=request.latency, unit=request.unit
+        ),
         candidates={one.name: one for one in legal},
         needs={one.name: needs(one, base) for one in legal},
         illegal=illegal,
         evidence=evidence,
-        lost=lost_quality(evidence, request.quality),
-        measurable=_memory(device),
+        losses=losses,
+        available=available,
     )
 
 
-def _measure(
-    found: Found, base: Base, taking: Taking, budget: Budget, tell: Callable[[str, float], None]
-) -> None:
-    """Fill in what is measured: at the length asked for, then at shorter ones."""
+def _measure(study: Study, measure: Measure, budget: Budget, report: Report) -> None:
+    """Fill in measurements: at the requested length, then at shorter ones."""
 
-    def take(name: str, length: int) -> Sample:
-        return taking(found.candidates[name], length)
+    def take(name: str, length: int = study.base.length) -> Sample:
+        return measure(study.candidates[name], length)
 
-    run(
-        found.race,
-        found.order(),
-        lambda name: take(name, base.length),
-        budget,
-        share=MAIN,
-        tell=tell,
-    )
-    if found.race.rounds and STANDARD in found.race.samples:
-        ahead = found.ahead()[:COMPARED]
-        if ahead:
-            names = [STANDARD, *ahead]
-            at_lengths(names, shorter(base), take, budget, found.by_length, tell)
+    run(study.race, study.order(), take, budget, share=MAIN_SHARE, report=report)
+    if study.race.rounds and STANDARD in study.race.samples:
+        promising = study.promising()[:COMPARED]
+        if promising:
+            names, lengths = [STANDARD, *promising], shorter(study.base)
+            race_lengths(names, lengths, take, budget, study.by_length, report)
 
 
 def _device(name: str) -> torch.device:
-    """Return the device a request names; "here" is a GPU where there is one."""
     if name == HERE:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return resolve_device(name)
 
 
 def _memory(device: torch.device) -> int | None:
-    """Return the bytes that a device has, where that can be learnt."""
+    """Return the bytes that a device has, None where they are unknown."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    told: Any = machine_facts()["memory_bytes"]
-    return told
+    total: Any = machine_facts()["memory_bytes"]
+    return total
 
 
-def _teller(progress: Progress | None) -> Callable[[str, float], None]:
-    """Return what tells the progress: the budget that is used, and what is under way."""
-
-    def tell(what: str, share: float) -> None:
+def _reporter(progress: Progress | None) -> Report:
+    def report(text: str, share: float) -> None:
         if progress is not None:
-            progress.say(what)
+            progress.say(text)
             progress.step(min(round(share * STEPS), STEPS), STEPS)
 
-    return tell
+    return report

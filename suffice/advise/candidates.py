@@ -1,10 +1,10 @@
-"""Every composition that the adviser chooses from."""
+"""The compositions that the adviser chooses from, and what each needs in closed form."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -14,22 +14,23 @@ from torch import nn
 from suffice.advise.request import Base
 from suffice.cost import Cost
 from suffice.errors import ConfigError, unknown
+from suffice.grammar import parse_term
 from suffice.layers.inputs import check_memory
 from suffice.layers.packed import DEFAULT
 from suffice.measure.edge.shapes import attended_positions
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
-from suffice.memory.rolling import MIN_SLACK
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.models.config import check_crosses
 from suffice.models.configurations import layers
 from suffice.models.lm import SkipInit
 from suffice.patterns import Causal, Full, Global, Pattern, Window
 from suffice.presets import PRESETS, schedule, takes_length
-from suffice.recipes.recipe import Sizes, build_model
+from suffice.recipes.recipe import build_model
 from suffice.spec import AttentionSpec
 
-PART = re.compile(r"([a-z]+):(\d{1,9})")
+STANDARD = "standard"
 BITS = {"memory": (8, 4), "weights": (16, 8, 4)}
+CHANGES = ("kv", "window", "sinks", "full", "softmax", "memory", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +42,20 @@ class Composition:
     Args:
         mechanism: a preset, see `suffice.presets.PRESETS`.
         kv: key/value heads.
-        window: positions at a distance below it are seen, the own included.
-        sinks: first positions that are seen beside the window. Where text is written they are
-            kept by the memory of a model that was trained to see everything.
-        full: n = every n-th layer sees everything instead of a window.
+        window: keys at a distance below it are attended to, the query's own included.
+        sinks: first positions that are attended to beside the window. Where text is written, the
+            memory keeps them, and the model was trained to attend to everything.
+        full: n = every n-th layer has no window.
         softmax: n = every n-th layer is standard attention instead of the mechanism.
-        memory: bits of a number that is kept while writing.
+        memory: bits of a cached number while writing.
         weights: bits of a weight.
 
     Raises:
         ConfigError: for an unknown mechanism, or changes that do not go together.
 
     Example:
-        >>> one = Composition.parse("efficient+window:512+memory:8")
-        >>> one.window, one.name
+        >>> composition = Composition.parse("efficient+window:512+memory:8")
+        >>> composition.window, composition.name
         (512, 'efficient+window:512+memory:8')
     """
 
@@ -70,36 +71,29 @@ class Composition:
     def __post_init__(self) -> None:
         if self.mechanism not in PRESETS:
             raise unknown("mechanism", self.mechanism, PRESETS)
-        for name, legal in BITS.items():
-            if getattr(self, name) not in (None, *legal):
-                told = " or ".join(map(str, legal))
-                raise ConfigError(f"{name}:{getattr(self, name)} in {self.name}: give {told} bits.")
-        numbers = {n: getattr(self, n) for n in ("kv", "window", "sinks", "full", "softmax")}
-        for name, number in numbers.items():
-            if number is not None and number < 1:
+        for name, number in self.changes.items():
+            if name in BITS and number not in BITS[name]:
+                legal = " or ".join(map(str, BITS[name]))
+                raise ConfigError(f"{name}:{number} in {self.name}: give {legal} bits.")
+            if number < 1:
                 raise ConfigError(f"{name}:{number} in {self.name}: give at least 1.")
-        for name in ("sinks", "full"):
-            if numbers[name] and not self.window:
+            if name in ("sinks", "full") and not self.window:
                 raise ConfigError(f"{self.name}: {name} goes with a window; add such as window:64.")
 
     @classmethod
-    def parse(cls, name: str) -> Composition:
-        """Return what a name says.
+    def parse(cls, text: str) -> Composition:
+        """Return the composition of a name.
 
         Raises:
-            ConfigError: for words that are none.
+            ConfigError: for a text that is no such name.
         """
-        mechanism, *parts = (word.strip() for word in name.split("+"))
-        legal = [f.name for f in fields(cls) if f.name != "mechanism"]
-        changes: dict[str, int] = {}
+        mechanism, *parts = (part.strip() for part in text.split("+"))
+        changes: dict[str, int | None] = {}
         for part in parts:
-            found = PART.fullmatch(part)
-            if not found or found[1] not in legal or found[1] in changes:
-                raise ConfigError(
-                    f"{part!r} in {name!r} is no change of a mechanism; write each once, as NAME:N "
-                    f"with one of {', '.join(legal)}."
-                )
-            changes[found[1]] = int(found[2])
+            term = parse_term(part, [f"{name}:N" for name in CHANGES], kind="change", where=text)
+            if term.name in changes:
+                raise ConfigError(f"{part!r} in {text!r} changes {term.name} again; give it once.")
+            changes[term.name] = term.number
         return cls(mechanism=mechanism, **changes)
 
     @property
@@ -110,8 +104,8 @@ class Composition:
     @property
     def changes(self) -> dict[str, int]:
         """What is changed in the mechanism, by name."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "mechanism"}
-        return {name: number for name, number in found.items() if number is not None}
+        values = {name: getattr(self, name) for name in CHANGES}
+        return {name: number for name, number in values.items() if number is not None}
 
     def specs(self, base: Base) -> list[AttentionSpec]:
         """Return the attention of each layer: of a translator its encoder's, decoder's, cross.
@@ -120,48 +114,46 @@ class Composition:
             ConfigError: where the task or the sizes have no such attention, in the words of the
                 rule that says so.
         """
-        self._refuse(base)
-        return list(_attention(replace(self, memory=None, weights=None), base))
+        if self.memory is not None and not base.writes:
+            raise ConfigError(
+                f"memory:{self.memory}: {base.task} writes no tokens and has no KV cache."
+            )
+        for name in ("full", "softmax"):
+            every = getattr(self, name)
+            if every is not None and (base.task == "translate" or every > base.depth):
+                raise ConfigError(f"{name}:{every}: none of the {base.depth} layers would be one.")
+        if self.sinks and self.full and base.writes:
+            raise ConfigError(
+                f"sinks:{self.sinks} beside full:{self.full}: one memory serves all layers, and it "
+                "would drop what the full ones attend to."
+            )
+        return list(_specs(replace(self, memory=None, weights=None), base))
 
-    def _made(self, base: Base) -> list[AttentionSpec]:
-        """Make what `specs` returns."""
-        config = base.config
-        if isinstance(config, LMConfig):
-            return self._of_language_model(base)
-        if not isinstance(config, TranslatorConfig):
-            return self._opened(self._two_sided(base, config.depth), base)
-        encoder = self._two_sided(base, config.encoder_depth)
-        decoder = self._shared(self._plain(base, config.decoder_depth, causal=True))
-        decoder = [replace(one, pattern=self._near(one.pattern)) for one in decoder]
-        cross = self._shared(self._plain(base, config.decoder_depth))
-        check_crosses(cross)
-        return [*encoder, *decoder, *cross]
-
-    def kept(self, base: Base) -> Memory:
-        """Return the memory to write with: what the layers never read again is not kept.
+    def memory_for(self, base: Base) -> Memory:
+        """Return the memory to write with: it drops what no layer attends to again.
 
         Raises:
             ConfigError: as `specs`, or where a layer cannot stream with such a memory.
         """
         if not base.writes:
             return Dynamic()
-        layers = [one for one in writing(self.specs(base), base) if one.kernel.weighs_pairs]
-        reaches = [one.pattern.reach for one in layers]
-        kept: Memory = Dynamic()
-        if layers and self.sinks:
-            kept = Rolling(self.window, sinks=self.sinks)
-        elif layers and None not in reaches:
-            kept = Rolling(max(reaches))
+        specs = [spec for spec in decoder_specs(self.specs(base), base) if spec.kernel.weighs_pairs]
+        reaches = [spec.pattern.reach for spec in specs]
+        memory: Memory = Dynamic()
+        if specs and self.sinks:
+            memory = Rolling(self.window, sinks=self.sinks)
+        elif specs and None not in reaches:
+            memory = Rolling(max(reaches))
         if self.memory is not None:
-            if not layers:
+            if not specs:
                 raise ConfigError(
-                    f"memory:{self.memory}: {self.mechanism} keeps sums of one size and no numbers "
-                    "for each token."
+                    f"memory:{self.memory}: {self.mechanism} keeps sums of a fixed size and caches "
+                    "no tokens."
                 )
-            kept = Quantised(kept, bits=self.memory)
-        for one in layers:
-            check_memory(one, kept)
-        return kept
+            memory = Quantised(memory, bits=self.memory)
+        for spec in specs:
+            check_memory(spec, memory)
+        return memory
 
     def build(self, base: Base) -> Any:
         """Return a fresh model with this attention; weights are not packed.
@@ -171,75 +163,9 @@ class Composition:
         """
         return build_model(base.config, self.specs(base))
 
-    def _refuse(self, base: Base) -> None:
-        """Refuse changes that the task or the depth gives no meaning."""
-        if self.memory is not None and not base.writes:
-            raise ConfigError(
-                f"memory:{self.memory}: {base.task} keeps nothing, for it writes no tokens."
-            )
-        for name in ("full", "softmax"):
-            every = getattr(self, name)
-            if every is not None and (base.task == "translate" or every > base.depth):
-                raise ConfigError(f"{name}:{every}: none of the {base.depth} layers would be one.")
-        if self.sinks and self.full and base.writes:
-            raise ConfigError(
-                f"sinks:{self.sinks} beside full:{self.full}: one memory serves all layers, and it "
-                "would forget what the full ones read."
-            )
 
-    def _of_language_model(self, base: Base) -> list[AttentionSpec]:
-        options = {} if self.sinks else {"window": self.window, "full_every": self.full}
-        return layers(
-            self.mechanism,
-            base.config,
-            base.num_heads,
-            position=base.position,
-            num_kv_heads=self.kv,
-            softmax_every=self.softmax,
-            **options,
-        )
-
-    def _two_sided(self, base: Base, depth: int) -> list[AttentionSpec]:
-        specs = self._shared(self._plain(base, depth))
-        every = self.full or depth + 1
-        return [
-            one if number % every == 0 else replace(one, pattern=self._near(one.pattern))
-            for number, one in enumerate(specs, start=1)
-        ]
-
-    def _plain(self, base: Base, depth: int, **options: Any) -> list[AttentionSpec]:
-        if takes_length(self.mechanism):
-            options["length"] = base.config.length
-        sizes = (base.config.d_model, base.num_heads)
-        return schedule(self.mechanism, *sizes, depth=depth, **options)
-
-    def _shared(self, specs: Sequence[AttentionSpec]) -> list[AttentionSpec]:
-        if self.kv is None:
-            return list(specs)
-        return [replace(one, num_kv_heads=self.kv) for one in specs]
-
-    def _near(self, pattern: Pattern) -> Pattern:
-        if self.window is None:
-            return pattern
-        near: Pattern = Window(self.window)
-        causal = isinstance(pattern, Causal)
-        if self.sinks and not causal:  # while writing the memory keeps them
-            near = near | Global(self.sinks)
-        if self.sinks and causal:
-            return pattern
-        return near if isinstance(pattern, Full) else near & pattern
-
-    def _opened(self, specs: list[AttentionSpec], base: Base) -> list[AttentionSpec]:
-        """Put standard attention into every so many layers."""
-        if self.softmax is None:
-            return specs
-        plain = Composition(mechanism="standard", kv=self.kv).specs(base)
-        numbered = enumerate(zip(specs, plain, strict=True), start=1)
-        return [two if number % self.softmax == 0 else one for number, (one, two) in numbered]
-
-
-def writing(specs: list[AttentionSpec], base: Base) -> list[AttentionSpec]:
-    """Return the layers that keep something while writing."""
+def decoder_specs(specs: list[AttentionSpec], base: Base) -> list[AttentionSpec]:
+    """Return the layers that have a KV cache while writing."""
     if not isinstance(base.config, TranslatorConfig):
         return specs
     first = base.config.encoder_depth
@@ -247,16 +173,59 @@ def writing(specs: list[AttentionSpec], base: Base) -> list[AttentionSpec]:
 
 
 @lru_cache(maxsize=1024)
-def _attention(one: Composition, base: Base) -> tuple[AttentionSpec, ...]:
-    """Return the attention of each layer; many compositions differ in what is packed alone."""
-    return tuple(one._made(base))
+def _specs(composition: Composition, base: Base) -> tuple[AttentionSpec, ...]:
+    """Return the attention of each layer; many compositions differ only in bits."""
+    config, one = base.config, composition
+    if isinstance(config, LMConfig):
+        windows = {} if one.sinks else {"window": one.window, "full_every": one.full}
+        return tuple(
+            layers(
+                one.mechanism,
+                config,
+                base.num_heads,
+                position=base.position,
+                num_kv_heads=one.kv,
+                softmax_every=one.softmax,
+                **windows,
+            )
+        )
+    if isinstance(config, TranslatorConfig):
+        encoder = _bidirectional(one, base, config.encoder_depth)
+        decoder = _scheduled(one, base, config.decoder_depth, causal=True)
+        decoder = [replace(spec, pattern=_windowed(one, spec.pattern)) for spec in decoder]
+        cross = _scheduled(one, base, config.decoder_depth)
+        check_crosses(cross)
+        return (*encoder, *decoder, *cross)
+    specs = _bidirectional(one, base, config.depth)
+    if one.softmax is None:
+        return tuple(specs)
+    standard = Composition(mechanism=STANDARD, kv=one.kv).specs(base)
+    numbered = enumerate(zip(specs, standard, strict=True), start=1)
+    return tuple(pair[number % one.softmax == 0] for number, pair in numbered)
 
 
-PROJECTIONS = ("standard", "optimised", "efficient", "toeplitz_super")
-SINKS, FULL_EVERY, SOFTMAX_EVERY = 4, 6, 4  # of current language models
-NARROWEST = 64  # positions of a window; what sees less can hardly read
-PACKED = ((8, None), (4, None), (None, 8), (None, 4), (8, 8), (4, 4))
-"""Bits of the memory and of the weights, tried where tokens are written."""
+def _bidirectional(one: Composition, base: Base, depth: int) -> list[AttentionSpec]:
+    every = one.full or depth + 1
+    return [
+        replace(spec, pattern=_windowed(one, spec.pattern)) if number % every else spec
+        for number, spec in enumerate(_scheduled(one, base, depth), start=1)
+    ]
+
+
+def _scheduled(one: Composition, base: Base, depth: int, **options: Any) -> list[AttentionSpec]:
+    if takes_length(one.mechanism):
+        options["length"] = base.config.length
+    specs = schedule(one.mechanism, base.config.d_model, base.num_heads, depth=depth, **options)
+    return list(specs) if one.kv is None else [replace(s, num_kv_heads=one.kv) for s in specs]
+
+
+def _windowed(one: Composition, pattern: Pattern) -> Pattern:
+    """Return the pattern with the composition's window; while writing the memory keeps sinks."""
+    causal = isinstance(pattern, Causal)
+    if one.window is None or (one.sinks and causal):
+        return pattern
+    window: Pattern = Window(one.window) | Global(one.sinks) if one.sinks else Window(one.window)
+    return window if isinstance(pattern, Full) else window & pattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,8 +248,8 @@ class Candidate:
         return self.composition.name
 
     @property
-    def same_as(self) -> tuple[object, ...]:
-        """What two candidates share that compute the same in the same way."""
+    def identity(self) -> tuple[object, ...]:
+        """Equal for candidates that compute the same in the same way."""
         return self.specs, self.memory, self.composition.weights
 
 
@@ -293,7 +262,7 @@ def candidate(composition: Composition, base: Base) -> Candidate:
     return Candidate(
         composition=composition,
         specs=tuple(composition.specs(base)),
-        memory=composition.kept(base),
+        memory=composition.memory_for(base),
     )
 
 
@@ -308,64 +277,66 @@ def candidates(
         packs: whether weights can be packed into few bits where this runs.
 
     Raises:
-        ConfigError: for a name that says no composition.
+        ConfigError: for a name of no composition.
     """
     if names:
-        chosen = [Composition.parse(name) for name in dict.fromkeys(("standard", *names))]
+        compositions = [Composition.parse(name) for name in dict.fromkeys((STANDARD, *names))]
     else:
-        chosen = list(_all(base, packs))
-    found: list[Candidate] = []
+        compositions = list(_all_compositions(base))
+    legal: list[Candidate] = []
     illegal: dict[str, str] = {}
-    for one in chosen:
+    for one in compositions:
         if one.weights is not None and not packs:
-            illegal.setdefault(one.name, f"weights:{one.weights}: packed weights are for CPUs.")
+            if names:
+                illegal.setdefault(one.name, f"weights:{one.weights}: packed weights are for CPUs.")
             continue
         try:
-            found.append(candidate(one, base))
+            legal.append(candidate(one, base))
         except ConfigError as error:
             illegal.setdefault(one.name, str(error))
     if not names:
-        first: dict[object, Candidate] = {}
-        for made in found:
-            first.setdefault(made.same_as, made)
-        found = list(first.values())
-    return found, illegal
+        by_identity: dict[object, Candidate] = {}
+        for one in legal:
+            by_identity.setdefault(one.identity, one)
+        legal = list(by_identity.values())
+    return legal, illegal
 
 
-def _all(base: Base, packs: bool) -> Iterator[Composition]:
-    """Give every composition; some of them may be illegal, some the same by another name."""
-    whole = [Composition(mechanism=name) for name in PRESETS] + list(_composed(base))
-    yield from whole
-    if not base.writes:
-        return
-    for one in whole:
-        for memory, weights in PACKED:
-            if packs or weights is None:
+PROJECTIONS = ("standard", "optimised", "efficient", "toeplitz_super")
+SINKS, FULL_EVERY, SOFTMAX_EVERY = 4, 6, 4  # of current language models
+NARROWEST = 64  # positions of a window; narrower ones can hardly read
+PACKED = ((8, None), (4, None), (None, 8), (None, 4), (8, 8), (4, 4))
+"""Bits of the memory and of the weights, tried where tokens are written."""
+
+
+def _all_compositions(base: Base) -> Iterator[Composition]:
+    """Yield every composition; some may be illegal, some the same by another name."""
+    exact = [Composition(mechanism=name) for name in PRESETS] + list(_combinations(base))
+    yield from exact
+    if base.writes:
+        for one in exact:
+            for memory, weights in PACKED:
                 yield replace(one, memory=memory, weights=weights)
 
 
-def _composed(base: Base) -> Iterator[Composition]:
-    """Give projections with shared heads and patterns, and hybrids of two kernels."""
-    shares = (None, *_shares(base.num_heads))
+def _combinations(base: Base) -> Iterator[Composition]:
+    """Yield projections with shared heads and windows, and hybrids of two kernels."""
+    heads, alternates = base.num_heads, base.task != "translate"
+    parts = {heads // part for part in (2, 4) if heads % part == 0} | {1}
+    kv_heads = (None, *sorted(parts - {heads}, reverse=True))
     for mechanism in PROJECTIONS:
-        for kv in shares:
+        for kv in kv_heads:
             plain = Composition(mechanism=mechanism, kv=kv)
             yield plain
             for window in _windows(base.length):
-                near = replace(plain, window=window)
-                yield near
-                yield replace(near, sinks=SINKS)
-                if base.task != "translate" and base.depth >= FULL_EVERY:
-                    yield replace(near, full=FULL_EVERY)
-    if base.task != "translate" and base.depth >= SOFTMAX_EVERY:
-        for kv in shares:
+                windowed = replace(plain, window=window)
+                yield windowed
+                yield replace(windowed, sinks=SINKS)
+                if alternates and base.depth >= FULL_EVERY:
+                    yield replace(windowed, full=FULL_EVERY)
+    if alternates and base.depth >= SOFTMAX_EVERY:
+        for kv in kv_heads:
             yield Composition(mechanism="linear", softmax=SOFTMAX_EVERY, kv=kv)
-
-
-def _shares(heads: int) -> list[int]:
-    """Return numbers of key/value heads below the query heads': a half, a quarter, one."""
-    found = {heads // part for part in (2, 4) if heads % part == 0} | {1}
-    return sorted(found - {heads}, reverse=True)
 
 
 def _windows(length: int) -> list[int]:
@@ -375,22 +346,21 @@ def _windows(length: int) -> list[int]:
         >>> _windows(4096), _windows(256), _windows(64)
         ([1024, 256], [64], [])
     """
-    found = {max(length // part, NARROWEST) for part in (4, 16)}
-    return sorted((size for size in found if size < length), reverse=True)
+    sizes = {max(length // part, NARROWEST) for part in (4, 16)}
+    return sorted((size for size in sizes if size < length), reverse=True)
 
 
-NUMBER = 4  # bytes of a number in float32
+ITEMSIZE = 4  # bytes of a float32
 SCALE = 2  # bytes of the scale of a group of packed weights
-RANGE = 8  # bytes of the least number and the step of a group of packed keys or values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Bytes of one input of the length asked for, and work.
+    """Bytes of one input of the requested length, and work.
 
     Args:
         weights: of the whole model.
-        state: that is kept of the input while writing.
+        state: of the KV cache and of sums, behind the input.
         activations: of the widest layer while the input is read at once, no kernel storing pairs.
         work: bytes read for each token where tokens are written, else FLOPs of an input.
     """
@@ -406,13 +376,12 @@ class Needs:
         return self.weights + self.state + self.activations
 
 
-def needs(one: Candidate, base: Base) -> Needs:
+def needs(candidate: Candidate, base: Base) -> Needs:
     """Return what a candidate needs.
 
     Example:
-        >>> from suffice.advise.request import base_of
         >>> from suffice.advise.candidates import candidate
-        >>> from suffice.advise.request import Request
+        >>> from suffice.advise.request import Request, base_of
         >>> base = base_of(Request(task="lm", model="15m", length=1024))
         >>> plain, efficient = (
         ...     needs(candidate(Composition.parse(name), base), base)
@@ -421,108 +390,75 @@ def needs(one: Candidate, base: Base) -> Needs:
         >>> efficient.state / plain.state
         1.0
     """
-    costs = [_cost(spec, base) for spec in one.specs]
-    numbers = _others(base) + sum(cost.parameters for cost in costs)
-    weights = _packed(numbers, one.composition.weights)
-    state, read = _state(one, base)
+    costs = [_cost(spec, base) for spec in candidate.specs]
+    bits = candidate.composition.weights
+    parameters = _other_parameters(base) + sum(cost.parameters for cost in costs)
+    weights = _packed_bytes(parameters, bits)
+    state = 0
     if base.writes:
-        rows = base.config.vocabulary_size if _looks_up(base.config) else 0
-        unread = _packed(rows * base.config.d_model, one.composition.weights)
-        work = weights - unread + read
+        state, read = _state_bytes(candidate, base)
+        looked_up = isinstance(base.config, LMConfig) and not base.config.tied
+        rows = base.config.vocabulary_size if looked_up else 0  # only a token's row is read
+        work = weights - _packed_bytes(rows * base.config.d_model, bits) + read
     else:
-        work = sum(cost.visible_flops for cost in costs) + 2 * base.length * _in_blocks(base)
-    return Needs(weights=weights, state=state, activations=_activations(one, base), work=work)
-
-
-def _looks_up(config: Sizes) -> bool:
-    """Return whether tokens' rows are looked up only, and not read whole by the head."""
-    return isinstance(config, LMConfig) and not config.tied
+        work = sum(cost.visible_flops for cost in costs) + 2 * base.length * _mlp_parameters(base)
+    maps = 3 if getattr(base.config, "activation", "") == "swiglu" else 2
+    attention = max(2 * spec.widths.q + 2 * spec.widths.kv for spec in candidate.specs)
+    features = 2 * base.config.d_model + max(maps * base.config.mlp_width, attention)
+    activations = ITEMSIZE * base.length * features
+    return Needs(weights=weights, state=state, activations=activations, work=work)
 
 
 @cache
 def _cost(spec: AttentionSpec, base: Base) -> Cost:
-    # pairs are counted for FLOPs alone, slowly for long inputs; where one writes nobody asks
+    # pairs are counted for FLOPs alone, slowly for long inputs; writing does not need them
     return spec.cost(1 if base.writes else base.length)
 
 
 @cache
-def _plain(base: Base) -> nn.Module:
-    """Return the model with standard attention, without content."""
+def _standard_model(base: Base) -> nn.Module:
     with torch.device("meta"), SkipInit():
-        return build_model(base.config, Composition(mechanism="standard").specs(base))
+        return build_model(base.config, Composition(mechanism=STANDARD).specs(base))
 
 
 @cache
-def _others(base: Base) -> int:
+def _other_parameters(base: Base) -> int:
     """Return the parameters of everything but the attention."""
-    specs = Composition(mechanism="standard").specs(base)
+    specs = Composition(mechanism=STANDARD).specs(base)
     attention = sum(_cost(spec, base).parameters for spec in specs)
-    return sum(p.numel() for p in _plain(base).parameters()) - attention
+    return sum(p.numel() for p in _standard_model(base).parameters()) - attention
 
 
 @cache
-def _in_blocks(base: Base) -> int:
+def _mlp_parameters(base: Base) -> int:
     """Return the parameters of the blocks' MLPs: each is multiplied once for each token."""
-    return sum(p.numel() for block in _plain(base).blocks for p in block.mlp.parameters())
+    return sum(p.numel() for block in _standard_model(base).blocks for p in block.mlp.parameters())
 
 
-def _packed(numbers: int, bits: int | None) -> int:
-    """Return the bytes of weights in so many bits, scales included."""
+def _packed_bytes(parameters: int, bits: int | None) -> int:
     if bits is None:
-        return numbers * NUMBER
-    scales = SCALE * numbers // DEFAULT[bits] if bits in DEFAULT else 0
-    return numbers * bits // 8 + scales
+        return parameters * ITEMSIZE
+    scales = SCALE * parameters // DEFAULT[bits] if bits in DEFAULT else 0
+    return parameters * bits // 8 + scales
 
 
-def _state(one: Candidate, base: Base) -> tuple[int, int]:
-    """Return the bytes that are kept of an input, and those that a token reads of them."""
-    if not base.writes:
-        return 0, 0
+def _state_bytes(candidate: Candidate, base: Base) -> tuple[int, int]:
+    """Return the bytes that are kept behind an input, and those that a token reads of them."""
     kept = read = 0
-    for spec in writing(list(one.specs), base):
-        cost = _cost(spec, base)
-        fixed = NUMBER * cost.state_fixed
-        held = _held(one.memory, base.length)
-        kept += _bytes(spec, cost.state_numbers, one.memory, held) + fixed
-        near = attended_positions(spec, one.memory, base.length)
-        read += _bytes(spec, cost.state_numbers, one.memory, near) + fixed
-    between = _between(one, base)
-    return kept + between, read + between
+    for spec, count in Counter(decoder_specs(list(candidate.specs), base)).items():
+        layer_kept, layer_read = _layer_bytes(spec, candidate.memory, base.length)
+        kept, read = kept + count * layer_kept, read + count * layer_read
+    if isinstance(base.config, TranslatorConfig):
+        cross = candidate.specs[base.config.encoder_depth + base.config.decoder_depth :]
+        learned = [spec for spec in cross if spec.encoder.learns_keys]
+        source = sum(spec.state_bytes(base.length) for spec in learned)
+        if len(learned) < len(cross):  # the others read the encoder's output itself
+            source += ITEMSIZE * base.length * base.config.d_model
+        kept, read = kept + source, read + source
+    return kept, read
 
 
-def _bytes(spec: AttentionSpec, numbers: int, memory: Memory, positions: int) -> int:
-    """Return the bytes that a layer keeps of so many positions."""
-    if not isinstance(memory, Quantised):
-        return NUMBER * numbers * positions
-    near = min(positions, memory.recent + memory.block)  # are not coded yet
-    # half of the numbers are keys with a range for a block, half values with one for a group
-    ranges = RANGE * (1 / memory.block + 1 / min(memory.group, spec.head_width)) / 2
-    coded = (memory.bits / 8 + ranges) * (positions - near)
-    return round(numbers * (NUMBER * near + coded))
-
-
-def _held(memory: Memory, length: int) -> int:
-    """Return how many positions there is room for behind an input."""
-    if memory.window is None:
-        return length
-    room = memory.window + max(memory.window, MIN_SLACK)
-    return min(length, room) + memory.sinks
-
-
-def _between(one: Candidate, base: Base) -> int:
-    """Return the bytes of what a translator keeps of the source."""
-    if not isinstance(base.config, TranslatorConfig):
-        return 0
-    first = base.config.encoder_depth + base.config.decoder_depth
-    costs = [(spec, _cost(spec, base)) for spec in one.specs[first:]]
-    own = sum(c.state_numbers for s, c in costs if s.encoder.learns_keys)
-    shared = any(not s.encoder.learns_keys for s, _ in costs) * base.config.d_model
-    return NUMBER * base.length * (own + shared)
-
-
-def _activations(one: Candidate, base: Base) -> int:
-    """Return the bytes of the widest layer: its residual stream, and what its maps give."""
-    maps = 3 if getattr(base.config, "activation", "") == "swiglu" else 2
-    of_mlp = maps * base.config.mlp_width
-    of_attention = max(2 * spec.widths.q + 2 * spec.widths.kv for spec in one.specs)
-    return NUMBER * base.length * (2 * base.config.d_model + max(of_mlp, of_attention))
+@lru_cache(maxsize=4096)
+def _layer_bytes(spec: AttentionSpec, memory: Memory, length: int) -> tuple[int, int]:
+    attended = attended_positions(spec, memory, length)
+    return spec.state_bytes(length, memory), spec.state_bytes(attended, memory)

@@ -1,4 +1,4 @@
-"""What is known of a mechanism's quality: finished comparisons, the package's and the user's."""
+"""Evidence of a mechanism's quality: finished comparisons, the package's and the user's."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Evidence:
     verdict: str
 
     @property
-    def told(self) -> str:
-        """All of it in a sentence."""
+    def sentence(self) -> str:
+        """All of it."""
         return (
             f"{self.verdict} at {margin_points(self.margin)} points: {self.difference}, "
             f"{self.seeds} seeds, {self.num_heads} heads; {self.title} ({self.source})"
@@ -59,7 +59,7 @@ class Library:
 
     Args:
         task: see `Request`.
-        folders: of `suffice compare`, to look in as well.
+        folders: of `suffice compare`, read as well.
         margin: at which verdicts are made.
 
     Raises:
@@ -68,28 +68,45 @@ class Library:
 
     def __init__(self, task: str, folders: Sequence[str] = (), margin: float | None = None) -> None:
         self.margin = MARGIN if margin is None else margin
-        ours = {path.name: found for path in _packaged() if (found := _read(path)) is not None}
-        theirs = {folder: read_results(_file(Path(folder))) for folder in folders}
-        strongest = dict(sorted(ours.items(), key=_weakness))
+        packaged = {path.name: _read(path) for path in _packaged()}
+        packaged = {name: results for name, results in packaged.items() if results is not None}
+        packaged = dict(sorted(packaged.items(), key=_weakness))
+        paths = {folder: Path(folder) for folder in folders}
+        chosen = {
+            folder: read_results(path / FILE if path.is_dir() else path)
+            for folder, path in paths.items()
+        }
         self.results = {
-            name: one for name, one in (theirs | strongest).items() if _task(one.recipe) == task
+            name: results
+            for name, results in (chosen | packaged).items()
+            if _task(results.recipe) == task
         }
         self._judged: dict[str, tuple[Comparison, ...]] = {}
 
-    def of(self, one: Composition) -> tuple[Evidence, ...]:
-        """Return what is known of a composition; of a mechanism as published only.
+    def find(self, composition: Composition) -> tuple[Evidence, ...]:
+        """Return the evidence of a composition, which only mechanisms without changes have.
 
         The user's own comparisons come first, then the package's: the paper's size before a small
         scale, many trainings before few.
         """
-        if one.changes:
+        if composition.changes:
             return ()
-        found = []
+        evidence = []
         for source, results in self.results.items():
             for comparison in self._comparisons(source, results):
-                if comparison.mechanism == one.mechanism and comparison.difference is not None:
-                    found.append(self._evidence(source, results, comparison))
-        return tuple(found)
+                if comparison.mechanism == composition.mechanism and comparison.difference:
+                    evidence.append(
+                        Evidence(
+                            source=source,
+                            title=results.title,
+                            num_heads=comparison.num_heads,
+                            seeds=len(comparison.pairing.seeds),
+                            difference=interval(comparison.difference),
+                            margin=self.margin,
+                            verdict=decision(comparison),
+                        )
+                    )
+        return tuple(evidence)
 
     def _comparisons(self, source: str, results: Results) -> tuple[Comparison, ...]:
         if source not in self._judged:
@@ -97,21 +114,6 @@ class Library:
             if results.baseline == "standard":
                 self._judged[source] = judge(results, margin=self.margin).comparisons
         return self._judged[source]
-
-    def _evidence(self, source: str, results: Results, one: Comparison) -> Evidence:
-        return Evidence(
-            source=source,
-            title=results.title,
-            num_heads=one.num_heads,
-            seeds=len(one.pairing.seeds),
-            difference=interval(one.difference),
-            margin=self.margin,
-            verdict=decision(one),
-        )
-
-
-def _file(path: Path) -> Path:
-    return path / FILE if path.is_dir() else path
 
 
 def _packaged() -> list[Path]:
@@ -126,14 +128,14 @@ def _read(path: Path) -> Results | None:
 @lru_cache(maxsize=64)
 def _decoded(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a changed file is read anew
     try:
-        given = json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{path.name} of the package cannot be read ({error}); install the package anew."
         ) from error
-    if not isinstance(given, dict) or "cells" not in given.get("results", {}):
+    if not isinstance(data, dict) or "cells" not in data.get("results", {}):
         return None
-    return Results.from_json(given["results"], where=path.name)
+    return Results.from_json(data["results"], where=path.name)
 
 
 def _weakness(named: tuple[str, Results]) -> tuple[bool, int]:
@@ -151,22 +153,22 @@ def _task(name: str) -> str | None:
     return next((task for task, kind in kinds.items() if isinstance(model, kind)), None)
 
 
-def missing(one: Composition, task: str, model: str) -> str:
-    """Return what to run where nothing is known of a composition.
+def missing(composition: Composition, task: str, model: str) -> str:
+    """Return the command that would give evidence of a composition.
 
     Example:
         >>> missing(Composition.parse("efficient"), "lm", "15m")
         'none: run `suffice compare --recipe lm_small --mechanisms standard,efficient`'
     """
-    near = _published(one)
-    if near is None:
-        bits = one.weights or one.memory
+    nearest = _published(composition)
+    if nearest is None:
+        bits = composition.weights or composition.memory
         return f"none: `suffice quantise DIR --bits {bits}` measures what a trained model loses"
-    named = RECIPE.get(task, model)
-    told = f"`suffice compare --recipe {named} --mechanisms standard,{near}`"
-    if not one.changes:
-        return f"none: run {told}"
-    return f"none of the whole: {told} is the nearest that is published"
+    recipe = RECIPE.get(task, model)
+    command = f"`suffice compare --recipe {recipe} --mechanisms standard,{nearest}`"
+    if not composition.changes:
+        return f"none: run {command}"
+    return f"none of the whole: {command} is the nearest that is published"
 
 
 def _published(one: Composition) -> str | None:

@@ -1,9 +1,9 @@
-"""Known recipes of attention, to be measured here."""
+"""Published recipes of attention, to be measured here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,38 +15,6 @@ from suffice.measure.timing import interleave, ratio
 from suffice.ops import attend
 from suffice.patterns import Causal
 
-ROUNDS = 5
-SAMPLE = 1e-2  # seconds
-
-
-def fused_beside_plain(found: Advice) -> str:
-    """Return how standard attention's own kernel does beside one that stores every weight.
-
-    Args:
-        found: the advice whose model, length and device are taken.
-    """
-    base = base_of(found.request)
-    shape = (1, base.num_heads, base.length, base.config.d_model // base.num_heads)
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(shape, generator=generator).to(found.device) for _ in range(3))
-    with torch.inference_mode():
-        samples = interleave(
-            {
-                impl: lambda impl=impl: attend(q, k, v, pattern=Causal(), impl=impl)
-                for impl in ("auto", "matmul")
-            },
-            rounds=ROUNDS,
-            warmup=1,
-            min_seconds_per_sample=SAMPLE,
-            device=found.device,
-        )
-    return (
-        f"Here, one layer's attention at {base.length:,} tokens: the kernel that is chosen takes "
-        f"{ratio(samples['auto'], samples['matmul']):.2f}x the time of plain products, with the "
-        "same answers."
-    )
-
-
 Names = Callable[[Base], tuple[str, ...]]
 
 ARTICLE = (
@@ -57,19 +25,19 @@ ARTICLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceRecipe:
-    """A recipe: compositions that somebody recommends for a purpose.
+    """Compositions that a source recommends for a purpose.
 
     Args:
         name: of it.
         title: one line.
-        about: what it is made of, and what of it is not here.
-        source: who recommends it.
+        about: its mechanisms, and what of them is not here.
+        source: its publication.
         names: the compositions at a model's sizes, the recommended one first.
-        says: what the source says of the recommended one.
+        says: the source's promise.
         model: whose sizes are measured unless another is named.
         length: tokens unless others are asked for.
         task: see `Request`.
-        also: measures what no composition is, and tells of it.
+        measure: measures something beside compositions, and describes it.
     """
 
     name: str
@@ -81,50 +49,72 @@ class AdviceRecipe:
     model: str = "15m"
     length: int = 2048
     task: str = "lm"
-    also: Callable[[Advice], str] | None = None
+    measure: Callable[[Advice], str] | None = None
 
-    def request(self, given: dict[str, Any]) -> Request:
+    def request(self, words: dict[str, Any]) -> Request:
         """Return the request that measures it.
 
         Args:
-            given: fields of a request, as `Request.of_words` reads them; None = the recipe's own.
+            words: fields of a request, as of `Request.parse`; None = the recipe's own.
 
         Raises:
             ConfigError: for values that are not legal.
         """
-        own: dict[str, Any] = {"length": self.length}
-        if given.get("checkpoint") is None:
-            own["model"] = self.model
-        said = {name: value for name, value in given.items() if value is not None}
-        asked = Request.of_words(self.task, **{**own, **said, "mechanisms": ()})
-        return Request.of_words(
-            self.task, **{**own, **said, "mechanisms": self.names(base_of(asked))}
-        )
+        values: dict[str, Any] = {"length": self.length}
+        if words.get("checkpoint") is None:
+            values["model"] = self.model
+        values |= {name: value for name, value in words.items() if value is not None}
+        request = Request.parse(self.task, **values | {"mechanisms": ()})
+        return replace(request, mechanisms=self.names(base_of(request)))
 
-    def held(self, found: Advice) -> tuple[str, ...]:
-        """Return what the source says and what was found here, a sentence each."""
-        name = found.request.mechanisms[0]
-        place, plain = found.find(name), found.find("standard")
-        told = [f"The source: {self.says}"]
-        if place is None or plain is None or place.needs is None:
-            return (*told, f"Here: {name} is not to be had: {place.reason if place else 'absent'}")
-        state = place.needs.state / max(plain.needs.state, 1)
-        told.append(f"Here, in closed form: {name} keeps {state:.2f}x Standard's state.")
-        told.append(f"Here, measured: {place.reason}.")
-        told.append(f"Its quality: {place.evidence_told}.")
-        if self.also is not None and not found.interrupted:
-            told.append(self.also(found))
-        return tuple(told)
+    def report(self, advice: Advice) -> Iterator[str]:
+        """Yield what the source says and what was measured here, a sentence each."""
+        name = advice.request.mechanisms[0]
+        place, standard = advice.find(name), advice.find("standard")
+        yield f"The source: {self.says}"
+        if place is None or standard is None or place.needs is None:
+            yield f"Here: {name} is not available: {place.reason if place else 'absent'}"
+            return
+        state = place.needs.state / max(standard.needs.state, 1)
+        yield f"Here, in closed form: {name} keeps {state:.2f}x Standard's state."
+        yield f"Here, measured: {place.reason}."
+        yield f"Its quality: {place.evidence_told}."
+        if self.measure is not None and not advice.interrupted:
+            yield self.measure(advice)
 
 
-def _shared(base: Base, part: int = 4) -> int:
-    """Return that part of the heads, or the nearest number that divides them."""
-    wanted = max(base.num_heads // part, 1)
+def _kv_heads(base: Base) -> int:
+    """Return a quarter of the heads, or the nearest smaller number that divides them."""
+    wanted = max(base.num_heads // 4, 1)
     return next(n for n in range(wanted, 0, -1) if base.num_heads % n == 0)
 
 
 def _window(base: Base, part: int = 4) -> int:
     return max(base.length // part, 2)
+
+
+def _compare_kernels(advice: Advice) -> str:
+    """Time the chosen kernel of standard attention beside one that stores every weight."""
+    base = base_of(advice.request)
+    shape = (1, base.num_heads, base.length, base.config.d_model // base.num_heads)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(shape, generator=generator).to(advice.device) for _ in range(3))
+    with torch.inference_mode():
+        samples = interleave(
+            {
+                impl: lambda impl=impl: attend(q, k, v, pattern=Causal(), impl=impl)
+                for impl in ("auto", "matmul")
+            },
+            rounds=5,
+            warmup=1,
+            min_seconds_per_sample=1e-2,
+            device=advice.device,
+        )
+    return (
+        f"Here, one layer's attention at {base.length:,} tokens: the kernel that is chosen takes "
+        f"{ratio(samples['auto'], samples['matmul']):.2f}x the time of plain products, with the "
+        "same answers."
+    )
 
 
 RECIPES: dict[str, AdviceRecipe] = {
@@ -135,7 +125,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             title="a tiny model on a small device: a quarter of the key/value heads",
             about="Grouped-query attention, 16 query heads on 4 in the source.",
             source=f"{ARTICLE}, recipe 1",
-            names=lambda base: (f"standard+kv:{_shared(base)}", "standard+kv:1"),
+            names=lambda base: (f"standard+kv:{_kv_heads(base)}", "standard+kv:1"),
             says="75% less memory, less than 1% of quality lost.",
         ),
         AdviceRecipe(
@@ -146,7 +136,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             source=f"{ARTICLE}, recipe 2",
             names=lambda _: ("standard", "optimised"),
             says="3 times as fast at equal quality, on a GPU.",
-            also=fused_beside_plain,
+            measure=_compare_kernels,
         ),
         AdviceRecipe(
             name="long-context",
@@ -155,9 +145,9 @@ RECIPES: dict[str, AdviceRecipe] = {
             "key/value heads.",
             source=f"{ARTICLE}, recipe 3",
             names=lambda base: (
-                f"standard+kv:{_shared(base)}+window:{_window(base)}+full:2",
-                f"standard+kv:{_shared(base)}+window:{_window(base)}",
-                f"standard+kv:{_shared(base)}",
+                f"standard+kv:{_kv_heads(base)}+window:{_window(base)}+full:2",
+                f"standard+kv:{_kv_heads(base)}+window:{_window(base)}",
+                f"standard+kv:{_kv_heads(base)}",
             ),
             says="constant memory for windowed layers, 1 to 2% of quality lost.",
             length=4096,
@@ -170,7 +160,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             "standard runs already.",
             source=f"{ARTICLE}, technique comparison matrix",
             names=lambda base: (
-                f"standard+kv:{_shared(base)}",
+                f"standard+kv:{_kv_heads(base)}",
                 "mqa",
                 f"standard+window:{_window(base)}",
                 "linear",
@@ -183,7 +173,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             about="Of several current models; theirs have 512 to 4096 positions in the window.",
             source="Gemma Team 2025, arXiv:2503.19786, section 2",
             names=lambda base: (
-                f"standard+kv:{_shared(base)}+window:{_window(base, 8)}+full:6",
+                f"standard+kv:{_kv_heads(base)}+window:{_window(base, 8)}+full:6",
                 f"standard+window:{_window(base, 8)}+full:6",
             ),
             says="a small state at hardly any loss of perplexity.",
@@ -195,7 +185,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             about="As in Qwen3 each head's queries and keys are divided by their root mean square; "
             "that changes training more than cost.",
             source="Yang et al. 2025, arXiv:2505.09388, section 2",
-            names=lambda base: (f"qk_norm+kv:{_shared(base)}", f"standard+kv:{_shared(base)}"),
+            names=lambda base: (f"qk_norm+kv:{_kv_heads(base)}", f"standard+kv:{_kv_heads(base)}"),
             says="norms of queries and keys make training stable.",
         ),
         AdviceRecipe(
@@ -205,7 +195,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             "delta rule; here they are the Linear Transformer's.",
             source="MiniMax 2025, arXiv:2501.08313, section 2 (7 to 1); 3 to 1 in later models",
             names=lambda base: (
-                f"linear+kv:{_shared(base)}+softmax:4",
+                f"linear+kv:{_kv_heads(base)}+softmax:4",
                 "linear+softmax:4",
                 "linear",
             ),

@@ -1,4 +1,4 @@
-"""What is asked of the adviser."""
+"""The task and its limits, and the model whose sizes are measured."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from suffice.models import (
 from suffice.positions import NoPosition, Position
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.recipe import Sizes
+from suffice.records import is_whole
 
 TASKS = ("lm", "classify", "image", "translate")
 WRITES = ("lm", "translate")
@@ -40,12 +41,12 @@ class Request:
         latency: seconds for each token, or for each input where nothing is written; None = any.
         device: "here" (a GPU where there is one), "cpu" or "cuda".
         quality: test accuracy that may be lost, a fraction: what is shown to lose more is not
-            recommended. None = evidence is told at a hundredth and decides nothing.
+            recommended. None = evidence is judged at a hundredth and decides nothing.
         model: whose sizes are measured, see `MODELS`; None = the task's usual one.
         checkpoint: folder of a language model whose sizes are measured instead.
         minutes: of measuring.
-        mechanisms: compositions to choose from, see `Composition`; none = all there are.
-        results: folders of `suffice compare` to look for evidence in, too.
+        mechanisms: compositions to choose from, see `Composition`; none = all.
+        results: folders of `suffice compare` that are evidence, too.
 
     Raises:
         ConfigError: for an unknown task, or a number that is not legal.
@@ -73,8 +74,7 @@ class Request:
         wrong = [
             f"{name}={value!r}; give a whole number of at least 1."
             for name in ("length", "memory")
-            if (value := getattr(self, name)) is not None
-            and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
+            if (value := getattr(self, name)) is not None and not is_whole(value, least=1)
         ]
         wrong += [
             f"{name}={value!r}; give a number above 0."
@@ -91,33 +91,33 @@ class Request:
             raise ConfigError(" ".join(wrong))
 
     @classmethod
-    def of_words(cls, task: str, **words: Any) -> Request:
-        """Read a request whose memory, latency and quality are words.
+    def parse(cls, task: str, **words: Any) -> Request:
+        """Return a request whose memory, latency and quality are texts such as "2GB".
 
         Args:
             task: see `Request`.
-            **words: fields; "2GB", "30ms/token" and "1%" are read, lists become tuples.
+            **words: fields; "2GB", "30ms/token" and "1%" are parsed, lists become tuples.
 
         Raises:
-            ConfigError: for words that say no such thing, or values that are not legal.
+            ConfigError: for texts that are not such quantities, or values that are not legal.
 
         Example:
-            >>> Request.of_words("lm", memory="2GB", latency="30ms/token", quality="1%").memory
+            >>> Request.parse("lm", memory="2GB", latency="30ms/token", quality="1%").memory
             2000000000
         """
-        found = dict(words)
-        readers = {
+        values = dict(words)
+        parsers = {
             "memory": parse_bytes,
-            "latency": lambda told: parse_seconds(told, unit_of(task)),
+            "latency": lambda text: parse_seconds(text, unit_of(task)),
             "quality": parse_share,
         }
-        for name, read in readers.items():
-            if isinstance(found.get(name), str):
-                found[name] = read(found[name])
+        for name, parse in parsers.items():
+            if isinstance(values.get(name), str):
+                values[name] = parse(values[name])
         for name in ("mechanisms", "results"):
-            if name in found:
-                found[name] = tuple(found[name])
-        return cls(task=task, **found)
+            if name in values:
+                values[name] = tuple(values[name])
+        return cls(task=task, **values)
 
     @property
     def writes(self) -> bool:
@@ -126,17 +126,17 @@ class Request:
 
     @property
     def unit(self) -> str:
-        """What a time is for each of."""
+        """What times are for each of, "token" or "input"."""
         return unit_of(self.task)
 
 
 def unit_of(task: str) -> str:
-    """Return what a time of a task is for each of: "token" where it writes, else "input"."""
+    """Return what times of a task are for each of: "token" where it writes, else "input"."""
     return "token" if task in WRITES else "input"
 
 
 def each(unit: str) -> str:
-    """Return what a time is of, in words.
+    """Return a unit with its article.
 
     Example:
         >>> each("token"), each("input")
@@ -145,13 +145,13 @@ def each(unit: str) -> str:
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
-ROOM = 16  # tokens written behind the length asked for while measuring
+ROOM = 16  # tokens that may be written behind the input while measuring
 KINDS: dict[str, type] = {
     "classify": ClassifierConfig,
     "image": ViTConfig,
     "translate": TranslatorConfig,
 }
-LEAST = 16  # tokens; shorter inputs tell nothing of attention
+LEAST = 16  # tokens; attention does not matter in shorter inputs
 PARTS = (16, 8, 4, 2)  # of the length
 USUAL = {"lm": "15m", "classify": "imdb", "image": "cifar100_v2", "translate": "translation_es"}
 
@@ -161,11 +161,11 @@ class Base:
     """The sizes of a model, all but its attention.
 
     Args:
-        task: that it serves.
+        task: see `Request`.
         name: of the model.
         config: the sizes, long enough for the length and for what is written behind it.
         num_heads: query heads.
-        position: of attention that has none of its own.
+        position: of language models whose mechanism has none.
         length: tokens or patches of an input.
     """
 
@@ -178,7 +178,7 @@ class Base:
 
     @property
     def depth(self) -> int:
-        """Blocks; of a translator those that write."""
+        """Blocks; of a translator its decoder's."""
         translates = isinstance(self.config, TranslatorConfig)
         return self.config.decoder_depth if translates else self.config.depth
 
@@ -189,7 +189,7 @@ class Base:
 
 
 def base_of(request: Request) -> Base:
-    """Return the model that a request names, at its length.
+    """Return the sizes that a request names, at its length.
 
     Raises:
         ConfigError: for an unknown model, or a length it cannot have.
@@ -222,7 +222,7 @@ def base_of(request: Request) -> Base:
 
 
 def shorter(base: Base) -> tuple[int, ...]:
-    """Return lengths below the base's at which times are compared, too.
+    """Return shorter lengths at which times are compared, too.
 
     Example:
         >>> shorter(base_of(Request(task="lm", model="15m", length=1024)))
@@ -238,7 +238,7 @@ def shorter(base: Base) -> tuple[int, ...]:
 
 @cache
 def models_of(task: str) -> tuple[str, ...]:
-    """Return the names of the models there are for a task.
+    """Return the names of the models for a task.
 
     Example:
         >>> "110m" in models_of("lm"), "imdb" in models_of("classify")

@@ -13,9 +13,9 @@ from typer.core import TyperCommand
 
 from suffice.advise import TASKS, Advice, Crossover, Place, Request
 from suffice.advise import advise as find_advice
-from suffice.advise.ranking import sized, timed
 from suffice.advise.recipes import RECIPES, AdviceRecipe, recipe_named
 from suffice.advise.request import each
+from suffice.advise.text import format_bytes, format_seconds
 from suffice.cli.options import Quiet
 from suffice.cli.terminal import (
     INTERRUPTED,
@@ -137,7 +137,7 @@ def advise(
     else:
         if chosen is not None:
             _print_recipe(console, chosen)
-            for line in chosen.held(advice):
+            for line in chosen.report(advice):
                 print_paragraph(console, line, first="- ", rest="  ")
             console.print()
         print_advice(console, advice)
@@ -170,7 +170,7 @@ def _request(
             raise ConfigError(
                 f"give --task with one of {', '.join(TASKS)}; or --recipe {LIST} for known recipes."
             )
-        return None, Request.of_words(task, **words)
+        return None, Request.parse(task, **words)
     chosen = recipe_named(recipe)
     if task not in (None, chosen.task):
         raise ConfigError(
@@ -226,14 +226,14 @@ def _table(advice: Advice, places: list[Place]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for place in places:
         ratio = "" if place.ratio is None else f"{place.ratio.median:.2f}"
-        first = [timed(place.first_seconds)] if place.first_seconds is not None else []
+        first = [format_seconds(place.first_seconds)] if place.first_seconds is not None else []
         table.add_row(
             str(place.rank),
             place.name.replace("+", " +"),
-            timed(place.seconds.median),
+            format_seconds(place.seconds.median),
             ratio,
             *first,
-            sized(place.needs.total),
+            format_bytes(place.needs.total),
             "" if place.name == "standard" else _from(place.crossover),
         )
     return table

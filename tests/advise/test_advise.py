@@ -23,19 +23,19 @@ NAMES = ("efficient", "mqa", "gqa", "optimised", "standard+kv:1")
 
 
 def request(**fields):
-    given = {"model": "nanogpt_char_cpu", "length": 64, "minutes": 10.0, "mechanisms": NAMES}
-    return Request(task="lm", **{**given, **fields})
+    values = {"model": "nanogpt_char_cpu", "length": 64, "minutes": 10.0, "mechanisms": NAMES}
+    return Request(task="lm", **{**values, **fields})
 
 
-def ask(world, **fields):
-    return advise(request(**fields), clock=world.clock, take=world.take)
+def advise_in(world, **fields):
+    return advise(request(**fields), clock=world.clock, measure=world.measure)
 
 
 def test_the_winner_is_the_fastest_of_the_measured():
     world = World({"efficient": 0.7, "mqa": 0.5, "gqa": 0.9, "optimised": 1.2})
-    told = ask(world)
-    assert told.winner == "mqa"
-    ranked = [(p.name, p.rank) for p in told.places if p.rank is not None]
+    advice = advise_in(world)
+    assert advice.winner == "mqa"
+    ranked = [(p.name, p.rank) for p in advice.places if p.rank is not None]
     assert ranked == [
         ("mqa", 1),
         ("standard+kv:1", 1),
@@ -44,12 +44,14 @@ def test_the_winner_is_the_fastest_of_the_measured():
         ("standard", 5),
         ("optimised", 6),
     ]
-    times = {p.name: p.seconds.median for p in told.places if p.seconds}
+    times = {p.name: p.seconds.median for p in advice.places if p.seconds}
     assert times["mqa"] == min(times.values())
-    assert told.sentence.startswith("Take mqa: 500 ms a token, 0.50x Standard's (quartiles 0.50 to")
-    assert "the fastest, 1 other ties with it, of 6 measured" in told.sentence
-    assert told.seconds <= 600.0
-    assert (told.unit, told.model, told.length, told.interrupted) == (
+    assert advice.sentence.startswith(
+        "Take mqa: 500 ms a token, 0.50x Standard's (quartiles 0.50 to"
+    )
+    assert "the fastest, 1 other ties with it, of 6 measured" in advice.sentence
+    assert advice.seconds <= 600.0
+    assert (advice.unit, advice.model, advice.length, advice.interrupted) == (
         "token",
         "nanogpt_char_cpu",
         64,
@@ -59,128 +61,130 @@ def test_the_winner_is_the_fastest_of_the_measured():
 
 def test_two_that_are_the_same_are_measured_once_and_tie():
     world = World({"mqa": 0.5})
-    told = ask(world)
+    advice = advise_in(world)
     assert "standard+kv:1" not in {name for name, _ in world.taken}
-    one, other = told.find("mqa"), told.find("standard+kv:1")
+    one, other = advice.find("mqa"), advice.find("standard+kv:1")
     assert (one.rank, one.ratio, one.crossover) == (other.rank, other.ratio, other.crossover)
     assert "ties with standard+kv:1: their quartiles overlap" in one.reason
-    assert told.find("absent") is None
+    assert advice.find("absent") is None
 
 
 def test_what_was_slower_is_never_recommended():
     slow = dict.fromkeys(NAMES, 1.3)
-    told = ask(World(slow))
-    assert told.winner == "standard"
-    assert told.sentence.startswith("Stay with standard: 1 s a token")
-    assert told.find("mqa").reason.startswith("1.3 s a token, 1.30x Standard's (quartiles 1.30 to")
-    assert ": slower" in told.find("mqa").reason
+    advice = advise_in(World(slow))
+    assert advice.winner == "standard"
+    assert advice.sentence.startswith("Stay with standard: 1 s a token")
+    assert advice.find("mqa").reason.startswith(
+        "1.3 s a token, 1.30x Standard's (quartiles 1.30 to"
+    )
+    assert ": slower" in advice.find("mqa").reason
 
 
 def test_what_reads_slower_is_not_recommended_either():
     world = World({"mqa": 0.5, "efficient": 0.7}, first={"mqa": 1.5})
-    told = ask(world)
-    assert told.winner == "efficient"
-    assert told.find("mqa").rank == 1
-    assert "not recommended: reading the input takes 1.50x Standard's" in told.find("mqa").reason
-    assert any(note.startswith("mqa was faster, but is not recommended") for note in told.notes)
-    assert "the fastest that keeps to the limits" in told.sentence
+    advice = advise_in(world)
+    assert advice.winner == "efficient"
+    assert advice.find("mqa").rank == 1
+    assert "not recommended: reading the input takes 1.50x Standard's" in advice.find("mqa").reason
+    assert any(note.startswith("mqa was faster, but is not recommended") for note in advice.notes)
+    assert "the fastest that keeps to the limits" in advice.sentence
 
 
 def test_noise_is_no_difference():
     world = World({"mqa": 0.97}, noise={"mqa": [0.8, 1.2, 1.0, 0.9, 1.1]})
-    told = ask(world, mechanisms=("mqa",))
-    assert told.winner == "standard"
-    assert {place.rank for place in told.places} == {1}
-    assert "no faster beyond noise; ties with standard" in told.find("mqa").reason
+    advice = advise_in(world, mechanisms=("mqa",))
+    assert advice.winner == "standard"
+    assert {place.rank for place in advice.places} == {1}
+    assert "no faster beyond noise; ties with standard" in advice.find("mqa").reason
 
 
 def test_the_budget_is_kept_and_the_rest_is_not_measured():
     world = World({}, wall=1.0)
-    told = ask(world, mechanisms=(), minutes=1.0)
-    assert told.seconds <= 60.0
-    left = [place for place in told.places if place.status == "not measured"]
+    advice = advise_in(world, mechanisms=(), minutes=1.0)
+    assert advice.seconds <= 60.0
+    left = [place for place in advice.places if place.status == "not measured"]
     assert left
     assert all(p.reason.startswith("not measured: the budget ended before its turn") for p in left)
     assert all(p.rank is None and p.seconds is None for p in left)
-    assert any(f"{len(left)} compositions were not measured" in note for note in told.notes)
+    assert any(f"{len(left)} compositions were not measured" in note for note in advice.notes)
 
 
 def test_packings_and_mechanisms_take_turns():
     world = World({}, wall=1.0)
-    told = ask(world, mechanisms=(), minutes=2.0)
-    names = [place.name for place in told.places if place.rank is not None]
+    advice = advise_in(world, mechanisms=(), minutes=2.0)
+    names = [place.name for place in advice.places if place.rank is not None]
     bits = {(Composition.parse(n).memory, Composition.parse(n).weights) for n in names}
     assert len(bits) >= 5
 
 
 def test_too_few_rounds_recommend_nothing():
     world = World({"mqa": 0.5}, wall=20.0)
-    told = ask(world, minutes=1.0)
-    assert told.winner is None
-    assert told.sentence.startswith("Nothing is recommended: 1 of 3 rounds; give more")
-    assert (told.python, told.cli) == ((), ())
-    assert told.find("standard").seconds.median == 1.0
+    advice = advise_in(world, minutes=1.0)
+    assert advice.winner is None
+    assert advice.sentence.startswith("Nothing is recommended: 1 of 3 rounds; give more")
+    assert (advice.python, advice.cli) == ((), ())
+    assert advice.find("standard").seconds.median == 1.0
 
 
 def test_no_time_measures_nothing():
     world = World({}, wall=1.0)
     clock = iter(range(0, 100_000, 100))
-    told = advise(request(minutes=1.0), clock=lambda: next(clock), take=world.take)
-    assert told.winner is None
-    assert told.sentence.startswith("Nothing that fits was measured: give more minutes")
-    assert any("Standard was not measured" in note for note in told.notes)
+    advice = advise(request(minutes=1.0), clock=lambda: next(clock), measure=world.measure)
+    assert advice.winner is None
+    assert advice.sentence.startswith("Nothing that fits was measured: give more minutes")
+    assert any("Standard was not measured" in note for note in advice.notes)
 
 
 def test_crossovers_are_measured():
     class Crossing(World):
-        def take(self, one, length):
+        def measure(self, one, length):
             self.each["mqa"] = 0.5 if length >= 32 else 1.5
-            return super().take(one, length)
+            return super().measure(one, length)
 
-    told = ask(Crossing({}), mechanisms=("mqa", "efficient"), length=256)
-    found = told.find("mqa").crossover
+    advice = advise_in(Crossing({}), mechanisms=("mqa", "efficient"), length=256)
+    found = advice.find("mqa").crossover
     assert found.at == 32
     assert [length for length, _ in found.ratios] == [16, 32, 64, 128, 256]
-    assert told.find("efficient").crossover.at is None
-    assert any("faster than Standard from 32 on" in note for note in told.notes)
+    assert advice.find("efficient").crossover.at is None
+    assert any("faster than Standard from 32 on" in note for note in advice.notes)
 
 
 def test_a_budget_of_memory_rules_out_by_what_is_needed():
     world = World({"efficient": 2.0, "mqa": 0.5})
-    plain = ask(World({}))
+    plain = advise_in(World({}))
     enough = plain.find("mqa").needs.total
-    told = ask(world, memory=enough)
-    standard = told.find("standard")
+    advice = advise_in(world, memory=enough)
+    standard = advice.find("standard")
     assert standard.status == "ruled out"
     assert standard.rank is not None  # the yardstick is measured all the same
     assert "needs " in standard.reason
     assert "more than" in standard.reason
-    assert told.find("gqa").rank is None
-    assert told.find("gqa").reason.startswith("needs ")
-    assert told.winner == "mqa"
+    assert advice.find("gqa").rank is None
+    assert advice.find("gqa").reason.startswith("needs ")
+    assert advice.winner == "mqa"
 
 
-def test_nothing_that_fits_is_said_with_the_nearest():
-    told = ask(World({}), memory=1000)
-    assert told.winner is None
-    assert told.sentence.startswith("Nothing fits 1.00 kB: the nearest, efficient, needs ")
-    assert "weights" in told.sentence
+def test_where_nothing_fits_the_nearest_is_named():
+    advice = advise_in(World({}), memory=1000)
+    assert advice.winner is None
+    assert advice.sentence.startswith("Nothing fits 1.00 kB: the nearest, efficient, needs ")
+    assert "weights" in advice.sentence
 
 
-def test_nothing_fast_enough_is_said_with_the_nearest():
-    told = ask(World({"mqa": 0.5}), latency=0.03)
-    assert told.winner is None
-    assert told.sentence == (
+def test_where_nothing_is_fast_enough_the_nearest_is_named():
+    advice = advise_in(World({"mqa": 0.5}), latency=0.03)
+    assert advice.winner is None
+    assert advice.sentence == (
         "Nothing measured is fast enough: the nearest is mqa, 500 ms a token are more than 30 ms."
     )
-    assert "more than 30 ms" in told.find("mqa").reason
+    assert "more than 30 ms" in advice.find("mqa").reason
 
 
 def test_what_fits_and_is_slower_than_a_standard_that_does_not_is_not_recommended():
-    plain = ask(World({}))
-    told = ask(World(dict.fromkeys(NAMES, 1.5)), memory=plain.find("efficient").needs.total)
-    assert told.winner is None
-    assert told.sentence.startswith(
+    plain = advise_in(World({}))
+    advice = advise_in(World(dict.fromkeys(NAMES, 1.5)), memory=plain.find("efficient").needs.total)
+    assert advice.winner is None
+    assert advice.sentence.startswith(
         "Nothing that keeps to the limits is as fast as Standard, which does not keep to them: "
     )
 
@@ -195,61 +199,61 @@ def test_shown_losses_are_not_recommended_where_quality_is_asked(monkeypatch):
         margin=0.01,
         verdict="does not suffice",
     )
-    monkeypatch.setattr(Library, "of", lambda _, one: (lost,) if one.mechanism == "mqa" else ())
+    monkeypatch.setattr(Library, "find", lambda _, one: (lost,) if one.mechanism == "mqa" else ())
     names = ("mqa", "efficient")
     world = {"mqa": 0.5, "efficient": 0.7}
-    assert ask(World(world), mechanisms=names).winner == "mqa"
-    told = ask(World(world), mechanisms=names, quality=0.01)
-    assert told.winner == "efficient"
-    assert "loses too much: does not suffice at 1.0 points: -5.00" in told.find("mqa").reason
-    monkeypatch.setattr(Library, "of", lambda *_: (lost,))
-    told = ask(World(world), mechanisms=names, quality=0.01)
-    assert told.sentence.startswith("Everything measured loses too much: mqa: does not suffice")
-    monkeypatch.setattr(Library, "of", lambda *_: (lost,) * 5)
-    mqa = ask(World(world), mechanisms=names).find("mqa")
+    assert advise_in(World(world), mechanisms=names).winner == "mqa"
+    advice = advise_in(World(world), mechanisms=names, quality=0.01)
+    assert advice.winner == "efficient"
+    assert "loses too much: does not suffice at 1.0 points: -5.00" in advice.find("mqa").reason
+    monkeypatch.setattr(Library, "find", lambda *_: (lost,))
+    advice = advise_in(World(world), mechanisms=names, quality=0.01)
+    assert advice.sentence.startswith("Everything measured loses too much: mqa: does not suffice")
+    monkeypatch.setattr(Library, "find", lambda *_: (lost,) * 5)
+    mqa = advise_in(World(world), mechanisms=names).find("mqa")
     assert mqa.evidence_told.count("a task (x.json)") == 3
     assert mqa.evidence_told.endswith("; and 2 more, which --json lists")
     assert len(mqa.evidence) == 5
 
 
-def test_an_interruption_tells_what_was_measured():
-    told = ask(World({"mqa": 0.5}, stop_after=30))
-    assert told.interrupted
-    assert told.notes[0].startswith("Interrupted")
-    assert told.winner == "mqa"
-    assert told.find("mqa").rounds == 4
+def test_an_interruption_leaves_advice_of_what_was_measured():
+    advice = advise_in(World({"mqa": 0.5}, stop_after=30))
+    assert advice.interrupted
+    assert advice.notes[0].startswith("Interrupted")
+    assert advice.winner == "mqa"
+    assert advice.find("mqa").rounds == 4
 
 
 def test_one_that_cannot_be_measured_says_why():
     class Refusing(World):
-        def take(self, one, length):
+        def measure(self, one, length):
             if one.name == "mqa":
                 raise ConfigError("it does not pack.")
-            return super().take(one, length)
+            return super().measure(one, length)
 
-    told = ask(Refusing({"efficient": 0.5}), mechanisms=("mqa", "efficient"))
-    assert told.find("mqa").reason == "not measured: it does not pack."
+    advice = advise_in(Refusing({"efficient": 0.5}), mechanisms=("mqa", "efficient"))
+    assert advice.find("mqa").reason == "not measured: it does not pack."
 
 
 def test_a_machine_too_small_for_standard_measures_the_others(monkeypatch):
-    plain = ask(World({}))
+    plain = advise_in(World({}))
     enough = plain.find("mqa").needs.total
     monkeypatch.setattr(sys.modules["suffice.advise.advise"], "_memory", lambda _: enough)
-    told = ask(World({"mqa": 0.5, "efficient": 0.7}))
-    assert told.find("standard").status == "ruled out"
-    assert told.find("standard").seconds is None
-    assert told.winner == "mqa"
-    assert "standard was not measured" in told.sentence
+    advice = advise_in(World({"mqa": 0.5, "efficient": 0.7}))
+    assert advice.find("standard").status == "ruled out"
+    assert advice.find("standard").seconds is None
+    assert advice.winner == "mqa"
+    assert "standard was not measured" in advice.sentence
 
 
 def test_equal_measures_give_equal_advice():
-    one, two = (ask(World({"mqa": 0.5})).to_json() for _ in range(2))
+    one, two = (advise_in(World({"mqa": 0.5})).to_json() for _ in range(2))
     assert one == two
     json.dumps(one, allow_nan=False)
     assert one["places"][0]["name"] == "mqa"
 
 
-class Told:
+class Recorder:
     def __init__(self):
         self.steps, self.said = [], []
 
@@ -263,31 +267,31 @@ class Told:
         self.said.append(text)
 
 
-def test_progress_is_told():
-    world, told = World({}), Told()
-    advise(request(), clock=world.clock, take=world.take, progress=told)
-    assert told.said[0] == "warming up standard"
-    assert any(text.startswith("round 2: ") for text in told.said)
-    assert any(text.startswith("16 long: warming up") for text in told.said)
-    assert sorted(told.steps) == told.steps
-    assert max(told.steps) <= 1.0
+def test_progress_is_reported():
+    world, recorder = World({}), Recorder()
+    advise(request(), clock=world.clock, measure=world.measure, progress=recorder)
+    assert recorder.said[0] == "warming up standard"
+    assert any(text.startswith("round 2: ") for text in recorder.said)
+    assert any(text.startswith("16 long: warming up") for text in recorder.said)
+    assert sorted(recorder.steps) == recorder.steps
+    assert max(recorder.steps) <= 1.0
 
 
 def test_a_small_real_run():
-    asked = Request(
+    request_ = Request(
         task="image", model="digits_vit", mechanisms=("efficient", "performer"), minutes=0.05
     )
-    told = advise(asked)
-    measured = {p.name: p for p in told.places if p.rank is not None}
+    advice = advise(request_)
+    measured = {p.name: p for p in advice.places if p.rank is not None}
     assert "standard" in measured
     assert all(p.seconds.median > 0.0 for p in measured.values())
-    if told.winner is not None:
+    if advice.winner is not None:
         least = min(p.ratio.median for p in measured.values() if p.status == "measured")
-        chosen = measured[told.winner]
+        chosen = measured[advice.winner]
         assert chosen.ratio.median == least or chosen.name == "standard"
         assert not chosen.ratio.low > 1.0
-    assert told.device == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert told.machine["threads"] == torch.get_num_threads()
+    assert advice.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert advice.machine["threads"] == torch.get_num_threads()
 
 
 @pytest.mark.parametrize("name", ["standard", "efficient+window:16+memory:8", "linear"])
@@ -298,7 +302,7 @@ def test_language_models_are_timed(name):
     for length in (16, 64):
         sample = sampler(one, length)
         assert 0.0 < sample.each < sample.first * 100
-    assert len(sampler.models.made) == 1
+    assert len(sampler.models.models) == 1
 
 
 def test_packed_models_are_timed():
@@ -307,8 +311,8 @@ def test_packed_models_are_timed():
     one = candidate(Composition.parse("standard+weights:8"), base)
     assert sampler(one, 16).each > 0.0
     plain = candidate(Composition.parse("standard"), base)
-    assert sampler.models.of(plain, 16) is not sampler.models.of(one, 16)
-    shared = dict(sampler.models.of(plain, 16).named_parameters())
+    assert sampler.models.get(plain, 16) is not sampler.models.get(one, 16)
+    shared = dict(sampler.models.get(plain, 16).named_parameters())
     assert all(not p.requires_grad for p in shared.values())
 
 
@@ -316,7 +320,7 @@ def test_models_share_what_they_have_in_common():
     base = lm_base()
     sampler = Sampler(base, torch.device("cpu"))
     one, two = (
-        sampler.models.of(candidate(Composition.parse(name), base), 64)
+        sampler.models.get(candidate(Composition.parse(name), base), 64)
         for name in ("standard", "efficient")
     )
     assert one.blocks[0].mlp.up.weight is not two.blocks[0].mlp.up.weight
@@ -335,16 +339,16 @@ def test_translators_are_timed(name):
 
 
 def test_readers_are_timed():
-    for asked in (
+    for request_ in (
         Request(task="classify", length=24),
         Request(task="image", model="digits_vit"),
     ):
-        base = base_of(asked)
+        base = base_of(request_)
         sampler = Sampler(base, torch.device("cpu"))
         one = candidate(Composition.parse("super_attention"), base)
         assert sampler(one, base.length).each > 0.0
-        assert sampler(one, 4 if asked.task == "image" else 12).first is None
-        assert len(sampler.models.made) == 1 + (asked.task == "image")
+        assert sampler(one, 4 if request_.task == "image" else 12).first is None
+        assert len(sampler.models.models) == 1 + (request_.task == "image")
 
 
 def test_kernels_take_the_steps():
@@ -352,17 +356,17 @@ def test_kernels_take_the_steps():
         pytest.skip(library.why_not())
     base = lm_base()
     one = candidate(Composition.parse("standard"), base)
-    model = Sampler(base, torch.device("cpu")).models.of(one, 64)
+    model = Sampler(base, torch.device("cpu")).models.get(one, 64)
     assert choose_backend(model, one.memory, "auto")[1].startswith("native")
 
 
 def test_long_calls_are_timed_once(monkeypatch):
-    monkeypatch.setattr("suffice.advise.race.SHORTEST", 0.0)
+    monkeypatch.setattr("suffice.advise.race.MIN_SECONDS", 0.0)
     calls = []
     sampler = Sampler(lm_base(), torch.device("cpu"))
     assert sampler._seconds(lambda: calls.append(1)) >= 0.0
     assert calls == [1]
-    monkeypatch.setattr("suffice.advise.race.SHORTEST", 1e-2)
+    monkeypatch.setattr("suffice.advise.race.MIN_SECONDS", 1e-2)
     sampler._seconds(lambda: calls.append(1))
     assert len(calls) > 10
 
@@ -392,6 +396,6 @@ def test_here_is_the_gpu_where_there_is_one(monkeypatch):
 
 
 def test_many_that_tie_are_cut_short():
-    told = ask(World({}), mechanisms=("efficient", "mqa", "gqa", "optimised"))
-    assert "ties with " in told.find("mqa").reason
-    assert " and 2 more: their quartiles overlap" in told.find("mqa").reason
+    advice = advise_in(World({}), mechanisms=("efficient", "mqa", "gqa", "optimised"))
+    assert "ties with " in advice.find("mqa").reason
+    assert " and 2 more: their quartiles overlap" in advice.find("mqa").reason

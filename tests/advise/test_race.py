@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.advise.race import FEWEST, MOST, ROUNDS, Budget, Race, Sample, run
-from suffice.advise.ranking import at_lengths, crossed, overlap
+from suffice.advise.race import FEWEST, MOST, ROUNDS, Budget, Race, Sample, race_lengths, run
+from suffice.advise.ranking import crossover, overlap
 from suffice.errors import ConfigError
 from suffice.measure.timing import Times
 
@@ -27,14 +27,14 @@ class Track:
         return Sample(each=self.each[name])
 
 
-def told(*_):
-    """Tell nothing."""
+def ignore(*_):
+    """Report nothing."""
 
 
 def race_of(track, seconds, names, share=1.0, **options):
     race = Race(baseline=names[0])
     budget = Budget(seconds, track.clock)
-    run(race, names, track.take, budget, share=share, tell=told, **options)
+    run(race, names, track.take, budget, share=share, report=ignore, **options)
     return race, budget
 
 
@@ -50,7 +50,7 @@ def test_a_large_budget_measures_all_in_turns():
     assert budget.used < 1000.0
 
 
-def test_a_small_budget_lets_in_those_it_has_rounds_for():
+def test_a_small_budget_measures_those_it_has_rounds_for():
     names = ["standard", *"abcdefgh"]
     track = Track(dict.fromkeys(names, 1.0))
     race, budget = race_of(track, 25.0, names)
@@ -76,7 +76,7 @@ def test_two_are_measured_in_fewer_rounds_before_none_is():
     assert budget.used <= 10.5
 
 
-def test_without_a_whole_round_the_warming_up_stands_for_it():
+def test_without_a_complete_round_the_warm_up_stands_for_it():
     track = Track({"standard": 3.0}, wall={"standard": 30.0})
     race, _ = race_of(track, 70.0, ["standard"])
     assert race.rounds == 1
@@ -112,13 +112,13 @@ def test_an_empty_budget_measures_nothing():
     race = Race(baseline="standard")
     budget = Budget(1.0, track.clock)
     track.now = 5.0
-    run(race, ["a"], track.take, budget, tell=told)
+    run(race, ["a"], track.take, budget, report=ignore)
     assert race.left_out == ["a"]
     assert race.rounds == 0
     assert track.taken == []
 
 
-def test_an_interruption_leaves_whole_rounds():
+def test_an_interruption_leaves_complete_rounds():
     track = Track({"standard": 1.0, "a": 0.5})
     original = track.take
 
@@ -129,12 +129,12 @@ def test_an_interruption_leaves_whole_rounds():
 
     race = Race(baseline="standard")
     with pytest.raises(KeyboardInterrupt):
-        run(race, ["standard", "a"], take, Budget(1e6, track.clock), tell=told)
+        run(race, ["standard", "a"], take, Budget(1e6, track.clock), report=ignore)
     assert race.rounds == 2
     assert race.ratio("a").median == 0.5
 
 
-def test_an_interruption_before_a_round_leaves_the_warming_up():
+def test_an_interruption_before_a_round_leaves_the_warm_up():
     track = Track({"standard": 1.0, "a": 0.5})
     original = track.take
 
@@ -145,7 +145,7 @@ def test_an_interruption_before_a_round_leaves_the_warming_up():
 
     race = Race(baseline="standard")
     with pytest.raises(KeyboardInterrupt):
-        run(race, ["standard", "a"], take, Budget(1e6, track.clock), tell=told)
+        run(race, ["standard", "a"], take, Budget(1e6, track.clock), report=ignore)
     assert race.rounds == 1
 
 
@@ -164,7 +164,7 @@ def test_reading_is_compared_where_there_is_any():
 
 
 def test_lengths_are_measured_from_the_shortest_on():
-    taken, found, clock = [], {}, [0.0]
+    taken, by_length, clock = [], {}, [0.0]
 
     def take(name, length):
         clock[0] += 1.0
@@ -173,32 +173,38 @@ def test_lengths_are_measured_from_the_shortest_on():
         return Sample(each=1.0 if name == "standard" else fast)
 
     budget = Budget(1000.0, lambda: clock[0])
-    at_lengths(["standard", "a"], [16, 32, 64], take, budget, found, told)
+    race_lengths(["standard", "a"], [16, 32, 64], take, budget, by_length, ignore)
     assert sorted(taken) == taken
-    assert {length: one.median for length, one in found["a"].items()} == {16: 2.0, 32: 2.0, 64: 0.5}
-    assert crossed(found["a"]).at == 64
-    assert crossed({16: found["a"][16]}).at is None
+    assert {length: one.median for length, one in by_length["a"].items()} == {
+        16: 2.0,
+        32: 2.0,
+        64: 0.5,
+    }
+    assert crossover(by_length["a"]).at == 64
+    assert crossover({16: by_length["a"][16]}).at is None
 
 
 def test_a_length_the_budget_does_not_reach_is_absent():
-    found, clock = {}, [0.0]
+    by_length, clock = {}, [0.0]
 
     def take(name, length):  # noqa: ARG001 - a sample is a sample
         clock[0] += 1.0
         return Sample(each=1.0)
 
-    at_lengths(["standard", "a"], [16, 32], take, Budget(13.0, lambda: clock[0]), found, told)
-    assert list(found["a"]) == [16]
+    race_lengths(
+        ["standard", "a"], [16, 32], take, Budget(13.0, lambda: clock[0]), by_length, ignore
+    )
+    assert list(by_length["a"]) == [16]
 
 
 def test_a_crossover_holds_for_every_longer_input():
     fast = Times(low=0.7, median=0.8, high=0.9)
     slow = Times(low=1.0, median=1.0, high=1.1)
-    assert crossed({16: fast, 32: slow, 64: fast}).at == 64
-    assert crossed({16: fast, 32: fast}).at == 16
-    assert crossed({16: fast, 32: slow}).at is None
+    assert crossover({16: fast, 32: slow, 64: fast}).at == 64
+    assert crossover({16: fast, 32: fast}).at == 16
+    assert crossover({16: fast, 32: slow}).at is None
     noisy = Times(low=0.8, median=0.9, high=1.1)
-    assert crossed({16: fast, 32: noisy}).at is None
+    assert crossover({16: fast, 32: noisy}).at is None
 
 
 def test_quartiles_overlap_at_their_ends():

@@ -1,4 +1,4 @@
-"""Known recipes: their compositions are legal, and what they say stands beside what was found."""
+"""Known recipes: their compositions are legal, and what they say stands beside what was advice."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from .worlds import World
 def test_every_composition_is_legal_at_its_own_sizes(name):
     request = RECIPES[name].request({})
     assert RECIPES[name].name == name
-    found, illegal = candidates(base_of(request), request.mechanisms)
+    advice, illegal = candidates(base_of(request), request.mechanisms)
     assert illegal == {}
-    assert len(found) > 1
+    assert len(advice) > 1
 
 
 @pytest.mark.parametrize("name", ["tiny-edge", "hybrid-linear"])
-def test_what_the_source_says_stands_beside_what_was_found(name):
+def test_the_promise_stands_beside_the_measurement(name):
     one = recipe_named(name)
     request = one.request({"length": 128, "model": "llama_15m", "minutes": 10.0})
     assert (request.length, request.model) == (128, "llama_15m")
     world = World({request.mechanisms[0]: 0.5})
-    found = advise(request, clock=world.clock, take=world.take)
-    told = one.held(found)
-    assert told[0] == f"The source: {one.says}"
-    assert "x Standard's state" in told[1]
-    assert told[2].startswith("Here, measured: 500 ms a token, 0.50x Standard's")
-    assert told[3].startswith("Its quality: none")
-    assert found.winner == request.mechanisms[0]
+    advice = advise(request, clock=world.clock, measure=world.measure)
+    sentences = list(one.report(advice))
+    assert sentences[0] == f"The source: {one.says}"
+    assert "x Standard's state" in sentences[1]
+    assert sentences[2].startswith("Here, measured: 500 ms a token, 0.50x Standard's")
+    assert sentences[3].startswith("Its quality: none")
+    assert advice.winner == request.mechanisms[0]
 
 
 def test_a_quarter_of_the_heads_keeps_a_quarter_of_the_state():
@@ -40,8 +40,8 @@ def test_a_quarter_of_the_heads_keeps_a_quarter_of_the_state():
     request = one.request({"length": 64, "model": "gpt2_124m"})
     assert request.mechanisms[0] == "standard+kv:3"
     world = World({})
-    told = one.held(advise(request, clock=world.clock, take=world.take))
-    assert told[1] == "Here, in closed form: standard+kv:3 keeps 0.25x Standard's state."
+    sentences = list(one.report(advise(request, clock=world.clock, measure=world.measure)))
+    assert sentences[1] == "Here, in closed form: standard+kv:3 keeps 0.25x Standard's state."
 
 
 def test_heads_without_a_quarter_share_what_divides_them():
@@ -49,36 +49,38 @@ def test_heads_without_a_quarter_share_what_divides_them():
     assert request.mechanisms == ("standard+kv:1", "standard+kv:1")
 
 
-def test_what_is_not_legal_is_told():
+def test_hybrids_fit_the_heads_of_the_model():
     one = recipe_named("hybrid-linear")
     request = one.request({"model": "nanogpt_char_cpu", "length": 64})
     assert request.mechanisms[0] == "linear+kv:1+softmax:4"
     world = World({})
-    found = advise(request, clock=world.clock, take=world.take)
-    assert found.find(request.mechanisms[0]).status == "measured"
+    advice = advise(request, clock=world.clock, measure=world.measure)
+    assert advice.find(request.mechanisms[0]).status == "measured"
     base = one.request({"model": "efficient_1b", "length": 64})
     assert base.mechanisms[0] == "linear+kv:1+softmax:4"
 
 
-def test_an_unlisted_composition_says_so():
+def test_an_illegal_composition_is_reported():
     one = recipe_named("local-global")
     request = one.request({"model": "nanogpt_char_cpu", "length": 64, "minutes": 10.0})
     world = World({})
-    found = advise(request, clock=world.clock, take=world.take)
-    told = one.held(found)
-    assert told[1].startswith("Here: standard+kv:1+window:8+full:6 is not to be had: full:6: none")
+    advice = advise(request, clock=world.clock, measure=world.measure)
+    sentences = list(one.report(advice))
+    assert sentences[1].startswith(
+        "Here: standard+kv:1+window:8+full:6 is not available: full:6: none"
+    )
 
 
 def test_kernels_are_measured_where_a_recipe_is_of_them():
     one = recipe_named("cloud-api")
     request = one.request({"model": "nanogpt_char_cpu", "length": 32, "device": "cpu"})
     world = World({})
-    found = advise(request, clock=world.clock, take=world.take)
-    assert "x the time of plain products" in one.held(found)[-1]
+    advice = advise(request, clock=world.clock, measure=world.measure)
+    assert "x the time of plain products" in list(one.report(advice))[-1]
 
 
-def test_an_unknown_recipe_is_told():
-    with pytest.raises(ConfigError, match="unknown recipe of the adviser 'tiny'; did you mean 'ti"):
+def test_an_unknown_recipe_is_refused():
+    with pytest.raises(ConfigError, match="'tiny'; did you mean 'tiny-edge'"):
         recipe_named("tiny")
 
 

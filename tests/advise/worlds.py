@@ -13,7 +13,7 @@ from suffice.positions import NoPosition
 
 @dataclass
 class World:
-    """Each candidate takes the seconds it is given; a sample takes as long as its wall."""
+    """Candidates take fixed seconds; a sample takes as long as its wall."""
 
     each: dict[str, float]
     wall: float = 0.1
@@ -28,7 +28,7 @@ class World:
     def clock(self) -> float:
         return self.now
 
-    def take(self, one: Candidate, length: int) -> Sample:
+    def measure(self, one: Candidate, length: int) -> Sample:
         if self.stop_after is not None and len(self.taken) >= self.stop_after:
             raise KeyboardInterrupt
         self.taken.append((one.name, length))

@@ -30,7 +30,7 @@ def world(monkeypatch):
     whole = module.advise
 
     def known(request: Request, *, progress=None):
-        return whole(request, progress=progress, clock=made.clock, take=made.take)
+        return whole(request, progress=progress, clock=made.clock, measure=made.measure)
 
     monkeypatch.setattr("suffice.cli.advise.find_advice", known)
     return made
@@ -46,7 +46,7 @@ def test_the_table_the_reasons_and_the_lines_are_printed(suffice, world):
     assert "illegal: 1" in told.out
     assert "linformer: LowRank sums keys" in told.out
     assert "suffice compare --recipe lm_small --mechanisms" in told.out
-    assert "one = Composition.parse('mqa')" in told.out
+    assert "composition = Composition.parse('mqa')" in told.out
     assert "suffice train --recipe stdlib_bpe --mechanism mqa" in told.out
     table = told.out.partition("Python:")[0]
     assert max(map(len, table.splitlines())) <= 80
@@ -135,7 +135,7 @@ def test_a_recipe_is_measured_here(suffice, world):
         (("--task", "lm", "--memory", "2 apples"), "memory '2 apples'"),
         (("--task", "image", "--latency", "3ms/token"), "latency '3ms/token'"),
         (("--task", "lm", "--quality", "1"), "quality '1'"),
-        (("--task", "lm", "--mechanisms", "standard+x:3"), "'x:3' in 'standard+x:3' is no change"),
+        (("--task", "lm", "--mechanisms", "standard+x:3"), "'x:3' in 'standard+x:3'"),
         (("--task", "lm", "--results", "absent"), "cannot read absent"),
         (("--task", "lm", "--checkpoint", "absent"), "absent holds no language model"),
         (("--task", "lm", "--minutes", "0"), "minutes=0.0; give a number above 0"),

@@ -33,21 +33,22 @@ def test_changes_are_put_in_order():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "named"),
     [
         ("eficient", "unknown mechanism 'eficient'; did you mean 'efficient'"),
-        ("efficient+wide:3", "'wide:3' in 'efficient.wide:3' is no change of a mechanism"),
-        ("efficient+window", "'window' in .* is no change"),
-        ("efficient+window:2+window:3", "'window:3' in .* is no change"),
-        ("standard+memory:2", r"memory:2 in standard\+memory:2: give 8 or 4 bits"),
-        ("standard+weights:3", r"weights:3 in .*: give 16 or 8 or 4 bits"),
-        ("standard+kv:0", r"kv:0 in standard\+kv:0: give at least 1"),
-        ("standard+sinks:4", "sinks goes with a window; add such as window:64"),
-        ("standard+full:2", "full goes with a window"),
+        ("efficient+wide:3", "'wide:3' in 'efficient.wide:3'"),
+        ("efficient+windw:3", "'window'"),
+        ("efficient+window", "'window' in .* window:N"),
+        ("efficient+window:2+window:3", "'window:3'"),
+        ("standard+memory:2", "memory:2 .* 8 or 4 bits"),
+        ("standard+weights:3", "weights:3 .* 16 or 8 or 4 bits"),
+        ("standard+kv:0", "kv:0"),
+        ("standard+sinks:4", "sinks .* window:64"),
+        ("standard+full:2", "full .* window"),
     ],
 )
-def test_other_names_are_refused(name, told):
-    with pytest.raises(ConfigError, match=told):
+def test_other_names_are_refused(name, named):
+    with pytest.raises(ConfigError, match=named):
         Composition.parse(name)
 
 
@@ -55,23 +56,23 @@ def test_a_window_while_writing_is_a_pattern_and_what_is_kept():
     base = lm_base()
     one = Composition.parse("efficient+window:16")
     assert {spec.pattern for spec in one.specs(base)} == {Window(16) & Causal()}
-    assert one.kept(base) == Rolling(16)
+    assert one.memory_for(base) == Rolling(16)
     coded = Composition.parse("efficient+window:16+memory:8")
-    assert coded.kept(base) == Quantised(Rolling(16), bits=8)
+    assert coded.memory_for(base) == Quantised(Rolling(16), bits=8)
 
 
 def test_sinks_while_writing_are_the_memorys():
     base = lm_base()
     one = Composition.parse("standard+window:16+sinks:4")
     assert {spec.pattern for spec in one.specs(base)} == {Causal()}
-    assert one.kept(base) == Rolling(16, sinks=4)
+    assert one.memory_for(base) == Rolling(16, sinks=4)
 
 
 def test_full_layers_keep_everything():
     base = lm_base()
     one = Composition.parse("standard+window:16+full:2")
     assert [str(spec.pattern) for spec in one.specs(base)][1] == "Causal()"
-    assert one.kept(base) == Dynamic()
+    assert one.memory_for(base) == Dynamic()
 
 
 def test_heads_are_shared_in_every_mechanism():
@@ -85,7 +86,7 @@ def test_hybrids_take_turns():
     specs = Composition.parse("linear+softmax:2+kv:1").specs(base)
     assert [type(spec.kernel) for spec in specs] == [Elu, Softmax, Elu, Softmax]
     assert {spec.kv_heads for spec in specs} == {1}
-    assert Composition.parse("linear+softmax:2").kept(base) == Dynamic()
+    assert Composition.parse("linear+softmax:2").memory_for(base) == Dynamic()
     image = replace(IMAGE, config=replace(IMAGE.config, depth=4))
     both = Composition.parse("linear+softmax:2").specs(image)
     assert [type(spec.kernel) for spec in both] == [Elu, Softmax, Elu, Softmax]
@@ -100,7 +101,7 @@ def test_positions_of_the_model_are_kept():
 def test_readers_look_both_ways():
     one = Composition.parse("standard+window:4+sinks:2")
     assert one.specs(IMAGE)[0].pattern == Window(4) | Global(2)
-    assert one.kept(IMAGE) == Dynamic()
+    assert one.memory_for(IMAGE) == Dynamic()
     alternating = Composition.parse("standard+window:4+full:2").specs(IMAGE)
     assert [spec.pattern for spec in alternating] == [Window(4), Full()]
     sliding = Composition.parse("sliding_window+window:3").specs(IMAGE)[0].pattern
@@ -118,35 +119,35 @@ def test_a_translator_has_three_kinds_of_layers():
         Full(),
     ]
     assert {spec.kv_heads for spec in specs} == {2}
-    assert Composition.parse("efficient+window:8").kept(base) == Rolling(8)
+    assert Composition.parse("efficient+window:8").memory_for(base) == Rolling(8)
     sinks = Composition.parse("efficient+window:8+sinks:2").specs(base)
     assert [spec.pattern for spec in sinks][:2] == [Window(8) | Global(2), Causal()]
 
 
 @pytest.mark.parametrize(
-    ("name", "base", "told"),
+    ("name", "base", "named"),
     [
-        ("standard+memory:8", IMAGE, "memory:8: image keeps nothing, for it writes no tokens"),
-        ("standard+window:4+full:3", IMAGE, "full:3: none of the 2 layers would be one"),
-        ("linear+softmax:9", lm_base(), "softmax:9: none of the 2 layers would be one"),
-        ("linear+softmax:2", translator_base(), "softmax:2: none of the 2 layers"),
-        ("linear+memory:8", lm_base(), "memory:8: linear keeps sums of one size"),
+        ("standard+memory:8", IMAGE, "memory:8: image"),
+        ("standard+window:4+full:3", IMAGE, "full:3"),
+        ("linear+softmax:9", lm_base(), "softmax:9"),
+        ("linear+softmax:2", translator_base(), "softmax:2"),
+        ("linear+memory:8", lm_base(), "memory:8: linear"),
         ("linformer", lm_base(), "LowRank sums keys of all positions"),
         ("standard+kv:3", lm_base(), "num_kv_heads=3 does not divide num_heads=4"),
         ("sliding_window", translator_base(), "relate positions of one text"),
         ("super_attention+window:8+sinks:2", lm_base(), "would forget what it needs"),
-        ("standard+window:8+sinks:2+full:2", lm_base(), "one memory serves all layers"),
+        ("standard+window:8+sinks:2+full:2", lm_base(), "sinks:2 beside full:2"),
     ],
 )
-def test_what_has_no_meaning_is_refused_in_its_own_words(name, base, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_has_no_meaning_is_refused_in_its_own_words(name, base, named):
+    with pytest.raises(ConfigError, match=named):
         candidate(Composition.parse(name), base)
 
 
 def test_all_there_are_holds_standard_first_and_each_once():
     found, illegal = candidates(lm_base(length=256))
     assert found[0].name == "standard"
-    assert len({one.same_as for one in found}) == len(found)
+    assert len({one.identity for one in found}) == len(found)
     names = {one.name for one in found}
     assert {"mqa", "gqa", "linear", "efficient+kv:1+window:64+memory:8+weights:8"} <= names
     assert "standard+kv:1" not in names  # it is mqa
@@ -169,7 +170,7 @@ def test_readers_pack_nothing():
 def test_names_choose_and_twins_stay():
     found, illegal = candidates(lm_base(), ("mqa", "standard+kv:1", "linformer"))
     assert [one.name for one in found] == ["standard", "mqa", "standard+kv:1"]
-    assert found[1].same_as == found[2].same_as
+    assert found[1].identity == found[2].identity
     assert list(illegal) == ["linformer"]
 
 

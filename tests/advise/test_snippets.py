@@ -1,4 +1,4 @@
-"""The lines to use a recommendation by run as they are."""
+"""The lines that use a recommendation run as they are."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from suffice.advise import Composition, Request, base_of
 from suffice.advise import request as module
 from suffice.advise.candidates import candidate
-from suffice.advise.text import cli_lines, python_lines
+from suffice.advise.snippets import cli_lines, python_lines
 from suffice.models import LM, ViT
 from suffice.recipes import recipe
 
 
-def made(request, name):
+def candidate_of(request, name):
     base = base_of(request)
     return candidate(Composition.parse(name), base), base
 
@@ -31,7 +31,7 @@ LANGUAGE = Request(task="lm", model="nanogpt_char_cpu", length=32)
     ["standard", "efficient+kv:1+window:16+memory:8+weights:8", "linear+softmax:2"],
 )
 def test_python_lines_write_text(name):
-    one, base = made(LANGUAGE, name)
+    one, base = candidate_of(LANGUAGE, name)
     scope = run(python_lines(one, base, LANGUAGE))
     assert isinstance(scope["model"], LM)
     assert scope["written"].tokens.shape == (1, 11)
@@ -40,11 +40,11 @@ def test_python_lines_write_text(name):
 
 def test_python_lines_read_images_and_texts():
     request = Request(task="image", model="digits_vit")
-    scope = run(python_lines(*made(request, "efficient"), request))
+    scope = run(python_lines(*candidate_of(request, "efficient"), request))
     assert isinstance(scope["model"], ViT)
     assert scope["logits"].shape == (2, 10)
     request = Request(task="classify", length=20)
-    assert run(python_lines(*made(request, "linformer"), request))["logits"].shape == (2, 2)
+    assert run(python_lines(*candidate_of(request, "linformer"), request))["logits"].shape == (2, 2)
 
 
 def test_python_lines_translate(monkeypatch):
@@ -52,24 +52,24 @@ def test_python_lines_translate(monkeypatch):
     monkeypatch.setattr(module, "recipe", lambda _: small)
     monkeypatch.setattr(module, "models_of", lambda _: ("translation_es",))
     request = Request(task="translate", length=8)
-    scope = run(python_lines(*made(request, "efficient"), request))
-    assert scope["told"].new.shape == (1, 8)
+    scope = run(python_lines(*candidate_of(request, "efficient"), request))
+    assert scope["translated"].new.shape == (1, 8)
 
 
 def test_commands_compare_where_nothing_is_written():
     request = Request(task="image", model="digits_vit")
-    assert cli_lines(*made(request, "efficient"), request) == (
+    assert cli_lines(*candidate_of(request, "efficient"), request) == (
         "suffice compare --recipe digits_vit --mechanisms standard,efficient",
     )
-    assert cli_lines(*made(request, "standard"), request) == (
+    assert cli_lines(*candidate_of(request, "standard"), request) == (
         "suffice compare --recipe digits_vit --mechanisms standard",
     )
-    assert cli_lines(*made(request, "efficient+kv:1"), request) == ()
+    assert cli_lines(*candidate_of(request, "efficient+kv:1"), request) == ()
 
 
 def test_commands_train_pack_and_write():
     name = "efficient+kv:1+window:16+memory:8+weights:4"
-    assert cli_lines(*made(LANGUAGE, name), LANGUAGE) == (
+    assert cli_lines(*candidate_of(LANGUAGE, name), LANGUAGE) == (
         "suffice train --recipe stdlib_bpe --mechanism efficient --set "
         "configuration=nanogpt_char_cpu --set length=32 --set num_kv_heads=1 --set window=16 "
         "--out model",
@@ -77,11 +77,11 @@ def test_commands_train_pack_and_write():
         "suffice generate model-4bit --memory rolling:16 --quantise-memory 8",
     )
     named = Request(task="lm", model="15m", length=64)
-    (train, write) = cli_lines(*made(named, "linear+softmax:4"), named)
+    (train, write) = cli_lines(*candidate_of(named, "linear+softmax:4"), named)
     assert "configuration=llama_15m --set length=64 --set softmax_every=4" in train
     assert write == "suffice generate model"
-    sinks = cli_lines(*made(LANGUAGE, "standard+window:16+sinks:4"), LANGUAGE)
+    sinks = cli_lines(*candidate_of(LANGUAGE, "standard+window:16+sinks:4"), LANGUAGE)
     assert "window" not in sinks[0]
     assert sinks[1] == "suffice generate model --memory rolling:16:4"
-    (train, _) = cli_lines(*made(LANGUAGE, "standard+window:16+full:2"), LANGUAGE)
+    (train, _) = cli_lines(*candidate_of(LANGUAGE, "standard+window:16+full:2"), LANGUAGE)
     assert train.endswith("--set window=16 --set full_every=2 --out model")

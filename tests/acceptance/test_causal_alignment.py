@@ -81,7 +81,7 @@ def test_read_out_through_layers(name, impl):
         assert not (allowed & (expected(LENGTH, LENGTH) == 0)).any()
     want = allowed / allowed.sum(-1, keepdim=True).double()
     x = torch.eye(LENGTH, D_MODEL, dtype=torch.float64)[None]
-    assert_close(layer.weights(x), want.expand(1, 3, LENGTH, LENGTH))
+    assert_close(layer.weights(x), want.expand(1, spec.query_heads, LENGTH, LENGTH))
     assert torch.equal(dependence(layer), allowed)
 
 

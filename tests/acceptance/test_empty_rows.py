@@ -128,6 +128,6 @@ def test_layer_with_a_fully_padded_row(name):
     for gradient in torch.autograd.grad(out.square().sum(), [x, *layer.parameters()]):
         assert torch.isfinite(gradient).all()
     shown = layer.weights(x, valid=valid)
-    assert shown.shape[:3] == (2, 3, LENGTH)
+    assert shown.shape[:3] == (2, layer.spec.query_heads, LENGTH)
     assert_close(shown[0], torch.zeros_like(shown[0]), "exact")
     assert shown[1].any()

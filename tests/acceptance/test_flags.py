@@ -59,8 +59,8 @@ def test_modes(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_first_call_in_inference_mode_does_not_spoil_training(name):
     """Masks are kept between calls; one made in inference mode could not be saved for backward."""
-    masks_kept._kept_mask.cache_clear()
-    masks_kept._kept_restriction.cache_clear()
+    masks_kept._cached_mask.cache_clear()
+    masks_kept._cached_restriction.cache_clear()
     for data in data_of(name).values():
         x = normal(4, LENGTH, D_MODEL, seed=1)
         layer = layer_of(name, impl="matmul")
@@ -74,8 +74,8 @@ def test_a_first_call_in_inference_mode_does_not_spoil_training(name):
 @pytest.mark.parametrize(("queries", "keys"), [(5, 9), (9, 5), (6, 6)])
 def test_masks_made_in_inference_mode_serve_training(impl, queries, keys):
     """The fused kernel saves its mask for backward, which an inference tensor cannot be."""
-    masks_kept._kept_mask.cache_clear()
-    masks_kept._kept_restriction.cache_clear()
+    masks_kept._cached_mask.cache_clear()
+    masks_kept._cached_restriction.cache_clear()
     pattern = Full() & Causal()
     q, k = normal(2, 4, queries, 8, seed=1), normal(2, 2, keys, 8, seed=2)
     with torch.inference_mode():

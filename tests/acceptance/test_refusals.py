@@ -166,7 +166,7 @@ def test_documents_that_would_meet_are_refused(name):
     for arguments in (
         {"segments": segments},
         {"segments": segments, "valid": padded(4, LENGTH, "left")},
-        {"memory": x, "segments": segments, "source_segments": segments},
+        {"source": x, "segments": segments, "source_segments": segments},
     ):
         for call in (layer, layer.weights):
             with pytest.raises(ConfigError, match=MEETING):

@@ -123,7 +123,7 @@ WRONG = {
     "nothing": ([], "give either a checkpoint or --mechanisms"),
     "both": (
         ["run", "--mechanisms", "standard"],
-        "give either a checkpoint or --mechanisms, one of",
+        "give either a checkpoint or --mechanisms, not both",
     ),
     "data": (["--mechanisms", "standard", "--data", "x"], "--data is for a checkpoint; leave it"),
     "resume": (["run", "--resume"], "--resume is for --mechanisms; leave it out"),

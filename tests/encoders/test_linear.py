@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from suffice import Attention, preset
-from suffice.encoders import Columns, Efficient, Encoder, Latent, Optimised, Standard, Widths
+from suffice import Attention, AttentionSpec, preset
+from suffice.encoders import Columns, Efficient, Encoder, Factory, Latent, Optimised, Standard
+from suffice.layers import RMSNorm
 from suffice.testing import normal
 
-WIDTHS = Widths(d_model=12, d_source=10, q=8, kv=4)
+SPEC = AttentionSpec(d_model=12, d_source=10, num_heads=2, num_kv_heads=1, head_dim=4)
 LEARNED = {
-    Standard(): {"q_proj", "k_proj", "v_proj", "o_proj"},
-    Optimised(): {"q_proj", "k_proj", "o_proj"},
-    Efficient(): {"q_proj", "o_proj"},
-    Latent(): {"q_proj", "k_proj", "o_proj"},
+    Standard(): {"q_proj", "k_proj", "v_proj"},
+    Optimised(): {"q_proj", "k_proj"},
+    Efficient(): {"q_proj"},
+    Latent(): {"q_proj", "k_proj"},
 }
-SHAPES = {"q_proj": (12, 8), "k_proj": (10, 4), "v_proj": (10, 4), "o_proj": (8, 12)}
+SHAPES = {"q_proj": (12, 8), "k_proj": (10, 4), "v_proj": (10, 4)}
 
 
 @pytest.mark.parametrize("encoder", LEARNED, ids=repr)
 @pytest.mark.parametrize("bias", [True, False])
 def test_maps(encoder: Encoder, bias):
-    assert encoder.shapes(WIDTHS) == {n: SHAPES[n] for n in SHAPES if n in LEARNED[encoder]}
-    maps = encoder.build(WIDTHS, bias=bias, linear=nn.Linear, device=None, dtype=None)
-    assert set(maps) == set(SHAPES)
-    for name, made in maps.items():
+    spec = replace(SPEC, encoder=encoder, bias=bias)
+    maps = {name: (m.inputs, m.outputs) for name, m in encoder.maps(spec).items()}
+    assert maps == {n: SHAPES[n] for n in SHAPES if n in LEARNED[encoder]}
+    modules = encoder.build(spec, Factory(linear=nn.Linear, rms=RMSNorm))
+    assert set(modules) == {*SHAPES, "q_norm", "k_norm"}
+    for name in SHAPES:
+        module = modules[name]
         if name in LEARNED[encoder]:
-            assert (made.in_features, made.out_features) == SHAPES[name]
-            assert (made.bias is not None) is bias
+            assert (module.in_features, module.out_features) == SHAPES[name]
+            assert (module.bias is not None) is bias
         elif encoder != Latent():
-            assert isinstance(made, Columns)
-            assert made.width == 4
-    built = sum(p.numel() for made in maps.values() for p in made.parameters())
-    assert encoder.parameters(WIDTHS, bias) == built
+            assert isinstance(module, Columns)
+            assert module.width == 4
+    built = sum(p.numel() for module in modules.values() for p in module.parameters())
+    assert encoder.parameters(spec) == built
 
 
 def test_columns_are_a_view():

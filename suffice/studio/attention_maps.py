@@ -83,7 +83,9 @@ class Maps:
             "task": loaded.task,
             "length": config.length,
             "image_size": getattr(config, "image_size", None),
-            "layers": [{"name": name, "told": _describe(layer.spec)} for name, layer in layers],
+            "layers": [
+                {"name": name, "description": _describe(layer.spec)} for name, layer in layers
+            ],
         }
 
     def overview(self, request: Any) -> dict[str, Any]:

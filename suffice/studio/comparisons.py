@@ -37,13 +37,13 @@ class ListedComparison:
     Args:
         root: number of the folder that was chosen, -1 = the package.
         name: below it, or of the package's table.
-        told: label in a list.
+        label: in the list.
         finished: whether all of it was run.
     """
 
     root: int
     name: str
-    told: str
+    label: str
     finished: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
     in_folders = [one for number, root in enumerate(roots) for one in _below_root(number, root)]
     stores = dict.fromkeys(table.store for table in TABLES.values() if table.trained)
     return in_folders[:MOST] + [
-        ListedComparison(root=PACKAGE, name=store, told=f"published: {store}", finished=True)
+        ListedComparison(root=PACKAGE, name=store, label=f"published: {store}", finished=True)
         for store in stores
         if path_of(store).exists()
     ]
@@ -75,7 +75,7 @@ def _below_root(number: int, root: Path) -> Iterator[ListedComparison]:
             yield ListedComparison(
                 root=number,
                 name=name.as_posix(),
-                told=label if finished else f"{label} (not finished)",
+                label=label if finished else f"{label} (not finished)",
                 finished=finished,
             )
             folders.clear()

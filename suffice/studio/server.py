@@ -102,7 +102,7 @@ def answers(folders: Folders) -> dict[str, Answer]:
 def _comparisons(folders: Folders) -> dict[str, Any]:
     from suffice.studio.comparisons import list_comparisons
 
-    return {"found": [listed.to_json() for listed in list_comparisons(folders.results)]}
+    return {"comparisons": [listed.to_json() for listed in list_comparisons(folders.results)]}
 
 
 def _comparison(folders: Folders, request: Any) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_a_checkpoint_is_described(maps):
         "blocks.0.attention",
         "blocks.1.attention",
     ]
-    assert described["layers"][0]["told"].startswith("Standard, Causal, Softmax; 2 heads")
+    assert described["layers"][0]["description"].startswith("Standard, Causal, Softmax; 2 heads")
     assert maps.checkpoint({"checkpoint": "texts"})["reads"] == "ids"
     cell = maps.checkpoint({"checkpoint": "run/models/longformer-h4-s0.safetensors"})
     assert (cell["reads"], cell["task"]) == ("image", "digits")
@@ -178,10 +178,10 @@ def test_a_checkpoint_written_again_is_read_again(tmp_path):
     write_lm(tmp_path / "one")
     maps, head = Maps(tmp_path), {"checkpoint": "one", "text": "abc, def", "layer": 0, "head": 0}
     before = maps.head(head)["values"]
-    assert maps.checkpoint(head)["layers"][0]["told"].startswith("Standard")
+    assert maps.checkpoint(head)["layers"][0]["description"].startswith("Standard")
     write_lm(tmp_path / "one", "efficient")
     assert maps.head(head)["values"] != before
-    assert maps.checkpoint(head)["layers"][0]["told"].startswith("Efficient")
+    assert maps.checkpoint(head)["layers"][0]["description"].startswith("Efficient")
 
 
 def test_maps_of_a_cell_trained_on_are_new(tmp_path):

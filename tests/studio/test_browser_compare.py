@@ -78,7 +78,7 @@ def test_published_results_are_opened(compare):
     assert page.locator(".point").count() >= 3
 
 
-def test_a_damaged_file_is_told(compare):
+def test_a_damaged_file_is_refused(compare):
     page = compare
     page.get_by_role("button", name="broken").click()
     page.locator("#compare-error", has_text="is truncated or not JSON").wait_for()
@@ -127,7 +127,7 @@ def test_maps_of_a_picture(page, full, tmp_path, shot):
     shot("attention-picture")
 
 
-def test_without_folders_it_is_told_how_to_choose(page, studio):
+def test_without_folders_the_page_says_how_to_choose(page, studio):
     page.goto(studio.url + "#attention")
     page.locator(".inputs", has_text="--checkpoints FOLDER").wait_for()
     assert page.locator("#checkpoint option").all_inner_texts() == ["no folder was chosen"]

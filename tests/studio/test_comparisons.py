@@ -53,7 +53,7 @@ def test_comparisons_are_found(root):
         ("done", True),
         ("empty", False),
     ]
-    assert in_folder[0].told == "deep/begun (not finished)"
+    assert in_folder[0].label == "deep/begun (not finished)"
     assert list_comparisons((root / "done",))[0].name == "."
     package = [one for one in list_comparisons(()) if one.root == -1]
     assert package

@@ -77,6 +77,6 @@ def test_the_server_opens_nothing_outside(root, tmp_path):
                 status, answer = ask(studio, name_of_request, request)
                 assert status == 400, (name_of_request, name)
                 assert "private" not in json.dumps(answer)
-        listed = ask(studio, "comparisons", {})[1]["found"]
+        listed = ask(studio, "comparisons", {})[1]["comparisons"]
         assert all(one["root"] == -1 for one in listed)
         assert ask(studio, "comparison", [])[0] == 400

@@ -33,17 +33,17 @@ function roundTicks(low, high, most) {
   return found;
 }
 
-function axis(c, x, y, { xTicks, yTicks, xName, yName, xTold, yTold }) {
+function axis(c, x, y, { xTicks, yTicks, xName, yName, xFormat, yFormat }) {
   const bottom = c.height - c.bottom;
   const right = c.width - c.right;
   return [
     yTicks.map((value) => [
       drawing("line", { x1: c.left, x2: right, y1: y(value), y2: y(value), class: "grid" }),
-      drawing("text", { x: c.left - 8, y: y(value) + 4, class: "tick end" }, yTold(value)),
+      drawing("text", { x: c.left - 8, y: y(value) + 4, class: "tick end" }, yFormat(value)),
     ]),
     xTicks.map((value) => [
       drawing("line", { x1: x(value), x2: x(value), y1: bottom, y2: bottom + 4, class: "axis" }),
-      drawing("text", { x: x(value), y: bottom + 17, class: "tick middle" }, xTold(value)),
+      drawing("text", { x: x(value), y: bottom + 17, class: "tick middle" }, xFormat(value)),
     ]),
     drawing("line", { x1: c.left, x2: right, y1: bottom, y2: bottom, class: "axis" }),
     drawing("text", { x: (c.left + right) / 2, y: c.height - 6, class: "name middle" }, xName),
@@ -54,20 +54,20 @@ function axis(c, x, y, { xTicks, yTicks, xName, yName, xTold, yTold }) {
 // Points [[x, y], ...]; a gap where y is null.
 function path(points, x, y) {
   let pen = "M";
-  let told = "";
+  let path = "";
   for (const [a, b] of points) {
     if (b === null) pen = "M";
     else {
-      told += `${pen}${x(a).toFixed(1)} ${y(b).toFixed(1)}`;
+      path += `${pen}${x(a).toFixed(1)} ${y(b).toFixed(1)}`;
       pen = "L";
     }
   }
-  return told;
+  return path;
 }
 
 /* A chart of lines.
    lines: [{name, points, number}], number = its place among the series. */
-function lineChart({ lines, marks = [], title, xName, yName, xTold, yTold, xLog, yLog, more = {} }) {
+function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, xLog, yLog, more = {} }) {
   const c = { ...CHART, width: chartWidth(), ...more, top: 26 };
   const all = lines.flatMap((line) => line.points).filter(([, b]) => b !== null && (b > 0 || !yLog));
   const svg = drawing("svg", {
@@ -88,8 +88,8 @@ function lineChart({ lines, marks = [], title, xName, yName, xTold, yTold, xLog,
   const y = scale(yLow, yHigh, c.height - c.bottom, c.top, yLog);
   const xTicks = xLog ? powersBetween(xLow, xHigh, c.width / 95) : roundTicks(xLow, xHigh, c.width / 95);
   const yTicks = yLog ? powersBetween(yLow, yHigh, 6) : roundTicks(yLow, yHigh, 6);
-  svg.append(...axis(c, x, y, { xTicks, yTicks, xName, yName, xTold, yTold }).flat(Infinity));
-  for (const { x: at, y: level, told } of marks) svg.append(...mark(c, x, y, at, level, told));
+  svg.append(...axis(c, x, y, { xTicks, yTicks, xName, yName, xFormat, yFormat }).flat(Infinity));
+  for (const { x: at, y: level, label } of marks) svg.append(...mark(c, x, y, at, level, label));
   for (const { points, number, name } of lines) {
     const clean = points.map(([a, b]) => [a, b !== null && (b > 0 || !yLog) ? b : null]);
     svg.append(
@@ -107,7 +107,7 @@ function lineChart({ lines, marks = [], title, xName, yName, xTold, yTold, xLog,
   return svg;
 }
 
-function mark(c, x, y, at, level, told) {
+function mark(c, x, y, at, level, label) {
   if (at !== undefined) {
     const place = { x1: x(at), x2: x(at), y1: c.top, y2: c.height - c.bottom };
     return [drawing("line", { ...place, class: "mark" })];
@@ -115,7 +115,7 @@ function mark(c, x, y, at, level, told) {
   const place = { y1: y(level), y2: y(level), x1: c.left, x2: c.width - c.right };
   return [
     drawing("line", { ...place, class: "limit" }),
-    drawing("text", { x: c.left + 6, y: y(level) - 5, class: "tick limit-name" }, told),
+    drawing("text", { x: c.left + 6, y: y(level) - 5, class: "tick limit-name" }, label),
   ];
 }
 

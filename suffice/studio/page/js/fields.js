@@ -62,7 +62,7 @@ function switchField(label, value, change, { hint, id } = {}) {
 // One of a few values, as buttons beside each other.
 function segments(label, options, value, change) {
   const name = `segments-${++fieldNumber}`;
-  const items = Object.entries(options).map(([key, told]) => {
+  const items = Object.entries(options).map(([key, text]) => {
     const input = element("input", {
       type: "radio",
       name,
@@ -70,7 +70,7 @@ function segments(label, options, value, change) {
       on: { change: () => change(key) },
     });
     input.checked = key === String(value);
-    return element("label", {}, input, element("span", {}, told));
+    return element("label", {}, input, element("span", {}, text));
   });
   return element(
     "fieldset",

@@ -7,10 +7,10 @@ function buildAdvise(panel) {
   const wrong = notice("advise-error");
   const shown = element("div", { id: "advice", "aria-live": "polite" });
   const button = element("button", { type: "submit", class: "main-action", id: "advise" }, "Ask");
-  const answer = latest((told) => {
+  const answer = latest((advice) => {
     button.disabled = false;
     tell(wrong, null);
-    replace(shown, adviceTold(told));
+    replace(shown, adviceView(advice));
   }, (error) => {
     button.disabled = false;
     replace(shown);
@@ -67,26 +67,26 @@ function adviceRequest() {
   };
 }
 
-function adviceTold(told) {
+function adviceView(advice) {
   const code = (title, lines) =>
     lines.length && [
       element("h3", {}, title),
       element("div", { class: "code" }, element("pre", { tabindex: 0 }, lines.join("\n")), copyButton(() => lines.join("\n"))),
     ];
   return [
-    element("p", { class: `verdict ${told.winner ? "suffices" : "undecided"}` }, told.sentence),
-    told.notes.length > 0 && element("ul", {}, told.notes.map((note) => element("li", {}, note))),
-    element("h3", {}, `Measured with ${told.model}, ${whole(told.length)} tokens, on ${told.device}`),
-    adviceTable(told),
-    code("Python", told.python),
-    code("Command line", told.cli),
+    element("p", { class: `verdict ${advice.winner ? "suffices" : "undecided"}` }, advice.sentence),
+    advice.notes.length > 0 && element("ul", {}, advice.notes.map((note) => element("li", {}, note))),
+    element("h3", {}, `Measured with ${advice.model}, ${whole(advice.length)} tokens, on ${advice.device}`),
+    adviceTable(advice),
+    code("Python", advice.python),
+    code("Command line", advice.cli),
   ];
 }
 
 const milliseconds = (seconds) => `${Number((1000 * seconds).toPrecision(3))} ms`;
 
-function adviceTable(told) {
-  const columns = ["", "Composition", `A ${told.unit}`, "Against standard", "Needs"];
+function adviceTable(advice) {
+  const columns = ["", "Composition", `A ${advice.unit}`, "Against standard", "Needs"];
   const cells = (place) => [
     element("td", {}, place.rank === null ? "–" : String(place.rank)),
     element("th", { scope: "row", class: "text" }, place.name,
@@ -99,8 +99,8 @@ function adviceTable(told) {
   const table = (places, id) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Compositions in their places" },
     element("table", { id, class: "advice" },
       element("thead", {}, element("tr", {}, columns.map((name, at) => element("th", { scope: "col", class: at === 1 ? "text" : null }, name)))),
-      element("tbody", {}, places.map((place) => element("tr", { class: place.name === told.winner ? "winner" : null }, cells(place))))));
-  const [measured, others] = [true, false].map((wanted) => told.places.filter((place) => Boolean(place.seconds) === wanted));
+      element("tbody", {}, places.map((place) => element("tr", { class: place.name === advice.winner ? "winner" : null }, cells(place))))));
+  const [measured, others] = [true, false].map((wanted) => advice.places.filter((place) => Boolean(place.seconds) === wanted));
   return [
     table(measured, "advice-table"),
     others.length > 0 && element("details", {}, element("summary", {}, `${whole(others.length)} others: ruled out or not measured`), table(others, "advice-others")),

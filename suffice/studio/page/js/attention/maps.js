@@ -42,7 +42,7 @@ function thumbnail(thumb, label, chosen, choose) {
   return element("button", { type: "button", class: "thumb", "aria-pressed": String(chosen), "aria-label": label, title: label, on: { click: choose } }, canvas);
 }
 
-/* The map of one head: pointed(row, column) is told where the pointer is. */
+/* The map of one head: pointed(row, column) is called where the pointer is. */
 function mapView(answer, pointed) {
   const values = unpacked(answer.values, "float");
   const most = Math.max(Math.abs(answer.low), Math.abs(answer.high)) || 1;

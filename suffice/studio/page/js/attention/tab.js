@@ -7,7 +7,7 @@ function buildAttention(panel) {
   const inputs = element("div", { class: "inputs" });
   const grid = element("div", { class: "thumbs", id: "thumbs" });
   const large = element("div", { class: "large" });
-  const told = element("p", { class: "hover", id: "map-hover", "aria-live": "polite" });
+  const caption = element("p", { class: "hover", id: "map-hover", "aria-live": "polite" });
   const read = element("div", { class: "read", id: "map-read" });
   const refuse = (error) => tell(wrong, error);
   const asked = () => ({ checkpoint: ATTENTION.checkpoint, text: ATTENTION.text, image: ATTENTION.image, scaling: ATTENTION.scaling });
@@ -17,7 +17,7 @@ function buildAttention(panel) {
     const pointed = (row, column, value, sum, values) => {
       const mine = answer.columns === labels.length;
       const key = mine ? `“${labels[column]}”` : `sum ${column} of keys`;
-      told.textContent = `“${labels[row]}” (${row}) looks at ${key} (${column}): ${value.toFixed(4)}; its row sums to ${sum.toFixed(4)}.`;
+      caption.textContent = `“${labels[row]}” (${row}) looks at ${key} (${column}): ${value.toFixed(4)}; its row sums to ${sum.toFixed(4)}.`;
       replace(read, readView(ATTENTION.seen, row, mine ? values.subarray(row * answer.columns, (row + 1) * answer.columns) : null));
     };
     replace(large, mapView(answer, pointed));
@@ -56,7 +56,7 @@ function buildAttention(panel) {
     replace(grid);
     replace(large, empty("Give it something to read."));
     replace(read);
-    told.textContent = "";
+    caption.textContent = "";
   }, (error) => {
     replace(inputs);
     refuse(error);
@@ -75,7 +75,7 @@ function buildAttention(panel) {
   panel.append(element("div", { class: "columns" },
     element("aside", { "aria-label": "Checkpoint" }, element("h2", {}, "Checkpoint"), labelled("Model", select), inputs),
     element("div", { class: "main" }, element("h2", {}, "Who looks at what"), wrong,
-      element("div", { class: "attention" }, element("div", {}, large, told, read), grid))));
+      element("div", { class: "attention" }, element("div", {}, large, caption, read), grid))));
   replace(large, empty("Choose a checkpoint, and give it a text or a picture to read."));
   list("checkpoints", {});
 }
@@ -83,7 +83,7 @@ function buildAttention(panel) {
 const empty = (words) => element("p", { class: "empty" }, words);
 
 function aboutModel(about) {
-  const kinds = [...new Set(about.layers.map((layer) => layer.told))];
+  const kinds = [...new Set(about.layers.map((layer) => layer.description))];
   return element("div", { class: "about" },
     element("p", {}, `${about.layers.length} layer${about.layers.length > 1 ? "s" : ""} of attention:`),
     element("ul", {}, kinds.map((kind) => element("li", {}, kind))));

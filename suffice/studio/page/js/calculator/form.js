@@ -1,14 +1,14 @@
 // The form of one composition.
 
-const BITS_TOLD = { 32: "32 (float)", 16: "16 (half)", 8: "8", 4: "4" };
-const PROJECTIONS_TOLD = {
+const BIT_LABELS = { 32: "32 (float)", 16: "16 (half)", 8: "8", 4: "4" };
+const PROJECTION_LABELS = {
   Standard: "Standard: keys and values",
   Optimised: "Optimised: no value map",
   Efficient: "Efficient: keys and values are x",
   Latent: "Latent: keys and values are one map",
 };
-const KERNELS_TOLD = { Softmax: "Softmax", Elu: "Elu: sums, linear attention" };
-const MIXINGS_TOLD = {
+const KERNEL_LABELS = { Softmax: "Softmax", Elu: "Elu: sums, linear attention" };
+const MIXING_LABELS = {
   NoMixing: "None",
   Alignment: "Alignment: Super Attention",
   ToeplitzAlignment: "Toeplitz: one filter",
@@ -21,21 +21,21 @@ const GROUPS = [
     ["num_heads", "Query heads", { min: 1 }],
     ["num_kv_heads", "KV heads", { hint: "0 = as many as query heads" }],
     ["head_dim", "Head size", { hint: "0 = width / heads" }],
-    ["projections", "Projections", PROJECTIONS_TOLD],
+    ["projections", "Projections", PROJECTION_LABELS],
   ]],
   ["What is kept", true, [
     ["window", "Window", { hint: "latest tokens; 0 = all" }],
     ["sinks", "Sinks", { hint: "first tokens kept, too" }],
     ["full_every", "Full every n layers", { hint: "6 = five windows, one full; 0 = none" }],
-    ["state_bits", "Bits of the state", BITS_TOLD],
+    ["state_bits", "Bits of the state", BIT_LABELS],
   ]],
   ["Kernel and mixing", false, [
-    ["kernel", "Kernel", KERNELS_TOLD],
-    ["mixing", "Mixing along the sequence", MIXINGS_TOLD],
+    ["kernel", "Kernel", KERNEL_LABELS],
+    ["mixing", "Mixing along the sequence", MIXING_LABELS],
     ["mixing_size", "Its size", { hint: "longest input, or width; 0 = none" }],
   ]],
   ["Numbers and batch", true, [
-    ["weight_bits", "Bits of a weight", BITS_TOLD],
+    ["weight_bits", "Bits of a weight", BIT_LABELS],
     ["batch", "Texts at once", { min: 1 }],
     ["chunk", "Tokens read at once", { hint: "0 = the whole text" }],
   ]],
@@ -61,7 +61,7 @@ function compositionField(model, [name, label, about], changed) {
     changed();
   };
   if (about === null) return switchField(label, model[name], set, { id });
-  if (about === BITS_TOLD) {
+  if (about === BIT_LABELS) {
     return choiceField(label, about, model[name], (value) => set(Number(value)), { id });
   }
   if (typeof about.min === "number" || about.hint || !Object.keys(about).length) {

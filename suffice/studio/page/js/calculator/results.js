@@ -16,8 +16,8 @@ function nameCell({ model, number }) {
 function perLayer(answer) {
   return answer.layers.map((layer) => {
     const kind = { window: "window", full: "full", sums: "sums" }[layer.kind];
-    const told = answer.layers.length > 1 ? ` × ${layer.count} ${kind}` : "";
-    return element("div", { title: exact(layer.state) }, `${bytes(layer.state)}${told}`);
+    const count = answer.layers.length > 1 ? ` × ${layer.count} ${kind}` : "";
+    return element("div", { title: exact(layer.state) }, `${bytes(layer.state)}${count}`);
   });
 }
 
@@ -137,7 +137,7 @@ function curves(models, answers, length, memory) {
   const inside = length >= lengths[0] && length <= lengths.at(-1);
   const marks = [
     ...(inside ? [{ x: length }] : []),
-    ...(memory ? [{ y: memory, told: `your ${CALCULATOR.memory.trim()}` }] : []),
+    ...(memory ? [{ y: memory, label: `your ${CALCULATOR.memory.trim()}` }] : []),
   ];
   return [
     lineChart({
@@ -146,8 +146,8 @@ function curves(models, answers, length, memory) {
       title: `State over length: ${lines.map((line) => line.name).join(", ")}`,
       xName: "tokens",
       yName: "state",
-      xTold: tokens,
-      yTold: bytes,
+      xFormat: tokens,
+      yFormat: bytes,
       xLog: true,
       yLog: true,
     }),

@@ -1,15 +1,15 @@
 // The tab of comparisons: the verdict, cost against quality, curves, tables.
 
-const COMPARE = { found: [], chosen: null, cost: "flops", curve: "validation_accuracy" };
+const COMPARE = { listed: [], chosen: null, cost: "flops", curve: "validation_accuracy" };
 
 function buildCompare(panel) {
   const wrong = notice("compare-error");
   const list = element("ul", { class: "models", "aria-label": "Comparisons" });
   const shown = element("div", { id: "comparison", "aria-live": "polite" });
   const open = latest(
-    (told) => {
+    (results) => {
       tell(wrong, null);
-      replace(shown, comparison(told, changed));
+      replace(shown, comparison(results, changed));
     },
     (error) => {
       replace(shown);
@@ -17,7 +17,7 @@ function buildCompare(panel) {
     },
   );
   const changed = () => {
-    const { root, name } = COMPARE.found[COMPARE.chosen];
+    const { root, name } = COMPARE.listed[COMPARE.chosen];
     open("comparison", { root, name, cost: COMPARE.cost });
   };
   const wait = () => shown.firstChild || replace(shown, element("p", { class: "hint" }, "Reading …"));
@@ -25,14 +25,14 @@ function buildCompare(panel) {
     COMPARE.chosen = at;
     wait();
     COMPARE.cost = "flops";
-    replace(list, COMPARE.found.map((one, n) => comparisonItem(one, n, choose)));
+    replace(list, COMPARE.listed.map((one, n) => comparisonItem(one, n, choose)));
     changed();
   };
   const look = latest(
-    ({ found }) => {
+    ({ comparisons }) => {
       tell(wrong, null);
-      COMPARE.found = found;
-      if (found.length) choose(Math.min(COMPARE.chosen || 0, found.length - 1));
+      COMPARE.listed = comparisons;
+      if (comparisons.length) choose(Math.min(COMPARE.chosen || 0, comparisons.length - 1));
       else replace(shown, element("p", {}, "There is nothing to open yet."));
     },
     (error) => {
@@ -62,46 +62,46 @@ function buildCompare(panel) {
 function comparisonItem(one, at, choose) {
   const chosen = at === COMPARE.chosen;
   return element("li", { class: chosen ? "chosen" : null },
-    element("button", { type: "button", "aria-pressed": String(chosen), on: { click: () => choose(at) } }, one.told));
+    element("button", { type: "button", "aria-pressed": String(chosen), on: { click: () => choose(at) } }, one.label));
 }
 
-function comparison(told, changed) {
-  const costs = Object.fromEntries(told.costs.map((name) => [name, COSTS_TOLD[name]]));
+function comparison(results, changed) {
+  const costs = Object.fromEntries(results.costs.map((name) => [name, COST_LABELS[name]]));
   const curves = element("div", { class: "curves" });
-  const drawCurves = () => replace(curves, curvesOf(told, COMPARE.curve));
+  const drawCurves = () => replace(curves, curvesOf(results, COMPARE.curve));
   drawCurves();
   return [
-    element("p", { class: "kicker" }, `${told.recipe}${told.scale === "small" ? ", small scale" : ""} · margin ${told.margin_points} points · against ${told.baseline}`),
-    element("h2", {}, told.title),
-    element("p", { class: `verdict ${told.outcome}` }, told.sentence),
+    element("p", { class: "kicker" }, `${results.recipe}${results.scale === "small" ? ", small scale" : ""} · margin ${results.margin_points} points · against ${results.baseline}`),
+    element("h2", {}, results.title),
+    element("p", { class: `verdict ${results.outcome}` }, results.sentence),
     element("details", { class: "group" }, element("summary", {}, "What is and is not established"),
-      element("ul", {}, told.notes.map((note) => element("li", {}, note)))),
+      element("ul", {}, results.notes.map((note) => element("li", {}, note)))),
     element("div", { class: "heading" }, element("h3", {}, "Cost against quality"),
-      choiceField("Cost", costs, told.cost, (cost) => {
+      choiceField("Cost", costs, results.cost, (cost) => {
         COMPARE.cost = cost;
         changed();
       }, { id: "compare-cost" })),
-    tradeoffChart(told),
+    tradeoffChart(results),
     element("p", { class: "hint" }, "The line joins what nothing else beats at a cost no higher. Bars are 95% intervals of each mean by itself; the verdict rests on differences paired by seed."),
     element("div", { class: "heading" }, element("h3", {}, "Over epochs"),
-      choiceField("Measure", told.curve_names, COMPARE.curve, (name) => {
+      choiceField("Measure", results.curve_names, COMPARE.curve, (name) => {
         COMPARE.curve = name;
         drawCurves();
       }, { id: "compare-curve" })),
     curves,
-    told.tables.map(sheetTable),
+    results.tables.map(sheetTable),
     element("h3", {}, "How it was made"),
-    element("div", { class: "code" }, element("pre", { tabindex: 0 }, told.command), copyButton(() => told.command)),
+    element("div", { class: "code" }, element("pre", { tabindex: 0 }, results.command), copyButton(() => results.command)),
   ];
 }
 
-function curvesOf(told, name) {
+function curvesOf(results, name) {
   const share = name.endsWith("accuracy");
-  const heads = [...new Set(told.curves[name].map((one) => one.heads))];
-  const lines = told.curves[name].map((one) => ({
+  const heads = [...new Set(results.curves[name].map((one) => one.heads))];
+  const lines = results.curves[name].map((one) => ({
     name: heads.length > 1 ? `${one.mechanism} (${one.heads})` : one.mechanism,
     heads: one.heads,
-    number: told.looks[one.mechanism],
+    number: results.looks[one.mechanism],
     points: one.points.map(([epoch, value]) => [epoch, share ? 100 * value : value]),
   }));
   if (!lines.some((line) => line.points.length > 1)) {
@@ -113,11 +113,11 @@ function curvesOf(told, name) {
       heads.length > 1 && element("figcaption", {}, `${own} head${own > 1 ? "s" : ""}`),
       lineChart({
         lines: of,
-        title: `${told.curve_names[name]} over epochs`,
+        title: `${results.curve_names[name]} over epochs`,
         xName: "epoch",
-        yName: told.curve_names[name] + (share ? ", %" : ""),
-        xTold: (epoch) => (Number.isInteger(epoch) ? String(epoch) : ""),
-        yTold: (value) => String(Number(value.toPrecision(4))),
+        yName: results.curve_names[name] + (share ? ", %" : ""),
+        xFormat: (epoch) => (Number.isInteger(epoch) ? String(epoch) : ""),
+        yFormat: (value) => String(Number(value.toPrecision(4))),
         more: heads.length > 1 ? { width: Math.min(520, chartWidth()), height: 300, left: 56 } : {},
       }),
       legend(of));

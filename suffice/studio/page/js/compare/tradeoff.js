@@ -1,6 +1,6 @@
 // Cost against quality: each mechanism with its interval, and the front that nothing beats.
 
-const COSTS_TOLD = {
+const COST_LABELS = {
   flops: "attention FLOPs of one sample",
   latency: "seconds of one batch",
   parameters: "parameters of the model",
@@ -11,9 +11,9 @@ const MARKS = [
   "M0-5.5L5.5 5h-11z", "M0 5.5L5.5-5h-11z", "M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",
 ];
 
-function tradeoffChart(told) {
+function tradeoffChart(results) {
   const c = { ...CHART, width: chartWidth(), top: 30, height: 400 };
-  const points = told.points.map((one) => ({
+  const points = results.points.map((one) => ({
     ...one,
     low: 100 * (one.low === null ? one.mean : one.low),
     high: 100 * (one.high === null ? one.mean : one.high),
@@ -23,7 +23,7 @@ function tradeoffChart(told) {
     viewBox: `0 0 ${c.width} ${c.height}`,
     class: "chart",
     role: "img",
-    "aria-label": `Test accuracy over ${COSTS_TOLD[told.cost]}; the table beside it has the numbers`,
+    "aria-label": `Test accuracy over ${COST_LABELS[results.cost]}; the table beside it has the numbers`,
   });
   const costs = points.map((one) => one.cost);
   const [least_, most] = [Math.min(...costs), Math.max(...costs)];
@@ -35,10 +35,10 @@ function tradeoffChart(told) {
   const x = scale(xLow, xHigh, c.left, c.width - c.right, log);
   const y = scale(yLow - yRoom, yHigh + yRoom, c.height - c.bottom, c.top, false);
   const names = {
-    xName: COSTS_TOLD[told.cost],
+    xName: COST_LABELS[results.cost],
     yName: "test accuracy, %",
-    xTold: scaled,
-    yTold: (value) => String(Number(value.toFixed(2))),
+    xFormat: scaled,
+    yFormat: (value) => String(Number(value.toFixed(2))),
     xTicks: log ? stepsBetween(xLow, xHigh) : roundTicks(xLow, xHigh, c.width / 110),
     yTicks: roundTicks(yLow - yRoom, yHigh + yRoom, 6),
   };
@@ -46,9 +46,9 @@ function tradeoffChart(told) {
   const front = points.filter((one) => one.front).sort((a, b) => a.cost - b.cost || a.mean - b.mean);
   svg.append(drawing("path", { d: path(front.map((p) => [p.cost, p.mean]), x, y), class: "front" }));
   const placed = points.map((p) => [x(p.cost) - 6, y(p.mean) - 6, x(p.cost) + 6, y(p.mean) + 6]);
-  for (const one of points) svg.append(...tradeoffPoint(one, told.looks[one.mechanism], x, y));
+  for (const one of points) svg.append(...tradeoffPoint(one, results.looks[one.mechanism], x, y));
   for (const one of [...points].sort((a, b) => b.front - a.front)) {
-    svg.append(...tradeoffName(one, told, x, y, c, placed));
+    svg.append(...tradeoffName(one, results, x, y, c, placed));
   }
   return svg;
 }
@@ -80,8 +80,8 @@ function tradeoffPoint(one, number, x, y) {
 }
 
 // A name beside its point, where no other name stands; none where there is no room.
-function tradeoffName(one, told, x, y, c, placed) {
-  const many = new Set(told.points.map((p) => p.heads)).size > 1;
+function tradeoffName(one, results, x, y, c, placed) {
+  const many = new Set(results.points.map((p) => p.heads)).size > 1;
   const words = many ? `${one.mechanism} (${one.heads})` : one.mechanism;
   const width = 6.3 * words.length;
   const [px, py] = [x(one.cost), y(one.mean)];

@@ -130,14 +130,14 @@ const least = (numbers) => {
   const known = numbers.filter((number) => number !== null);
   return known.length ? Math.min(...known) : null;
 };
-const told = (name, otherwise) => (pattern) => {
+const property = (name, otherwise) => (pattern) => {
   const answer = KINDS[pattern.kind][name];
   return answer ? answer(pattern.fields) : otherwise;
 };
-const isCausal = told("causal", false);
-const isDense = told("dense", false);
-const spacingOf = told("spacing", 1);
-const longestOf = told("longest", null);
+const isCausal = property("causal", false);
+const isDense = property("dense", false);
+const spacingOf = property("spacing", 1);
+const longestOf = property("longest", null);
 const allowedBy = (pattern) => KINDS[pattern.kind].allowed(pattern.fields);
 const isJoined = (pattern) => pattern.kind === "And" || pattern.kind === "Or";
 

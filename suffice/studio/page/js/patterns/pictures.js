@@ -8,8 +8,8 @@ function patternSvg(drawn, title) {
   const [wide, high] = [side * keys, side * queries];
   const width = Math.max(560, panels.length * (wide + 60) + 24);
   const height = 96 + high + 20 * parts.length + 24;
-  const text = (x, y, size, fill, told) =>
-    `<text x="${x}" y="${y}" font-size="${size}" fill="${fill}">${xml(told)}</text>`;
+  const text = (x, y, size, fill, content) =>
+    `<text x="${x}" y="${y}" font-size="${size}" fill="${fill}">${xml(content)}</text>`;
   const found = [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
       `viewBox="0 0 ${width} ${height}" font-family="DejaVu Sans, Verdana, Arial, sans-serif">`,

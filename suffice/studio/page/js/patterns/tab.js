@@ -28,7 +28,7 @@ function buildPatterns(panel) {
   let query = PATTERN.length - 1;
 
   const view = new PatternCanvas(canvas, (pair, chosen) => {
-    hover.textContent = pair ? pairTold(drawn, pair) : "Point at a pair, or move with the arrow keys.";
+    hover.textContent = pair ? pairText(drawn, pair) : "Point at a pair, or move with the arrow keys.";
     if (chosen && pair) {
       query = pair.i;
       reach.show(drawn, query);
@@ -154,7 +154,7 @@ function withPiece(code, piece) {
   return causal ? withCausal(joined, true) : joined;
 }
 
-function pairTold(drawn, { i, k, number }) {
+function pairText(drawn, { i, k, number }) {
   const query = i + drawn.keys - drawn.queries;
   const pair = `Query ${Math.max(query, i)}, key ${k}: `;
   if (number) return `${pair}seen, by ${drawn.parts[number - 1].name}.`;

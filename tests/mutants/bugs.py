@@ -324,10 +324,10 @@ BUGS = (
         "an exchange counts a rank's own part as sent",
     ),
     Bug(
-        "suffice/advise/candidates.py",
-        "min(positions, memory.recent + memory.block)",
-        "min(positions, memory.recent)",
-        "tests/advise/test_needs.py",
+        "suffice/memory/quantised.py",
+        "encoded = max(tokens - self.recent, 0) // self.block * self.block",
+        "encoded = -(-max(tokens - self.recent, 0) // self.block) * self.block",
+        "tests/advise/test_needs.py tests/memory",
         "positions that are not quantised yet are counted as codes",
     ),
     Bug(

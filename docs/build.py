@@ -1,6 +1,6 @@
-"""The pages of mechanisms and axis values, written from their docstrings.
+"""Generate the pages of mechanisms and axis values from their docstrings.
 
-`make docs` writes them anew; a test holds that the committed pages are what this writes.
+`make docs` runs it; a test compares the committed pages with its output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parent
 D_MODEL, HEADS = 256, 4
 DRAWN = 64  # tokens
 COUNTED = (256, 1024, 4096)  # tokens
-PLAIN = ("Standard", "NoMixing", "NoNorm", "NoPosition")  # what goes without saying
+PLAIN = ("Standard", "NoMixing", "NoNorm", "NoPosition")  # left out of the lists
 LINK = r"[arXiv:\1](https://arxiv.org/abs/\1)"
 DRAWINGS = ("axes.svg",)
 MADE = "<!-- written by `make docs` from the docstrings: edit those -->"
@@ -59,7 +59,6 @@ def write(folder: Path = FOLDER) -> None:
 
 
 def _page(name: str, spec: AttentionSpec) -> str:
-    """Return the page of one mechanism."""
     about = describe(PRESETS[name])
     length = ", length=length" if takes_length(name) else ""
     return _joined(
@@ -67,20 +66,20 @@ def _page(name: str, spec: AttentionSpec) -> str:
         f"# {name}",
         *about.paragraphs,
         f'```python\nsuffice.preset("{name}", d_model, num_heads{length})\n```',
-        "\n".join(f"- `{name}`: {told}" for name, told in about.arguments),
+        "\n".join(f"- `{name}`: {text}" for name, text in about.arguments),
         f"**Cost.** {about.cost}",
         f"**Source.** {about.source}.",
         "## Who sees whom",
         f"![{name}, {DRAWN} tokens]({name}.svg)",
         *instead(spec, DRAWN),
-        f"`suffice show {name} --length {DRAWN}` prints it at this or any length; `--png FILE` and "
-        "`--svg FILE` draw it.",
+        f"`suffice show {name} --length {DRAWN}` prints this drawing for any length; `--png FILE` "
+        "and `--svg FILE` write it.",
         _characters(spec),
         "## Counts",
-        f"One layer, d_model {D_MODEL}, {HEADS} heads, one sample forward; x: times what standard "
-        "attention needs.",
+        f"One layer, d_model {D_MODEL}, {HEADS} heads, one forward of one sample; x: relative to "
+        "standard attention.",
         _counts(name),
-        "## Made of",
+        "## Composition",
         f"For {DRAWN} tokens:",
         "\n".join(
             f"- {axis}: `{expression(value)}`"
@@ -93,14 +92,16 @@ def _page(name: str, spec: AttentionSpec) -> str:
 
 def _characters(spec: AttentionSpec) -> str:
     drawn = lines(drawing_of(spec, DRAWN), width=100, rows=16 if spec.pattern.dense else 32)
-    told = ("".join(characters for characters, _ in line).rstrip() for line in drawn)
-    head = "<details>\n<summary>in characters</summary>\n"
-    return "\n".join([head, "```text", *told, "```", "", "</details>"])
+    plain = ("".join(characters for characters, _ in line).rstrip() for line in drawn)
+    head = "<details>\n<summary>as text</summary>\n"
+    return "\n".join([head, "```text", *plain, "```", "", "</details>"])
 
 
 def _counts(name: str) -> str:
-    """Return a table of the counts at some lengths."""
-    rows = ["| tokens | parameters | FLOPs | of visible pairs | state, numbers |", "|--:" * 5 + "|"]
+    rows = [
+        "| tokens | parameters | FLOPs | of visible pairs | KV cache, numbers |",
+        "|--:" * 5 + "|",
+    ]
     for length in COUNTED:
         cost = sized(name, D_MODEL, HEADS, length=length).cost(length)
         base = sized("standard", D_MODEL, HEADS, length=length).cost(length)
@@ -113,12 +114,12 @@ def _counts(name: str) -> str:
 
 
 def _values(spec: AttentionSpec) -> Iterator[Axis]:
-    """Return one value of each class that a spec is made of, plain ones left out."""
-    found: dict[type, Axis] = {}
+    """Yield one value of each class in a spec, without the plain ones."""
+    by_class: dict[type, Axis] = {}
     for axis in AXES:
         for value in _inside(getattr(spec, axis)):
-            found.setdefault(type(value), value)
-    return (value for kind, value in found.items() if kind.__name__ not in PLAIN)
+            by_class.setdefault(type(value), value)
+    return (value for kind, value in by_class.items() if kind.__name__ not in PLAIN)
 
 
 def _inside(value: object) -> Iterator[Axis]:
@@ -134,60 +135,57 @@ def _inside(value: object) -> Iterator[Axis]:
 
 
 def _value(kind: type[Axis], level: str) -> str:
-    """Return what the docstring of an axis value's class says."""
     about = describe(kind)
     return _joined(
         f"{level} {kind.__name__}",
         *about.paragraphs,
-        "\n".join(f"- `{name}`: {told}" for name, told in about.arguments),
+        "\n".join(f"- `{name}`: {text}" for name, text in about.arguments),
         about.cost and f"Cost: {about.cost}",
         about.source and f"Source: {about.source}.",
     ).rstrip()
 
 
 def _axes() -> str:
-    """Return the page of all axis values."""
-    told = []
+    blocks = []
     for axis, family in AXES.items():
-        told.append(f"## {axis}")
+        blocks.append(f"## {axis}")
         ours = (kind for kind in family.table.values() if kind.__module__.startswith("suffice."))
-        told += [_value(kind, "###") for kind in sorted(ours, key=lambda kind: kind.__name__)]
+        blocks += [_value(kind, "###") for kind in sorted(ours, key=lambda kind: kind.__name__)]
     return _joined(
         MADE,
         "# Axis values",
-        "What a layer is composed of: one value on each axis of `AttentionSpec`. Any legal "
-        "combination is a layer; an illegal one is refused with every rule that it breaks.",
-        *told,
+        "A layer is one value on each axis of `AttentionSpec`. Any legal combination is a layer; "
+        "an illegal one is refused with every rule that it breaks.",
+        *blocks,
     )
 
 
 def _index() -> str:
-    """Return the index."""
-    told: dict[str, list[str]] = {name: [] for name in GROUPS}
+    rows_by_group: dict[str, list[str]] = {name: [] for name in GROUPS}
     length = COUNTED[-1]
     for name in PRESETS:
         spec = sized(name, D_MODEL, HEADS, length=length)
         cost = spec.cost(length)
         base = sized("standard", D_MODEL, HEADS, length=length).cost(length)
         differs = axes(spec).replace("|", "\\|")
-        told[group(spec)].append(
+        rows_by_group[group(spec)].append(
             f"| [{name}]({name}.md) | {differs} | {cost.flops / base.flops:.2f}x "
             f"| {state(cost)} | {describe(PRESETS[name]).identifier} |"
         )
-    head = "| mechanism | what sets it apart | FLOPs | state | source |\n|---|---|--:|--:|---|"
+    head = "| mechanism | composition | FLOPs | KV cache | source |\n|---|---|--:|--:|---|"
     return _joined(
         MADE,
         "# Mechanisms",
-        "Published attention mechanisms, a page each: what sets them apart, who sees whom, what "
-        "they cost. Every one is a composition of [axis values](../axes.md), and so is any mix.",
+        "Published attention mechanisms: what each is composed of, which positions it sees, and "
+        "what it costs. All are compositions of [axis values](../axes.md).",
         *(
             _joined(f"## {name}", "\n".join([head, *rows])).rstrip()
-            for name, rows in told.items()
+            for name, rows in rows_by_group.items()
             if rows
         ),
-        f"FLOPs: one layer at d_model {D_MODEL}, {HEADS} heads and {length:,} tokens, in times of "
-        "what standard attention needs. State: numbers that a streaming layer keeps, for each past "
-        "token unless fixed.",
+        f"FLOPs: one layer at d_model {D_MODEL}, {HEADS} heads and {length:,} tokens, relative to "
+        "standard attention. KV cache: numbers that a streaming layer keeps, per past token unless "
+        "fixed.",
     )
 
 

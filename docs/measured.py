@@ -1,4 +1,4 @@
-"""The README's measured table: one group of equal heads out of a published result."""
+"""The README's table of measurements: one published result at one number of heads."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ def measured() -> str:
     Raises:
         LookupError: if the result is not there.
     """
-    asked = table(TABLE)
-    found = published(asked)
-    if found is None:
+    spec = table(TABLE)
+    result = published(spec)
+    if result is None:
         raise LookupError(f"suffice/results has no {TABLE}.")
-    told = [
+    lines = [
         "| mechanism | parameters of a layer | test accuracy | in the paper | test loss |",
         "|---|--:|--:|--:|--:|",
     ]
-    for row in rows(asked, list(found.results.cells), (HEADS,)):
-        own = row.figures
-        told.append(
-            f"| `{row.mechanism}` | {_mean(own['parameters_layer'], ',.0f')} "
-            f"| {_interval(own['test_accuracy'], 100.0, '.2f')} "
-            f"| {100 * own['test_accuracy'].paper:.2f} "
-            f"| {_interval(own['test_loss'], 1.0, '.3f')} |"
+    for row in rows(spec, list(result.results.cells), (HEADS,)):
+        figures = row.figures
+        lines.append(
+            f"| `{row.mechanism}` | {_mean(figures['parameters_layer'], ',.0f')} "
+            f"| {_interval(figures['test_accuracy'], 100.0, '.2f')} "
+            f"| {100 * figures['test_accuracy'].paper:.2f} "
+            f"| {_interval(figures['test_loss'], 1.0, '.3f')} |"
         )
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def _mean(figure: Figure, form: str) -> str:

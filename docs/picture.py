@@ -1,4 +1,4 @@
-"""The axes and one composed layer, as one picture: what the README's first screen shows."""
+"""A picture of the axes and of one composed layer, for the README and the site."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SPEC = AttentionSpec(
     pattern=(Window(256) | Global(1)) & Causal(),
 )
 CHOSEN = {"Window", "Global", "Causal", "GQA", "Rolling", "Quantised"}
-ASKED = {  # what each axis decides
+QUESTIONS = {  # what each axis decides
     "pattern": "who sees whom",
-    "encoder": "learned maps",
+    "encoder": "projections, cache",
     "mixing": "along the sequence",
-    "kernel": "pairs to weights",
-    "norm": "sizes of q and k",
+    "kernel": "scores to weights",
+    "norm": "norm of q and k",
     "position": "order",
     "past": "earlier segments",
     "combine": "heads to output",
     "heads": "who shares keys",
-    "memory": "kept when streaming",
+    "memory": "KV cache policy",
 }
 WIDTH, CELL, GAP, TOP = 118, 22, 5, 64  # pixels
 
@@ -56,22 +56,23 @@ def picture() -> str:
     return "\n".join([*drawn, "</svg>", ""])
 
 
-def _columns() -> dict[str, Sequence[str]]:
-    """Return the names of the values of each axis, the composed layer's own ones first."""
-    found = {axis: _ours(family.table) for axis, family in AXES.items()}
-    found["heads"] = ["MHA", "GQA", "MQA"]
-    kept = (getattr(memory, name) for name in memory.__all__)
-    found["memory"] = sorted(
-        one.__name__ for one in kept if issubclass(one, Memory) and one is not Memory
+def _columns() -> dict[str, list[str]]:
+    """Return the names of the values of each axis, those of the composed layer first."""
+    columns = {axis: _ours(family.table) for axis, family in AXES.items()}
+    columns["heads"] = ["MHA", "GQA", "MQA"]
+    memories = (getattr(memory, name) for name in memory.__all__)
+    columns["memory"] = sorted(
+        cls.__name__ for cls in memories if issubclass(cls, Memory) and cls is not Memory
     )
     return {
-        axis: sorted(names, key=lambda name: name not in _chosen()) for axis, names in found.items()
+        axis: sorted(names, key=lambda name: name not in _chosen())
+        for axis, names in columns.items()
     }
 
 
 def _ours(table: dict[str, type]) -> list[str]:
-    own = (name for name, kind in table.items() if kind.__module__.startswith("suffice."))
-    return sorted(name for name in own if name not in ("And", "Or"))
+    names = (name for name, kind in table.items() if kind.__module__.startswith("suffice."))
+    return sorted(name for name in names if name not in ("And", "Or"))
 
 
 def _chosen() -> set[str]:
@@ -83,7 +84,7 @@ def _column(left: int, axis: str, names: Sequence[str]) -> list[str]:
     drawn = [
         f'<text x="{middle}" y="28" text-anchor="middle" font-size="13" font-weight="bold" '
         f'fill="#1f2933">{axis}</text>',
-        f'<text x="{middle}" y="46" text-anchor="middle" fill="#62707d">{ASKED[axis]}</text>',
+        f'<text x="{middle}" y="46" text-anchor="middle" fill="#62707d">{QUESTIONS[axis]}</text>',
     ]
     for row, name in enumerate(names):
         top = TOP + row * (CELL + GAP)
@@ -96,19 +97,19 @@ def _column(left: int, axis: str, names: Sequence[str]) -> list[str]:
 
 
 def _sentence(height: int, width: int) -> list[str]:
-    """Return what the highlighted values make, as code and in counts."""
-    said = (
+    """Return the code of the highlighted composition and its counts."""
+    code = (
         f"pattern={expression(SPEC.pattern)}, encoder={expression(SPEC.encoder)}, "
         f"position={expression(SPEC.position)}, num_heads=8, num_kv_heads=2"
     )
     cost = SPEC.cost(length=4096)
-    told = (
+    counts = (
         f"one legal composition of many: {cost.parameters:,} parameters at d_model 512, "
         f"{cost.flops / 1e9:.1f} GFLOPs for 4,096 tokens"
     )
     return [
         f'<text x="{width // 2}" y="{height - 42}" text-anchor="middle" font-size="12" '
-        f'font-family="DejaVu Sans Mono, Menlo, monospace" fill="#0f766e">{escape(said)}</text>',
+        f'font-family="DejaVu Sans Mono, Menlo, monospace" fill="#0f766e">{escape(code)}</text>',
         f'<text x="{width // 2}" y="{height - 20}" text-anchor="middle" fill="#62707d">'
-        f"{escape(told)}</text>",
+        f"{escape(counts)}</text>",
     ]

@@ -1,4 +1,4 @@
-"""What the site's generator has to be told of our docstrings."""
+"""An extension of the site's generator for our docstrings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import griffe
 
 
 class Examples(griffe.Extension):
-    """Reads the section `Example:` as the one that griffe calls `Examples:`, which holds code."""
+    """Read the section `Example:` as griffe's `Examples:`, which holds code."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rename the section in the docstring of an object, where it has one."""

@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parent
 D_MODEL, HEADS = 256, 4
 DRAWN = 64  # tokens
 COUNTED = (256, 1024, 4096)  # tokens
-PLAIN = ("Standard", "NoMixing", "NoNorm", "NoPosition")  # left out of the lists
+PLAIN = {"Standard", "NoMixing", "NoNorm", "NoPosition", "NoPast", "Concat"}  # not listed
 LINK = r"[arXiv:\1](https://arxiv.org/abs/\1)"
 DRAWINGS = ("axes.svg",)
 MADE = "<!-- written by `make docs` from the docstrings: edit those -->"
@@ -114,7 +114,7 @@ def _counts(name: str) -> str:
 
 
 def _values(spec: AttentionSpec) -> Iterator[Axis]:
-    """Yield one value of each class in a spec, without the plain ones."""
+    """Yield one value of each class in a spec, without those of `PLAIN`."""
     by_class: dict[type, Axis] = {}
     for axis in AXES:
         for value in _inside(getattr(spec, axis)):

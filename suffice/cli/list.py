@@ -25,6 +25,7 @@ DEFAULTS = {
     "kernel": "Softmax",
     "norm": "NoNorm",
     "past": "NoPast",
+    "combine": "Concat",
 }
 """The axes of multi-head attention over every key."""
 D_MODEL, HEADS, LENGTH = 256, 4, 1024

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare studio test test-sanitized test-hf mutants bench bench-layers bench-mechanisms bench-edge docs format
+.PHONY: native compare studio test quick test-sanitized test-hf mutants bench bench-layers bench-mechanisms bench-edge docs format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -15,6 +15,12 @@ studio: .venv/.ready
 
 test: .venv/.ready
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+# the fast half: the numbers of the layer and what it is made of
+QUICK := $(addprefix tests/,definitions encoders patterns positions kernels mixing memory presets ops \
+	layers acceptance product testing meta view) $(wildcard tests/test_*.py)
+quick: .venv/.ready
+	$(BIN)/python -m pytest -n auto --dist worksteal $(QUICK) $(ARGS)
 
 # one seeded bug at a time, and whether the tests catch it; ARGS="--list", ARGS="--only verdict"
 mutants: .venv/.ready
@@ -35,8 +41,8 @@ native:
 # Python keep to the end is no leak of ours
 NATIVE_TESTS := tests/ops/native tests/quantise tests/layers/test_packed.py \
 	$(addprefix tests/ops/,test_native.py test_native_scan.py test_look.py) tests/layers/test_read.py \
-	$(addprefix tests/models/,test_fused.py test_fused_states.py test_fusable.py test_packed.py) \
-	tests/models/test_packed_fuzz.py tests/generate/test_stepping.py
+	$(addprefix tests/models/test_,native_decoder.py native_unsupported.py packed.py packed_fuzz.py) \
+	tests/generate/test_backend.py
 test-sanitized: .venv/.ready
 	cmake -S . -B build/sanitized -DSUFFICE_SANITIZE=ON
 	cmake --build build/sanitized --parallel

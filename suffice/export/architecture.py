@@ -74,7 +74,7 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
 def _refuse(why: str) -> NoReturn:
     raise ConfigError(
         f"no class of transformers computes this model: {why}; export it to onnx or torch, which "
-        "hold any model."
+        "hold dense softmax attention of any composition."
     )
 
 

@@ -35,7 +35,7 @@ class Cost:
         flops: FLOPs of the matrix products as executed; pairs a dense op computes and then masks
             are in it.
         visible_flops: the same with only the pairs the pattern allows: the least any op needs.
-        state_numbers: numbers a streaming state keeps per past token; 0 with a mixing that sums
+        state_numbers: numbers a KV cache keeps per past token; 0 with a mixing that sums
             keys of the whole input, which cannot stream.
         state_fixed: numbers it keeps whatever the length: sums of features.
     """
@@ -47,7 +47,7 @@ class Cost:
     state_fixed: int = 0
 
     def state_bytes(self, tokens: int, bytes_per_number: int = 4) -> int:
-        """Return the bytes of a streaming state that holds this many tokens."""
+        """Return the bytes of a KV cache that holds this many tokens."""
         return (self.state_numbers * tokens + self.state_fixed) * bytes_per_number
 
 

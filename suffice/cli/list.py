@@ -56,7 +56,7 @@ def list_mechanisms() -> None:
 
 
 def sized(
-    name: str, d_model: int, num_heads: int, *, length: int, **options: object
+    name: str, d_model: int, num_heads: int, /, *, length: int, **options: object
 ) -> AttentionSpec:
     """Return the spec of a mechanism, made for this length if it is made for one.
 

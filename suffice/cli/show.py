@@ -117,7 +117,7 @@ def _counts(spec: AttentionSpec, base: AttentionSpec, length: int) -> dict[str, 
         "parameters": f"{cost.parameters:,} ({cost.parameters / plain.parameters:.2f}x standard)",
         "FLOPs": f"{cost.flops:,} ({cost.flops / plain.flops:.2f}x standard)",
         "of visible pairs": f"{cost.visible_flops:,}",
-        "streaming state": state(cost, " numbers per token", " numbers for any length"),
+        "KV cache": state(cost, " numbers per token", " numbers for any length"),
     }
 
 

@@ -83,7 +83,7 @@ __all__ = [
 ]
 
 
-def preset(name: str, d_model: int, num_heads: int, **options: Any) -> AttentionSpec:
+def preset(name: str, /, d_model: int, num_heads: int, **options: Any) -> AttentionSpec:
     """Return the spec of a published mechanism.
 
     Args:

@@ -59,7 +59,7 @@ def mqa(
 ) -> AttentionSpec:
     """Multi-query attention: all query heads share one key/value head.
 
-    Choose it for the smallest streaming state of a softmax over every key. Not where quality
+    Choose it for the smallest KV cache of a softmax over every key. Not where quality
     decides: gqa keeps more of it at a state in between.
 
     Args:

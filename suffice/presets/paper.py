@@ -16,7 +16,7 @@ def standard(
     """Multi-head attention: learned queries, keys and values, softmax over every key.
 
     Choose it as the yardstick, and where quality decides and cost does not. Not for long input:
-    time grows with the square of the length, and a streaming state with every token.
+    time grows with the square of the length, and a KV cache with every token.
 
     Args:
         d_model: features.
@@ -43,7 +43,7 @@ def optimised(
     """Optimised Attention: no W_V, each head reads a column slice of x as its values.
 
     Choose it for a quarter fewer attention parameters at hardly any change of quality. Not for a
-    smaller streaming state: keys are still learned, so x is kept beside them; take efficient.
+    smaller KV cache: keys are still learned, so x is kept beside them; take efficient.
 
     Args:
         d_model: features.
@@ -64,7 +64,7 @@ def efficient(
 ) -> AttentionSpec:
     """Efficient Attention: no W_K and no W_V, keys and values are column slices of x.
 
-    Choose it for half the attention parameters and half the streaming state (with rotary positions
+    Choose it for half the attention parameters and half the KV cache (with rotary positions
     the turned keys are kept as well, and the state is that of standard attention). num_heads=1 is
     version 1 of the paper, one head as wide as x; more heads are the slices of version 2. Not
     for very narrow heads: the keys and values of a head are its slice of x and nothing else.

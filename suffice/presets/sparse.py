@@ -99,7 +99,7 @@ def mistral(
 ) -> AttentionSpec:
     """Mistral's attention: a window, shared key/value heads and rotary positions, layer by layer.
 
-    Choose it for language models of long texts: a streaming state that stops growing at the window
+    Choose it for language models of long texts: a KV cache that stops growing at the window
     and is smaller by the heads that share it. Where something far back must be found exactly, give
     full_every: the last of every so many layers then sees everything, as in hybrid models since.
     Not for short input, which a window does not make cheaper.

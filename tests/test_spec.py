@@ -131,7 +131,7 @@ def test_json_that_is_no_dictionary(data):
         ({"encoder": Efficient(), "d_source": 8}, "exactly 8 columns"),
         (
             {"pattern": PerHead((Full(), Causal())) & Causal()},
-            "made for 2 heads, but num_heads=4; give PerHead one pattern for each head, or change",
+            "made for 2 heads, but the layer has 4",
         ),
         ({"position": Rope()}, "Rope rotates features in pairs: head_dim=3 is odd; make it even"),
     ],

@@ -127,7 +127,9 @@ class Attention(nn.Module):
         if state is None:
             inputs = place(self.spec, x, source, valid, segments, source_segments, mask)
         else:
-            inputs = self._step(x, state, valid, source=source, segments=segments, mask=mask)
+            refused = {"source": source, "segments": segments, "mask": mask}
+            refused["source_segments"] = source_segments
+            inputs = self._step(x, state, valid, **refused)
         encoded = self.encode(inputs)
         out = inputs.read(self, encoded.q, encoded.cached)
         if self.past is not None:

@@ -291,6 +291,8 @@ def test_what_a_state_cannot_keep():
         layer(x, state=state, segments=torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(ConfigError, match="source and mask beside state"):
         layer(x, x, state=state, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
+    with pytest.raises(ConfigError, match="source_segments beside state"):
+        layer(x, state=state, source_segments=torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(ConfigError, match="a layer of another spec"):
         Attention(replace(BASE, num_heads=2))(x, state=state)
     with pytest.raises(ShapeError, match="valid"):

@@ -184,7 +184,7 @@ def finding(**changes):
 
 def test_an_alarm_is_loud(suffice, run, monkeypatch):
     report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
-    monkeypatch.setattr("suffice.probe.probe_mechanisms", lambda *_, **__: report)
+    monkeypatch.setattr("suffice.cli.probe.probe_mechanisms", lambda *_, **__: report)
     told = suffice("probe", "--mechanisms", "standard", "--quiet")
     assert told.code == 1
     assert "ALARM: 1 of 1 controls succeeded" in told.said

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from suffice import recipes
-from suffice.data import Split, vision
+from suffice.data import vision
 from suffice.measure.plan import read_plan
 from suffice.measure.results import read_results
 from suffice.recipes import SMALL, digits_vit
@@ -60,7 +60,10 @@ def test_an_unknown_scale_is_told(suffice):
 
 
 def test_the_small_twin_asks_for_rows_that_the_task_has(monkeypatch):
-    rows = Split(torch.zeros(9_000, 1, 1, 1, dtype=torch.uint8), torch.zeros(9_000).long())
-    monkeypatch.setattr(vision, "_official", lambda *_: rows)
+    def zeros(content: bytes, shape: tuple[int, ...], name: str) -> torch.Tensor:
+        return torch.zeros(9_000, *shape, dtype=torch.uint8)
+
+    monkeypatch.setattr(vision, "read", lambda *_, **__: b"")
+    monkeypatch.setattr(vision, "parse_idx", zeros)
     task = vision.mnist(**dict(recipes.recipe("mnist_v2", scale="small").task_options))
     assert [len(split) for split in (task.train, task.validation, task.test)] == [8_000, 900, 2_000]

@@ -76,7 +76,7 @@ def test_for_heads():
 
 
 @pytest.mark.parametrize(
-    ("shape", "num_heads", "told"),
+    ("shape", "num_heads", "message"),
     [
         ((6, 5, 7), None, r"\[6, 5, 7\] is neither .* \(give num_heads"),
         ((6, 5, 7), 4, r"\[6, 5, 7\] is neither \[T, S\] nor \[B \* H, T, S\]\.$"),
@@ -84,8 +84,8 @@ def test_for_heads():
         ((1, 1, 5, 7), 1, r"\[1, 1, 5, 7\] is neither"),
     ],
 )
-def test_for_heads_refusals(shape, num_heads, told):
-    with pytest.raises(ShapeError, match=told):
+def test_for_heads_refusals(shape, num_heads, message):
+    with pytest.raises(ShapeError, match=message):
         masks.for_heads(torch.ones(shape, dtype=torch.bool), num_heads)
 
 

@@ -95,7 +95,7 @@ def test_json_that_is_no_dictionary(data):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"pattern": "causal"}, "pattern='causal' is a str, not a pattern; legal: .*Causal"),
         ({"pattern": Causal}, "pattern=.* is a .*, not a pattern; legal: .*as instances"),
@@ -137,13 +137,13 @@ def test_json_that_is_no_dictionary(data):
     ],
     ids=str,
 )
-def test_refusals(changes, told):
-    with pytest.raises(ConfigError, match=told):
+def test_refusals(changes, message):
+    with pytest.raises(ConfigError, match=message):
         spec_of(**changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"dropout": "0.1"}, "dropout"),
         ({"dropout": None}, "dropout"),
@@ -155,9 +155,9 @@ def test_refusals(changes, told):
     ],
     ids=str,
 )
-def test_settings_of_a_wrong_type_are_refused(changes, told):
+def test_settings_of_a_wrong_type_are_refused(changes, message):
     """Nothing given may pass unread: bias="no" would build biases."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         spec_of(**changes)
 
 

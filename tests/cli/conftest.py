@@ -12,15 +12,15 @@ from suffice.measure import compare
 
 
 @dataclass(frozen=True)
-class Told:
-    code: int
-    out: str
-    err: str
+class Result:
+    exit_code: int
+    stdout: str
+    stderr: str
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Standard error in one line, as one reads it."""
-        return " ".join(self.err.split())
+        return " ".join(self.stderr.split())
 
 
 @pytest.fixture
@@ -34,15 +34,14 @@ def suffice(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr(compare, "ROUNDS", 2)
     monkeypatch.setattr(compare, "SAMPLE_SECONDS", 1e-4)
 
-    def call(*words: object) -> Told:
+    def call(*words: object) -> Result:
         capfd.readouterr()
         monkeypatch.setattr(sys, "argv", ["suffice", *map(str, words)])
         with pytest.raises(SystemExit) as end:
             main()
-        code = end.value.code
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return Told(0 if code is None else code, out, err)
+        stdout, stderr = capfd.readouterr()
+        assert "Traceback" not in stderr
+        return Result(0 if end.value.code is None else end.value.code, stdout, stderr)
 
     return call
 

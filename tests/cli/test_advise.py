@@ -38,53 +38,53 @@ def world(monkeypatch):
 
 def test_the_table_the_reasons_and_the_lines_are_printed(suffice, world):
     names = "mqa,efficient,standard+kv:1,linformer"
-    told = suffice("advise", *SMALL, "--mechanisms", names)
-    assert (told.code, told.err) == (0, "")
-    assert "Take mqa: 500 ms a token, 0.50x Standard's" in told.out
-    assert "1. mqa: 500 ms a token" in told.out
-    assert "16 or less" in told.out
-    assert "illegal: 1" in told.out
-    assert "linformer: LowRank sums keys" in told.out
-    assert "suffice compare --recipe lm_small --mechanisms" in told.out
-    assert "composition = Composition.parse('mqa')" in told.out
-    assert "suffice train --recipe stdlib_bpe --mechanism mqa" in told.out
-    table = told.out.partition("Python:")[0]
+    result = suffice("advise", *SMALL, "--mechanisms", names)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Take mqa: 500 ms a token, 0.50x Standard's" in result.stdout
+    assert "1. mqa: 500 ms a token" in result.stdout
+    assert "16 or less" in result.stdout
+    assert "illegal: 1" in result.stdout
+    assert "linformer: LowRank sums keys" in result.stdout
+    assert "suffice compare --recipe lm_small --mechanisms" in result.stdout
+    assert "composition = Composition.parse('mqa')" in result.stdout
+    assert "suffice train --recipe stdlib_bpe --mechanism mqa" in result.stdout
+    table = result.stdout.partition("Python:")[0]
     assert max(map(len, table.splitlines())) <= 80
     assert world.taken
 
 
 def test_many_are_cut_short(suffice, world):
     world.wall = 0.01
-    told = suffice("advise", *SMALL)
-    assert "more that were measured; --json has all." in told.out
+    result = suffice("advise", *SMALL)
+    assert "more that were measured; --json has all." in result.stdout
     world.wall = 1.0
-    told = suffice("advise", *SMALL, "--minutes", 1)
-    assert re.search(r"^not measured: \d{3}$", told.out, re.MULTILINE)
-    assert "  ...\n" in told.out
-    assert "the budget ended before its turn" in told.out
+    result = suffice("advise", *SMALL, "--minutes", 1)
+    assert re.search(r"^not measured: \d{3}$", result.stdout, re.MULTILINE)
+    assert "  ...\n" in result.stdout
+    assert "the budget ended before its turn" in result.stdout
 
 
 def test_readers_have_no_time_of_reading(suffice, world):
     asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "gqa,efficient+kv:1")
     world.each["efficient+kv:1"], world.reads = 0.5, False
-    told = suffice("advise", *asked, "--quiet")
-    assert told.code == 0
-    assert "an input" in told.out
-    assert "reading" not in told.out
-    assert "no command reaches this composition" in told.out
+    result = suffice("advise", *asked, "--quiet")
+    assert result.exit_code == 0
+    assert "an input" in result.stdout
+    assert "reading" not in result.stdout
+    assert "no command reaches this composition" in result.stdout
 
 
 def test_nothing_recommended_prints_no_lines(suffice, world):
-    told = suffice("advise", *SMALL, "--memory", "1kB")
-    assert "Nothing fits 1.00 kB" in " ".join(told.out.split())
-    assert "Python:" not in told.out
+    result = suffice("advise", *SMALL, "--memory", "1kB")
+    assert "Nothing fits 1.00 kB" in " ".join(result.stdout.split())
+    assert "Python:" not in result.stdout
     assert world.taken  # Standard, the yardstick
 
 
 def test_data_are_printed_and_written(suffice, world, tmp_path):
     words = ("--memory", "2GB", "--latency", "2s/token", "--quality", "1%", "--json")
-    told = suffice("advise", *SMALL, "--mechanisms", "mqa", *words, "--out", "advice.json")
-    data = json.loads(told.out)
+    result = suffice("advise", *SMALL, "--mechanisms", "mqa", *words, "--out", "advice.json")
+    data = json.loads(result.stdout)
     assert data["winner"] == "mqa"
     assert data["request"]["memory"] == 2 * 10**9
     assert (data["request"]["latency"], data["request"]["quality"]) == (2.0, 0.01)
@@ -93,36 +93,36 @@ def test_data_are_printed_and_written(suffice, world, tmp_path):
 
 
 def test_progress_is_shown(suffice, world):
-    told = suffice("advise", *SMALL[:-1], "--mechanisms", "mqa")
-    assert told.code == 0
+    result = suffice("advise", *SMALL[:-1], "--mechanisms", "mqa")
+    assert result.exit_code == 0
     assert world.taken
 
 
 def test_an_interruption_prints_what_was_measured(suffice, world):
     world.stop_after = 14
-    told = suffice("advise", *SMALL, "--mechanisms", "mqa")
-    assert told.code == 130
-    assert "interrupted: the rest was not measured." in told.said
-    assert "Take mqa: 500 ms a token" in " ".join(told.out.split())
+    result = suffice("advise", *SMALL, "--mechanisms", "mqa")
+    assert result.exit_code == 130
+    assert "interrupted: the rest was not measured." in result.message
+    assert "Take mqa: 500 ms a token" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("words", [("--recipe",), ("--recipe", "list"), ("--recipe", "--quiet")])
 def test_recipes_without_a_name_are_listed(suffice, words):
-    told = suffice("advise", *words)
-    assert told.code == 0
-    assert all(name in told.out for name in RECIPES)
+    result = suffice("advise", *words)
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in RECIPES)
 
 
 def test_a_recipe_is_measured_here(suffice, world):
-    told = suffice("advise", "--recipe", "tiny-edge", "--length", 64, "--quiet")
-    assert told.code == 0
-    assert "tiny-edge: a tiny model" in told.out
-    assert "The source: 75% less memory" in told.out
+    result = suffice("advise", "--recipe", "tiny-edge", "--length", 64, "--quiet")
+    assert result.exit_code == 0
+    assert "tiny-edge: a tiny model" in result.stdout
+    assert "The source: 75% less memory" in result.stdout
     assert world.taken
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ((), "give --task with one of lm, classify, image, translate; or --recipe list"),
         (("--task", "lms"), "unknown task 'lms'; did you mean 'lm'"),
@@ -141,11 +141,11 @@ def test_a_recipe_is_measured_here(suffice, world):
         (("--task", "lm", "--minutes", "0"), "minutes=0.0; give a number above 0"),
     ],
 )
-def test_mistakes_are_one_sentence(suffice, words, told):
+def test_mistakes_are_one_sentence(suffice, words, message):
     said = suffice("advise", *words, "--quiet")
-    assert said.code == 2
-    assert told in said.said
-    assert said.said.startswith("error: ")
+    assert said.exit_code == 2
+    assert message in said.message
+    assert said.message.startswith("error: ")
 
 
 def test_what_does_not_go_together_is_refused(world):
@@ -162,7 +162,9 @@ def test_what_does_not_go_together_is_refused(world):
 
 def lines_of(told):
     """Return the commands an advice ends with."""
-    return [shlex.split(line)[1:] for line in told.out.partition("Command line:\n")[2].splitlines()]
+    return [
+        shlex.split(line)[1:] for line in told.stdout.partition("Command line:\n")[2].splitlines()
+    ]
 
 
 def test_the_commands_train_pack_and_write(suffice, world, tmp_path):
@@ -173,10 +175,10 @@ def test_the_commands_train_pack_and_write(suffice, world, tmp_path):
     few = ("steps=2", "batch_size=2", "warmup=0", "evaluate_every=2")
     sets = [word for one in few for word in ("--set", one)]
     own = ("--data", "text.txt", "--tokenizer", "characters", "--quiet")
-    assert suffice(*train, *own, *sets).code == 0
-    assert suffice(*pack, "--quiet").code == 0
+    assert suffice(*train, *own, *sets).exit_code == 0
+    assert suffice(*pack, "--quiet").exit_code == 0
     written = suffice(*write, "--prompt", "to be", "--max-new-tokens", 5)
-    assert (written.code, written.out[:5]) == (0, "to be")
+    assert (written.exit_code, written.stdout[:5]) == (0, "to be")
 
 
 @pytest.mark.parametrize(
@@ -201,8 +203,8 @@ def test_the_commands_convert_a_checkpoint(suffice, world, tmp_path, name, steps
     *convert, write = lines_of(suffice("advise", *asked))
     assert [line[3] for line in convert] == ([] if steps is None else [steps])
     for line in convert:
-        assert suffice(*line, "--quiet").code == 0
-    assert suffice(*write, "--prompt", "to be", "--max-new-tokens", 5).code == 0
+        assert suffice(*line, "--quiet").exit_code == 0
+    assert suffice(*write, "--prompt", "to be", "--max-new-tokens", 5).exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["linear", "standard+window:8+full:2"])
@@ -213,13 +215,13 @@ def test_what_no_conversion_reaches_has_no_command(suffice, world, tmp_path, nam
     config = LMConfig(vocabulary_size=tokenizer.vocabulary_size, **sizes)
     folder.save(tmp_path / "own", config.build(preset("mqa", 16, 4, causal=True)), tokenizer)
     asked = ("--task", "lm", "--checkpoint", "own", "--mechanisms", name, "--quiet")
-    assert "no command reaches this composition" in suffice("advise", *asked).out
+    assert "no command reaches this composition" in suffice("advise", *asked).stdout
 
 
 def test_the_commands_compare(suffice, brief, world):  # noqa: ARG001 - patches
     asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "efficient", "--quiet")
     (compare,) = lines_of(suffice("advise", *asked))
     words = ("--seeds", 1, "--epochs", 1, "--out", "run", "--quiet")
-    assert suffice(*compare, *words).code == 0
+    assert suffice(*compare, *words).exit_code == 0
     again = suffice("advise", *asked, "--results", "run")
-    assert "a single seed gives no interval" in " ".join(again.out.split())
+    assert "a single seed gives no interval" in " ".join(again.stdout.split())

@@ -30,9 +30,9 @@ def saved(path):
 
 def test_figures_of_a_shape(suffice, tmp_path):
     before = torch.get_num_threads()
-    told = suffice("bench", "--shape", "15m", *SHORT, "--json", "out/found.json")
-    assert (told.code, told.err) == (0, "")
-    said = " ".join(told.out.split())
+    result = suffice("bench", "--shape", "15m", *SHORT, "--json", "out/found.json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    said = " ".join(result.stdout.split())
     assert said.startswith("15m: ")
     assert "as stored, memory dynamic" in said
     for words in ("prefill", "decode", "p50", "p90", "p99", "GB/s", "weights", "state", "peak mem"):
@@ -47,18 +47,20 @@ def test_figures_of_a_shape(suffice, tmp_path):
 
 def test_figures_of_a_checkpoint(suffice, tmp_path):
     saved(tmp_path / "run")
-    told = suffice("bench", "run", *SHORT, "--bits", 32, "--memory", "rolling:4")
-    assert (told.code, told.err) == (0, "")
-    assert "run: " in told.out
-    assert "32 bits, memory rolling:4" in told.out
+    result = suffice("bench", "run", *SHORT, "--bits", 32, "--memory", "rolling:4")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "run: " in result.stdout
+    assert "32 bits, memory rolling:4" in result.stdout
 
 
 def test_another_mechanism_and_a_rounded_memory(suffice):
     words = ("--mechanism", "efficient", "--quantise-memory", 8)
-    told = suffice("bench", "--shape", "110m", *SHORT, *words)
-    assert (told.code, told.err) == (0, "")
-    assert "memory dynamic in 8 bits" in told.out
-    assert ("part of a token" in told.out) == ("a step native" in " ".join(told.out.split()))
+    result = suffice("bench", "--shape", "110m", *SHORT, *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "memory dynamic in 8 bits" in result.stdout
+    assert ("part of a token" in result.stdout) == (
+        "a step native" in " ".join(result.stdout.split())
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,9 +77,9 @@ def test_another_mechanism_and_a_rounded_memory(suffice):
     ],
 )
 def test_refusals(suffice, words, said):
-    told = suffice("bench", *words)
-    assert told.code == 2
-    assert said in told.said
+    result = suffice("bench", *words)
+    assert result.exit_code == 2
+    assert said in result.message
 
 
 def test_what_bench_refuses_by_itself(tmp_path):

@@ -29,7 +29,7 @@ CELLS = ("standard-h4-s0", "efficient-h4-s0")
 
 def again(told, folder="run"):
     """The words after the program of the command that goes on."""
-    line = next(line for line in told.err.splitlines() if line.startswith("  "))
+    line = next(line for line in told.stderr.splitlines() if line.startswith("  "))
     words = shlex.split(line)
     assert words[0] == "suffice"
     assert words[-3:] == ["--out", folder, "--resume"] or "--out" in words[:-3]
@@ -66,13 +66,13 @@ def whole(tmp_path_factory):
 
 
 def test_the_report_is_printed_and_written(suffice):
-    told = suffice(*SHORT, "--out", "run")
-    assert told.code == 0
-    assert told.err == "timing the forward passes side by side\n", "plain lines"
-    assert "\x1b" not in told.out + told.err
-    assert "Test accuracy against standard at equal heads" in told.out
-    assert "undecided: a single seed gives no interval" in " ".join(told.out.split())
-    assert told.out.endswith("\nreport: run/report.html\n")
+    result = suffice(*SHORT, "--out", "run")
+    assert result.exit_code == 0
+    assert result.stderr == "timing the forward passes side by side\n", "plain lines"
+    assert "\x1b" not in result.stdout + result.stderr
+    assert "Test accuracy against standard at equal heads" in result.stdout
+    assert "undecided: a single seed gives no interval" in " ".join(result.stdout.split())
+    assert result.stdout.endswith("\nreport: run/report.html\n")
     for name in ("plan.json", "results.json", "report.html", "curves.png", "latency.png"):
         assert (Path("run") / name).stat().st_size > 0
     results = read_results(Path("run/results.json"))
@@ -81,54 +81,56 @@ def test_the_report_is_printed_and_written(suffice):
 
 
 def test_json_is_all_of_standard_output(suffice, whole, brief):
-    told = suffice(*SHORT, "--out", whole, "--resume", "--json")
-    assert told.code == 0
-    content = json.loads(told.out)
+    result = suffice(*SHORT, "--out", whole, "--resume", "--json")
+    assert result.exit_code == 0
+    content = json.loads(result.stdout)
     verdict = content.pop("verdict")
     assert Results.from_json(content, where="here") == read_results(whole / "results.json")
     assert verdict["sentence"].startswith("undecided: ")
     assert verdict["baseline"] == "standard"
-    assert told.out.isascii()
-    assert told.err
+    assert result.stdout.isascii()
+    assert result.stderr
 
 
 def test_quiet_says_nothing_on_standard_error(suffice, whole, brief):
-    told = suffice(*SHORT, "--out", whole, "--resume", "--quiet", "--json")
-    assert (told.code, told.err) == (0, "")
-    json.loads(told.out)
+    result = suffice(*SHORT, "--out", whole, "--resume", "--quiet", "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    json.loads(result.stdout)
 
 
 def test_progress_has_plain_lines_where_there_is_no_terminal(suffice, monkeypatch, brief):
     clock = itertools.count(0.0, 11.0)
     shown = functools.partial(measuring.show, clock=lambda: next(clock))
     monkeypatch.setattr(measuring, "show", shown)
-    told = suffice(*SHORT, "--out", "run")
-    assert told.code == 0
-    lines = told.err.splitlines()
+    result = suffice(*SHORT, "--out", "run")
+    assert result.exit_code == 0
+    lines = result.stderr.splitlines()
     assert lines[0].startswith("cell 1/2 standard heads 4 seed 0, epoch 1/1, ")
     assert any(line.startswith("cell 2/2 efficient heads 4 seed 0, ") for line in lines)
     assert all(line.endswith(" left") for line in lines[:-1])
-    assert "\x1b" not in told.err
-    assert "cell 1/2" not in told.out
+    assert "\x1b" not in result.stderr
+    assert "cell 1/2" not in result.stdout
 
 
 def test_the_cost_may_be_chosen(suffice, whole, brief):
-    told = suffice(*SHORT, "--out", whole, "--resume", "--quiet", "--cost", "parameters", "--json")
-    assert json.loads(told.out)["verdict"]["by"] == "parameters"
+    result = suffice(
+        *SHORT, "--out", whole, "--resume", "--quiet", "--cost", "parameters", "--json"
+    )
+    assert json.loads(result.stdout)["verdict"]["by"] == "parameters"
 
 
 def test_a_run_without_a_folder_makes_one_and_resume_finds_it(suffice, brief):
-    told = suffice(*SHORT, "--quiet")
-    assert told.code == 0
+    result = suffice(*SHORT, "--quiet")
+    assert result.exit_code == 0
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("digits_vit-2")
-    assert told.out.endswith(f"report: {folder}/report.html\n")
+    assert result.stdout.endswith(f"report: {folder}/report.html\n")
     before = timeless(folder)
     assert set(before) == set(CELLS)
-    told = suffice("compare", "--resume", "--quiet", "--seeds", "2", "--json")
-    assert told.code == 0
+    result = suffice("compare", "--resume", "--quiet", "--seeds", "2", "--json")
+    assert result.exit_code == 0
     assert list(Path("runs").iterdir()) == [folder]
-    keys = [(c["mechanism"], c["seed"]) for c in json.loads(told.out)["cells"]]
+    keys = [(c["mechanism"], c["seed"]) for c in json.loads(result.stdout)["cells"]]
     assert keys == [("standard", 0), ("efficient", 0), ("standard", 1), ("efficient", 1)]
     after = timeless(folder)
     assert {stem: after[stem] for stem in CELLS} == before
@@ -179,25 +181,25 @@ MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
 )
 def test_bad_words_are_told_in_one_sentence(suffice, monkeypatch, words, wanted):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    told = suffice("compare", *words)
-    assert (told.code, told.out) == (2, "")
-    assert told.err.startswith("error: ")
-    assert wanted in told.err
-    assert len(told.err.splitlines()) == 1
+    result = suffice("compare", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ")
+    assert wanted in result.stderr
+    assert len(result.stderr.splitlines()) == 1
     assert list(Path().iterdir()) == [], "nothing is begun"
 
 
 def test_a_folder_with_a_comparison_is_kept(suffice, whole):
     before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
-    told = suffice(*SHORT, "--out", whole)
-    assert (told.code, told.out) == (2, "")
-    assert told.err == (
+    result = suffice(*SHORT, "--out", whole)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
         f"error: {whole} already holds a comparison; continue it with --resume, or choose another "
         "folder with --out.\n"
     )
-    told = suffice(*SHORT[:-1], "2", "--out", whole, "--resume")
-    assert told.code == 2
-    assert told.err == (
+    result = suffice(*SHORT[:-1], "2", "--out", whole, "--resume")
+    assert result.exit_code == 2
+    assert result.stderr == (
         f"error: {whole} holds a comparison of another recipe: training.epochs was 1 and is 2; "
         "give the same settings, or another folder with --out.\n"
     )
@@ -207,11 +209,11 @@ def test_a_folder_with_a_comparison_is_kept(suffice, whole):
 @pytest.mark.parametrize("out", ["file", "file/below"])
 def test_a_folder_that_cannot_be_written_is_told(suffice, out):
     Path("file").write_text("in the way")
-    told = suffice(*SHORT, "--out", out)
-    assert told.code == 2
-    assert told.err.startswith(f"error: cannot write in {out} (")
-    assert told.err.endswith("; make room or choose another folder with --out.\n")
-    assert len(told.err.splitlines()) == 1
+    result = suffice(*SHORT, "--out", out)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: cannot write in {out} (")
+    assert result.stderr.endswith("; make room or choose another folder with --out.\n")
+    assert len(result.stderr.splitlines()) == 1
     assert Path("file").read_text() == "in the way"
 
 
@@ -223,12 +225,12 @@ def test_a_truncated_data_file_is_told_and_nothing_is_lost(suffice, monkeypatch,
     images.parent.mkdir(parents=True)
     images.write_bytes(b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03cut")
     monkeypatch.setenv("SUFFICE_DATA", str(tmp_path / "data"))
-    told = suffice("compare", "--task", "mnist", "--out", "run")
-    assert told.code == 2
-    assert told.err.startswith(f"error: {tmp_path / images} is truncated or damaged (")
-    assert "delete it and run again to fetch it, or replace it by a complete copy" in told.err
+    result = suffice("compare", "--task", "mnist", "--out", "run")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {tmp_path / images} is truncated or damaged (")
+    assert "delete it and run again to fetch it, or replace it by a complete copy" in result.stderr
     assert images.exists()
-    assert again(told) == ["compare", "--task", "mnist", "--out", "run", "--resume"]
+    assert again(result) == ["compare", "--task", "mnist", "--out", "run", "--resume"]
 
 
 def test_a_tampered_data_file_is_told(suffice, monkeypatch, tmp_path):
@@ -236,9 +238,9 @@ def test_a_tampered_data_file_is_told(suffice, monkeypatch, tmp_path):
     images.parent.mkdir(parents=True)
     images.write_bytes(gzip.compress(struct.pack(">IIII", 2051, 1, 28, 28) + bytes(28 * 28)))
     monkeypatch.setenv("SUFFICE_DATA", str(tmp_path / "data"))
-    told = suffice("compare", "--task", "mnist", "--out", "run")
-    assert told.code == 2
-    assert "train-images-idx3-ubyte.gz is truncated or altered (sha256 " in told.err
+    result = suffice("compare", "--task", "mnist", "--out", "run")
+    assert result.exit_code == 2
+    assert "train-images-idx3-ubyte.gz is truncated or altered (sha256 " in result.stderr
 
 
 def test_absent_data_and_no_network_is_told(suffice, monkeypatch):
@@ -246,15 +248,20 @@ def test_absent_data_and_no_network_is_told(suffice, monkeypatch):
         raise URLError("Network is unreachable")
 
     monkeypatch.setattr("suffice.data.files.urlopen", offline)
-    told = suffice("compare", "--task", "mnist", "--out", "run")
-    assert told.code == 2
-    assert told.err.startswith("error: vision/mnist/train-images-idx3-ubyte.gz was found neither")
+    result = suffice("compare", "--task", "mnist", "--out", "run")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "error: vision/mnist/train-images-idx3-ubyte.gz was found neither"
+    )
     for wanted in ("SUFFICE_DATA (not set)", "Network is unreachable", "put it at ", "names."):
-        assert wanted in told.err
+        assert wanted in result.stderr
     monkeypatch.setenv("SUFFICE_DATA", "nowhere")
-    told = suffice("compare", "--task", "mnist", "--out", "run2")
-    assert told.code == 2
-    assert "SUFFICE_DATA=nowhere is not a folder; name an existing folder, or unset it" in told.err
+    result = suffice("compare", "--task", "mnist", "--out", "run2")
+    assert result.exit_code == 2
+    assert (
+        "SUFFICE_DATA=nowhere is not a folder; name an existing folder, or unset it"
+        in result.stderr
+    )
 
 
 def copied(whole, folder="run"):
@@ -270,12 +277,14 @@ def test_a_tampered_cell_is_told_and_the_advice_works(suffice, whole, brief):
     folder = copied(whole)
     cell = folder / "cells" / f"{CELLS[0]}.json"
     cell.write_text(cell.read_text().replace('"seed": 0', '"seed": 1'))
-    told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
-    assert told.code == 2
-    assert told.err.startswith(f"error: {cell} was altered: its content does not match its sha256")
-    assert "Delete this file; its model will be trained again." in told.err
+    result = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        f"error: {cell} was altered: its content does not match its sha256"
+    )
+    assert "Delete this file; its model will be trained again." in result.stderr
     cell.unlink()
-    assert suffice(*again(told)).code == 0
+    assert suffice(*again(result)).exit_code == 0
     assert timeless("run") == timeless(whole)
 
 
@@ -284,21 +293,23 @@ def test_a_checkpoint_that_is_not_safetensors_is_told(suffice, whole, brief):
     checkpoint = folder / "checkpoints" / f"{CELLS[1]}.safetensors"
     checkpoint.parent.mkdir()
     checkpoint.write_bytes(b"\x80\x02cposix\nsystem\n")
-    told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
-    assert told.code == 2
-    assert told.err.startswith(f"error: {checkpoint} is not a safetensors file, or is cut short")
+    result = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        f"error: {checkpoint} is not a safetensors file, or is cut short"
+    )
     checkpoint.unlink()
-    assert suffice(*again(told)).code == 0
+    assert suffice(*again(result)).exit_code == 0
     assert timeless("run") == timeless(whole)
 
 
 def test_a_damaged_plan_is_told(suffice, whole):
     folder = copied(whole)
     (folder / "plan.json").write_text((folder / "plan.json").read_text()[:-9])
-    told = suffice(*SHORT, "--out", "run", "--resume")
-    assert told.code == 2
-    assert told.err.startswith("error: run/plan.json is truncated or not JSON (")
-    assert len(told.err.splitlines()) == 1
+    result = suffice(*SHORT, "--out", "run", "--resume")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: run/plan.json is truncated or not JSON (")
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_a_full_disk_loses_nothing(suffice, whole, brief):
@@ -307,15 +318,17 @@ def test_a_full_disk_loses_nothing(suffice, whole, brief):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+        result = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert told.code == 2
-    assert told.err.startswith("error: cannot write run/checkpoints/efficient-h4-s0.safetensors")
-    assert "File too large" in told.err
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "error: cannot write run/checkpoints/efficient-h4-s0.safetensors"
+    )
+    assert "File too large" in result.stderr
     assert list(Path("run").rglob(".*.part")) == []
     assert (Path("run/cells") / f"{CELLS[0]}.json").exists()
-    assert suffice(*again(told)).code == 0
+    assert suffice(*again(result)).exit_code == 0
     assert timeless("run") == timeless(whole)
 
 
@@ -327,10 +340,12 @@ def test_a_loss_that_is_not_finite_is_told(suffice, monkeypatch, whole):
 
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "fit", explode)
-        told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
-    assert told.code == 2
-    assert told.err.startswith("error: the training loss is nan in epoch 1; lower learning_rate.\n")
-    assert "Finished work is kept. Resume with:" in told.err
+        result = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "error: the training loss is nan in epoch 1; lower learning_rate.\n"
+    )
+    assert "Finished work is kept. Resume with:" in result.stderr
 
 
 # Ctrl-C outside of training
@@ -353,13 +368,13 @@ def test_ctrl_c_anywhere_tells_how_to_go_on(suffice, monkeypatch, whole, brief, 
     copied(whole)
     with monkeypatch.context() as patch:
         patch.setattr(place, press)
-        told = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
-    assert (told.code, told.out) == (130, "")
-    assert told.err == (
+        result = suffice(*SHORT, "--out", "run", "--resume", "--quiet")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == (
         "\ninterrupted. Finished work is kept. Resume with:\n"
         f"  suffice {shlex.join(SHORT)} --out run --quiet --resume\n"
     )
-    assert suffice(*again(told)).code == 0
+    assert suffice(*again(result)).exit_code == 0
     assert timeless("run") == timeless(whole)
 
 
@@ -368,6 +383,6 @@ def test_ctrl_c_before_anything_is_begun(suffice, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("suffice.cli.compare.CompareOptions.plan", press)
-    told = suffice(*SHORT, "--out", "run")
-    assert (told.code, told.err, told.out) == (130, "interrupted.\n", "")
+    result = suffice(*SHORT, "--out", "run")
+    assert (result.exit_code, result.stderr, result.stdout) == (130, "interrupted.\n", "")
     assert not Path("run").exists()

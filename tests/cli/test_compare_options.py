@@ -85,7 +85,7 @@ def test_a_recipe_may_be_named_with_its_task():
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         (CompareOptions(task="minst"), "unknown task 'minst'; did you mean 'mnist'"),
         (CompareOptions(recipe="imbd"), "unknown recipe 'imbd'; did you mean 'imdb'"),
@@ -104,8 +104,8 @@ def test_a_recipe_may_be_named_with_its_task():
         ),
     ],
 )
-def test_what_cannot_be_planned_is_refused(asked, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_be_planned_is_refused(asked, message):
+    with pytest.raises(ConfigError, match=message):
         asked.plan()
 
 

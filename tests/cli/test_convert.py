@@ -35,14 +35,17 @@ def run(tmp_path):
 
 
 def test_a_model_is_fitted_written_and_told_of(suffice, run, tmp_path):
-    told = suffice("convert", "run", "--to", "mqa,window:9+sinks:2", "--quiet", "--tokens", 500)
-    assert (told.code, told.err) == (0, "")
-    lines = told.out.splitlines()
+    result = suffice("convert", "run", "--to", "mqa,window:9+sinks:2", "--quiet", "--tokens", 500)
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
     assert lines[1].split()[:2] == ["blocks.0", "gqa:1,"]
-    assert "approximate, fitted on 492 tokens; errors are shares of each layer's output" in told.out
-    assert "held-out loss " in told.out
-    assert " nats per token, 220 tokens in 20 rows" in told.out
-    assert "model: run-mqa-window-9-sinks-2" in told.out
+    assert (
+        "approximate, fitted on 492 tokens; errors are shares of each layer's output"
+        in result.stdout
+    )
+    assert "held-out loss " in result.stdout
+    assert " nats per token, 220 tokens in 20 rows" in result.stdout
+    assert "model: run-mqa-window-9-sinks-2" in result.stdout
     out = tmp_path / "run-mqa-window-9-sinks-2"
     certificate = json.loads((out / "certificate.json").read_text())
     assert (certificate["kind"], certificate["naive"]) == ("approximate", False)
@@ -56,34 +59,34 @@ def test_a_model_is_fitted_written_and_told_of(suffice, run, tmp_path):
         "to": "mqa,window:9+sinks:2",
         "kind": "approximate",
     }
-    assert suffice("generate", out, "--prompt", "to", "--max-new-tokens", 5).code == 0
+    assert suffice("generate", out, "--prompt", "to", "--max-new-tokens", 5).exit_code == 0
     judged = suffice("evaluate", out, "--data", "text.txt", "--limit", 5, "--json", "--quiet")
-    assert json.loads(judged.out)["items"] == 5
+    assert json.loads(judged.stdout)["items"] == 5
 
 
 def test_an_exact_one_says_so(suffice, run, tmp_path):
-    told = suffice("convert", "run", "--to", "input", "--out", "x", "--json", "--quiet")
-    found = json.loads(told.out)
+    result = suffice("convert", "run", "--to", "input", "--out", "x", "--json", "--quiet")
+    found = json.loads(result.stdout)
     assert found["kind"] == "exact"
     assert found["layers"][0]["difference"] < 1e-12
     assert abs(found["loss"]["change"]) < 1e-5
     again = suffice("convert", "run", "--to", "input", "--out", "x", "--quiet")
-    assert re.search(r"exact, within \de-\d\d ", again.out)
-    assert "predicted" not in again.out
-    assert "exact: every layer computes the same function" in again.out
+    assert re.search(r"exact, within \de-\d\d ", again.stdout)
+    assert "predicted" not in again.stdout
+    assert "exact: every layer computes the same function" in again.stdout
 
 
 def test_a_plan_and_the_usual_starts(suffice, run, tmp_path):
     (tmp_path / "half.json").write_text('{"layers": ["gqa:2"]}')
-    told = suffice("convert", "run", "--to", "half.json", "--naive", "--quiet")
-    assert "nothing was fitted" in told.out
+    result = suffice("convert", "run", "--to", "half.json", "--naive", "--quiet")
+    assert "nothing was fitted" in result.stdout
     assert folder.load("run-half")[0].specs[0].kv_heads == 2
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config.pop("corpus")
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    told = suffice("convert", "run", "--to", "mqa", "--naive", "--quiet")
-    assert "held-out" not in told.out
-    assert "average" in told.out
+    result = suffice("convert", "run", "--to", "mqa", "--naive", "--quiet")
+    assert "held-out" not in result.stdout
+    assert "average" in result.stdout
 
 
 WRONG = {
@@ -103,18 +106,21 @@ def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
     (tmp_path / "short.txt").write_text("to be or not " * 8)
     words, said = WRONG[case]
     before = {path.name for path in tmp_path.iterdir()}
-    told = suffice("convert", "run", *words, "--quiet")
-    assert (told.code, told.out) == (2, "")
-    assert said in told.said
+    result = suffice("convert", "run", *words, "--quiet")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.message
     assert {path.name for path in tmp_path.iterdir()} - before <= {"cache"}
 
 
 def test_the_source_is_checked(suffice, run, tmp_path):
-    told = suffice("convert", "nothing", "--to", "mqa")
-    assert (told.code, "nothing does not exist; give a folder of suffice" in told.said) == (2, True)
+    result = suffice("convert", "nothing", "--to", "mqa")
+    assert (
+        result.exit_code,
+        "nothing does not exist; give a folder of suffice" in result.message,
+    ) == (2, True)
     (tmp_path / "run" / "model.safetensors").write_bytes(b"x" * 40)
-    told = suffice("convert", "run", "--to", "mqa", "--quiet")
-    assert told.code == 2
+    result = suffice("convert", "run", "--to", "mqa", "--quiet")
+    assert result.exit_code == 2
     assert not (tmp_path / "run-mqa").exists()
 
 
@@ -149,14 +155,16 @@ def picture(tmp_path):
 
 def test_a_model_of_pictures(suffice, tmp_path):
     picture(tmp_path)
-    told = suffice("convert", "vit", "--to", "efficient", "--quiet")
-    assert told.code == 0
-    assert "exact: every layer" in told.out
+    result = suffice("convert", "vit", "--to", "efficient", "--quiet")
+    assert result.exit_code == 0
+    assert "exact: every layer" in result.stdout
     stored = json.loads((tmp_path / "vit-efficient" / "config.json").read_text())
     assert stored["kind"] == "image classifier"
     assert (tmp_path / "vit-efficient" / "model.safetensors").is_file()
-    told = suffice("convert", "vit", "--to", "efficient", "--calibration", "stdlib", "--quiet")
-    assert "--calibration stdlib: a vit model reads no text here; leave it out, or" in told.said
+    result = suffice("convert", "vit", "--to", "efficient", "--calibration", "stdlib", "--quiet")
+    assert (
+        "--calibration stdlib: a vit model reads no text here; leave it out, or" in result.message
+    )
 
 
 def test_a_folder_needs_a_tokenizer_and_a_disk(run, tmp_path, monkeypatch):

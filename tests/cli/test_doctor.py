@@ -29,9 +29,9 @@ def rows(told):
 
 def test_a_sound_machine_ends_with_0(suffice, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    told = suffice("doctor")
-    assert (told.code, told.err) == (0, "")
-    lines = told.out.splitlines()
+    result = suffice("doctor")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
     assert "ops on cpu: outputs and gradients against the float64 specification" in lines
     for name in ("python", "torch", "cpu", "cores", "threads", "memory", "gpu", "linear maps"):
         assert sum(line.strip().startswith(f"{name}  ") for line in lines) == 1, name
@@ -44,12 +44,12 @@ def test_a_sound_machine_ends_with_0(suffice, monkeypatch):
 
 
 def test_a_line_tells_the_worst_error_and_the_refusals(suffice, small):
-    told = suffice("doctor")
-    said = " ".join(told.out.split())
+    result = suffice("doctor")
+    said = " ".join(result.stdout.split())
     assert "ok reference float32 error " in said
     assert "rounding is below 2e-05, 30 cases ok folded float32 error " in said
     assert "12 cases; 18 refused: every query head has keys of its own: nothing to fold;" in said
-    assert max(map(len, told.out.splitlines())) <= 80
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_a_wrong_op_ends_with_1(suffice, monkeypatch, small):
@@ -58,26 +58,28 @@ def test_a_wrong_op_ends_with_1(suffice, monkeypatch, small):
 
     broken = {"reference": REFERENCE, "folded": replace(FOLDED, run=wrong)}
     monkeypatch.setattr(oracle, "OPS", broken)
-    told = suffice("doctor")
-    assert told.code == 1
-    assert told.err == ""
-    lines = [line.split()[:3] for line in rows(told.out.splitlines())]
+    result = suffice("doctor")
+    assert result.exit_code == 1
+    assert result.stderr == ""
+    lines = [line.split()[:3] for line in rows(result.stdout.splitlines())]
     assert ["BAD", "folded", "float32"] in lines
     assert ["ok", "reference", "float32"] in lines
     assert ["ok", "folded", "bfloat16"] in lines
     assert sum(line[0] == "wrong:" for line in lines) == 12
-    said = " ".join(told.out.split())
+    said = " ".join(result.stdout.split())
     assert "wrong: folded float32 Softmax() Full() 2 of 5 keys, 2 of 4 heads: error " in said
     assert said.endswith("Results of these ops cannot be trusted here.")
 
 
 def test_a_device_that_is_not_there_is_refused(suffice, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    told = suffice("doctor", "--device", "cuda")
-    assert told.code == 2
-    assert told.said.startswith("error: device='cuda', but torch finds no CUDA device here; give")
-    told = suffice("doctor", "--device", "gpu")
-    assert "unknown device 'gpu'" in told.said
+    result = suffice("doctor", "--device", "cuda")
+    assert result.exit_code == 2
+    assert result.message.startswith(
+        "error: device='cuda', but torch finds no CUDA device here; give"
+    )
+    result = suffice("doctor", "--device", "gpu")
+    assert "unknown device 'gpu'" in result.message
 
 
 def test_facts_that_nobody_knows_are_told_so(monkeypatch):

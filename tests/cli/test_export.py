@@ -42,43 +42,43 @@ def made(tmp_path_factory):
 
 
 def eager(suffice, path, *words):
-    told = suffice("generate", path, "--prompt", PROMPT, "--temperature", 0, *words)
-    assert told.code == 0
-    return told.out
+    result = suffice("generate", path, "--prompt", PROMPT, "--temperature", 0, *words)
+    assert result.exit_code == 0
+    return result.stdout
 
 
 def test_onnx_writes_the_tokens_of_the_model(suffice, made):
-    told = suffice("run", made / "run-onnx", "--prompt", PROMPT)
-    assert told.code == 0
-    assert told.out == eager(suffice, made / "run", "--max-new-tokens", 32)
-    assert len(told.out) == len(PROMPT) + 32 + 1
-    assert told.said.startswith("32 tokens, ")
-    assert told.said.endswith(" tokens/s, onnx")
+    result = suffice("run", made / "run-onnx", "--prompt", PROMPT)
+    assert result.exit_code == 0
+    assert result.stdout == eager(suffice, made / "run", "--max-new-tokens", 32)
+    assert len(result.stdout) == len(PROMPT) + 32 + 1
+    assert result.message.startswith("32 tokens, ")
+    assert result.message.endswith(" tokens/s, onnx")
 
 
 def test_draws_follow_the_seed(suffice, made):
     words = ("run", made / "run-onnx", "--prompt", PROMPT, "--temperature", 0.9, "--tokens", 20)
-    first, again, other = (suffice(*words, "--seed", seed).out for seed in (1, 1, 2))
+    first, again, other = (suffice(*words, "--seed", seed).stdout for seed in (1, 1, 2))
     assert first == again != other
 
 
 def test_a_cold_draw_is_the_likeliest_token(suffice, made):
     words = ("run", made / "run-onnx", "--prompt", PROMPT)
     for cold in (1e-40, 1e-320):
-        assert suffice(*words, "--temperature", cold).out == suffice(*words).out
+        assert suffice(*words, "--temperature", cold).stdout == suffice(*words).stdout
 
 
 def test_hf_is_told_and_runs(suffice, made, tmp_path):
-    told = suffice("export", made / "run", "--format", "hf", "--out", "out")
-    assert (told.code, told.err) == (0, "")
-    lines = told.out.splitlines()
+    result = suffice("export", made / "run", "--format", "hf", "--out", "out")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
     assert lines[0] == "language model as MistralForCausalLM, weights in float32"
     assert lines[1].split() == [lines[1].split()[0], "kB", "config.json"]
     assert lines[-2].startswith("largest difference of a logit from the model: ")
     assert lines[-1] == "export: out"
-    told = suffice("run", "out", "--prompt", PROMPT)
-    assert told.out == eager(suffice, made / "run", "--max-new-tokens", 32)
-    assert told.said.endswith(" tokens/s, hf")
+    result = suffice("run", "out", "--prompt", PROMPT)
+    assert result.stdout == eager(suffice, made / "run", "--max-new-tokens", 32)
+    assert result.message.endswith(" tokens/s, hf")
 
 
 BLOCKED = """
@@ -157,9 +157,11 @@ def test_what_was_changed_is_not_run(case, suffice, made, tmp_path):
     name, change = CHANGES[case]
     path = copied(made, tmp_path)
     (path / name).write_bytes(change((path / name).read_bytes()))
-    told = suffice("run", "x", "--prompt", PROMPT)
-    assert (told.code, told.out) == (2, "")
-    assert f"x/{name} is not the file that was exported (its sha256 differs); copy" in told.said
+    result = suffice("run", "x", "--prompt", PROMPT)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert (
+        f"x/{name} is not the file that was exported (its sha256 differs); copy" in result.message
+    )
     with pytest.raises(CheckpointError, match="is not the file that was exported"):
         run(path)
 
@@ -292,9 +294,9 @@ def test_absent_packages_are_told(made, monkeypatch):
 def test_a_torch_export_is_not_opened_here(made, tmp_path, suffice):
     path = copied(made, tmp_path)
     listed(path, format="torch")
-    told = suffice("run", "x", "--prompt", PROMPT)
-    assert told.code == 2
-    assert "torch.export.load('model.onnx')" in told.said
+    result = suffice("run", "x", "--prompt", PROMPT)
+    assert result.exit_code == 2
+    assert "torch.export.load('model.onnx')" in result.message
     with pytest.raises(ConfigError, match="x is for torch"):
         run(path)
 
@@ -302,8 +304,8 @@ def test_a_torch_export_is_not_opened_here(made, tmp_path, suffice):
 def test_classifiers_generate_no_text(made, suffice, tmp_path):
     model = bert(depth=1)
     save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
-    told = suffice("export", "run", "--format", "hf")
-    assert "no tokenizer lies beside the checkpoint, so none was written" in told.out
+    result = suffice("export", "run", "--format", "hf")
+    assert "no tokenizer lies beside the checkpoint, so none was written" in result.stdout
     with pytest.raises(ConfigError, match="holds a classifier"):
         EagerSession(tmp_path / "run-hf")
     manifest = read(made / "run-onnx")
@@ -324,8 +326,8 @@ def test_bad_input_is_a_sentence(suffice, tmp_path):
         (["run", "none"], "none holds no manifest.json; give a folder that `suffice export` wrote"),
     ):
         found = suffice(*words)
-        assert (found.code, found.out) == (2, "")
-        assert told in found.said
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert told in found.message
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["run"]
     with pytest.raises(ConfigError, match="--out .*run is the checkpoint itself"):
         export(tmp_path / "run", "hf", tmp_path / "run")
@@ -340,14 +342,14 @@ def test_a_published_model_leaves_and_writes_the_same(suffice, tmp_path):
         pytest.skip("there is no models/stories260K below $SUFFICE_DATA")
     transformers = pytest.importorskip("transformers")
     words = ("--to", "efficient", "--naive", "--out", "efficient", "--quiet")
-    assert suffice("convert", data, *words).code == 0
+    assert suffice("convert", data, *words).exit_code == 0
     for form in ("hf", "onnx"):
-        assert suffice("export", "efficient", "--format", form).code == 0
+        assert suffice("export", "efficient", "--format", form).exit_code == 0
     lm, tokenizer, _ = folder.load("efficient")
     ids = torch.tensor([[tokenizer.begin, *tokenizer.encode("Once upon a time")]])
     theirs = transformers.AutoModelForCausalLM.from_pretrained("efficient-hf")
     with torch.no_grad():
         assert (theirs(ids).logits - lm(ids)).abs().max() < 1e-4
-    told = suffice("run", "efficient-onnx", "--prompt", "Once upon a time")
+    result = suffice("run", "efficient-onnx", "--prompt", "Once upon a time")
     words = ("--prompt", "Once upon a time", "--temperature", 0, "--max-new-tokens", 32)
-    assert told.out == suffice("generate", "efficient", *words).out
+    assert result.stdout == suffice("generate", "efficient", *words).stdout

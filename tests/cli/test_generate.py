@@ -69,21 +69,23 @@ def written(run, **options):
     ],
 )
 def test_the_text_is_the_librarys(suffice, run, words, options):
-    told = suffice("generate", "run", "--prompt", "to be", "--max-new-tokens", 20, *map(str, words))
-    assert told.code == 0
-    assert re.fullmatch(LAST, told.err), told.err
-    assert told.out == written(run, **options)
+    result = suffice(
+        "generate", "run", "--prompt", "to be", "--max-new-tokens", 20, *map(str, words)
+    )
+    assert result.exit_code == 0
+    assert re.fullmatch(LAST, result.stderr), result.stderr
+    assert result.stdout == written(run, **options)
 
 
 def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
     saved(tmp_path / "small", seed=2)
     words = ("generate", "run", "--prompt", "to be", "--max-new-tokens", 20, "--temperature", 0)
-    told = suffice(*words, "--draft", "small")
-    assert (told.code, told.out) == (0, written(run))
+    result = suffice(*words, "--draft", "small")
+    assert (result.exit_code, result.stdout) == (0, written(run))
     saved(tmp_path / "other", text="another alphabet")
-    told = suffice(*words, "--draft", "other")
-    assert told.code == 2
-    assert "other has another tokenizer than run" in told.said
+    result = suffice(*words, "--draft", "other")
+    assert result.exit_code == 2
+    assert "other has another tokenizer than run" in result.message
 
 
 @pytest.mark.parametrize(
@@ -104,32 +106,32 @@ def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
     ],
 )
 def test_refusals(suffice, run, words, said):
-    told = suffice("generate", "run", "--prompt", "to be", *words)
-    assert told.code == 2
-    assert said in told.said
-    assert told.out == ""  # the prompt comes with the first token
+    result = suffice("generate", "run", "--prompt", "to be", *words)
+    assert result.exit_code == 2
+    assert said in result.message
+    assert result.stdout == ""  # the prompt comes with the first token
 
 
 def test_without_a_number_the_text_goes_as_far_as_the_model(suffice, run, tmp_path):
-    told = suffice("generate", "run", "--prompt", "to be")
-    assert told.code == 0
-    assert told.err.startswith("60 tokens, ")  # the last one of 64 positions is not read
-    assert told.err.endswith("; no more positions\n")
-    kept = suffice("generate", "run", "--prompt", "to be", "--memory", "static:9")
-    assert kept.err.startswith("5 tokens, ")
+    result = suffice("generate", "run", "--prompt", "to be")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("60 tokens, ")  # the last one of 64 positions is not read
+    assert result.stderr.endswith("; no more positions\n")
+    limited = suffice("generate", "run", "--prompt", "to be", "--memory", "static:9")
+    assert limited.stderr.startswith("5 tokens, ")
     saved(tmp_path / "small", seed=2)
     drafted = suffice("generate", "run", "--prompt", "to be", "--draft", "small")
-    assert drafted.err.startswith("60 tokens, ")
-    asked = suffice("generate", "run", "--prompt", "to be", "--max-new-tokens", 60)
-    assert asked.err.startswith("60 tokens, ")
-    assert "no more positions" not in asked.err
+    assert drafted.stderr.startswith("60 tokens, ")
+    requested = suffice("generate", "run", "--prompt", "to be", "--max-new-tokens", 60)
+    assert requested.stderr.startswith("60 tokens, ")
+    assert "no more positions" not in requested.stderr
     long = suffice("generate", "run", "--prompt", "to be " * 20)
-    assert (long.code, long.out) == (2, "")
-    assert "that learned 64" in long.said
+    assert (long.exit_code, long.stdout) == (2, "")
+    assert "that learned 64" in long.message
 
 
 def test_a_folder_that_is_none(suffice):
-    assert suffice("generate", "nowhere", "--prompt", "a").code == 2
+    assert suffice("generate", "nowhere", "--prompt", "a").exit_code == 2
 
 
 def test_memories_by_name():
@@ -170,9 +172,9 @@ def test_bytes_that_are_no_letter_are_shown_in_the_end():
 
 
 def test_what_a_prompt_goes_on_from(suffice, run):
-    told = suffice("generate", "run", "--max-new-tokens", 3)
-    assert told.code == 2
-    assert "--prompt is empty and no token begins a text here" in told.said
+    result = suffice("generate", "run", "--max-new-tokens", 3)
+    assert result.exit_code == 2
+    assert "--prompt is empty and no token begins a text here" in result.message
     marked = SimpleNamespace(begin=None, end=7, encode=list)
     assert _prompt_ids(marked, "") == [7]
     assert _prompt_ids(marked, [3]) == [3]
@@ -188,11 +190,11 @@ def test_the_end_of_a_document_ends_the_text_and_is_not_shown(suffice, run, monk
     end = free[-1]
     monkeypatch.setattr(Characters, "end", end)
     words = ("--temperature", 0, "--max-new-tokens", 20)
-    told = suffice("generate", "run", "--prompt", "to be", *words)
-    assert told.code == 0
-    assert re.fullmatch(LAST, told.err), told.err
-    assert int(told.err.split()[0]) == free.index(end) + 1
-    assert told.out == "to be" + tokenizer.decode(free[: free.index(end)]) + "\n"
+    result = suffice("generate", "run", "--prompt", "to be", *words)
+    assert result.exit_code == 0
+    assert re.fullmatch(LAST, result.stderr), result.stderr
+    assert int(result.stderr.split()[0]) == free.index(end) + 1
+    assert result.stdout == "to be" + tokenizer.decode(free[: free.index(end)]) + "\n"
 
 
 def test_what_generate_refuses_by_itself(run, tmp_path):
@@ -217,22 +219,22 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
 def test_how_single_tokens_went_is_told(suffice, run, monkeypatch):
     words = ("generate", "run", "--prompt", "to be", "--max-new-tokens", 9, "--temperature", 0)
     texts = set()
-    told = suffice(*words, "--impl", "torch")
-    assert told.err.endswith("steps: torch (asked for)\n")
-    texts.add(told.out)
+    result = suffice(*words, "--impl", "torch")
+    assert result.stderr.endswith("steps: torch (asked for)\n")
+    texts.add(result.stdout)
     if library.available():
         for impl in ("auto", "native"):
-            told = suffice(*words, "--impl", impl)
-            assert told.err.endswith(f"steps: native ({library.instructions()})\n")
-            texts.add(told.out)
+            result = suffice(*words, "--impl", impl)
+            assert result.stderr.endswith(f"steps: native ({library.instructions()})\n")
+            texts.add(result.stdout)
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
     monkeypatch.setattr(attention, "MISSING", "they were not built")
     forget_plans()
-    told = suffice(*words)
-    assert told.err.endswith("steps: torch (they were not built)\n")
-    texts.add(told.out)
+    result = suffice(*words)
+    assert result.stderr.endswith("steps: torch (they were not built)\n")
+    texts.add(result.stdout)
     assert len(texts) == 1
-    told = suffice(*words, "--impl", "native")
-    assert told.code == 2
-    assert "impl='native' is not possible: they were not built; give" in told.said
+    result = suffice(*words, "--impl", "native")
+    assert result.exit_code == 2
+    assert "impl='native' is not possible: they were not built; give" in result.message
     forget_plans()

@@ -37,14 +37,16 @@ def run(tmp_path):
 
 
 def test_a_model_is_healed_written_and_told_of(suffice, run, tmp_path):
-    told = suffice(*run, "--quiet")
-    assert (told.code, told.err) == (0, "")
-    names = [line.split()[0] for line in told.out.splitlines()[1:6]]
+    result = suffice(*run, "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    names = [line.split()[0] for line in result.stdout.splitlines()[1:6]]
     assert names == ["teacher", "converted", "regressed", "distilled", "control"]
-    assert "healed against converted -" in told.out
-    assert "nats per token; 95% intervals, paired over " in told.out
-    assert "control: the unconverted model, as many steps on the same rows, the same" in told.out
-    assert "model: cheap-healed" in told.out
+    assert "healed against converted -" in result.stdout
+    assert "nats per token; 95% intervals, paired over " in result.stdout
+    assert (
+        "control: the unconverted model, as many steps on the same rows, the same" in result.stdout
+    )
+    assert "model: cheap-healed" in result.stdout
     out = tmp_path / "cheap-healed"
     report = json.loads((out / "healing.json").read_text())
     assert [stage["steps"] for stage in report["stages"]] == [3, 9, 12]
@@ -54,20 +56,20 @@ def test_a_model_is_healed_written_and_told_of(suffice, run, tmp_path):
     assert lm.specs[0].kv_heads == 1
     assert tokenizer.fingerprint == LETTERS.fingerprint
     assert facts["healed"]["change"] == report["healed"]["change"]
-    assert suffice("generate", out, "--prompt", "abc", "--max-new-tokens", 5).code == 0
+    assert suffice("generate", out, "--prompt", "abc", "--max-new-tokens", 5).exit_code == 0
     again = suffice(*run)
-    assert again.code == 2
-    assert "cheap-healed already holds a healing; continue it with --resume" in again.said
-    told = suffice(*run, "--resume", "--quiet", "--json")
-    assert json.loads(told.out) == report
+    assert again.exit_code == 2
+    assert "cheap-healed already holds a healing; continue it with --resume" in again.message
+    result = suffice(*run, "--resume", "--quiet", "--json")
+    assert json.loads(result.stdout) == report
 
 
 def test_what_was_no_better_is_told(suffice, run):
     words = [*run, "--set", "kl=0.0", "--set", "regression=0.0", "--quiet"]
     words[words.index("learning_rate=0.003")] = "learning_rate=5.0"
-    told = suffice(*words, "--out", "x")
-    assert "no better on the validation text, so left out: distillation, control" in told.out
-    assert "regressed" not in told.out
+    result = suffice(*words, "--out", "x")
+    assert "no better on the validation text, so left out: distillation, control" in result.stdout
+    assert "regressed" not in result.stdout
 
 
 PRESS = """
@@ -113,8 +115,8 @@ def test_what_is_interrupted_and_killed_goes_on_to_the_same_end(suffice, run, tm
     assert words == [*run, "--out", "cut", "--resume"]
     assert pressed(words, tmp_path, at=8, signal="SIGKILL").returncode == -9
     assert not (tmp_path / "cut" / "model.safetensors").exists()
-    assert suffice(*words, "--quiet").code == 0
-    assert suffice(*run, "--out", "uncut", "--quiet").code == 0
+    assert suffice(*words, "--quiet").exit_code == 0
+    assert suffice(*run, "--out", "uncut", "--quiet").exit_code == 0
     ours, theirs = (checkpoint.load(f"{f}/model.safetensors")[0] for f in ("cut", "uncut"))
     assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
 
@@ -148,9 +150,9 @@ def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
         folder.save(tmp_path / "torn", torn, LETTERS)
         weight.copy_(kept)
     words, said = WRONG[case]
-    told = suffice(*run, *words, "--quiet")
-    assert (told.code, told.out) == (2, "")
-    assert said in told.said
+    result = suffice(*run, *words, "--quiet")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.message
     assert not (tmp_path / "cheap-healed").exists()
     assert checkpoint.load(tmp_path / "cheap" / "model.safetensors")
 

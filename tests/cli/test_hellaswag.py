@@ -64,12 +64,15 @@ WORDS = ("reproduce", "hellaswag", "--scale", "small", "--quiet", "--threads", 1
 
 
 def test_models_are_trained_asked_and_never_twice(suffice, monkeypatch):
-    told = suffice(*WORDS)
-    assert told.code == 0
-    assert "Blank values were not run: suffice reproduce hellaswag --scale small --run" in told.out
-    told = suffice(*WORDS, "--data", "text.txt", "--run", "--json")
-    assert told.code == 0
-    found = json.loads(told.out)
+    result = suffice(*WORDS)
+    assert result.exit_code == 0
+    assert (
+        "Blank values were not run: suffice reproduce hellaswag --scale small --run"
+        in result.stdout
+    )
+    result = suffice(*WORDS, "--data", "text.txt", "--run", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
     assert [one["mechanism"] for one in found] == ["standard", "optimised", "efficient"]
     assert {(one["items"], one["of"], one["scale"]) for one in found} == {(2, 2, "small")}
     assert {one["corpus"] for one in found} == {"text.txt"}
@@ -79,12 +82,12 @@ def test_models_are_trained_asked_and_never_twice(suffice, monkeypatch):
     assert place.name.startswith("hellaswag-small-text.txt-")
     monkeypatch.setattr(module, "_scored", lambda *_, **__: 1 / 0)
     again = suffice(*WORDS, "--data", "text.txt", "--run", "--json")
-    assert json.loads(again.out) == found
-    told = suffice(*WORDS, "--data", "text.txt", "--csv")
-    assert len(told.out.splitlines()) == 1 + 3 * 4
-    told = suffice(*WORDS, "--data", "text.txt")
-    assert "not run" not in told.out
-    assert "2 of 2 items" in " ".join(told.out.split())
+    assert json.loads(again.stdout) == found
+    result = suffice(*WORDS, "--data", "text.txt", "--csv")
+    assert len(result.stdout.splitlines()) == 1 + 3 * 4
+    result = suffice(*WORDS, "--data", "text.txt")
+    assert "not run" not in result.stdout
+    assert "2 of 2 items" in " ".join(result.stdout.split())
 
 
 def test_no_training_is_begun_after_the_minutes(suffice, monkeypatch):
@@ -117,31 +120,31 @@ def test_scores_are_published_and_shown_without_a_folder(suffice):
     training.run_folder(folder).claim(asdict(wanted), resume=False)
     write_scored(folder, replace(ONE, weights=scores.digest_of(folder / "model.safetensors")))
     assert read_scored(folder)
-    told = suffice(*WORDS, "--publish")
-    assert "published: " in told.err
+    result = suffice(*WORDS, "--publish")
+    assert "published: " in result.stderr
     (folder / FILE).unlink()
-    told = suffice("reproduce", "hellaswag", "--quiet")
-    assert "26.00 ± 2.00" in told.out
-    assert "small scale: not the paper's size" in " ".join(told.out.split())
-    told = suffice("reproduce", "hellaswag", "--scale", "paper")
-    assert "26.00" not in told.out
+    result = suffice("reproduce", "hellaswag", "--quiet")
+    assert "26.00 ± 2.00" in result.stdout
+    assert "small scale: not the paper's size" in " ".join(result.stdout.split())
+    result = suffice("reproduce", "hellaswag", "--scale", "paper")
+    assert "26.00" not in result.stdout
 
 
 def test_it_is_listed(suffice):
-    assert "HellaSwag of GPT-2 124M" in suffice("reproduce").out
+    assert "HellaSwag of GPT-2 124M" in suffice("reproduce").stdout
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"seeds": 2}, "hellaswag scores one model of each mechanism"),
         ({"publish": True, "data": __file__}, "--publish writes results"),
         ({"publish": True}, "there is no hellaswag.json to publish yet; start with --run"),
     ],
 )
-def test_what_it_does_not_have_is_refused(changes, told, tmp_path, monkeypatch):
+def test_what_it_does_not_have_is_refused(changes, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         reproduce.answer(asked(table="hellaswag", **changes), Console(file=io.StringIO()))
 
 

@@ -64,6 +64,6 @@ def test_the_printed_command_gives_the_cells_of_an_uninterrupted_run(suffice, br
     assert done.returncode == 0, done.stderr
     assert "report: a folder/report.html" in done.stdout
     assert list(folder.glob("checkpoints/*")) == []
-    assert suffice(*WORDS, "--out", "whole", "--json").code == 0
+    assert suffice(*WORDS, "--out", "whole", "--json").exit_code == 0
     assert len(timeless(folder)) == 2
     assert timeless(folder) == timeless("whole")

@@ -21,7 +21,7 @@ def spec_of(name, **options):
 
 def lines_of(told):
     """The table's line of each mechanism."""
-    table = told.out.partition("Per layer")[0].splitlines()
+    table = told.stdout.partition("Per layer")[0].splitlines()
     first = {line.partition(" ")[0]: line for line in table}
     return {name: line for name, line in first.items() if name in PRESETS}
 
@@ -29,26 +29,26 @@ def lines_of(told):
 @pytest.mark.parametrize("width", [20, 34, 60, 80, 100, 120, 160])
 def test_names_are_whole_at_every_width(suffice, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    told = suffice("list")
-    assert (told.code, told.err) == (0, "")
-    assert set(lines_of(told)) == set(PRESETS)
-    assert "…" not in told.out
-    assert "\x1b" not in told.out
+    result = suffice("list")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert set(lines_of(result)) == set(PRESETS)
+    assert "…" not in result.stdout
+    assert "\x1b" not in result.stdout
     if width >= 34:
-        assert max(len(line.rstrip()) for line in told.out.splitlines()) <= width
+        assert max(len(line.rstrip()) for line in result.stdout.splitlines()) <= width
     base = spec_of("standard").cost(LENGTH)
-    for name, line in lines_of(told).items():
+    for name, line in lines_of(result).items():
         cost = spec_of(name).cost(LENGTH)
         assert f"{cost.parameters / base.parameters:.2f}x" in line
         assert f"{cost.flops / base.flops:.2f}x" in line
 
 
 def test_mechanisms_stand_in_groups(suffice):
-    told = suffice("list").out.splitlines()
-    heads = [name for name in GROUPS if name in told]
-    assert heads[0] == told[0] == "Every pair"
+    result = suffice("list").stdout.splitlines()
+    heads = [name for name in GROUPS if name in result]
+    assert heads[0] == result[0] == "Every pair"
     under = {}
-    for line in told:
+    for line in result:
         if line in heads:
             current = line
         elif line.partition(" ")[0] in PRESETS:

@@ -27,25 +27,25 @@ def small(monkeypatch, tmp_path):
 
 def test_maps_are_printed_drawn_and_written(suffice):
     kept()
-    told = suffice("reproduce", "maps")
-    assert (told.code, told.err) == (0, "")
-    assert "Attention maps of tiny" in told.out
-    assert told.out.endswith("report: runs/reproduce/maps/report\n")
+    result = suffice("reproduce", "maps")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Attention maps of tiny" in result.stdout
+    assert result.stdout.endswith("report: runs/reproduce/maps/report\n")
     suffice("reproduce", "maps", *PLAIN)
     folder = Path("runs/reproduce/maps/report")
     names = {path.name for path in folder.iterdir()}
     assert {"maps.json", "maps.csv", "maps-tiny-small-standard-h2.svg"} <= names
-    records = json.loads(suffice("reproduce", "maps", "--json", *PLAIN).out)
+    records = json.loads(suffice("reproduce", "maps", "--json", *PLAIN).stdout)
     assert records == json.loads((folder / "maps.json").read_text())
-    told = suffice("reproduce", "maps", "--csv", *PLAIN)
-    assert told.out == (folder / "maps.csv").read_text()
+    result = suffice("reproduce", "maps", "--csv", *PLAIN)
+    assert result.stdout == (folder / "maps.csv").read_text()
 
 
 def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
-    told = suffice("reproduce", "maps")
-    assert told.code == 2
-    assert "there are no trained weights in runs/reproduce/tiny-small" in told.said
-    assert "suffice reproduce maps --scale small --run" in told.said
+    result = suffice("reproduce", "maps")
+    assert result.exit_code == 2
+    assert "there are no trained weights in runs/reproduce/tiny-small" in result.message
+    assert "suffice reproduce maps --scale small --run" in result.message
     trained = []
 
     def run_cells(plan, keys, folder, means, *, console, command):
@@ -53,23 +53,25 @@ def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
         keep(ask_maps(ONE, scale="small", heads=None, out=folder))
 
     monkeypatch.setattr("suffice.cli.reproduce.run_cells", run_cells)
-    told = suffice("reproduce", "maps", "--run", *PLAIN)
-    assert told.code == 0
+    result = suffice("reproduce", "maps", "--run", *PLAIN)
+    assert result.exit_code == 0
     assert trained == [[("standard", 2, 0), ("super_attention", 2, 0)]]
     suffice("reproduce", "maps", "--run", *PLAIN)
     assert len(trained) == 1
-    told = suffice("reproduce", "both", *PLAIN)
+    result = suffice("reproduce", "both", *PLAIN)
     listed = "standard of other, super_attention of other"
-    assert told.out.endswith(f"There are no weights of {listed}: suffice reproduce both --run\n")
+    assert result.stdout.endswith(
+        f"There are no weights of {listed}: suffice reproduce both --run\n"
+    )
 
 
 def test_maps_are_listed_as_made_from_their_tables(suffice):
     kept()
-    assert "from tiny, other" in suffice("reproduce").out
+    assert "from tiny, other" in suffice("reproduce").stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (
             ("maps", "--seeds", 2),
@@ -79,10 +81,10 @@ def test_maps_are_listed_as_made_from_their_tables(suffice):
         (("both", "--out", "x"), "--out is the working folder of one table; give it with one of"),
     ],
 )
-def test_what_maps_do_not_have_is_refused(suffice, words, told):
+def test_what_maps_do_not_have_is_refused(suffice, words, message):
     said = suffice("reproduce", *words)
-    assert said.code == 2
-    assert told in said.said
+    assert said.exit_code == 2
+    assert message in said.message
 
 
 def test_refusals_are_errors(tmp_path):

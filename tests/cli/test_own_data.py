@@ -50,9 +50,9 @@ def test_a_table_needs_a_file_and_columns_a_table(mine):
 
 def test_a_table_is_compared(suffice, mine, brief):
     words = ("--columns", "review,stars", "--mechanisms", "standard", "--seeds", 1)
-    told = suffice("compare", "--data", mine, *words, "--epochs", 1, "--quiet", "--out", "run")
-    assert (told.code, told.err) == (0, "")
-    assert "balanced" in told.out
+    result = suffice("compare", "--data", mine, *words, "--epochs", 1, "--quiet", "--out", "run")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "balanced" in result.stdout
 
 
 def test_files_of_the_user_become_an_option_of_the_task():

@@ -6,33 +6,33 @@ import json
 
 
 def test_a_plan_is_printed(suffice):
-    told = suffice("plan", "digits_vit", "--gpu", "l4", "--memory", "1GB", "--examples", 1500)
-    assert told.code == 0
-    assert "It fits" in told.out
-    assert "1.00 GB each" in told.out
-    assert "480 steps take" in told.out
+    result = suffice("plan", "digits_vit", "--gpu", "l4", "--memory", "1GB", "--examples", 1500)
+    assert result.exit_code == 0
+    assert "It fits" in result.stdout
+    assert "1.00 GB each" in result.stdout
+    assert "480 steps take" in result.stdout
 
 
 def test_data_alone_are_printed(suffice):
     words = ("--heads", 2, "--gpus", 2, "--network", 10, "--reached", 40)
-    told = suffice("plan", "mqar", *words, "--mechanism", "efficient", "--json")
-    data = json.loads(told.out)
+    result = suffice("plan", "mqar", *words, "--mechanism", "efficient", "--json")
+    data = json.loads(result.stdout)
     assert (data["recipe"], data["mechanism"], data["gpus"]) == ("mqar", "efficient", 2)
     assert data["reached"] == 0.4
-    assert told.err == ""
+    assert result.stderr == ""
 
 
 def test_figures_of_the_users_own_are_counted_with(suffice):
     words = ("--flops", 50, "--bandwidth", 200, "--json")
-    data = json.loads(suffice("plan", "mqar", "--gpu", "l4", *words).out)
+    data = json.loads(suffice("plan", "mqar", "--gpu", "l4", *words).stdout)
     assert data["gpu"]["flops"]["bfloat16"] == 50e12
     assert data["gpu"]["bandwidth"] == 200e9
     assert data["gpu"]["source"].startswith("flops and bandwidth of your own")
-    assert "flops=0; give a number above 0" in suffice("plan", "mqar", "--flops", 0).said
+    assert "flops=0; give a number above 0" in suffice("plan", "mqar", "--flops", 0).message
 
 
 def test_mistakes_are_one_sentence(suffice):
-    told = suffice("plan", "imbd")
-    assert told.code == 2
-    assert told.said.startswith("error: unknown recipe 'imbd'; did you mean 'imdb'?")
-    assert "memory '80 apples'" in suffice("plan", "imdb", "--memory", "80 apples").said
+    result = suffice("plan", "imbd")
+    assert result.exit_code == 2
+    assert result.message.startswith("error: unknown recipe 'imbd'; did you mean 'imdb'?")
+    assert "memory '80 apples'" in suffice("plan", "imdb", "--memory", "80 apples").message

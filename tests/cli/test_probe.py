@@ -44,17 +44,17 @@ def small(monkeypatch):
 
 
 def test_what_never_began_is_not_gone_on_with(suffice, tmp_path):
-    told = suffice("probe", "--mechanisms", "standart", "--out", "p")
-    assert told.code == 2
-    assert "did you mean 'standard'?" in told.said
-    assert "Resume with" not in told.said
+    result = suffice("probe", "--mechanisms", "standart", "--out", "p")
+    assert result.exit_code == 2
+    assert "did you mean 'standard'?" in result.message
+    assert "Resume with" not in result.message
     assert not (tmp_path / "p").exists()
 
 
 def test_mechanisms_are_trained_and_told_of(suffice, small, tmp_path):
-    told = suffice("probe", "--mechanisms", "linear", "--quick", "--out", "p", "--seeds", 2)
-    assert told.code == 0
-    lines = [" ".join(line.split()) for line in told.out.splitlines()]
+    result = suffice("probe", "--mechanisms", "linear", "--quick", "--out", "p", "--seeds", 2)
+    assert result.exit_code == 0
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert "mqar-4-d64, chance 25.0%" in lines
     assert "accuracy, % linear sliding_window" in lines
     copied = next(line for line in lines if line.startswith("8-12 symbols, as trained"))
@@ -66,15 +66,15 @@ def test_mechanisms_are_trained_and_told_of(suffice, small, tmp_path):
     stored = json.loads((tmp_path / "p" / "probe.json").read_text())
     assert (stored["kind"], stored["seeds"], stored["quick"]) == ("mechanisms", 2, True)
     assert (tmp_path / "p" / "recall.png").read_bytes()[:4] == b"\x89PNG"
-    told = suffice("probe", "--mechanisms", "standard", "--quick", "--out", "p", "--quiet")
-    assert (told.code, "p is not empty; resume it with --resume" in told.said) == (
+    result = suffice("probe", "--mechanisms", "standard", "--quick", "--out", "p", "--quiet")
+    assert (result.exit_code, "p is not empty; resume it with --resume" in result.message) == (
         2,
         True,
     )
     words = ("--mechanisms", "linear", "--quick", "--seeds", 2, "--out", "p", "--resume")
     again = suffice("probe", *words, "--json", "--quiet")
-    assert again.code == 0
-    assert json.loads(again.out)["findings"] == stored["findings"]
+    assert again.exit_code == 0
+    assert json.loads(again.stdout)["findings"] == stored["findings"]
 
 
 def test_an_interruption_tells_how_to_go_on(suffice, small, monkeypatch):
@@ -82,17 +82,17 @@ def test_an_interruption_tells_how_to_go_on(suffice, small, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(mechanisms, "train_cell", interrupt)
-    told = suffice("probe", "--mechanisms", "standard", "--seeds", 1)
-    assert told.code == 130
-    assert "interrupted. Finished work is kept. Resume with:" in told.said
-    assert "--seeds 1 --out runs/probe-" in told.said
-    assert told.said.endswith("--resume")
+    result = suffice("probe", "--mechanisms", "standard", "--seeds", 1)
+    assert result.exit_code == 130
+    assert "interrupted. Finished work is kept. Resume with:" in result.message
+    assert "--seeds 1 --out runs/probe-" in result.message
+    assert result.message.endswith("--resume")
 
 
 def test_a_checkpoint_is_asked_as_it_is(suffice, run, tmp_path):
-    told = suffice("probe", "run", "--quick", "--seeds", 1, "--out", "p", "--quiet")
-    assert (told.code, told.err) == (0, "")
-    lines = [" ".join(line.split()) for line in told.out.splitlines()]
+    result = suffice("probe", "run", "--quick", "--seeds", 1, "--out", "p", "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[0] == "recall of drawn tokens, 16 rows each; the model can attend to everything"
     assert any(line.startswith("a stretch again, shuffled 15 ") for line in lines)
     assert any(line.startswith("passkey at 50%, another cue 15 ") for line in lines)
@@ -102,21 +102,21 @@ def test_a_checkpoint_is_asked_as_it_is(suffice, run, tmp_path):
     assert "* control failed as it must: 3 of 3" in lines
     stored = json.loads((tmp_path / "p" / "probe.json").read_text())
     assert (stored["kind"], stored["reach"], stored["rows"]) == ("checkpoint", None, 16)
-    told = suffice("probe", "run", "--quick", "--seeds", 1, "--json", "--quiet")
-    assert json.loads(told.out)["recalls"] == stored["recalls"]
+    result = suffice("probe", "run", "--quick", "--seeds", 1, "--json", "--quiet")
+    assert json.loads(result.stdout)["recalls"] == stored["recalls"]
 
 
 def test_a_model_without_text_or_branches(suffice, run, tmp_path):
     lm = LMConfig(length=64, d_model=16, depth=1, mlp_width=16, vocabulary_size=28).build(FULL)
     folder.save(tmp_path / "plain", lm, Characters(LETTERS))
-    told = suffice("probe", "plain", "--quick", "--seeds", 1, "--quiet")
-    assert "no branches: every layer attends in one way, and all alike" in told.out
+    result = suffice("probe", "plain", "--quick", "--seeds", 1, "--quiet")
+    assert "no branches: every layer attends in one way, and all alike" in result.stdout
     lm = LMConfig(length=64, d_model=16, depth=1, mlp_width=16, vocabulary_size=28).build(SINKS)
     folder.save(tmp_path / "sinks", lm, Characters(LETTERS))
-    told = suffice("probe", "sinks", "--quick", "--seeds", 1, "--quiet", "--json")
-    assert {one["on"] for one in json.loads(told.out)["ablations"]} == {"28 tokens again"}
-    told = suffice("probe", "sinks", "--quick", "--seeds", 1, "--quiet", "--data", "text.txt")
-    assert "  text: 3." in told.out
+    result = suffice("probe", "sinks", "--quick", "--seeds", 1, "--quiet", "--json")
+    assert {one["on"] for one in json.loads(result.stdout)["ablations"]} == {"28 tokens again"}
+    result = suffice("probe", "sinks", "--quick", "--seeds", 1, "--quiet", "--data", "text.txt")
+    assert "  text: 3." in result.stdout
 
 
 WRONG = {
@@ -137,9 +137,9 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
     words, said = WRONG[case]
-    told = suffice("probe", *words, "--quiet")
-    assert (told.code, told.out) == (2, "")
-    assert said in told.said
+    result = suffice("probe", *words, "--quiet")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.message
     assert not (tmp_path / "runs").exists()
 
 
@@ -185,11 +185,11 @@ def finding(**changes):
 def test_an_alarm_is_loud(suffice, run, monkeypatch):
     report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
     monkeypatch.setattr("suffice.cli.probe.probe_mechanisms", lambda *_, **__: report)
-    told = suffice("probe", "--mechanisms", "standard", "--quiet")
-    assert told.code == 1
-    assert "ALARM: 1 of 1 controls succeeded" in told.said
-    assert "90.0 ALARM" in told.out
-    assert "ALARM: control succeeded: t, standard, far (nobody can)" in told.out
+    result = suffice("probe", "--mechanisms", "standard", "--quiet")
+    assert result.exit_code == 1
+    assert "ALARM: 1 of 1 controls succeeded" in result.message
+    assert "90.0 ALARM" in result.stdout
+    assert "ALARM: control succeeded: t, standard, far (nobody can)" in result.stdout
 
 
 def test_what_was_not_asked_of_a_mechanism_is_left_blank(capsys):

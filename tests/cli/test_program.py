@@ -59,24 +59,24 @@ print("early:", sorted(m for m in loaded if m.startswith(("suffice.data", "suffi
 
 @pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["show", "--help"]])
 def test_help_is_a_good_end(suffice, words):
-    told = suffice(*words)
-    assert told.code == 0
-    assert "Usage: suffice" in told.out
-    assert max(map(len, told.out.splitlines())) <= 80
-    assert told.err == ""
+    result = suffice(*words)
+    assert result.exit_code == 0
+    assert "Usage: suffice" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert result.stderr == ""
 
 
 def test_h_is_help_of_every_verb(suffice):
     for words in ([], ["compare"], ["convert"]):
-        told = suffice(*words, "-h")
-        assert (told.code, told.err) == (0, "")
-        assert told.out == suffice(*words, "--help").out
+        result = suffice(*words, "-h")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout == suffice(*words, "--help").stdout
 
 
 def test_the_version_is_told(suffice):
-    told = suffice("--version")
-    assert (told.code, told.err) == (0, "")
-    assert re.fullmatch(r"suffice \d+\.\d+\.\d+, torch \S+\n", told.out)
+    result = suffice("--version")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.fullmatch(r"suffice \d+\.\d+\.\d+, torch \S+\n", result.stdout)
     with pytest.raises(typer.Exit, match="^$") as end:  # what makes it end well
         cli._print_versions(True)
     assert end.value.exit_code == 0
@@ -93,21 +93,21 @@ def test_a_shell_completes_verbs_and_names():
 
 
 def test_help_names_every_option_of_compare(suffice):
-    told = suffice("compare", "--help").out
+    result = suffice("compare", "--help").stdout
     for option in (
         *("task", "recipe", "mechanisms", "heads", "seeds", "epochs", "margin", "baseline"),
         *("cost", "device", "out", "resume", "json", "quiet"),
     ):
-        assert f"--{option} " in told
+        assert f"--{option} " in result
     for default in ("standard,optimised,efficient,super_attention", "5 by default", "digits by"):
-        assert default in " ".join(told.split())
+        assert default in " ".join(result.split())
 
 
 def test_no_words_show_the_commands(suffice):
-    told = suffice()
-    assert told.code == 2
+    result = suffice()
+    assert result.exit_code == 2
     for name in ("compare", "list", "show", "doctor"):
-        assert f"\n  {name} " in told.out + told.err
+        assert f"\n  {name} " in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_no_words_show_the_commands(suffice):
     ],
 )
 def test_usage_errors_end_with_2(suffice, words, wanted):
-    told = suffice(*words)
-    assert told.code == 2
-    assert wanted in told.said
-    assert told.out == ""
+    result = suffice(*words)
+    assert result.exit_code == 2
+    assert wanted in result.message
+    assert result.stdout == ""
 
 
 # ends
@@ -149,8 +149,8 @@ def test_ctrl_c_anywhere_ends_with_130(suffice, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("suffice.cli.list._row", press)
-    told = suffice("list")
-    assert (told.code, told.said, told.out) == (130, "interrupted.", "")
+    result = suffice("list")
+    assert (result.exit_code, result.message, result.stdout) == (130, "interrupted.", "")
 
 
 def test_a_stoppable_command_keeps_its_name_and_arguments():
@@ -179,11 +179,11 @@ def test_other_processes_wait_so_that_the_first_one_speaks(suffice, monkeypatch)
         raise ConfigError("not so.")
 
     monkeypatch.setattr("suffice.cli.list._row", refuse)
-    told = suffice("list")
-    assert (told.code, told.err, waited) == (2, "error: not so.\n", [])
+    result = suffice("list")
+    assert (result.exit_code, result.stderr, waited) == (2, "error: not so.\n", [])
     second(monkeypatch)
-    told = suffice("list")
-    assert (told.code, told.err, waited) == (2, "error: not so.\n", [cli.GRACE])
+    result = suffice("list")
+    assert (result.exit_code, result.stderr, waited) == (2, "error: not so.\n", [cli.GRACE])
 
 
 def test_other_processes_say_nothing_when_all_are_interrupted(suffice, monkeypatch):
@@ -193,8 +193,8 @@ def test_other_processes_say_nothing_when_all_are_interrupted(suffice, monkeypat
     monkeypatch.setattr("suffice.cli.list._row", press)
     monkeypatch.setattr(cli.time, "sleep", pytest.fail)
     second(monkeypatch)
-    told = suffice("list")
-    assert (told.code, told.err) == (130, "")
+    result = suffice("list")
+    assert (result.exit_code, result.stderr) == (130, "")
 
 
 def test_a_bug_is_not_hidden(suffice, monkeypatch):
@@ -211,5 +211,5 @@ def test_a_message_is_printed_as_it_is(suffice, monkeypatch):
         raise ConfigError(f"[red]{'long ' * 40}[/red]")
 
     monkeypatch.setattr("suffice.cli.list._row", refuse)
-    told = suffice("list")
-    assert told.err == f"error: [red]{'long ' * 40}[/red]\n"
+    result = suffice("list")
+    assert result.stderr == f"error: [red]{'long ' * 40}[/red]\n"

@@ -33,17 +33,17 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("bits", [16, 8, 4])
 def test_a_packed_model_is_written_and_told_of(suffice, run, tmp_path, bits):
-    told = suffice("quantise", "run", "--bits", bits, "--quiet")
-    assert (told.code, told.err) == (0, "")
+    result = suffice("quantise", "run", "--bits", bits, "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
     scheme = {16: "float16", 8: "int8/16", 4: "int4/16"}[bits]
-    lines = told.out.splitlines()
+    lines = result.stdout.splitlines()
     line = next(line for line in lines if line.startswith("blocks.0.attention.q_proj"))
     assert line.split()[1:3] == [scheme, KERNEL]
     assert max(map(len, lines[:9])) <= 80
-    assert "not packed: embedding.positions, positions are added to tokens" in told.out
-    assert "tokens of validation text; " in told.out
-    assert f"model: run-{bits}bit" in told.out
-    assert f"decode on {torch.get_num_threads()} thread" in told.out
+    assert "not packed: embedding.positions, positions are added to tokens" in result.stdout
+    assert "tokens of validation text; " in result.stdout
+    assert f"model: run-{bits}bit" in result.stdout
+    assert f"decode on {torch.get_num_threads()} thread" in result.stdout
     lm, _, facts = folder.load(f"run-{bits}bit")
     assert {str(one) for one in schemes_of(lm).values()} == {scheme}
     assert "measured" not in facts
@@ -52,43 +52,48 @@ def test_a_packed_model_is_written_and_told_of(suffice, run, tmp_path, bits):
     assert report["bits"] == bits
     assert report["speed"]["threads"] == torch.get_num_threads()
     assert report["change"]["tokens"] > 50
-    assert suffice("generate", f"run-{bits}bit", "--prompt", "to", "--max-new-tokens", 5).code == 0
+    assert (
+        suffice("generate", f"run-{bits}bit", "--prompt", "to", "--max-new-tokens", 5).exit_code
+        == 0
+    )
     judged = suffice("evaluate", f"run-{bits}bit", "--data", "text.txt", "--limit", 5, "--json")
-    assert json.loads(judged.out)["items"] == 5
+    assert json.loads(judged.stdout)["items"] == 5
 
 
 def test_options(suffice, run, tmp_path):
     words = ("--group", 8, "--skip", "embedding.*", "--skip", "*.up", "--calibration", "none")
-    told = suffice("quantise", "run", *words, "--out", "small", "--json", "--quiet")
-    report = json.loads(told.out)
+    result = suffice("quantise", "run", *words, "--out", "small", "--json", "--quiet")
+    report = json.loads(result.stdout)
     assert report["change"] is None
     assert report["calibration_tokens"] == 0
     skipped = [one["name"] for one in report["layers"] if one["skipped"] == "as asked"]
     assert skipped == ["embedding.tokens", "embedding.positions", "blocks.0.mlp.up"]
     assert {one["scheme"] for one in report["layers"]} == {"int8/8", "float32"}
-    told = suffice("quantise", "run", "--calibration", "none", "--out", "plain")
-    assert "no text was read: rounded without calibration" in told.out
+    result = suffice("quantise", "run", "--calibration", "none", "--out", "plain")
+    assert "no text was read: rounded without calibration" in result.stdout
 
 
 def test_slower_decode_is_said(suffice, run, monkeypatch):
     rates = iter([100.0, 80.0])
     monkeypatch.setattr("suffice.cli.quantise.tokens_per_second", lambda _lm: next(rates))
-    told = suffice("quantise", "run", "--quiet", "--calibration", "none")
-    assert "packed weights decode slower than the weights before here: 80 against 100" in told.out
+    result = suffice("quantise", "run", "--quiet", "--calibration", "none")
+    assert (
+        "packed weights decode slower than the weights before here: 80 against 100" in result.stdout
+    )
 
 
 def test_without_kernels_it_says_so(suffice, run, monkeypatch):
     monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
-    told = suffice("quantise", "run", "--quiet", "--calibration", "none")
-    assert told.code == 0
-    assert "no native kernels: they are not here; torch unpacks every matrix" in told.out
+    result = suffice("quantise", "run", "--quiet", "--calibration", "none")
+    assert result.exit_code == 0
+    assert "no native kernels: they are not here; torch unpacks every matrix" in result.stdout
 
 
 def test_what_is_wrong_is_said_in_a_sentence(suffice, run, tmp_path, monkeypatch):
     def refused(*words):
-        told = suffice("quantise", *words, "--quiet")
-        assert told.code == 2
-        return told.said
+        result = suffice("quantise", *words, "--quiet")
+        assert result.exit_code == 2
+        return result.message
 
     assert "--out run is the checkpoint itself" in refused("run", "--out", "run")
     assert refused("run", "--bits", 7) == "error: bits=7: give 16, 8 or 4."

@@ -71,9 +71,9 @@ def publish(found=None):
 
 def test_without_a_table_they_are_listed(suffice):
     publish()
-    told = suffice("reproduce")
-    assert (told.code, told.err) == (0, "")
-    lines = {line.split()[0]: line for line in told.out.splitlines()[2:] if line.split()}
+    result = suffice("reproduce")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()[2:] if line.split()}
     assert "12 of 12 cells, scale paper" in lines["tiny"]
     assert "from tiny" in lines["all"]
     assert "0 of 4 groups" in lines["times"]
@@ -82,40 +82,40 @@ def test_without_a_table_they_are_listed(suffice):
 
 def test_a_recipe_that_is_not_there_is_listed_so(suffice, monkeypatch):
     monkeypatch.setitem(reproduced.TABLES, "tiny", replace(TINY, recipe="nowhere"))
-    assert "recipe nowhere is not there yet" in suffice("reproduce").out
+    assert "recipe nowhere is not there yet" in suffice("reproduce").stdout
 
 
 def test_published_results_are_printed_without_training(suffice, ran, tmp_path):
     publish()
-    told = suffice("reproduce", "tiny", "--no-report")
-    assert (told.code, told.err, ran) == (0, "", [])
-    assert "97.10 ± 1.27 (1)" in told.out
-    assert "98.12" in told.out
-    assert "not run" not in told.out
+    result = suffice("reproduce", "tiny", "--no-report")
+    assert (result.exit_code, result.stderr, ran) == (0, "", [])
+    assert "97.10 ± 1.27 (1)" in result.stdout
+    assert "98.12" in result.stdout
+    assert "not run" not in result.stdout
     assert not (tmp_path / "runs").exists()
 
 
 def test_the_report_is_drawn_beside_the_table(suffice, tmp_path):
     publish()
-    told = suffice("reproduce", "tiny")
-    assert told.out.endswith("report: runs/reproduce/tiny/report\n")
+    result = suffice("reproduce", "tiny")
+    assert result.stdout.endswith("report: runs/reproduce/tiny/report\n")
     assert (tmp_path / "runs" / "reproduce" / "tiny" / "report" / "heads.svg").exists()
 
 
 def test_what_is_missing_is_blank_until_it_is_asked_for(suffice, ran):
     publish(cells(heads=(1,)))
-    told = suffice("reproduce", "tiny", *PLAIN)
-    assert "6 of 12 cells were not run" in told.out
-    assert told.out.endswith("Blank values were not run: suffice reproduce tiny --run\n")
+    result = suffice("reproduce", "tiny", *PLAIN)
+    assert "6 of 12 cells were not run" in result.stdout
+    assert result.stdout.endswith("Blank values were not run: suffice reproduce tiny --run\n")
     assert ran == []
-    told = suffice("reproduce", "tiny", "--run", "--jobs", 2, "--max-minutes", 5, *PLAIN)
-    assert told.code == 0
+    result = suffice("reproduce", "tiny", "--run", "--jobs", 2, "--max-minutes", 5, *PLAIN)
+    assert result.exit_code == 0
     (keys, means), *more = ran
     assert more == []
     assert len(keys) == 6
     assert {key[1] for key in keys} == {4}
     assert (means.jobs, means.threads, means.minutes, means.quiet) == (2, 1, 5.0, True)
-    assert "not run" not in told.out
+    assert "not run" not in result.stdout
     suffice("reproduce", "tiny", "--run", *PLAIN)
     assert len(ran) == 1
 
@@ -130,19 +130,19 @@ def test_more_seeds_or_heads_train_what_they_lack(suffice, ran):
 
 def test_json_and_csv(suffice):
     publish()
-    content = json.loads(suffice("reproduce", "tiny", "--json", *PLAIN).out)
+    content = json.loads(suffice("reproduce", "tiny", "--json", *PLAIN).stdout)
     assert content[0]["rows"][0]["figures"]["test_accuracy"]["n"] == 2
     told = suffice("reproduce", "tiny", "--csv", *PLAIN)
-    assert told.out.startswith("table,scale,mechanism,heads,figure,n,mean")
+    assert told.stdout.startswith("table,scale,mechanism,heads,figure,n,mean")
     told = suffice("reproduce", "tiny", "--json", "--csv")
-    assert "--json and --csv are two forms of one result; give one of them" in told.said
-    assert told.code == 2
+    assert "--json and --csv are two forms of one result; give one of them" in told.message
+    assert told.exit_code == 2
 
 
 def test_what_is_finished_is_published(suffice, ran, tmp_path):
-    told = suffice("reproduce", "tiny", "--run", "--publish", "--no-report")
-    assert told.code == 0
-    assert "published: " in told.err
+    result = suffice("reproduce", "tiny", "--run", "--publish", "--no-report")
+    assert result.exit_code == 0
+    assert "published: " in result.stderr
     content = json.loads((tmp_path / "suffice" / "results" / "tiny.json").read_text())
     assert len(content["results"]["cells"]) == 12
 
@@ -154,63 +154,63 @@ def test_a_cell_is_run_again(suffice, monkeypatch):
         write_cell(folder, make_cell(*keys[0]))
 
     monkeypatch.setattr("suffice.papers.request.run_cells", written)
-    told = suffice("reproduce", "tiny", "--rerun", "efficient:4:1")
-    assert told.code == 0
-    assert "tiny: efficient heads 4 seed 1, trained twice" in " ".join(told.out.split())
+    result = suffice("reproduce", "tiny", "--rerun", "efficient:4:1")
+    assert result.exit_code == 0
+    assert "tiny: efficient heads 4 seed 1, trained twice" in " ".join(result.stdout.split())
     long = "efficient:4:4294967296"  # a seed of 33 bits is another one's
     for word in ("efficient", "efficient:4", ":4:1", "efficient:four:1", long):
-        told = suffice("reproduce", "tiny", "--rerun", word)
-        assert f"--rerun '{word}' is not a cell; give MECHANISM:HEADS:SEED" in told.said
+        result = suffice("reproduce", "tiny", "--rerun", word)
+        assert f"--rerun '{word}' is not a cell; give MECHANISM:HEADS:SEED" in result.message
 
 
 def test_a_summary_shows_its_parts_at_their_highest_heads(suffice, ran):
     publish(cells(heads=(4,)))
-    told = suffice("reproduce", "all", *PLAIN)
-    assert (told.code, ran) == (0, [])
-    content = json.loads(suffice("reproduce", "all", "--json", *PLAIN).out)
+    result = suffice("reproduce", "all", *PLAIN)
+    assert (result.exit_code, ran) == (0, [])
+    content = json.loads(suffice("reproduce", "all", "--json", *PLAIN).stdout)
     assert {row["heads"] for row in content[0]["rows"]} == {4}
-    content = json.loads(suffice("reproduce", "drawn", "--json", *PLAIN).out)
+    content = json.loads(suffice("reproduce", "drawn", "--json", *PLAIN).stdout)
     assert {row["heads"] for row in content[0]["rows"]} == {1, 4}
-    told = suffice("reproduce", "all", "--publish")
-    assert "all is made of tiny; leave --publish out" in told.said
+    result = suffice("reproduce", "all", "--publish")
+    assert "all is made of tiny; leave --publish out" in result.message
 
 
 def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
     taken = []
     monkeypatch.setattr(reproduced.edge, "run_edge", lambda *given, console: taken.append(given))
     monkeypatch.setattr(reproduced.edge, "finished", lambda *given: Edge(groups=(FOUR,)))
-    told = suffice("reproduce", "times", "--no-report")
-    assert (told.code, taken) == (0, [])
-    assert "1.5 (3)" in told.out
-    assert told.out.endswith("Missing values were not timed: suffice reproduce times --run\n")
-    told = suffice("reproduce", "times", "--run", "--publish", "--json", "--quiet")
+    result = suffice("reproduce", "times", "--no-report")
+    assert (result.exit_code, taken) == (0, [])
+    assert "1.5 (3)" in result.stdout
+    assert result.stdout.endswith("Missing values were not timed: suffice reproduce times --run\n")
+    result = suffice("reproduce", "times", "--run", "--publish", "--json", "--quiet")
     assert len(taken) == 1
-    assert json.loads(told.out)[0]["task"] == "imdb"
+    assert json.loads(result.stdout)[0]["task"] == "imdb"
     assert (tmp_path / "suffice" / "results" / "times.json").exists()
     assert (tmp_path / "runs" / "reproduce" / "times" / "report" / "latency.png").exists()
-    assert suffice("reproduce", "times", "--csv", "--no-report").out.startswith("task,heads")
-    told = suffice("reproduce", "times", "--seeds", 3)
-    assert "times times models that were not trained" in told.said
+    assert suffice("reproduce", "times", "--csv", "--no-report").stdout.startswith("task,heads")
+    result = suffice("reproduce", "times", "--seeds", 3)
+    assert "times times models that were not trained" in result.message
 
 
 def test_flops_and_evidence_have_writers(suffice, monkeypatch):
     monkeypatch.setattr(
         "suffice.cli.reproduce.flops", lambda folder, console: console.print(f"into {folder}")
     )
-    told = suffice("reproduce", "flops")
-    assert told.out == "into runs/reproduce/flops\nfigures: runs/reproduce/flops\n"
+    result = suffice("reproduce", "flops")
+    assert result.stdout == "into runs/reproduce/flops\nfigures: runs/reproduce/flops\n"
     monkeypatch.setattr("suffice.cli.reproduce.page", lambda: "the page\n")
-    assert suffice("reproduce", "evidence").out == "the page\n"
+    assert suffice("reproduce", "evidence").stdout == "the page\n"
     monkeypatch.setattr("suffice.cli.reproduce.write_page", lambda: "evidence.md")
-    assert suffice("reproduce", "evidence", "--publish").err == "written: evidence.md\n"
+    assert suffice("reproduce", "evidence", "--publish").stderr == "written: evidence.md\n"
 
 
 def test_what_is_not_there_is_refused(suffice):
-    told = suffice("reproduce", "tini")
-    assert told.code == 2
-    assert "unknown table 'tini'; did you mean 'tiny'?" in told.said
-    assert "flops" in told.said
-    assert "--seeds 0: give at least 1" in suffice("reproduce", "tiny", "--seeds", 0).said
+    result = suffice("reproduce", "tini")
+    assert result.exit_code == 2
+    assert "unknown table 'tini'; did you mean 'tiny'?" in result.message
+    assert "flops" in result.message
+    assert "--seeds 0: give at least 1" in suffice("reproduce", "tiny", "--seeds", 0).message
 
 
 def test_ctrl_c_says_that_finished_cells_are_kept(suffice, monkeypatch):
@@ -218,9 +218,9 @@ def test_ctrl_c_says_that_finished_cells_are_kept(suffice, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reproduced, "run_cells", interrupt)
-    told = suffice("reproduce", "tiny", "--run")
-    assert told.code == 130
-    assert "interrupted. Finished cells are kept; the same command resumes" in told.said
+    result = suffice("reproduce", "tiny", "--run")
+    assert result.exit_code == 130
+    assert "interrupted. Finished cells are kept; the same command resumes" in result.message
 
 
 # the same, met as errors
@@ -249,7 +249,7 @@ def asked(table="tiny", **changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"as_json": True, "as_csv": True}, "--json and --csv are two forms of one result"),
         ({"seeds": 0}, "--seeds 0: give at least 1"),
@@ -269,8 +269,8 @@ def asked(table="tiny", **changes):
         ),
     ],
 )
-def test_what_contradicts_itself_is_refused(changes, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_contradicts_itself_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
         reproduced.answer(asked(**changes), Console(file=io.StringIO()))
 
 
@@ -296,17 +296,17 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
     monkeypatch.setattr(reproduced, "run_cells", run_cells)
     path = tmp_path / "my reviews.jsonl"
     path.write_text("{}\n")
-    told = suffice("reproduce", "own", "--data", "my reviews.jsonl", "--quiet")
-    assert "data of the user: my reviews.jsonl" in " ".join(told.out.split())
-    assert "were not run: suffice reproduce own --data 'my reviews.jsonl' --run" in told.out
+    result = suffice("reproduce", "own", "--data", "my reviews.jsonl", "--quiet")
+    assert "data of the user: my reviews.jsonl" in " ".join(result.stdout.split())
+    assert "were not run: suffice reproduce own --data 'my reviews.jsonl' --run" in result.stdout
     suffice("reproduce", "own", "--data", "my reviews.jsonl", "--run", *PLAIN)
     ((where, folder, number),) = asked
     assert (where, number) == (str(path), 6)
     assert folder.name.startswith("own-my reviews.jsonl-")
     assert (folder / "report" / "table.json").exists()
-    told = suffice("reproduce", "own", "--data", "nowhere.jsonl")
-    assert told.code == 2
-    assert "--data nowhere.jsonl: there is no file or folder there" in told.said
+    result = suffice("reproduce", "own", "--data", "nowhere.jsonl")
+    assert result.exit_code == 2
+    assert "--data nowhere.jsonl: there is no file or folder there" in result.message
 
 
 def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):
@@ -317,20 +317,20 @@ def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):
     monkeypatch.setattr(module, "run", lambda *given, **named: asked.append((given, named)))
     monkeypatch.setattr(module, "publish", lambda found: Path("conversion.json"))
     monkeypatch.setattr(module, "finished", lambda folder, keys: replace(FOUND, rows=()))
-    told = suffice("reproduce", "conversion")
-    assert told.code == 0
-    assert "Missing values were not run: suffice reproduce conversion --run" in told.out
+    result = suffice("reproduce", "conversion")
+    assert result.exit_code == 0
+    assert "Missing values were not run: suffice reproduce conversion --run" in result.stdout
     monkeypatch.setattr(module, "finished", lambda folder, keys: FOUND)
     monkeypatch.setattr(module, "wanted", lambda: [row.key for row in FOUND.rows])
     words = ("--run", "--heal-minutes", "0.5", "--max-minutes", "9", "--quiet", "--publish")
-    told = suffice("reproduce", "conversion", *words)
-    assert "published: conversion.json" in told.said
-    assert "+0.5000 ± 0.1000" in told.out
-    assert "Missing values" not in told.out
+    result = suffice("reproduce", "conversion", *words)
+    assert "published: conversion.json" in result.message
+    assert "+0.5000 ± 0.1000" in result.stdout
+    assert "Missing values" not in result.stdout
     ((given, named),) = asked
     assert given == (Path("runs/reproduce/conversion"), [row.key for row in FOUND.rows])
     assert (named["minutes"], named["limit"], named["quiet"]) == (0.5, 9.0, True)
-    told = suffice("reproduce", "conversion", "--json")
-    assert json.loads(told.out)["rows"][0]["steps"] == WHOLE.steps
-    told = suffice("reproduce", "conversion", "--csv")
-    assert told.out.startswith("subject,target,steps,minutes,of,change,low,high")
+    result = suffice("reproduce", "conversion", "--json")
+    assert json.loads(result.stdout)["rows"][0]["steps"] == WHOLE.steps
+    result = suffice("reproduce", "conversion", "--csv")
+    assert result.stdout.startswith("subject,target,steps,minutes,of,change,low,high")

@@ -29,34 +29,34 @@ def twin(monkeypatch):
 
 
 def test_a_small_comparison_runs_the_same_code_and_says_so(suffice, brief):
-    told = suffice("compare", "--scale", "small", *SHORT)
-    assert told.code == 0
+    result = suffice("compare", "--scale", "small", *SHORT)
+    assert result.exit_code == 0
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("digits_vit-small-")
     results = read_results(folder / "results.json")
     assert (results.scale, results.title) == ("small", f"Digits, ViT of 1 block; {SMALL}")
     assert {cell.parameters_layer for cell in results.cells} == {4 * 272, 2 * 272}
-    assert f"Quality, test ({SMALL})" in told.out
-    assert f"- {SMALL.capitalize()}." in told.out
+    assert f"Quality, test ({SMALL})" in result.stdout
+    assert f"- {SMALL.capitalize()}." in result.stdout
     assert json.loads((folder / "plan.json").read_text())["recipe"]["scale"] == "small"
 
 
 def test_it_goes_on_at_its_scale_and_at_no_other(suffice, brief):
-    assert suffice("compare", "--scale", "small", *SHORT, "--out", "run").code == 0
-    told = suffice("compare", "--resume", "--out", "run", "--quiet", "--json")
-    assert (told.code, json.loads(told.out)["scale"]) == (0, "small")
+    assert suffice("compare", "--scale", "small", *SHORT, "--out", "run").exit_code == 0
+    result = suffice("compare", "--resume", "--out", "run", "--quiet", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["scale"]) == (0, "small")
     before = (Path("run") / "plan.json").read_bytes()
-    told = suffice("compare", "--resume", "--out", "run", "--scale", "paper", "--quiet")
-    assert told.code != 0
-    assert "scale was 'small' and is 'paper'" in " ".join(told.err.split())
+    result = suffice("compare", "--resume", "--out", "run", "--scale", "paper", "--quiet")
+    assert result.exit_code != 0
+    assert "scale was 'small' and is 'paper'" in " ".join(result.stderr.split())
     assert (Path("run") / "plan.json").read_bytes() == before
     assert read_plan(Path("run")).recipe["scale"] == "small"
 
 
 def test_an_unknown_scale_is_told(suffice):
-    told = suffice("compare", "--scale", "smal", *SHORT)
-    assert told.code != 0
-    assert "unknown scale 'smal'; did you mean 'small'?" in told.err
+    result = suffice("compare", "--scale", "smal", *SHORT)
+    assert result.exit_code != 0
+    assert "unknown scale 'smal'; did you mean 'small'?" in result.stderr
 
 
 def test_the_small_twin_asks_for_rows_that_the_task_has(monkeypatch):

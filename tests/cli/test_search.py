@@ -45,14 +45,14 @@ def run(tmp_path):
 
 def test_a_plan_is_found_that_convert_takes(suffice, run, tmp_path):
     read = ("--calibration", "text.txt")
-    told = suffice("search", "run", "--budget", "state<=50%", *WORDS, *read, "--quiet")
-    assert (told.code, told.err) == (0, "")
-    assert told.out.splitlines()[2].startswith("blocks.0")
-    assert "the bound of state is met, 0.5 of the source's" in told.out
-    assert "a step behind 12 tokens is " in told.out
-    assert "best of 3 uniform choices: " in told.out
-    assert "random mixes: the best " in told.out
-    assert told.out.endswith(
+    result = suffice("search", "run", "--budget", "state<=50%", *WORDS, *read, "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[2].startswith("blocks.0")
+    assert "the bound of state is met, 0.5 of the source's" in result.stdout
+    assert "a step behind 12 tokens is " in result.stdout
+    assert "best of 3 uniform choices: " in result.stdout
+    assert "random mixes: the best " in result.stdout
+    assert result.stdout.endswith(
         "make it by: suffice convert run --to plan.json --calibration text.txt\n"
     )
     plan = json.loads((tmp_path / "plan.json").read_text())
@@ -65,14 +65,14 @@ def test_a_plan_is_found_that_convert_takes(suffice, run, tmp_path):
     made = suffice(
         "convert", "run", "--to", "plan.json", "--out", "made", "--quiet", "--tokens", 500
     )
-    assert made.code == 0
+    assert made.exit_code == 0
     assert folder.load("made")[0].specs != run.specs
     again = suffice("search", "run", "--budget", "state<=50%", *WORDS, "--quiet")
-    assert (again.code, "plan.search already holds a search" in again.said) == (2, True)
+    assert (again.exit_code, "plan.search already holds a search" in again.message) == (2, True)
     more = suffice(
         "search", "run", "--budget", "divergence<=1e-12", *WORDS, "--quiet", "--resume", "--json"
     )
-    assert json.loads(more.out)["words"] == ["keep", "keep"]
+    assert json.loads(more.stdout)["words"] == ["keep", "keep"]
     assert (tmp_path / "plan.json").read_text().count("keep") == 2
 
 
@@ -83,15 +83,18 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suffice, run, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(import_module("suffice.convert.search.search"), "score", stopped)
-        told = suffice("search", "run", "--budget", "state<=50%", *WORDS)
-    assert told.code == 130
-    assert "Finished work is kept. Resume with:" in told.err
-    assert told.err.rstrip().endswith("--quiet --resume") or "--out plan.json --resume" in told.err
+        result = suffice("search", "run", "--budget", "state<=50%", *WORDS)
+    assert result.exit_code == 130
+    assert "Finished work is kept. Resume with:" in result.stderr
+    assert (
+        result.stderr.rstrip().endswith("--quiet --resume")
+        or "--out plan.json --resume" in result.stderr
+    )
     kept = {path.name for path in (tmp_path / "plan.search" / "scores").iterdir()}
     assert len(kept) == 3
     assert not (tmp_path / "plan.json").exists()
     on = suffice("search", "run", "--budget", "state<=50%", *WORDS, "--quiet", "--resume")
-    assert on.code == 0
+    assert on.exit_code == 0
     assert (tmp_path / "plan.json").exists()
 
 
@@ -113,9 +116,9 @@ def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
     (tmp_path / "short.txt").write_text("to be or not")
     before = {path.name for path in tmp_path.iterdir()}
     words, said = WRONG[case]
-    told = suffice("search", "run", *words, "--quiet")
-    assert (told.code, told.out) == (2, "")
-    assert said in told.said
+    result = suffice("search", "run", *words, "--quiet")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.message
     assert {path.name for path in tmp_path.iterdir()} - before <= {"cache"}
 
 

@@ -28,5 +28,5 @@ def test_two_processes_with_parts_leave_the_model_of_one(suffice, tmp_path):
     tokens = torch.tensor([tokenizer.encode("the cat sat")])
     other = models.load("whole")[0]
     torch.testing.assert_close(lm(tokens), other(tokens), rtol=1e-4, atol=1e-5)
-    assert len(out.split("model: parts\n\n")[1]) == len(done.out.split("model: whole\n\n")[1])
-    assert suffice("train", "--resume", "--out", "parts", "--quiet").code == 0
+    assert len(out.split("model: parts\n\n")[1]) == len(done.stdout.split("model: whole\n\n")[1])
+    assert suffice("train", "--resume", "--out", "parts", "--quiet").exit_code == 0

@@ -38,20 +38,20 @@ def words(text):
 
 @pytest.mark.parametrize(("name", "causal"), CASES)
 def test_the_json_is_the_spec(suffice, name, causal):
-    told = suffice("show", name, "--json", *(["--causal"] if causal else []))
-    assert (told.code, told.err) == (0, "")
-    assert AttentionSpec.from_json(json.loads(told.out)) == spec_of(name, causal)
+    result = suffice("show", name, "--json", *(["--causal"] if causal else []))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert AttentionSpec.from_json(json.loads(result.stdout)) == spec_of(name, causal)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize(("name", "causal"), CASES)
 def test_a_mechanism_is_shown(suffice, monkeypatch, name, causal, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    told = suffice("show", name, *(["--causal"] if causal else []))
-    assert (told.code, told.err) == (0, "")
-    assert "\x1b" not in told.out
-    assert max(map(len, told.out.splitlines())) <= width
-    said, spec = words(told.out), spec_of(name, causal)
+    result = suffice("show", name, *(["--causal"] if causal else []))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "\x1b" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= width
+    said, spec = words(result.stdout), spec_of(name, causal)
     cost, base = spec.cost(64), spec_of("standard", causal).cost(64)
     for wanted in (
         f"parameters {cost.parameters:,} ({cost.parameters / base.parameters:.2f}x standard)",
@@ -77,24 +77,24 @@ def test_a_mechanism_is_shown(suffice, monkeypatch, name, causal, width):
 @pytest.mark.parametrize("name", ["standard", "longformer", "bigbird", "sparse_fixed", "mistral"])
 def test_who_sees_whom_is_drawn(suffice, monkeypatch, name, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    told = suffice("show", name).out
+    result = suffice("show", name).stdout
     spec = spec_of(name)
     rows = 16 if spec.pattern.dense else 32
     drawn = text(spec.pattern, 64, num_heads=4, width=width - 2, rows=rows)
-    assert "\n".join(f"  {line}".rstrip() for line in drawn.splitlines()) in told
+    assert "\n".join(f"  {line}".rstrip() for line in drawn.splitlines()) in result
 
 
 def test_heads_that_differ_are_drawn_side_by_side(suffice):
-    told = suffice("show", "sparse_strided", "--set", "per_head=true", "--causal").out
-    assert "  heads 1-2                          heads 3-4\n" in told
-    assert "heads 3-4: 288 of 4,096 pairs visible (7.0%)" in told
+    result = suffice("show", "sparse_strided", "--set", "per_head=true", "--causal").stdout
+    assert "  heads 1-2                          heads 3-4\n" in result
+    assert "heads 3-4: 288 of 4,096 pairs visible (7.0%)" in result
 
 
 def test_a_terminal_of_ascii_gets_letters(suffice, monkeypatch):
     monkeypatch.setattr("suffice.cli.show._knows_blocks", lambda console: False)
-    told = suffice("show", "longformer").out
-    assert told.isascii()
-    assert "\n  G  Global(tokens=1): " in told
+    result = suffice("show", "longformer").stdout
+    assert result.isascii()
+    assert "\n  G  Global(tokens=1): " in result
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_a_terminal_gets_colours(suffice, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")
-    told = suffice("show", "longformer").out
-    assert "\x1b[38;2;26;98;165m████" in told  # the window
-    plain = re.sub("\x1b\\[[0-9;]*m", "", told)
+    result = suffice("show", "longformer").stdout
+    assert "\x1b[38;2;26;98;165m████" in result  # the window
+    plain = re.sub("\x1b\\[[0-9;]*m", "", result)
     monkeypatch.delenv("FORCE_COLOR")
-    assert words(plain) == words(suffice("show", "longformer").out)
+    assert words(plain) == words(suffice("show", "longformer").stdout)
 
 
 @pytest.mark.parametrize(
@@ -124,21 +124,21 @@ def test_a_terminal_gets_colours(suffice, monkeypatch):
     ],
 )
 def test_what_a_drawing_does_not_show_is_said(suffice, name, wanted):
-    told = words(suffice("show", name).out)
+    told = words(suffice("show", name).stdout)
     assert wanted in told
     assert ("none computed" in told) is (name == "linear")
 
 
 def test_a_long_sequence_is_drawn_in_part(suffice):
-    told = words(suffice("show", "standard", "--length", 100_000).out)
+    told = words(suffice("show", "standard", "--length", 100_000).stdout)
     assert "Drawn are the first 2,048 of 100,000 tokens." in told
     assert "4,194,304 of 4,194,304 pairs visible" in told
 
 
 def test_pictures_are_written_and_named(suffice, tmp_path):
-    told = suffice("show", "longformer", "--png", "l.png", "--svg", "l.svg", "--length", 32)
-    assert told.code == 0
-    assert told.out.endswith("picture: l.png\npicture: l.svg\n")
+    result = suffice("show", "longformer", "--png", "l.png", "--svg", "l.svg", "--length", 32)
+    assert result.exit_code == 0
+    assert result.stdout.endswith("picture: l.png\npicture: l.svg\n")
     assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "l.svg").read_text()
     assert "longformer: Window(size=4) | Global(tokens=1)" in drawn
@@ -146,14 +146,14 @@ def test_pictures_are_written_and_named(suffice, tmp_path):
 
 
 def test_json_stays_json_beside_a_picture(suffice, tmp_path):
-    told = suffice("show", "longformer", "--json", "--svg", "l.svg")
-    assert AttentionSpec.from_json(json.loads(told.out)) == spec_of("longformer")
-    assert told.err == "picture: l.svg\n"
+    result = suffice("show", "longformer", "--json", "--svg", "l.svg")
+    assert AttentionSpec.from_json(json.loads(result.stdout)) == spec_of("longformer")
+    assert result.stderr == "picture: l.svg\n"
     assert (tmp_path / "l.svg").exists()
 
 
 def test_paragraphs_fill_the_width(suffice):
-    lines = suffice("show", "super_attention").out.splitlines()
+    lines = suffice("show", "super_attention").stdout.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("Choose it"))
     for line, following in zip(lines[at:], lines[at + 1 :], strict=False):
         if not following:
@@ -162,23 +162,23 @@ def test_paragraphs_fill_the_width(suffice):
 
 
 def test_sizes_are_those_asked_for(suffice):
-    told = suffice(
+    result = suffice(
         *("show", "super_attention", "--d-model", 32, "--heads", 2, "--length", 32, "--batch", 7)
     )
-    assert "parameters 3,168 (0.75x standard)" in words(told.out)
-    assert "one sample of 32 tokens" in told.out
-    assert "op plan for 7 of 32 tokens" in told.out
-    assert "length=32" in told.out
+    assert "parameters 3,168 (0.75x standard)" in words(result.stdout)
+    assert "one sample of 32 tokens" in result.stdout
+    assert "op plan for 7 of 32 tokens" in result.stdout
+    assert "length=32" in result.stdout
 
 
 def test_options_of_a_mechanism_are_set(suffice):
-    told = suffice("show", "mistral", "--set", "full_every=2", "--set", "window=5", "--layer", 2)
-    assert "pattern           Window(size=5)\n" in told.out
-    told = suffice("show", "mistral", "--set", "full_every=2", "--set", "window=5", "--layer", 3)
-    assert "pattern           Full()\n" in told.out
-    told = suffice("show", "super_attention", "--set", "init=identity", "--set", "dropout=0.5")
-    assert "init='identity'" in told.out
-    assert "dropout           0.5\n" in told.out
+    result = suffice("show", "mistral", "--set", "full_every=2", "--set", "window=5", "--layer", 2)
+    assert "pattern           Window(size=5)\n" in result.stdout
+    result = suffice("show", "mistral", "--set", "full_every=2", "--set", "window=5", "--layer", 3)
+    assert "pattern           Full()\n" in result.stdout
+    result = suffice("show", "super_attention", "--set", "init=identity", "--set", "dropout=0.5")
+    assert "init='identity'" in result.stdout
+    assert "dropout           0.5\n" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -233,11 +233,11 @@ def test_words_are_words():
     ],
 )
 def test_what_cannot_be_shown_is_told(suffice, options, wanted, tmp_path):
-    told = suffice("show", *options)
-    assert (told.code, told.out) == (2, "")
-    assert told.said.startswith("error: ")
-    assert wanted in told.said
-    assert len(told.err.splitlines()) == 1
+    result = suffice("show", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.message.startswith("error: ")
+    assert wanted in result.message
+    assert len(result.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,22 +29,22 @@ def interrupted(monkeypatch):
 
 
 def test_the_page_is_served_until_it_is_stopped(suffice, interrupted, tmp_path):
-    told = suffice("studio", "--results", tmp_path, "--checkpoints", tmp_path)
-    assert told.code == 130
+    result = suffice("studio", "--results", tmp_path, "--checkpoints", tmp_path)
+    assert result.exit_code == 130
     assert interrupted["opened"].startswith("http://127.0.0.1:")
-    assert f"studio: {interrupted['opened']} (Ctrl-C stops it)" in told.said
+    assert f"studio: {interrupted['opened']} (Ctrl-C stops it)" in result.message
     assert "suffice studio" in interrupted["page"]
 
 
 def test_no_browser_is_opened_where_none_is_wanted(suffice, interrupted):
-    assert suffice("studio", "--no-open").code == 130
+    assert suffice("studio", "--no-open").exit_code == 130
     assert "opened" not in interrupted
 
 
 def test_the_page_is_exported(suffice, tmp_path):
-    told = suffice("studio", "--export", tmp_path / "site")
-    assert told.code == 0
-    assert f"wrote {tmp_path / 'site' / 'index.html'}" in told.said
+    result = suffice("studio", "--export", tmp_path / "site")
+    assert result.exit_code == 0
+    assert f"wrote {tmp_path / 'site' / 'index.html'}" in result.message
     assert "<title>suffice studio</title>" in (tmp_path / "site" / "index.html").read_text("utf-8")
 
 
@@ -62,9 +62,9 @@ def test_the_page_is_exported(suffice, tmp_path):
     ],
 )
 def test_wrong_words_are_refused(suffice, words, said):
-    told = suffice("studio", *words)
-    assert told.code == 2
-    assert said in told.said
+    result = suffice("studio", *words)
+    assert result.exit_code == 2
+    assert said in result.message
     assert threading.active_count() < 20
 
 

@@ -62,7 +62,7 @@ def test_two_processes_give_the_result_of_one(suffice, brief, tmp_path):
     assert code == 0, err
     both = json.loads(out)["cells"]  # one document: only the first process prints
     single = suffice(*WORDS, "--out", "single", "--json", "--quiet")
-    alone = json.loads(single.out)["cells"]
+    alone = json.loads(single.stdout)["cells"]
     assert len(both) == len(alone) == 2
     for ours, theirs in zip(both, alone, strict=True):
         for name in ("mechanism", "seed", "parameters_model", "flops", "best_epoch"):

@@ -52,10 +52,10 @@ def looks(folder):
 
 def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
     done = suffice("train", "--data", text, "--out", "run", "--mechanism", "standard", *WORDS)
-    assert done.code == 0, done.err
-    assert "bits per character" in done.out
-    assert re.search(r"tokens/s over \d+\.\d seconds$", done.out, re.MULTILINE)
-    report, sampled = done.out.split("model: run\n\n")
+    assert done.exit_code == 0, done.stderr
+    assert "bits per character" in done.stdout
+    assert re.search(r"tokens/s over \d+\.\d seconds$", done.stdout, re.MULTILINE)
+    report, sampled = done.stdout.split("model: run\n\n")
     assert len(sampled) == 200 + 1, "a line's end"
     assert set(sampled) - {"\n"} <= set(TEXT)
     lm, tokenizer, facts = models.load("run")
@@ -65,38 +65,41 @@ def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
     assert facts["measured"]["step"] == lowest["step"]
     assert lm.config.d_model == 16
     again = suffice("train", "--data", text, "--out", "run", *WORDS)
-    assert again.code == 2
-    assert "run already holds a training; continue it with --resume" in again.said
-    told = suffice("evaluate", "run", "--json", "--quiet", "--limit", "3")
-    assert json.loads(told.out)["items"] == 3
-    told = suffice("evaluate", "run", "--data", text)
-    assert "perplexity: " in told.out
-    assert " +- " in told.out
+    assert again.exit_code == 2
+    assert "run already holds a training; continue it with --resume" in again.message
+    result = suffice("evaluate", "run", "--json", "--quiet", "--limit", "3")
+    assert json.loads(result.stdout)["items"] == 3
+    result = suffice("evaluate", "run", "--data", text)
+    assert "perplexity: " in result.stdout
+    assert " +- " in result.stdout
     items = Path("items.jsonl")
     items.write_text('{"context": "the cat sat on the", "continuation": "mat"}\n')
-    told = suffice("evaluate", "run", "--task", "lambada", "--data", items)
-    assert "lambada: 1 of 1 items, items.jsonl" in told.out
+    result = suffice("evaluate", "run", "--task", "lambada", "--data", items)
+    assert "lambada: 1 of 1 items, items.jsonl" in result.stdout
 
 
 def test_whether_weights_are_cut_is_kept_and_may_change(suffice, text):
     words = ("train", "--data", text, "--out", "run", "--quiet")
-    assert suffice(*words, *WORDS, "--shard").code == 0
+    assert suffice(*words, *WORDS, "--shard").exit_code == 0
     assert read_options(Path("run")).settings["shard"] is True
     assert read_options(Path("run")).chosen_recipe().training.shard
-    assert suffice("train", "--out", "run", "--resume", "--quiet").code == 0
+    assert suffice("train", "--out", "run", "--resume", "--quiet").exit_code == 0
     assert read_options(Path("run")).settings["shard"] is True
-    assert suffice("train", "--out", "run", "--resume", "--replicate", "--quiet").code == 0
+    assert suffice("train", "--out", "run", "--resume", "--replicate", "--quiet").exit_code == 0
     assert not read_options(Path("run")).chosen_recipe().training.shard
-    told = suffice(*words, "--set", "shard=true")
-    assert (told.code, "--set shard=true: give --shard instead" in told.said) == (2, True)
+    result = suffice(*words, "--set", "shard=true")
+    assert (result.exit_code, "--set shard=true: give --shard instead" in result.message) == (
+        2,
+        True,
+    )
 
 
 def test_the_default_recipe_without_its_text_names_the_others(suffice, monkeypatch):
     module = sys.modules["suffice.text.corpus"]
     monkeypatch.setattr(module, "SHAKESPEARE", replace(module.SHAKESPEARE, urls=()))
     done = suffice("train", "--quiet")
-    assert done.code == 2
-    assert "Every machine has the text of --recipe stdlib_bpe; --data PATH trains" in done.said
+    assert done.exit_code == 2
+    assert "Every machine has the text of --recipe stdlib_bpe; --data PATH trains" in done.message
 
 
 PRESS = """
@@ -141,8 +144,8 @@ def test_the_printed_command_goes_on_to_the_same_end(suffice, text, tmp_path):
     assert said[-3:] == ["--out", "a folder", "--resume"]
     assert [look["step"] for look in looks("a folder")] == [2]
     assert models.load("a folder")[2]["measured"]["step"] == 2
-    assert suffice(*said[said.index("train") :], "--quiet").code == 0
-    assert suffice(*words, "--out", "whole", "--quiet").code == 0
+    assert suffice(*said[said.index("train") :], "--quiet").exit_code == 0
+    assert suffice(*words, "--out", "whole", "--quiet").exit_code == 0
     assert looks("a folder") == looks("whole")
     ours, theirs = (checkpoint.load(f"{f}/model.safetensors")[0] for f in ("a folder", "whole"))
     assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
@@ -150,22 +153,22 @@ def test_the_printed_command_goes_on_to_the_same_end(suffice, text, tmp_path):
 
 def test_a_resumed_run_keeps_what_is_not_said(suffice, text):
     words = ("--data", text, "--seed", "3", "--minutes", "5", "--tokenizer", "characters")
-    assert suffice("train", *words, *WORDS, "--quiet").code == 0
+    assert suffice("train", *words, *WORDS, "--quiet").exit_code == 0
     (folder,) = Path("runs").glob("shakespeare_char-*")
     kept = read_options(folder)
     assert (kept.seed, kept.minutes, kept.settings["steps"]) == (3, 5.0, 6)
     done = suffice("train", "--resume", "--minutes", "9")
-    assert (done.code, read_options(folder).minutes) == (0, 9.0)
-    assert suffice("train", "--resume", "--seed", "4").code == 2
+    assert (done.exit_code, read_options(folder).minutes) == (0, 9.0)
+    assert suffice("train", "--resume", "--seed", "4").exit_code == 2
     assert latest_run(None, None, SETTINGS) == folder
 
 
 def test_byte_pairs_take_the_place_of_characters(suffice, text):
     words = ("--tokenizer", "bpe", "--set", "vocabulary_size=262", "--data", text, "--quiet")
-    assert suffice("train", *words, *WORDS, "--out", "run").code == 0
+    assert suffice("train", *words, *WORDS, "--out", "run").exit_code == 0
     assert models.load("run")[0].config.vocabulary_size == 262
     other = ("train", "--recipe", "stdlib_bpe", "--tokenizer", "characters", "--data", text)
-    assert suffice(*other, *WORDS, "--out", "other", "--quiet").code == 0
+    assert suffice(*other, *WORDS, "--out", "other", "--quiet").exit_code == 0
     assert models.load("other")[1].vocabulary_size < 30
 
 
@@ -209,8 +212,8 @@ def test_a_small_twin_says_so_wherever_it_is_shown(suffice, text):
     sizes = [*WORDS, "--set", "mlp_width=16", "--set", "evaluation_batches=1"]
     words = ("--data", text, "--tokenizer", "characters", "--quiet", *sizes)
     done = suffice("train", *small, *words)
-    assert done.code == 0, done.err
-    assert done.out.startswith("small scale: not the paper's size\n")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("small scale: not the paper's size\n")
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("llama_1b_efficient-small-")
     assert models.load(folder)[2]["scale"] == "small"
@@ -222,7 +225,7 @@ def test_a_small_twin_says_so_wherever_it_is_shown(suffice, text):
     assert kept.scale == "small"
     assert TrainOptions(settings={}).over(kept).chosen_recipe().scale == "small"
     again = suffice("train", "--resume", "--quiet")
-    assert again.code == 0, again.err
+    assert again.exit_code == 0, again.stderr
 
 
 def test_a_run_from_before_there_were_scales_is_read(tmp_path):

@@ -30,7 +30,7 @@ def test_targets_are_parsed():
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "message"),
     [
         ("gqa2", "did you mean 'gqa'"),
         ("linear", "unknown target 'linear'"),
@@ -42,8 +42,8 @@ def test_targets_are_parsed():
         ("gqa:2+sinks", r"'gqa:2\+sinks'"),
     ],
 )
-def test_other_targets_are_refused(word, told):
-    with pytest.raises(ConfigError, match=told):
+def test_other_targets_are_refused(word, message):
+    with pytest.raises(ConfigError, match=message):
         steps_of(word)
 
 

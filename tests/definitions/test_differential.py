@@ -171,15 +171,15 @@ def test_gradients():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"kernel": Elu()}, "kernel"),
         ({"mixing": LowRank(length=8, rank=2)}, "mixing"),
         ({"num_heads": 5}, "num_heads=5"),
     ],
 )
-def test_what_it_refuses(change, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_it_refuses(change, message):
+    with pytest.raises(ConfigError, match=message):
         replace(SPEC, **change)
 
 

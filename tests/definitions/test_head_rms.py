@@ -135,13 +135,13 @@ def test_json_names_it_and_may_leave_it_out():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: HeadRMS(0.0), r"HeadRMS\(eps=0.0\): give a number above 0, such as 1e-6"),
         (lambda: HeadRMS(float("nan")), "eps=nan is not a finite number"),
         (lambda: replace(SPEC, norm=Rope()), r"norm=Rope.* is a position, not a norm; legal: Head"),
     ],
 )
-def test_what_it_cannot_be(make, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_it_cannot_be(make, message):
+    with pytest.raises(ConfigError, match=message):
         make()

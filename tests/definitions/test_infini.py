@@ -127,7 +127,7 @@ def test_without_a_past_nothing_is_added():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: Infini(0), "give at least 1 position"),
         (lambda: replace(SPEC, pattern=Causal()), "pattern=Causal.*: give And"),
@@ -135,6 +135,6 @@ def test_without_a_past_nothing_is_added():
         (lambda: replace(SPEC, mixing=ToeplitzAlignment(2)), "mixing=.*: give NoMixing"),
     ],
 )
-def test_what_does_not_go_with_it(make, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_does_not_go_with_it(make, message):
+    with pytest.raises(ConfigError, match=message):
         make()

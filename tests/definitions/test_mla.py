@@ -172,7 +172,7 @@ def test_gradients():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"num_kv_heads": 1}, "num_kv_heads=1"),
         ({"norm": HeadRMS()}, "norm="),
@@ -181,8 +181,8 @@ def test_gradients():
         ({"encoder": MLA(rank=5, rotary_dim=3), "position": Rope()}, "3"),
     ],
 )
-def test_what_it_refuses(change, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_it_refuses(change, message):
+    with pytest.raises(ConfigError, match=message):
         replace(PLAIN, **change)
 
 

@@ -187,20 +187,20 @@ def test_a_folder_of_a_classifier_is_opened(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda c: c["specs"].pop(), "config.json does not describe the image classifier"),
         (lambda c: c.pop("model"), "config.json does not describe the image classifier"),
         (lambda c: c.update(more=1), "was written with another config.json than the one beside"),
     ],
 )
-def test_a_folder_of_a_classifier_that_does_not_fit(change, told, tmp_path):
+def test_a_folder_of_a_classifier_that_does_not_fit(change, message, tmp_path):
     model = pictures()
     save(tmp_path, model, Source(model=model, kind="vit"), Certificate(layers=()))
     config = json.loads((tmp_path / "config.json").read_text())
     change(config)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=message):
         export(tmp_path, "hf", tmp_path / "out")
 
 

@@ -16,7 +16,7 @@ SIZES = {"d_model": 16, "num_heads": 4}
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: Favor(0), "give at least one feature"),
         (lambda: Favor(seed=-1), "a seed of at least 0"),
@@ -34,8 +34,8 @@ SIZES = {"d_model": 16, "num_heads": 4}
         (lambda: AttentionSpec(**SIZES, kernel=Elu(), position=Alibi()), "forms no such products"),
     ],
 )
-def test_what_is_not_legal(make, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_is_not_legal(make, message):
+    with pytest.raises(ConfigError, match=message):
         make()
 
 

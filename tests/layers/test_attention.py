@@ -27,7 +27,7 @@ NUMBERS, OF_SOURCE = documents(2, 5), documents(2, 7)
 
 
 @pytest.mark.parametrize(
-    ("x", "source", "data", "told"),
+    ("x", "source", "data", "message"),
     [
         (X[0], None, {}, r"x has shape \[5, 8\]; legal: \[\*, \*, 8\]\. Give \[B, T, d_model\]"),
         (X[..., :7], None, {}, r"x has shape \[2, 5, 7\]"),
@@ -51,9 +51,9 @@ NUMBERS, OF_SOURCE = documents(2, 5), documents(2, 7)
         ),
     ],
 )
-def test_shapes(x, source, data, told):
+def test_shapes(x, source, data, message):
     for call in (layer_of(), layer_of().weights):
-        with pytest.raises(ShapeError, match=told):
+        with pytest.raises(ShapeError, match=message):
             call(x, source, **data)
 
 

@@ -100,7 +100,7 @@ def test_dropout_dtype_and_device_are_taken_over():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"add_bias_kv": True}, "add_bias_kv=True"),
         ({"add_zero_attn": True}, "add_zero_attn=True"),
@@ -108,8 +108,8 @@ def test_dropout_dtype_and_device_are_taken_over():
         ({"kdim": 5}, "kdim=5 beside vdim=12"),
     ],
 )
-def test_refusals(options, told):
-    with pytest.raises(ConfigError, match=f"{told}, which no Standard layer expresses"):
+def test_refusals(options, message):
+    with pytest.raises(ConfigError, match=f"{message}, which no Standard layer expresses"):
         from_torch(mha_of(**options))
 
 

@@ -268,7 +268,7 @@ def test_half_precision_keeps_sums_in_float32():
 
 
 @pytest.mark.parametrize(
-    ("spec", "memory", "told"),
+    ("spec", "memory", "message"),
     [
         (replace(BASE, pattern=Full()), Dynamic(), "looks ahead, so no token is final"),
         (replace(BASE, kernel=Elu()), Rolling(5), "keeps sums of one size"),
@@ -276,8 +276,8 @@ def test_half_precision_keeps_sums_in_float32():
         (BASE, 5, "is no memory"),
     ],
 )
-def test_what_cannot_stream(spec, memory, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_stream(spec, memory, message):
+    with pytest.raises(ConfigError, match=message):
         Attention(spec).state(memory)
 
 

@@ -44,7 +44,7 @@ def test_the_margin_is_a_point_unless_it_is_stated():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"mechanisms": ()}, "mechanisms: none; name at least one, each once"),
         ({"mechanisms": ("standard",) * 2}, "mechanisms: standard, standard; name at least one"),
@@ -65,8 +65,8 @@ def test_the_margin_is_a_point_unless_it_is_stated():
         ({"mechanisms": ("standard", "gqa")}, "gqa shares key/value heads"),
     ],
 )
-def test_a_plan_that_cannot_run_is_refused(changes, told):
-    with pytest.raises(ConfigError, match=told):
+def test_a_plan_that_cannot_run_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
         plan(**changes)
 
 
@@ -104,7 +104,7 @@ def test_resuming_where_nothing_is_begins(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (
             {"recipe": shorter(digits_vit(), epochs=3)},
@@ -126,10 +126,10 @@ def test_resuming_where_nothing_is_begins(tmp_path):
         ({"device": "cuda"}, "another recipe: device was 'cpu' and is 'cuda'; give"),
     ],
 )
-def test_resuming_with_another_recipe_is_refused(tmp_path, changes, told):
+def test_resuming_with_another_recipe_is_refused(tmp_path, changes, message):
     plan().claim(tmp_path, resume=False)
     before = (tmp_path / "plan.json").read_bytes()
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         plan(**changes).claim(tmp_path, resume=True)
     assert (tmp_path / "plan.json").read_bytes() == before
 
@@ -194,7 +194,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
@@ -203,11 +203,11 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         (b"{}", "plan.json lacks recipe, mechanisms, heads, .*device"),
     ],
 )
-def test_a_plan_that_was_altered_is_refused(tmp_path, content, told):
+def test_a_plan_that_was_altered_is_refused(tmp_path, content, message):
     (tmp_path / "plan.json").write_bytes(content)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         read_plan(tmp_path)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         plan().claim(tmp_path, resume=True)
     assert (tmp_path / "plan.json").read_bytes() == content
 

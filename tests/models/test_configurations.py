@@ -210,7 +210,7 @@ def test_layers_turn_what_has_no_position():
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "options", "told"),
+    ("mechanism", "options", "message"),
     [
         ("standrd", {}, "unknown mechanism 'standrd'; did you mean 'standard'"),
         ("standard", {"widnow": 4}, "unknown option of standard 'widnow'"),
@@ -223,8 +223,8 @@ def test_layers_turn_what_has_no_position():
         ("linformer", {}, "LowRank sums keys of all positions, so pattern="),
     ],
 )
-def test_layers_that_cannot_be_are_refused(mechanism, options, told):
-    with pytest.raises(ConfigError, match=told):
+def test_layers_that_cannot_be_are_refused(mechanism, options, message):
+    with pytest.raises(ConfigError, match=message):
         layers(mechanism, TINY, 2, **options)
 
 

@@ -19,7 +19,7 @@ Q, K, V = normal(2, 4, 5, 3, seed=1), normal(2, 2, 7, 3, seed=2), normal(2, 2, 7
 
 
 @pytest.mark.parametrize(
-    ("q", "k", "v", "told"),
+    ("q", "k", "v", "message"),
     [
         (Q[0], K, V, r"q has shape \[4, 5, 3\]; legal: \[\*, \*, \*, \*\]\. Give heads as"),
         (Q, K[:1], V, r"k has shape \[1, 2, 7, 3\]; legal: \[2, \*, \*, 3\]"),
@@ -31,8 +31,8 @@ Q, K, V = normal(2, 4, 5, 3, seed=1), normal(2, 2, 7, 3, seed=2), normal(2, 2, 7
         (Q, K[:, :0], V[:, :0], "0 key/value heads do not divide 4 query heads"),
     ],
 )
-def test_shapes(q, k, v, told):
-    with pytest.raises(ShapeError, match=told):
+def test_shapes(q, k, v, message):
+    with pytest.raises(ShapeError, match=message):
         attend(q, k, v)
 
 
@@ -50,15 +50,15 @@ def test_pattern_is_an_instance(pattern):
 
 
 @pytest.mark.parametrize(
-    ("segments", "told"),
+    ("segments", "message"),
     [
         ((torch.zeros(2, 4), torch.zeros(2, 7)), r"segments of the queries has shape \[2, 4\]"),
         ((torch.zeros(2, 5), torch.zeros(2, 5)), r"segments of the keys has shape \[2, 5\]"),
         ((torch.zeros(5), torch.zeros(2, 7)), r"segments of the queries has shape \[5\]"),
     ],
 )
-def test_segments(segments, told):
-    with pytest.raises(ShapeError, match=told):
+def test_segments(segments, message):
+    with pytest.raises(ShapeError, match=message):
         attend(Q, K, V, segments=tuple(s.long() for s in segments))
 
 

@@ -56,10 +56,10 @@ def test_learning_asks_for_larger_products(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("told", "intel"), [("vendor_id : GenuineIntel", True), ("vendor_id : AuthenticAMD", False)]
+    ("message", "intel"), [("vendor_id : GenuineIntel", True), ("vendor_id : AuthenticAMD", False)]
 )
-def test_the_maker_of_the_processor(monkeypatch, told, intel):
-    monkeypatch.setattr(module.Path, "read_text", lambda *_, **__: told)
+def test_the_maker_of_the_processor(monkeypatch, message, intel):
+    monkeypatch.setattr(module.Path, "read_text", lambda *_, **__: message)
     assert module._made_by_intel() is intel
 
 

@@ -231,14 +231,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("told", REFUSED)
-def test_what_it_refuses(told):
-    problem = replace(PLAIN, **REFUSED[told])
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_it_refuses(message):
+    problem = replace(PLAIN, **REFUSED[message])
     with torch.no_grad():
-        with pytest.raises(UnsupportedError, match=told):
+        with pytest.raises(UnsupportedError, match=message):
             choose(problem, "native_decode")
         assert choose(problem).name != "native_decode"
-        assert told in explain(problem)
+        assert message in explain(problem)
     assert any(
         "at most 8 queries, not 9" in one for one in DECODE.refuses(replace(PLAIN, queries=9))
     )

@@ -245,11 +245,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("told", REFUSED)
-def test_what_it_refuses(told):
-    with pytest.raises(UnsupportedError, match=told):
-        choose(replace(PLAIN, **REFUSED[told]), "native")
-    assert choose(replace(PLAIN, **REFUSED[told])).name != "native"
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_it_refuses(message):
+    with pytest.raises(UnsupportedError, match=message):
+        choose(replace(PLAIN, **REFUSED[message]), "native")
+    assert choose(replace(PLAIN, **REFUSED[message])).name != "native"
 
 
 def test_without_kernels(without_kernels):

@@ -233,10 +233,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("told", REFUSED)
-def test_what_it_refuses(told):
-    with pytest.raises(UnsupportedError, match=told):
-        choose(replace(PLAIN, **REFUSED[told]), "native_scan")
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_it_refuses(message):
+    with pytest.raises(UnsupportedError, match=message):
+        choose(replace(PLAIN, **REFUSED[message]), "native_scan")
 
 
 def test_where_it_is_chosen(without_kernels, monkeypatch):

@@ -28,7 +28,7 @@ from .values import ALL, SAMPLES
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda: Window(0), r"Window\(size=0\) holds no key; give at least 1"),
         (lambda: Window("3"), "Window: size='3' is not a whole number"),
@@ -72,8 +72,8 @@ from .values import ALL, SAMPLES
         ),
     ],
 )
-def test_refusals(build, told):
-    with pytest.raises(ConfigError, match=told):
+def test_refusals(build, message):
+    with pytest.raises(ConfigError, match=message):
         build()
 
 

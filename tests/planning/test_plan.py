@@ -211,7 +211,7 @@ def test_figures_of_the_users_own_take_the_place_of_the_makers():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ({"gpus": 0}, "gpus=0; give an integer >= 1."),
         ({"accumulate": 0}, "accumulate=0; give an integer >= 1."),
@@ -221,13 +221,13 @@ def test_figures_of_the_users_own_take_the_place_of_the_makers():
         ({"reached": 1.5}, "reached=1.5; give a share above 0, up to 1."),
     ],
 )
-def test_numbers_that_are_not_legal_are_told(words, told):
-    with pytest.raises(ConfigError, match=re.escape(told)):
+def test_numbers_that_are_not_legal_are_told(words, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         PlanOptions(**words)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ({"gpus": 13}, "some of 13 GPUs without one"),
         ({"gpus": 4, "accumulate": 4}, "of 4 GPUs without one in 4 micro-batches; give fewer"),
@@ -235,8 +235,8 @@ def test_numbers_that_are_not_legal_are_told(words, told):
         ({"gpus": 12}, "12 l4 .* beyond the 8 of a node"),
     ],
 )
-def test_what_does_not_fit_the_recipe_or_the_gpus_is_refused(words, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_does_not_fit_the_recipe_or_the_gpus_is_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
         plan(tiny(), L4, **words)
 
 

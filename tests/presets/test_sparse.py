@@ -244,7 +244,7 @@ def test_refusals_of_a_schedule():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("mistral", {"layer": -1}, "layer=-1: layers have whole numbers from 0"),
         ("mistral", {"layer": 1.0}, "layer=1.0: layers have whole numbers"),
@@ -268,6 +268,6 @@ def test_refusals_of_a_schedule():
         ("star_transformer", {"length": 9}, "unknown option of star_transformer 'length'"),
     ],
 )
-def test_refusals(name, options, told):
-    with pytest.raises(ConfigError, match=told):
+def test_refusals(name, options, message):
+    with pytest.raises(ConfigError, match=message):
         preset(name, 32, 4, **options)

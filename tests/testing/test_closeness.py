@@ -126,7 +126,7 @@ def test_gradients_are_not_recorded():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"kind": "near"}, "unknown kind of closeness 'near'"),
         ({"kind": "quantised"}, "step belongs|step to quantised"),
@@ -135,8 +135,8 @@ def test_gradients_are_not_recorded():
         ({"kind": "statistical", "n": 4}, "give only what the kind uses"),
     ],
 )
-def test_numbers_a_kind_does_not_use_are_refused(arguments, told):
-    with pytest.raises(ConfigError, match=told):
+def test_numbers_a_kind_does_not_use_are_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
         assert_close(ONE, ONE, **arguments)
 
 

@@ -44,7 +44,7 @@ def test_shards(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("listed", "told"),
+    ("listed", "message"),
     [
         ({"a": "../x-1.safetensors"}, r"names the shard '../x-1.safetensors'; .* Do not use this"),
         ({"a": "sub\\x-1.safetensors"}, "names the shard"),
@@ -57,9 +57,9 @@ def test_shards(tmp_path):
         ({"a": 3}, "has no weight_map of names; save the model again"),
     ],
 )
-def test_an_index_that_does_not_match_is_refused(listed, told, tmp_path):
+def test_an_index_that_does_not_match_is_refused(listed, message, tmp_path):
     two_shards(tmp_path, **listed)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=message):
         load_tensors(tmp_path)
 
 
@@ -159,7 +159,7 @@ def test_llama2c(tied, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda content: content[:20], r"20 bytes"),
         (lambda content: content[:-4], "sizes ask for"),
@@ -171,9 +171,9 @@ def test_llama2c(tied, tmp_path):
         ),
     ],
 )
-def test_a_damaged_llama2c_file_is_refused(change, told, tmp_path):
+def test_a_damaged_llama2c_file_is_refused(change, message, tmp_path):
     llama2c(tmp_path / "small.bin", change=change)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=message):
         open_source(tmp_path / "small.bin")
 
 

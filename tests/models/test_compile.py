@@ -13,11 +13,11 @@ from suffice.presets import schedule, takes_length
 from suffice.testing import padded
 from tests.acceptance.mechanisms import PRESET_KINDS
 
-V, LENGTH, PROMPT, STEPS = 23, 96, 16, 64
+V, LENGTH, PROMPT, STEPS = 23, 40, 8, 12
 MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
 SUMS = {"linear", "performer", "rfa"}
 SLOW = pytest.mark.slow
-QUICK = ("standard", "efficient", "super_attention", "linear", "mistral", "infini")
+QUICK = ("standard", "super_attention", "linear", "infini")
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -30,10 +30,10 @@ def fresh():
     torch._dynamo.reset()
 
 
-def build(mechanism, positions="learned", depth=1):
-    options = {"length": LENGTH} if takes_length(mechanism) else {}
+def build(mechanism, positions="learned", depth=1, length=LENGTH):
+    options = {"length": length} if takes_length(mechanism) else {}
     specs = schedule(mechanism, 16, 2, depth=depth, causal=True, **options)
-    sizes = {"vocabulary_size": V, "length": LENGTH, "d_model": 16, "depth": depth}
+    sizes = {"vocabulary_size": V, "length": length, "d_model": 16, "depth": depth}
     torch.manual_seed(3)
     return LMConfig(**sizes, mlp_width=16, positions=positions).build(specs).eval()
 
@@ -74,7 +74,7 @@ def test_a_prompt_and_its_tokens_are_two_graphs(mechanism):
 
 @pytest.mark.parametrize(
     ("mechanism", "memory"),
-    [("standard", Dynamic()), ("super_attention", Dynamic()), ("mistral", Rolling(LENGTH))],
+    [("super_attention", Dynamic()), ("mistral", Rolling(LENGTH))],
 )
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=SLOW)])
 def test_memories_that_grow_and_roll(mechanism, memory, backend):
@@ -84,9 +84,9 @@ def test_memories_that_grow_and_roll(mechanism, memory, backend):
     assert counter.frame_count <= 3
 
 
-@pytest.mark.parametrize("positions", ["learned", "none"])
+@pytest.mark.parametrize("positions", some({"none"}, ["learned", "none"]))
 def test_a_grown_cache_needs_no_new_graph(positions):
-    lm, tokens = build("standard", positions), ids(length=PROMPT + STEPS + 12)
+    lm, tokens = build("standard", positions, length=96), ids(length=96)
     fast, counter = compiled(lm)
     close(streamed(fast, tokens, lm.state()), lm(tokens))
     graphs = counter.frame_count
@@ -101,19 +101,19 @@ def test_a_grown_cache_needs_no_new_graph(positions):
 def test_many_lengths_and_two_batches_need_few_graphs(mechanism):
     lm = build(mechanism)
     fast, counter = compiled(lm)
-    for batch, lengths in ((1, range(5, 21, 3)), (4, (9, 12))):
+    for batch, lengths in ((1, (5, 8, 11, 14)), (4, (9, 12))):
         for length in lengths:
-            tokens = ids(batch, length + 3)
+            tokens = ids(batch, length + 2)
             close(streamed(fast, tokens, lm.state(), prompt=length), lm(tokens))
         assert counter.frame_count <= (5 if batch == 1 else 7)
 
 
 @pytest.mark.parametrize(
     "mechanism",
-    some({"standard", "linear"}, ["standard", "super_attention", "linear", "mistral"]),
+    some({"standard"}, ["standard", "super_attention", "linear", "mistral"]),
 )
 def test_padded_prompts(mechanism):
-    lm, tokens = build(mechanism, depth=2), ids(3, 24)
+    lm, tokens = build(mechanism, depth=2), ids(3, 14)
     valid = padded(3, PROMPT, "left", seed=2)
     fast, counter = compiled(lm)
     want = streamed(lm, tokens, lm.state(), valid=valid)
@@ -124,7 +124,7 @@ def test_padded_prompts(mechanism):
 
 def test_a_padded_prompt_in_a_rolling_memory():
     """Padding is checked outside of the graph; the tokens that follow have none."""
-    lm, tokens = build("mistral"), ids(3, 24)
+    lm, tokens = build("mistral"), ids(3, 14)
     valid = padded(3, PROMPT, "left", seed=2)
     fast, counter = compiled(lm)
     states = [lm.state(Rolling(LENGTH)) for _ in range(2)]
@@ -135,7 +135,7 @@ def test_a_padded_prompt_in_a_rolling_memory():
     assert counter.frame_count <= 2
 
 
-@pytest.mark.parametrize("mechanism", ["standard", "super_attention"])
+@pytest.mark.parametrize("mechanism", some({"standard"}, ["standard", "super_attention"]))
 def test_a_token_beyond_the_learned_length_raises(mechanism):
     lm, tokens = build(mechanism), ids(length=LENGTH)
     fast, _ = compiled(lm)

@@ -38,7 +38,7 @@ from tests.ops.native.codings import isa, needs_kernels, some_isa
 __all__ = ["isa", "some_isa"]
 
 pytestmark = needs_kernels
-DRAWS = 70
+DRAWS = 36
 LEFT = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6, [0, 0, 0, 0, 0, 1]]).bool()
 
 
@@ -49,6 +49,12 @@ def rounding(lm):
 
 def close(pair, lm):
     assert_close(*pair, **rounding(lm))
+
+
+def two_mechanisms_each(memories):
+    """Return pairs of a memory and a mechanism in which each mechanism comes with several."""
+    names = ("standard", "efficient", "gqa", "mistral")
+    return [(m, names[(i + j) % 4]) for i, m in enumerate(memories) for j in (0, 1)]
 
 
 def test_the_drawn_compositions_cover_every_value():
@@ -73,8 +79,7 @@ def test_every_composition(some_isa, seed):
     close(both(lm, Dynamic(), drawn_tokens(3, 11), 6, valid=LEFT), lm)
 
 
-@pytest.mark.parametrize("memory", EXACT, ids=repr)
-@pytest.mark.parametrize("name", ["standard", "efficient", "gqa", "mistral"])
+@pytest.mark.parametrize(("memory", "name"), two_mechanisms_each(EXACT), ids=repr)
 def test_every_memory(some_isa, name, memory):
     options = {"window": 6} if name == "mistral" else {}
     lm = built(preset(name, 72, 4, causal=True, **options), positions="none")
@@ -85,8 +90,7 @@ def test_every_memory(some_isa, name, memory):
         close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
 
 
-@pytest.mark.parametrize("memory", CODED, ids=repr)
-@pytest.mark.parametrize("name", ["standard", "efficient", "gqa", "mistral"])
+@pytest.mark.parametrize(("memory", "name"), two_mechanisms_each(CODED), ids=repr)
 def test_every_coded_memory(some_isa, name, memory):
     options = {"window": 6} if name == "mistral" else {}
     lm = built(preset(name, 72, 4, causal=True, **options), positions="none")
@@ -99,7 +103,7 @@ def test_every_coded_memory(some_isa, name, memory):
 
 @pytest.mark.parametrize("width", [32, 64, 14])
 @pytest.mark.parametrize("position", [Alibi(), Rope()], ids=repr)
-def test_coded_memories_of_other_widths(isa, width, position):
+def test_coded_memories_of_other_widths(some_isa, width, position):
     spec = AttentionSpec(d_model=2 * width, num_heads=2, pattern=Causal(), position=position)
     lm = built(spec, positions="none")
     for bits in (8, 4):
@@ -167,8 +171,7 @@ def test_sinusoidal_and_rotary_positions_beyond_the_config():
         close(both(lm, Dynamic(), tokens, 10), lm)
 
 
-@pytest.mark.parametrize("window", [None, 300, 520])
-@pytest.mark.parametrize("bits", [None, 8, 4])
+@pytest.mark.parametrize(("window", "bits"), [(None, None), (None, 8), (300, 4), (520, None)])
 def test_long_texts_are_split_between_threads(isa, window, bits):
     pattern = Causal() if window is None else Window(window) & Causal()
     spec = AttentionSpec(d_model=24, num_heads=2, num_kv_heads=1, pattern=pattern)
@@ -190,7 +193,7 @@ PLANNED = [(Window(5) | Global(2)) & Causal(), Causal() & (Global(4) | Window(3)
 
 @pytest.mark.parametrize("memory", [Dynamic(), Static(64), Rolling(5, sinks=4)], ids=repr)
 @pytest.mark.parametrize("position", [Alibi(), Rope()], ids=repr)
-def test_windows_with_sinks(isa, memory, position):
+def test_windows_with_sinks(some_isa, memory, position):
     options = {"d_model": 24, "num_heads": 4, "num_kv_heads": 2, "position": position}
     specs = [AttentionSpec(pattern=one, **options) for one in PLANNED]
     sizes = {"d_model": 24, "mlp_width": 24, "positions": "none", "depth": 3}

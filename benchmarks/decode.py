@@ -5,7 +5,7 @@ left out. A side that is not what the float64 specification says is told and not
 may differ from it by what they round. Beside each row stands what its sides read and multiply, and
 how long two threads take to read ours once: no way of computing it is faster than that.
 
---crossover times native_decode against the other ops, the figures behind ops/choose.py; a product
+--crossover times native_decode against the other ops, the figures behind ops/dispatch.py; a product
 of torch goes before each call, as in a layer.
 
 Run: python -m benchmarks.decode [--quick | --crossover]

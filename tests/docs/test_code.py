@@ -1,4 +1,4 @@
-"""Every block of code in a page that is written by hand runs and prints what it shows."""
+"""Every block of code in a hand-written page runs and prints the output it shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import sklearn.datasets
 import torch
+from sklearn.utils import Bunch
 
 from docs import build
 from suffice.cli import main
@@ -24,50 +26,58 @@ PAGES = sorted(
     if build.MADE not in path.read_text(encoding="utf-8")
 )
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NEEDS = {"huggingface.md": "transformers", "export.md": "onnxruntime"}
-OWN = ((Pattern, "Powers"), (Kernel, "Softplus"))  # values that pages define
+REQUIRED = {"huggingface.md": "transformers", "export.md": "onnxruntime"}
+DEFINED = ((Pattern, "Powers"), (Kernel, "Softplus"))  # classes that pages define
+
+
+@pytest.fixture(scope="module")
+def few_digits():
+    """Scikit-learn's digits, the first 300 of them."""
+    digits = sklearn.datasets.load_digits()
+    return Bunch(images=digits.images[:300], target=digits.target[:300])
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """Nothing that a page finds or writes lies outside the test's folder."""
+def folder(tmp_path, monkeypatch, few_digits):
+    """An empty working folder without data sets, where comparisons train on few digits."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sklearn.datasets, "load_digits", lambda: few_digits)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SUFFICE_DATA", raising=False)
     torch.manual_seed(0)
     yield tmp_path
-    for family, name in OWN:
+    for family, name in DEFINED:
         family.table.pop(name, None)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, folder, monkeypatch, capfd):
-    if page in NEEDS:
-        pytest.importorskip(NEEDS[page], reason=f"{page} needs {NEEDS[page]}")
+def test_code_of_page_runs_and_prints_its_output(page, folder, monkeypatch, capfd):
+    if page in REQUIRED:
+        pytest.importorskip(REQUIRED[page], reason=f"{page} needs {REQUIRED[page]}")
     if page == "flash.md" and not library.available():
-        pytest.skip(f"the page shows the plan where there are kernels; here {library.why_not()}")
+        pytest.skip(f"the page shows the plan with native kernels; here {library.why_not()}")
     text = (DOCS / page).read_text(encoding="utf-8")
     names: dict[str, object] = {}
     for language, code in BLOCK.findall(text):
         assert language in ("python", "sh", "text"), f"a block of {language or 'no language'!r}"
         if language == "python":
-            assert_it_prints_what_it_shows(page, code, names)
+            assert_prints_its_output(page, code, names)
         if language == "sh":
             for line in code.splitlines():
-                assert_the_program_takes(line, monkeypatch, capfd)
+                assert_command_succeeds(line, monkeypatch, capfd)
 
 
-def assert_it_prints_what_it_shows(page, code, names):
+def assert_prints_its_output(page, code, names):
     test = doctest.DocTestParser().get_doctest(code, names, page, page, 0)
     assert test.examples, f"no examples in {code!r}"
-    said = []
-    result = doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+    output: list[str] = []
+    result = doctest.DocTestRunner().run(test, out=output.append, clear_globs=False)
     names.update(test.globs)
-    assert result.failed == 0, "".join(said)
+    assert result.failed == 0, "".join(output)
 
 
-def assert_the_program_takes(line, monkeypatch, capfd):
+def assert_command_succeeds(line, monkeypatch, capfd):
     words = shlex.split(line)
     assert words[0] == "suffice", f"{line!r} is not run by this test: make it a block of text"
     monkeypatch.setattr(sys, "argv", words)

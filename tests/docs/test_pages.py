@@ -1,4 +1,4 @@
-"""The committed pages are what their generator writes, and their links lead somewhere."""
+"""The committed pages are what their generator writes, and their links resolve."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ DOCS = Path(build.__file__).resolve().parent
 
 
 def files(folder):
-    """Every file below a folder but what Python leaves there."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path for path in found if path.suffix != ".pyc"}
+    """Return the files below a folder by name, without compiled Python."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
 def is_generated(name, path):
-    """Whether a file says so, or lies where only generated ones do."""
+    """Return whether a file is marked as generated, or lies where all files are."""
     if name.endswith(".md"):
         return build.MADE in path.read_text()
     return name in build.DRAWINGS or name.startswith("mechanisms/")
 
 
-def test_the_pages_are_up_to_date(tmp_path):
+def test_pages_are_up_to_date(tmp_path):
     (tmp_path / "mechanisms").mkdir()
     (tmp_path / "mechanisms" / "gone.md").write_text("a mechanism that is no more")
     build.write(tmp_path)
-    made, kept = files(tmp_path), files(DOCS)
-    generated = {name for name, path in kept.items() if is_generated(name, path)}
-    assert generated == set(made), "run `make docs`"
-    stale = [name for name in made if made[name].read_bytes() != kept[name].read_bytes()]
+    fresh, committed = files(tmp_path), files(DOCS)
+    generated = {name for name, path in committed.items() if is_generated(name, path)}
+    assert generated == set(fresh), "run `make docs`"
+    stale = [name for name in fresh if fresh[name].read_bytes() != committed[name].read_bytes()]
     assert stale == [], "run `make docs`"
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
-def test_a_page_says_all_it_must(name):
+def test_page_of_mechanism_is_complete(name):
     page = (DOCS / "mechanisms" / f"{name}.md").read_text()
-    for wanted in (
+    for part in (
         f"# {name}\n",
         "Choose it",
         "**Cost.** ",
@@ -49,7 +49,7 @@ def test_a_page_says_all_it_must(name):
         "pairs visible",
         "| 4,096 |",
     ):
-        assert wanted in page
+        assert part in page
     assert f"]({name}.svg)" in page
     assert "None" not in re.sub(r"`[^`]*`|None =", "", page)
 
@@ -64,6 +64,6 @@ def test_every_axis_value_is_listed():
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
-def test_links_lead_somewhere(path):
+def test_links_resolve(path):
     for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
         assert link.startswith("https://") or (path.parent / link).is_file(), link

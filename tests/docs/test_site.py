@@ -1,4 +1,4 @@
-"""The site builds without a warning, asks nothing of other hosts and misses no page."""
+"""The site builds without a warning, loads nothing from other hosts and has every page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def site(tmp_path_factory):
     pytest.importorskip("material", reason="the extra docs is not installed")
     pytest.importorskip("mkdocstrings", reason="the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
@@ -29,8 +29,8 @@ def site(tmp_path_factory):
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    assert "WARNING" not in told.stderr
+    assert result.returncode == 0, result.stderr
+    assert "WARNING" not in result.stderr
     return folder
 
 

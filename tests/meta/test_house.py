@@ -1,4 +1,4 @@
-"""The rules of the house that a program can check."""
+"""Rules of the project that a program can check."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from suffice.mixing import Mixing
 from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
+from tests.mutants.__main__ import stale
+from tests.mutants.bugs import BUGS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "suffice").rglob("*.py"))
@@ -32,35 +36,27 @@ FAMILIES = (
 )
 
 
-def run(*words: str) -> None:
-    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_lint_is_clean():
-    run("ruff", "check", ".")
-
-
-def test_format_is_kept():
-    run("ruff", "format", "--check", ".")
-
-
-def test_layers_are_kept():
-    code = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+LINT_IMPORTS = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())"
 
 
 @pytest.mark.parametrize(
-    "path",
-    [path for path in FILES if path.name == "__init__.py"],
-    ids=lambda path: path.parent.relative_to(ROOT).as_posix(),
+    "arguments",
+    [("-m", "ruff", "check", "."), ("-m", "ruff", "format", "--check", "."), ("-c", LINT_IMPORTS)],
+    ids=["lint", "format", "imports"],
 )
-def test_exports_exist(path):
-    module = import_module(path.parent.relative_to(ROOT).as_posix().replace("/", "."))
-    assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
+def test_linter_is_clean(arguments):
+    result = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_exports_exist():
+    for path in FILES:
+        if path.name == "__init__.py":
+            module = import_module(path.parent.relative_to(ROOT).as_posix().replace("/", "."))
+            absent = [n for n in getattr(module, "__all__", ()) if not hasattr(module, n)]
+            assert absent == [], module.__name__
 
 
 @pytest.mark.parametrize(
@@ -86,48 +82,55 @@ def test_every_published_mechanism_names_its_source():
         assert "Cost:" in (build.__doc__ or ""), name
 
 
+@cache
 def _names_used(folder: str) -> set[str]:
-    """The names that tests of a folder use, imports and texts aside, and those of its files."""
+    """Return the names that the tests of a folder use in code, and those of its files."""
     paths = [*(ROOT / "tests" / folder).glob("*.py")]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     files = {path.stem.removeprefix("test_").title().replace("_", "") for path in paths}
     return files | {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-def _name_called(node: ast.AST) -> str:
-    if not isinstance(node, ast.Call):
-        return ""
-    return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+@dataclass(frozen=True)
+class Function:
+    """A function of the tests: whether it asserts something, and the names of what it calls."""
 
+    name: str
+    asserts: bool
+    calls: frozenset[str]
 
-def _can_fail(function: ast.AST, helpers: set[str]) -> bool:
-    """Whether a function asserts something that is no constant, or calls what does."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
-            return True
-        name = _name_called(node)
-        if name in helpers or name.startswith("assert") or name in ("raises", "fail", "conform"):
-            return True
-    return False
+    @classmethod
+    def of(cls, tree: ast.AST, name: str) -> Function:
+        asserts, calls = False, set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assert):
+                asserts |= not isinstance(node.test, ast.Constant)
+            elif isinstance(node, ast.Call):
+                calls.add(getattr(node.func, "attr", "") or getattr(node.func, "id", ""))
+        expects = {name for name in calls if name.startswith("assert")}
+        expects |= calls & {"raises", "fail", "conform"}
+        return cls(name, asserts or bool(expects), frozenset(calls))
+
+    def can_fail(self, helpers: set[str]) -> bool:
+        return self.asserts or not helpers.isdisjoint(self.calls)
 
 
 def test_no_test_is_vacuous():
     """Every test asserts, expects an error, or calls a function of the tests that does."""
-    trees = {path: ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("*.py")}
-    functions = [n for t in trees.values() for n in ast.walk(t) if isinstance(n, ast.FunctionDef)]
+    functions = [
+        (path, Function.of(node, node.name))
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    ]
     helpers: set[str] = set()
-    while True:  # helpers of helpers
-        found = {f.name for f in functions if f.name not in helpers and _can_fail(f, helpers)}
-        if not found:
-            break
-        helpers |= found
+    while more := {f.name for _, f in functions if f.can_fail(helpers)} - helpers:
+        helpers |= more
     vacuous = [
-        f"{path.relative_to(ROOT)}: {node.name}"
-        for path, tree in trees.items()
-        if path.name.startswith("test_")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-        if not _can_fail(node, helpers)
+        f"{path.relative_to(ROOT)}: {function.name}"
+        for path, function in functions
+        if path.name.startswith("test_") and function.name.startswith("test_")
+        if not function.can_fail(helpers)
     ]
     assert vacuous == []
 
@@ -144,21 +147,26 @@ def test_no_test_is_vacuous():
         ("check(a)", True),
     ],
 )
-def test_a_vacuous_test_is_told_from_others(source, can_fail):
-    assert _can_fail(ast.parse(source), {"check"}) is can_fail
+def test_vacuous_tests_are_recognised(source, can_fail):
+    assert Function.of(ast.parse(source), "test").can_fail({"check"}) is can_fail
 
 
-def test_the_project_names_no_machine():
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.effect)
+def test_seeded_bug_matches_its_file(bug):
+    assert stale(bug) == []
+
+
+def test_no_file_names_a_machine():
     for path in [*FILES, *TESTS, ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "Makefile"]:
         text = path.read_text()
         for word in ("/wo" + "rk/", "/tm" + "p/", "/ro" + "ot/"):
             assert word not in text, f"{path} holds {word}"
 
 
-def test_the_benchmarks_that_are_named_exist():
-    named = re.compile(r"benchmarks[/.]([a-z]+)")
+def test_mentioned_benchmarks_exist():
+    mention = re.compile(r"benchmarks[/.]([a-z]+)")
     texts = [path.read_text() for path in [*FILES, *ROOT.glob("*.md"), ROOT / "Makefile"]]
-    names = {name for text in texts for name in named.findall(text)} - {"py"}
+    names = {name for text in texts for name in mention.findall(text)} - {"py"}
     absent = [name for name in names if not (ROOT / "benchmarks" / f"{name}.py").is_file()]
     assert names
     assert absent == []

@@ -1,4 +1,4 @@
-"""The README's code runs and prints what it says."""
+"""The README's code runs and prints what it shows."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def test_code_blocks_print_what_they_show():
     assert failed == 0
 
 
-def test_the_measured_table_is_that_of_the_published_result():
+def test_table_of_measurements_is_up_to_date():
     assert f"\n{measured()}\n" in README.read_text(encoding="utf-8")

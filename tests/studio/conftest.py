@@ -1,4 +1,4 @@
-"""A headless Chromium, one for all tests of the page, and a studio to look at."""
+"""One headless Chromium, one studio and one exported page for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -17,22 +17,42 @@ WAIT = 30_000  # ms
 
 
 def chromium() -> str | None:
-    """Return a Chromium of this machine."""
-    given = os.environ.get("CHROMIUM")
-    return given or next(filter(None, map(shutil.which, NAMES)), None)
+    """Return the path of a Chromium on this machine."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @pytest.fixture(scope="package")
-def browser():
-    """One browser; tests that need it are skipped where there is none."""
+def browser_page():
+    """One page of one browser, and the errors it reports; skips where there is no browser."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = chromium()
     if path is None:
         pytest.skip("no Chromium on this machine: install the package chromium, or set CHROMIUM")
+    errors: list[str] = []
     with api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=OPTIONS)
-        yield found
-        found.close()
+        browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        page = browser.new_page(accept_downloads=True)
+        page.set_default_timeout(WAIT)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: _is_local(request.url) or errors.append(request.url))
+        yield page, errors
+        browser.close()
+
+
+@pytest.fixture
+def page(browser_page):
+    """The page, emptied; fails the test if a script fails or anything outside is requested."""
+    page, errors = browser_page
+    page.goto("about:blank")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(color_scheme="light")
+    errors.clear()
+    yield page
+    assert errors == []
+
+
+def _is_local(url: str) -> bool:
+    return url.startswith(("file:", "http://127.0.0.1:", "data:", "blob:", "about:"))
 
 
 @pytest.fixture(scope="package")
@@ -41,39 +61,20 @@ def static(tmp_path_factory):
     return export(tmp_path_factory.mktemp("site"))
 
 
-@pytest.fixture
-def page(browser):
-    """A page of its own that fails the test if a script fails or anything outside is asked for."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    opened.set_default_timeout(WAIT)
-    errors = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on("request", lambda asked: _is_own(asked.url) or errors.append(asked.url))
-    yield opened
-    opened.close()
-    assert errors == []
-
-
-def _is_own(url: str) -> bool:
-    return url.startswith(("file:", "http://127.0.0.1:", "data:", "blob:"))
+@pytest.fixture(scope="package")
+def studio():
+    """A studio that serves what comes with the package."""
+    with served() as running:
+        yield running
 
 
 @pytest.fixture
 def shot(page):
-    """Keep a picture of the page."""
+    """A function that saves a screenshot of the page."""
 
-    def keep(name: str) -> Path:
+    def save(name: str) -> None:
         SHOTS.mkdir(parents=True, exist_ok=True)
-        path = SHOTS / f"{name}.png"
         page.evaluate("scrollTo(0, 0)")
-        page.screenshot(path=path, full_page=True)
-        return path
+        page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
-    return keep
-
-
-@pytest.fixture(scope="package")
-def studio():
-    """A studio that serves what comes with the package."""
-    with served() as found:
-        yield found
+    return save

@@ -34,8 +34,8 @@ def write_lm(path: Path, mechanism: str = "standard", **options) -> Path:
 def write_vit(path: Path, **sizes) -> Path:
     """An image classifier as `suffice convert` leaves one."""
     torch.manual_seed(0)
-    given = {"image_size": 8, "patch_size": 2, "num_classes": 3, "mlp_width": 8} | sizes
-    config = ViTConfig(d_model=8, depth=2, **given)
+    sizes = {"image_size": 8, "patch_size": 2, "num_classes": 3, "mlp_width": 8} | sizes
+    config = ViTConfig(d_model=8, depth=2, **sizes)
     specs = [preset("super_attention", 8, 2, length=config.length)] * 2
     return _described(path, config, specs, "image classifier")
 
@@ -84,8 +84,8 @@ def write_cell(path: Path, mechanism: str = "longformer") -> Path:
 def picture(path: Path | None = None) -> str:
     """A picture as base64, and in a file."""
     pixels = np.add.outer(np.arange(16), np.arange(16)) * 8
-    written = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(written, "PNG")
+    png = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(png, "PNG")
     if path is not None:
-        path.write_bytes(written.getvalue())
-    return base64.b64encode(written.getvalue()).decode()
+        path.write_bytes(png.getvalue())
+    return base64.b64encode(png.getvalue()).decode()

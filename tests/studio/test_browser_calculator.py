@@ -9,26 +9,22 @@ import pytest
 from suffice.studio.calculator import calculate
 from suffice.studio.published import PUBLISHED_MODELS
 
-BOTH = pytest.mark.parametrize("calculator", ["served", "static"], indirect=True)
-
 
 @pytest.fixture
-def calculator(request, page):
-    """The tab, served by the program and as a file."""
-    if getattr(request, "param", "served") == "served":
-        page.goto(request.getfixturevalue("studio").url)
-    else:
-        page.goto(request.getfixturevalue("static").as_uri())
+def calculator(request, page, studio, static):
+    """The tab, served by the program unless the test is parametrised with "static"."""
+    served = getattr(request, "param", "served") == "served"
+    page.goto(studio.url if served else static.as_uri())
     page.wait_for_selector("#calculator-table")
     return page
 
 
 def rows(page) -> dict[str, list[str]]:
     """Return the table's cells by the name of the model."""
-    found = {}
-    for row in page.locator("#calculator-table tbody tr").all():
-        found[row.locator("th").inner_text()] = row.locator("td").all_inner_texts()
-    return found
+    return {
+        row.locator("th").inner_text(): row.locator("td").all_inner_texts()
+        for row in page.locator("#calculator-table tbody tr").all()
+    }
 
 
 def test_published_models_have_their_published_figures(calculator):
@@ -38,8 +34,8 @@ def test_published_models_have_their_published_figures(calculator):
     assert table["Mistral 7B"][2] == "512 MiB"
 
 
-@BOTH
-def test_the_article_is_reproduced(calculator, shot):
+@pytest.mark.parametrize("calculator", ["served", "static"], indirect=True)
+def test_article_is_reproduced(calculator, shot):
     page = calculator
     page.select_option("#add-model", "article")
     page.fill("#length-number", "2048")
@@ -52,14 +48,12 @@ def test_the_article_is_reproduced(calculator, shot):
     title = page.locator("#calculator-table tr", has_text=name).locator("td").nth(2)
     assert title.get_attribute("title") == "536,870,912 B"
     page.click("#article summary")
-    said = page.inner_text("#article")
-    assert "8192 B are a token in one layer, not in the model" in said
+    assert "8192 B are a token in one layer, not in the model" in page.inner_text("#article")
     assert page.locator("#article tbody tr").count() == 24
     if not page.url.startswith("file"):
         shot("calculator-article")
 
 
-@BOTH
 def test_a_composition_is_typed(calculator):
     page = calculator
     page.fill("#model-num_kv_heads", "8")
@@ -74,7 +68,6 @@ def test_a_composition_is_typed(calculator):
     assert "× 8 full" in cells[0]
 
 
-@BOTH
 def test_wrong_values_are_refused(calculator):
     page = calculator
     page.fill("#model-layers", "many")

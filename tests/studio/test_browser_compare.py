@@ -30,8 +30,8 @@ def full(tmp_path_factory, results):
     (root / "broken" / "results.json").write_text("{")
     write_lm(root / "models" / "letters")
     write_vit(root / "models" / "pictures")
-    with served(Folders(results=(root,), checkpoints=root)) as found:
-        yield found
+    with served(Folders(results=(root,), checkpoints=root)) as running:
+        yield running
 
 
 @pytest.fixture
@@ -42,20 +42,22 @@ def compare(page, full):
     return page
 
 
-def test_a_comparison_is_shown_whole(compare, results, shot):
-    page, said = compare, describe(results)
-    assert page.inner_text(".verdict") == said["sentence"]
+def test_a_comparison_is_displayed_completely(compare, results, shot):
+    page, expected = compare, describe(results)
+    assert page.inner_text(".verdict") == expected["sentence"]
     assert page.locator("#comparison h2").inner_text() == results.title
-    assert page.locator(".point").count() == len(said["points"])
-    assert page.locator(".point.on-front").count() == sum(one["front"] for one in said["points"])
+    assert page.locator(".point").count() == len(expected["points"])
+    assert page.locator(".point.on-front").count() == sum(
+        one["front"] for one in expected["points"]
+    )
     titles = page.locator("#comparison h3").all_inner_texts()
     assert {
         "Cost against quality",
         "Over epochs",
-        *(one["title"] for one in said["tables"]),
+        *(one["title"] for one in expected["tables"]),
     } <= set(titles)
     assert page.locator("#comparison table tbody tr").count() == sum(
-        len(one["lines"]) for one in said["tables"]
+        len(one["lines"]) for one in expected["tables"]
     )
     shot("compare")
 
@@ -127,7 +129,7 @@ def test_maps_of_a_picture(page, full, tmp_path, shot):
     shot("attention-picture")
 
 
-def test_without_folders_the_page_says_how_to_choose(page, studio):
+def test_missing_folders_are_explained(page, studio):
     page.goto(studio.url + "#attention")
     page.locator(".inputs", has_text="--checkpoints FOLDER").wait_for()
     assert page.locator("#checkpoint option").all_inner_texts() == ["no folder was chosen"]
@@ -154,12 +156,12 @@ ADVICE = {
 }  # fmt: skip
 
 
-def test_the_adviser_is_asked(page, studio, monkeypatch, shot):
-    asked = []
+def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
+    requests = []
 
     class Answer:
         def __init__(self, request):
-            asked.append(request)
+            requests.append(request)
 
         def to_json(self):
             return ADVICE
@@ -178,11 +180,11 @@ def test_the_adviser_is_asked(page, studio, monkeypatch, shot):
     page.fill("#advise-model", "110m")
     page.click("#advise")
     page.locator("#advise-error", has_text="unknown key 'model'").wait_for()
-    assert asked == []
+    assert requests == []
     page.fill("#advise-model", "")
     page.click("#advise")
     page.locator("#advice-table").wait_for()
-    assert asked == [Request(task="lm", length=512, latency=0.03, minutes=1)]
+    assert requests == [Request(task="lm", length=512, latency=0.03, minutes=1)]
     assert page.inner_text("#advice .verdict") == ADVICE["sentence"]
     (first,) = page.locator("#advice-table tbody tr").all()
     page.get_by_text("1 others: ruled out or not measured").click()
@@ -194,7 +196,7 @@ def test_the_adviser_is_asked(page, studio, monkeypatch, shot):
     shot("advise")
 
 
-def test_without_an_adviser_the_form_says_so(page, studio, monkeypatch):
+def test_missing_adviser_is_reported(page, studio, monkeypatch):
     monkeypatch.setitem(sys.modules, "suffice.advise", None)
     page.goto(studio.url + "#advise")
     page.click("#advise")
@@ -205,8 +207,9 @@ def test_without_an_adviser_the_form_says_so(page, studio, monkeypatch):
 TABS = ("Calculator", "Patterns", "Compare", "Attention", "Ask")
 
 
-def test_every_tab_is_dark_and_narrow_too(browser, full):
-    page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+def test_every_tab_fits_a_narrow_dark_screen(page, full):
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.emulate_media(color_scheme="dark")
     page.goto(full.url)
     for tab in TABS:
         page.get_by_role("tab", name=tab).click()
@@ -215,7 +218,6 @@ def test_every_tab_is_dark_and_narrow_too(browser, full):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, tab
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == "rgb(17, 20, 26)"
-    page.close()
 
 
 def test_tabs_move_with_the_keyboard(page, studio):
@@ -255,9 +257,9 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out(browser, studio, scheme):
-    """WCAG's contrast of 4.5 for words on what they stand on."""
-    page = browser.new_page(color_scheme=scheme)
+def test_text_has_enough_contrast(page, studio, scheme):
+    """WCAG asks for a contrast of 4.5 between text and its background."""
+    page.emulate_media(color_scheme=scheme)
     page.goto(studio.url)
     names = [("ink", "paper"), ("faint", "paper"), ("faint", "ground"), ("accent", "paper"),
              ("bad", "paper"), ("bad", "bad-tint"), ("good", "paper"), ("on-accent", "accent"),
@@ -274,4 +276,3 @@ def test_words_stand_out(browser, studio, scheme):
         )
         light, dark = sorted(map(luminance, pair), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (front, back, pair)
-    page.close()

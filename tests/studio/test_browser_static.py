@@ -178,15 +178,15 @@ def test_wrong_patterns_are_refused(alone):
 def test_the_receptive_field_is_a_power_of_the_mask(alone):
     for code, query in itertools.product((PATTERNS[3], PATTERNS[5], "Window(2)"), (3, 40)):
         request = {"expression": code, "queries": 48, "keys": None}
-        found = alone.evaluate(
+        layers = alone.evaluate(
             "([request, query]) => window.studio.reach(window.studio.pattern(request), query)",
             [request, query],
         )
         mask = eval(code, vars(patterns)).mask(48, 48).float()
-        heard = mask[query]
-        for layer in found:
-            assert layer == (heard > 0).int().tolist()
-            heard = (heard @ mask).clamp(max=1)
+        reached = mask[query]
+        for layer in layers:
+            assert layer == (reached > 0).int().tolist()
+            reached = (reached @ mask).clamp(max=1)
 
 
 def test_the_page_stands_alone(static):

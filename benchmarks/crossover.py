@@ -1,4 +1,4 @@
-"""Where each op wins: matmul and folded against fused, the figures behind ops/choose.py.
+"""Where each op wins: matmul and folded against fused, the figures behind ops/dispatch.py.
 
 Run: python -m benchmarks.crossover [--backward]
 """

@@ -137,8 +137,8 @@ def _side(
     return Side(name=name, call=timed, check=check)
 
 
-class _Given(nn.Module):
-    """A map that gives what was drawn, whatever it is given."""
+class _Heads(nn.Module):
+    """A projection that returns the last positions of given heads [B, H, T, D]."""
 
     def __init__(self, heads: Tensor) -> None:
         super().__init__()
@@ -162,8 +162,8 @@ def _streamed(q: Tensor, k: Tensor, v: Tensor) -> Side:
     state = layer.state(Quantised())
     with torch.inference_mode():  # what a text before it would have left
         new = state.begin(1, length - 1, None, x.device)
-        state.add(layer.mixing, k[:, :, : length - 1], v[:, :, : length - 1], new)
-    layer.q_proj, layer.k_proj, layer.v_proj = _Given(q), _Given(k), _Given(v)
+        state.append(layer, (k[:, :, : length - 1], v[:, :, : length - 1]), new)
+    layer.q_proj, layer.k_proj, layer.v_proj = _Heads(q), _Heads(k), _Heads(v)
     layer.o_proj = nn.Identity()
 
     def call() -> Tensor:

@@ -283,7 +283,7 @@ class Regression:
         self.teacher, self.layers = teacher, tuple(layers)
         self.facts = {"name": "regression", "layers": list(layers), **(facts or {})}
 
-    def summed(self, model: LM, batch: Batch, *, dtype: str) -> Tensor:
+    def summed_loss(self, model: LM, batch: Batch, *, dtype: str) -> Tensor:
         """Return the mean error of the layers, times the number of the batch's targets."""
         student, teacher = attention_layers(model), attention_layers(self.teacher)
         errors: list[Tensor] = []
@@ -322,7 +322,7 @@ class Distillation:
         self.teacher, self.kl = teacher, kl
         self.facts = {"name": "distillation", "kl": kl, **(facts or {})}
 
-    def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
+    def summed_loss(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
         """Return the sum over the batch's targets."""
         student_logits, targets = logits(model, batch, dtype=dtype)
         loss = cross_entropy(student_logits, targets, reduction="sum") * (1.0 - self.kl)

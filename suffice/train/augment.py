@@ -24,14 +24,10 @@ def draw_shifts(count: int, generator: torch.Generator) -> Tensor:
 
 
 def shift(images: Tensor, shifts: Tensor) -> Tensor:
-    """Move each image by at most one pixel in each direction and fill with zeros.
-
-    Args:
-        images: as the data set holds them, before they are normalised.
-        shifts: pixels down and right, each -1, 0 or 1.
+    """Move each image by -1, 0 or 1 pixels down and right, and fill with zeros.
 
     Shapes:
-        images: [B, C, H, W]; shifts: int64 [B, 2] -> [B, C, H, W]
+        images: [B, C, H, W], before they are normalised; shifts: int64 [B, 2] -> [B, C, H, W]
 
     Example:
         >>> shift(torch.tensor([[[[1, 2], [3, 4]]]]), torch.tensor([[1, 0]])).tolist()
@@ -61,12 +57,9 @@ def affine(images: Tensor, draws: Tensor) -> Tensor:
     width separately. The three are one affine map, so each image is sampled once, bilinearly; the
     image is mirrored at its border.
 
-    Args:
-        images: as the data set holds them, before they are normalised.
-        draws: of `draw_affine`.
-
     Shapes:
-        images: [B, C, H, W]; draws: float32 [B, 4] -> float32 [B, C, H, W]
+        images: [B, C, H, W], before they are normalised; draws: of `draw_affine`
+        -> float32 [B, C, H, W]
 
     Example:
         >>> image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])

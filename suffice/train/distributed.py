@@ -29,10 +29,9 @@ _SYNC_BUFFERS = (
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device a name stands for; under torchrun "cuda" is this process's own GPU.
+    """Return the device that "cpu", "cuda" or "cuda:0" names.
 
-    Args:
-        name: "cpu", "cuda", or "cuda:0" and so on.
+    Under torchrun "cuda" is this process's own GPU.
 
     Raises:
         ConfigError: if the name is unknown or this machine has no such device.
@@ -60,12 +59,7 @@ def resolve_device(name: str) -> torch.device:
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that share each batch, seen from one of them.
-
-    Args:
-        rank: number of this process, from 0.
-        world_size: how many there are.
-    """
+    """The processes that share each batch, seen from the one numbered `rank`, from 0."""
 
     rank: int = 0
     world_size: int = 1
@@ -109,9 +103,8 @@ class Processes:
         return self.sum(torch.tensor(int(fact))).item() > 0
 
     def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Return the model to call in training: DDP over several processes, itself on one.
+        """Return the model to call in training: DDP over several processes, else the model itself.
 
-        One that is sharded already is called itself.
         Buffers are not exchanged: they must be constants, as in every model of this library.
         """
         if self.world_size == 1 or sharded.is_sharded(model):

@@ -26,16 +26,10 @@ from suffice.train import training_state
 from suffice.train.distributed import Processes
 from suffice.train.interrupt import Interrupted, Interrupts, catching_interrupts
 from suffice.train.sharded import fill
-from suffice.train.training_state import TrainingState
 
 
 def check_checkpoint(checkpoint: Path | None, *, resume: bool) -> None:
-    """Refuse a checkpoint that cannot be resumed or written.
-
-    Raises:
-        ConfigError: if resume has no checkpoint.
-        CheckpointError: if the checkpoint is not there to resume, or cannot be written.
-    """
+    """Refuse a checkpoint that cannot be resumed or written: ConfigError or CheckpointError."""
     if checkpoint is None:
         if resume:
             raise ConfigError("resume=True without a checkpoint; give the file to resume from.")
@@ -51,26 +45,15 @@ def check_checkpoint(checkpoint: Path | None, *, resume: bool) -> None:
         )
 
 
-def resume_from(checkpoint: Path, state: TrainingState, processes: Processes) -> None:
-    """Put the state of a checkpoint into one that was just built for the same run.
-
-    Raises:
-        CheckpointError: as `training_state.read`.
-    """
-    training_state.read(checkpoint, state)
-    if not processes.is_main:
-        state.totals.zero_()  # the file holds the sums of all processes
-
-
 class MicroBatch(NamedTuple):
     """This process's share of the rows of one forward and backward pass.
 
     Args:
         data: what the loss is computed on.
         rows: (index of the first row, rows in all) among those of all processes.
-        weight: factor of the summed loss before the backward pass: the processes over the targets
-            of the whole batch, for DDP averages over the processes; 0 where the share is empty and
-            its one row only keeps the processes in step.
+        weight: factor of the summed loss: the number of processes, for DDP averages over them, over
+            the targets of the whole batch. 0 where the share is empty and its one row only keeps
+            the processes in step.
     """
 
     data: Any
@@ -138,7 +121,7 @@ class Engine(ABC):
     def measure(self, loss: float, count: float) -> Any:
         """Return the record of a validation, given the totals since the last one.
 
-        The record has a `validation_loss`, by which the best weights are chosen.
+        Its `validation_loss` decides which weights are the best.
         """
 
     @abstractmethod
@@ -168,13 +151,7 @@ class Engine(ABC):
     # the loop
 
     def run(self) -> None:
-        """Train to the end; the caller's model has the best weights afterwards.
-
-        Raises:
-            Interrupted: on Ctrl-C, with the state in the checkpoint.
-            StateError: if a loss is no longer finite.
-            CheckpointError: if the checkpoint cannot be written.
-        """
+        """Train to the end, or raise Interrupted; `result` has the best weights afterwards."""
         modules = list(self.model.modules())
         flags = [module.training for module in modules]
         dropouts = [module for module in modules if isinstance(module, Dropout)]
@@ -211,7 +188,7 @@ class Engine(ABC):
     def _agree(self) -> tuple[bool, bool]:
         """Return, on every process alike: was Ctrl-C pressed, is a checkpoint due.
 
-        Clocks differ between processes: what one of them says holds for all, and their mean time.
+        Clocks differ between processes: one that is late is enough, and time used is their mean.
         """
         overdue = time.monotonic() - self._saved >= self.save_every
         signs = [self._interrupts.pressed, overdue, self.elapsed()]

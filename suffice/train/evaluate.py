@@ -18,15 +18,10 @@ from suffice.train.distributed import current, resolve_device
 
 
 def flatten_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits [A, C], in float32 at least, and labels [A], one row for each label.
-
-    Labels that are IGNORE_INDEX are among them.
-
-    Shapes:
-        logits: [B, C] for labels [B], or [B, T, C] for labels [B, T]
+    """Return logits [A, C], in float32 at least, and labels [A], ignored ones included.
 
     Raises:
-        ShapeError: if the logits are not one for each label.
+        ShapeError: if the logits are neither [B, C] for labels [B] nor [B, T, C] for [B, T].
     """
     check(
         "logits",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from suffice.data.dataset import Dataset
 from suffice.errors import ConfigError, DataError
 from suffice.progress import Progress, Silent
+from suffice.train import training_state
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.distributed import Processes, current, resolve_device
-from suffice.train.engine import Engine, MicroBatch, check_checkpoint, resume_from
+from suffice.train.engine import Engine, MicroBatch, check_checkpoint
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluate, flatten_answers
 from suffice.train.optimiser import schedule_factor
 from suffice.train.settings import Training, derive, generator
@@ -115,7 +116,7 @@ def fit(
     batches = Batches(dataset, training, seed=seed, processes=processes, device=place)
     state = initial_state(model, dataset, training, seed=seed, device=place)
     if checkpoint is not None and resume:
-        resume_from(checkpoint, state, processes)
+        training_state.read(checkpoint, state, processes)
     _Epochs(
         model=model,
         result=model,
@@ -151,10 +152,10 @@ class EpochState(TrainingState):
     """A training by epochs; its totals are the loss and the hits of the epoch so far.
 
     Args:
-        epoch: the epoch in progress, from 1; one past the last when all are done.
+        epoch: in progress, from 1; one past the last when all are done.
         step: optimiser steps of that epoch that are done.
         seconds: training time of that epoch so far.
-        best_epoch: epoch whose weights `best` holds; 0 before the first.
+        best_epoch: whose weights `best` holds; 0 before the first.
         stopped_early: whether `patience` or `enough` has ended the run.
     """
 
@@ -171,12 +172,12 @@ class EpochState(TrainingState):
         self.best_epoch = self.epoch
 
     @classmethod
-    def consistent(cls, facts: Mapping[str, Any]) -> bool:
+    def consistent(cls, history: Sequence[Epoch], counters: Mapping[str, Any]) -> bool:
         """Return whether there is a record of each epoch that is done, and the best is one."""
-        history = facts["history"]
-        numbered = [record["epoch"] for record in history] == list(range(1, len(history) + 1))
-        within = bool(history) <= facts["best_epoch"] <= len(history) and facts["step"] >= 0
-        return numbered and within and facts["epoch"] == len(history) + 1
+        count = len(history)
+        numbered = [record.epoch for record in history] == list(range(1, count + 1))
+        best_exists = bool(history) <= counters["best_epoch"] <= count
+        return numbered and best_exists and counters["step"] >= 0 and counters["epoch"] == count + 1
 
 
 def initial_state(
@@ -199,12 +200,7 @@ MOST_ON_DEVICE = 1 << 30  # bytes of a split that a device holds beside the mode
 
 
 class LabelledInputs(NamedTuple):
-    """Rows and their labels, on the device.
-
-    Args:
-        inputs: what the model is called with, prepared for it.
-        labels: int64 [B], or [B, T] where each token has a label.
-    """
+    """Rows on the device, ready for the model, and their labels: int64 [B], or [B, T]."""
 
     inputs: ModelInputs
     labels: Tensor
@@ -213,9 +209,8 @@ class LabelledInputs(NamedTuple):
 class Batches:
     """The training batches of every epoch, a pure function of (data, batch size, seed, epoch).
 
-    A split of up to `MOST_ON_DEVICE` bytes moves to the device once; of a larger one each batch
-    does, so that a GPU need not hold the images. The last batch is smaller when the rows do not
-    divide.
+    A split of up to `MOST_ON_DEVICE` bytes moves to the device once, a larger one batch by batch.
+    The last batch is smaller when the rows do not divide.
     """
 
     def __init__(
@@ -283,7 +278,6 @@ class Batches:
         return MicroBatch(data, (low, total), weight)
 
     def _take(self, tensor: Tensor, rows: Tensor) -> Tensor:
-        """Return rows of a tensor, on the device."""
         return tensor.index_select(0, rows).to(self._device)
 
 

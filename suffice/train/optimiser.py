@@ -34,14 +34,12 @@ def build(model: nn.Module, training: AdamWSettings) -> torch.optim.AdamW:
     learned = [p for p in model.parameters() if p.requires_grad]
     if not learned:
         raise ConfigError("the model has no parameter that requires a gradient; unfreeze some.")
-    groups = [{"params": learned, "weight_decay": 0.0}]
-    if training.weight_decay > 0.0:
-        matrices = [p for p in learned if p.dim() >= 2]
-        others = [p for p in learned if p.dim() < 2]
-        groups = [
-            {"params": matrices, "weight_decay": training.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ]
+    matrices = [p for p in learned if p.dim() >= 2]
+    vectors = [p for p in learned if p.dim() < 2]
+    groups = [
+        {"params": matrices, "weight_decay": training.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=training.learning_rate,
@@ -84,16 +82,10 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def schedule_factor(step: float, *, total: int, warmup: float, schedule: str) -> float:
-    """Return the factor of the learning rate at a step.
+    """Return the factor of the learning rate at optimiser step `step` of `total`, from 0.
 
     The first `round(warmup * total)` steps rise linearly and the last of them reaches 1; the
     schedule then runs over the others, so a cosine would reach 0 at the step after the last.
-
-    Args:
-        step: index of the optimiser step over the whole run, from 0.
-        total: optimiser steps of the whole run.
-        warmup: share of `total` that warms up, in [0, 1).
-        schedule: a name in SCHEDULES.
 
     Example:
         >>> [schedule_factor(s, total=4, warmup=0.5, schedule="cosine") for s in range(4)]

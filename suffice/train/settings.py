@@ -83,11 +83,8 @@ def out_of_range(
 ) -> list[str]:
     """Return a sentence for each setting that is out of range; None is in any range.
 
-    Args:
-        training: settings of the right types, AdamW's among them.
-        counts: names of integers, >= 1.
-        positive: names of numbers above 0.
-        fractions: names of numbers from 0 to below 1.
+    `counts` are integers from 1, `positive` numbers above 0, `fractions` from 0 to below 1. AdamW's
+    own settings are checked too.
     """
     values = {name: value for name, value in vars(training).items() if value is not None}
     wrong = [f"{n}={values[n]}; give an integer >= 1." for n in counts if values.get(n, 1) < 1]

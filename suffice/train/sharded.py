@@ -30,14 +30,9 @@ if TYPE_CHECKING:
 def shard(model: nn.Module, processes: Processes, device: torch.device) -> nn.Module:
     """Return a copy of a model of which each process holds a part; all must call it.
 
-    The weights are those of process 0. Each is cut along its first dimension; a block's are
-    gathered when it runs and freed afterwards, those outside the blocks stay for a whole pass.
-    Gradients are averages over the processes, as DDP's. The model itself is not changed.
-
-    Args:
-        model: whole, on any device.
-        processes: that hold the parts.
-        device: of the parts.
+    The weights are those of process 0, each cut along its first dimension. A block's are gathered
+    when it runs and freed afterwards; those outside the blocks stay for a whole pass. Gradients are
+    averages over the processes, as DDP's.
 
     Raises:
         ConfigError: if a parameter has no dimension to be cut along.
@@ -104,7 +99,7 @@ def gathered(tensor: Tensor) -> Tensor:
 
 
 def cut_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """Return a tensor cut as another is, if it is and the first is whole."""
+    """Return a tensor cut as another is, if it is whole and the other is cut."""
     if is_cut(tensor) or not is_cut(other):
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -124,11 +119,7 @@ FACT = "shards"  # key of a checkpoint's metadata: the number of its folder
 
 
 def check_torch() -> None:
-    """Refuse a torch that cannot write cut tensors as safetensors.
-
-    Raises:
-        ConfigError: if it cannot.
-    """
+    """Raise ConfigError if this torch cannot write cut tensors as safetensors."""
     import torch.distributed.checkpoint as dcp
 
     if not hasattr(dcp, "HuggingFaceStorageWriter"):
@@ -141,7 +132,7 @@ def check_torch() -> None:
 def write(path: Path, tensors: Mapping[str, Tensor], processes: Processes) -> int:
     """Write cut tensors to a new folder beside a checkpoint; return its number.
 
-    All processes must call it. The checkpoint is to keep the number; then `remove_others`.
+    All processes must call it. The checkpoint is to hold the number; then `remove_others`.
 
     Raises:
         CheckpointError: on every process, if any of them cannot write.
@@ -175,10 +166,7 @@ def remove_others(path: Path, number: int | None) -> None:
 def read(path: Path, facts: Mapping[str, Any], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors that a checkpoint has in its folder, cut as the expected ones are.
 
-    Args:
-        path: the checkpoint.
-        facts: its metadata; where they tell of no folder, there are no such tensors.
-        expected: tensors of which it may hold some; all processes must call it if any is cut.
+    All processes must call it if any is cut. Without a folder in the metadata there are none.
 
     Raises:
         CheckpointError: if the folder is absent, cannot be read or does not fit.
@@ -205,7 +193,6 @@ def read(path: Path, facts: Mapping[str, Any], expected: Mapping[str, Tensor]) -
 
 
 def _folders(path: Path) -> dict[int, Path]:
-    """Return the folders beside a checkpoint by their numbers."""
     form = re.compile(rf"{re.escape(path.name)}\.{FACT}\.([1-9]\d{{0,8}})")
     matches = [(form.fullmatch(beside.name), beside) for beside in path.parent.iterdir()]
     return {int(match[1]): beside for match, beside in matches if match}
@@ -232,7 +219,6 @@ def _headers(folder: Path, reader: Any) -> dict[str, Any]:
 
 
 def _misfits(stored: Mapping[str, Any], expected: Mapping[str, Tensor]) -> list[str]:
-    """Return a sentence for each tensor that is not the expected one, or incomplete."""
     wrong = []
     for name, header in stored.items():
         if name not in expected:

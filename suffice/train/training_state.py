@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError
+from suffice.files import flatten
+from suffice.records import decode, type_hints
 from suffice.train import optimiser, sharded
 from suffice.train.distributed import Processes
 
@@ -28,11 +30,10 @@ from suffice.train.distributed import Processes
 class TrainingState(ABC):
     """A training between two steps; every field but `identity` changes as it goes on.
 
-    A kind of training adds its counters as fields, and says in `consistent` which values of them
-    belong together.
+    A kind of training adds its counters as fields.
 
     Args:
-        identity: what makes this run this run: data, settings, seed, device; JSON.
+        identity: data, settings, seed and device, which a resumed run must share; JSON.
         model: the bare model.
         optimiser: AdamW over its parameters.
         best: copies of the weights with the lowest validation loss so far.
@@ -58,9 +59,8 @@ class TrainingState(ABC):
     @classmethod
     def counters(cls) -> dict[str, type]:
         """Return the name and type of every field that is a plain number or truth value."""
-        hints = get_type_hints(cls)
-        names = [f.name for f in fields(cls)]
-        return {name: hints[name] for name in names if hints[name] in (int, float, bool)}
+        hints = type_hints(cls)
+        return {f.name: hints[f.name] for f in fields(cls) if hints[f.name] in (int, float, bool)}
 
     @property
     def best_loss(self) -> float:
@@ -84,14 +84,14 @@ class TrainingState(ABC):
         return named | {"totals": self.totals} | random_states(self.totals.device)
 
     def finite(self) -> bool:
-        """Return whether the weights that this process holds and the sums are all finite."""
+        """Return whether this process's weights and sums are all finite."""
         tensors = (self.totals, *map(sharded.local, self.model.parameters()))
         return all(bool(torch.isfinite(t).all()) for t in tensors)
 
     @classmethod
     @abstractmethod
-    def consistent(cls, facts: Mapping[str, Any]) -> bool:
-        """Return whether counters and history of the right types belong together."""
+    def consistent(cls, history: Sequence[Any], counters: Mapping[str, Any]) -> bool:
+        """Return whether the records and the counters of a file fit together."""
 
 
 def initial(
@@ -108,15 +108,10 @@ def initial(
 
 
 def write(path: Path, state: TrainingState, processes: Processes | None = None) -> None:
-    """Write a state to a file; tensors cut between processes to a folder beside it.
-
-    Args:
-        path: the file.
-        state: what to write.
-        processes: that all call this, each with its part; the first writes the file.
+    """Write a state; all processes call it, and tensors cut between them go to a folder beside it.
 
     Raises:
-        CheckpointError: as `checkpoint.save` and `sharded.write`; what was there is kept.
+        CheckpointError: if it cannot be written; the file that was there is kept.
     """
     processes = processes or Processes()
     tensors = state.tensors()
@@ -132,15 +127,16 @@ def write(path: Path, state: TrainingState, processes: Processes | None = None) 
     sharded.remove_others(path, folder.get(sharded.FACT))
 
 
-def read(path: Path, state: TrainingState) -> None:
-    """Put a file's state into one that was just built for the same run.
+def read(path: Path, state: TrainingState, processes: Processes | None = None) -> None:
+    """Load a file into a state that was just built for the same run.
 
     Raises:
         CheckpointError: if the file cannot be read, is no training checkpoint, or is of another
             run, with every difference; the state is as before.
     """
+    processes = processes or Processes()
     facts, expected = checkpoint.metadata(path), state.tensors()
-    _check(path, facts, state)
+    history, counters = _checked(path, facts, state)
     cut = sharded.read(path, facts, expected)
     rest = {name: tensor for name, tensor in expected.items() if name not in cut}
     stored = checkpoint.load(path, rest)[0] | cut
@@ -154,9 +150,53 @@ def read(path: Path, state: TrainingState) -> None:
         state.best[name].copy_(tensor)
     optimiser.load_state(state.optimiser, state.model, tensors)
     state.totals.copy_(tensors["totals"])
-    for name in state.counters():
-        setattr(state, name, facts[name])
-    state.history = [state.RECORD(**record) for record in facts["history"]]
+    if not processes.is_main:
+        state.totals.zero_()  # the file holds the sums of all processes
+    state.history = history
+    for name, value in counters.items():
+        setattr(state, name, value)
+
+
+def _checked(
+    path: Path, facts: Mapping[str, Any], state: TrainingState
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the history and the counters of a file, if it is of the run that `state` begins."""
+    if facts.get("content") != state.CONTENT:
+        raise CheckpointError(f"{path} is not a training checkpoint; give one that `fit` wrote.")
+    own = json.loads(json.dumps(state.identity))
+    if unlike := differences(facts.get("identity"), own):
+        raise CheckpointError(
+            f"{path} is of another run: {'; '.join(unlike)}. Give the settings it was made with, "
+            "or another file."
+        )
+    types = {"history": tuple[state.RECORD, ...], **state.counters()}  # type: ignore[name-defined]
+    values = {
+        name: decode(type_, facts.get(name), where=f"{path}: {name}", error=CheckpointError)
+        for name, type_ in types.items()
+    }
+    history = list(values.pop("history"))
+    if not state.consistent(history, values):
+        raise CheckpointError(f"{path} has counters that contradict its history; start anew.")
+    return history, values
+
+
+def differences(stored: Any, own: Any) -> list[str]:
+    """Name each leaf in which two JSON values differ, with both values.
+
+    Example:
+        >>> differences({"seed": 1, "data": {"name": "a"}}, {"seed": 2, "data": {"name": "a"}})
+        ['seed is 1 there and 2 here']
+    """
+    there, here = flatten(stored), flatten(own)
+    return [
+        f"{key or 'all'} is {there.get(key)!r:.60} there and {here.get(key)!r:.60} here"
+        for key in dict.fromkeys([*here, *there])
+        if there.get(key) != here.get(key)
+    ]
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
@@ -172,52 +212,3 @@ def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> Non
     torch.set_rng_state(states["random/cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["random/cuda"], device)
-
-
-def differences(stored: Any, own: Any, name: str = "") -> list[str]:
-    """Name each leaf in which two JSON values differ, with both values.
-
-    Example:
-        >>> differences({"seed": 1, "data": {"name": "a"}}, {"seed": 2, "data": {"name": "a"}})
-        ['seed is 1 there and 2 here']
-    """
-    if isinstance(stored, dict) and isinstance(own, dict):
-        keys = [*own, *(key for key in stored if key not in own)]
-        inner = f"{name}." if name else ""
-        pairs = [(stored.get(key), own.get(key), f"{inner}{key}") for key in keys]
-        return [line for pair in pairs for line in differences(*pair)]
-    if stored == own:
-        return []
-    return [f"{name or 'all'} is {stored!r:.60} there and {own!r:.60} here"]
-
-
-def _check(path: Path, facts: Mapping[str, Any], state: TrainingState) -> None:
-    if facts.get("content") != state.CONTENT:
-        raise CheckpointError(f"{path} is not a training checkpoint; give one that `fit` wrote.")
-    own = json.loads(json.dumps(state.identity))
-    if unlike := differences(facts.get("identity"), own):
-        raise CheckpointError(
-            f"{path} is of another run: {'; '.join(unlike)}. Give the settings it was made with, "
-            "or another file."
-        )
-    history = facts.get("history")
-    if not (
-        _typed(facts, state.counters())
-        and isinstance(history, list)
-        and all(_is_record(record, state.RECORD) for record in history)
-        and state.consistent(facts)
-    ):
-        raise CheckpointError(f"{path} has counters or a history that make no sense; start anew.")
-
-
-def _typed(values: Mapping[str, Any], types: Mapping[str, type]) -> bool:
-    return all(type(values.get(name)) is wanted for name, wanted in types.items())
-
-
-def _is_record(record: object, record_type: type) -> bool:
-    types = get_type_hints(record_type)
-    return isinstance(record, dict) and record.keys() == types.keys() and _typed(record, types)
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -115,7 +115,7 @@ def test_regression_alone_moves_only_converted_layers(tokens, monkeypatch):
         one = student_of_one_layer()
         one.load_state_dict(weights)
         batch = Batch(rows[:, :-1], rows[:, 1:])
-        missed.append(objective.summed(one, batch, dtype="float32").item())
+        missed.append(objective.summed_loss(one, batch, dtype="float32").item())
     assert missed[1] < 0.8 * missed[0]
 
 

@@ -25,16 +25,16 @@ def test_distillation_is_the_sum_over_targets_of_both_losses():
     divergence = (theirs.exp() * (theirs - own)).sum()
     entropy = F.nll_loss(own, TARGETS[asked], reduction="sum")
     for kl in (0.0, 0.3, 1.0):
-        found = Distillation(teacher(), kl).summed(model, BATCH, dtype="float32")
+        found = Distillation(teacher(), kl).summed_loss(model, BATCH, dtype="float32")
         assert found.item() == pytest.approx((kl * divergence + (1 - kl) * entropy).item())
     for plain in (Control(), CrossEntropy()):
-        found = plain.summed(model, BATCH, dtype="float32")
+        found = plain.summed_loss(model, BATCH, dtype="float32")
         assert found.item() == pytest.approx(entropy.item())
 
 
 def test_a_student_that_answers_as_the_teacher_has_no_divergence():
     objective = Distillation(teacher(), 1.0)
-    assert objective.summed(teacher(), BATCH, dtype="float32").item() == pytest.approx(0, abs=1e-4)
+    assert objective.summed_loss(teacher(), BATCH, dtype="float32").item() == pytest.approx(0, abs=1e-4)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -62,7 +62,7 @@ def test_regression_is_the_share_of_the_teachers_output_that_is_missed(padded):
         wrong = (found - outputs[name])[valid].square().sum()
         shares.append(wrong / outputs[name][valid].square().sum())
     model.requires_grad_(True)
-    loss = Regression(teacher(), names).summed(model, batch, dtype="float32")
+    loss = Regression(teacher(), names).summed_loss(model, batch, dtype="float32")
     assert loss.item() == pytest.approx((sum(shares) / 2 * batch.num_targets).item(), rel=1e-4)
     loss.backward()
     assert model.blocks[0].attention.k_proj.weight.grad.abs().max() > 0

@@ -31,12 +31,11 @@ def test_only_tensors_of_two_dimensions_are_decayed():
     assert decayed["fused"] is True
 
 
-def test_without_decay_one_group_updates_all_and_frozen_parameters_are_left_out():
+def test_frozen_parameters_are_left_out():
     model = Tiny()
     model.head.requires_grad_(False)
-    (group,) = build(model, settings()).param_groups
-    assert group["params"] == [model.hidden.weight, model.hidden.bias]
-    assert group["weight_decay"] == 0.0
+    groups = build(model, settings()).param_groups
+    assert [group["params"] for group in groups] == [[model.hidden.weight], [model.hidden.bias]]
 
 
 def test_a_model_of_matrices_alone_has_no_empty_group():

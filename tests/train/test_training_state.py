@@ -91,7 +91,7 @@ def test_a_file_of_something_else_is_refused(path):
 
 def test_a_file_without_identity_is_refused(path):
     write_changed(path, facts={"identity": None})
-    with pytest.raises(CheckpointError, match="is of another run: all is None there and "):
+    with pytest.raises(CheckpointError, match="is of another run: seed is None there and 0 here"):
         training_state.read(path, begin())
 
 
@@ -102,7 +102,7 @@ def test_a_file_without_identity_is_refused(path):
         {"epoch": True},
         {"epoch": 2},
         {"step": -1},
-        {"seconds": 0},
+        {"seconds": "0"},
         {"stopped_early": 0},
         {"best_epoch": 1},
         {"history": None},
@@ -117,7 +117,7 @@ def test_a_file_without_identity_is_refused(path):
 )
 def test_counters_that_make_no_sense_are_refused(path, facts):
     write_changed(path, facts=facts)
-    with pytest.raises(CheckpointError, match="has counters or a history that make no sense"):
+    with pytest.raises(CheckpointError, match="|".join([*facts, "contradict"])):
         training_state.read(path, begin())
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,9 +21,9 @@ from suffice.files import replacing
 from suffice.layers import Block
 from suffice.progress import Progress, Silent
 from suffice.text import TokenFile
-from suffice.train import sharded
+from suffice.train import sharded, training_state
 from suffice.train.distributed import Processes, current, resolve_device
-from suffice.train.engine import Engine, MicroBatch, check_checkpoint, resume_from
+from suffice.train.engine import Engine, MicroBatch, check_checkpoint
 from suffice.train.language.loss import (
     Amount,
     Batch,
@@ -152,7 +153,7 @@ def fit_lm(
         data["objective"] = dict(objective.facts)
     state = _initial_state(trained, training, data=data, seed=seed, device=place)
     if checkpoint is not None and resume:
-        resume_from(checkpoint, state, processes)
+        training_state.read(checkpoint, state, processes)
     lines = Log(log if is_main else None, tensorboard if is_main else None, step=state.step)
     engine = _Steps(
         model=trained,
@@ -231,8 +232,7 @@ class StepState(TrainingState):
 
     Args:
         tokens: targets that were learned from.
-        best_step: steps after which the weights were what `best` holds; 0 before the first
-            validation.
+        best_step: after which the weights were what `best` holds; 0 before a validation.
     """
 
     CONTENT: ClassVar[str] = "training of a language model"
@@ -252,11 +252,11 @@ class StepState(TrainingState):
         self.tokens += targets
 
     @classmethod
-    def consistent(cls, facts: Mapping[str, Any]) -> bool:
+    def consistent(cls, history: Sequence[Measured], counters: Mapping[str, Any]) -> bool:
         """Return whether validations were made at rising steps, up to the present one."""
-        steps = [record["step"] for record in facts["history"]]
-        rising = all(a < b for a, b in zip([0, *steps], [*steps, facts["step"] + 1], strict=True))
-        return rising and facts["best_step"] in (steps or [0]) and facts["tokens"] >= 0
+        steps = [record.step for record in history]
+        rising = all(a < b for a, b in pairwise([0, *steps, counters["step"] + 1]))
+        return rising and counters["best_step"] in (steps or [0]) and counters["tokens"] >= 0
 
 
 RESUMED_FREELY = ("max_minutes", "shard")  # settings that a resumed run may change
@@ -329,7 +329,7 @@ class _Steps(Engine):
         ], targets
 
     def loss(self, replica: nn.Module, data: Batch) -> tuple[Tensor, Tensor]:
-        loss = self.objective.summed(replica, data.to(self.device), dtype=self.training.dtype)
+        loss = self.objective.summed_loss(replica, data.to(self.device), dtype=self.training.dtype)
         return loss, torch.tensor(data.num_targets, device=self.device)
 
     def measure(self, loss: float, count: float) -> Measured:
@@ -395,8 +395,8 @@ def micro_batch_shares(
 ) -> list[tuple[int, int, int, int]]:
     """Return this process's rows of each micro-batch: (start, stop, first row, rows in all).
 
-    A micro-batch is a contiguous part of the batch, and each process takes a contiguous part of it,
-    so that masks of dropout drawn for a micro-batch are those of one process.
+    Both a micro-batch and a process's part of it are contiguous, so that a mask of dropout drawn
+    for a micro-batch is that of one process.
 
     Example:
         >>> micro_batch_shares(5, 2, Processes(1, 2))
@@ -412,11 +412,7 @@ def micro_batch_shares(
 
 @contextlib.contextmanager
 def gradient_checkpointing(model: nn.Module, enabled: bool) -> Iterator[None]:
-    """Recompute the inside of each block in the backward pass, for the time of the context.
-
-    The random state is restored for the second computation, so dropout drops the same. A block
-    that runs without gradients is not affected.
-    """
+    """Recompute the inside of each block in the backward pass, with the same dropout."""
     blocks = [m for m in model.modules() if isinstance(m, Block)] if enabled else []
     for block in blocks:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
@@ -428,12 +424,9 @@ def gradient_checkpointing(model: nn.Module, enabled: bool) -> Iterator[None]:
 
 
 class Log:
-    """Appends records to a file; a resumed run continues where its checkpoint was made.
+    """Appends records to a file of JSON lines and to TensorBoard's events; None writes neither.
 
-    Args:
-        path: of the lines; None writes none.
-        tensorboard: folder of TensorBoard's events; None writes none.
-        step: of the checkpoint; lines of later steps are removed, 0 starts a new log.
+    A resumed run continues at its checkpoint's step: later lines are removed, and 0 begins anew.
 
     Raises:
         ConfigError: if TensorBoard is wanted and not installed.
@@ -445,16 +438,15 @@ class Log:
         self._board = None if tensorboard is None else _summary_writer(tensorboard, step)
         if path is not None:
             with _writing(path):
-                earlier = [line for line in _lines(path) if _step(line) <= step] if step else []
+                lines = []
+                if step and path.is_file():
+                    lines = path.read_text("utf-8", errors="replace").splitlines(keepends=True)
+                earlier = [line for line in lines if _step(line) <= step]
                 with replacing(path) as temporary:
                     temporary.write_text("".join(earlier), encoding="ascii", newline="\n")
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append a record; its numbers, except the step, are TensorBoard's scalars.
-
-        Raises:
-            CheckpointError: if the disk refuses.
-        """
+        """Append a record; its numbers, except the step, are TensorBoard's scalars."""
         if self._path is not None:
             line = json.dumps(record) + "\n"
             with _writing(self._path), self._path.open("a", encoding="ascii", newline="\n") as file:
@@ -481,18 +473,12 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _lines(path: Path) -> list[str]:
-    if not path.is_file():
-        return []
-    return path.read_text("utf-8", errors="replace").splitlines(keepends=True)
-
-
 def _step(line: str) -> float:
     """Return the step of a line; infinity for one that was cut short."""
     try:
         return int(json.loads(line)["step"])
     except (ValueError, TypeError, KeyError):
-        return float("inf")
+        return math.inf
 
 
 def _summary_writer(folder: Path, step: int) -> Any:

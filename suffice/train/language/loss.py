@@ -116,18 +116,8 @@ class Objective(Protocol):
 
     facts: Mapping[str, object]
 
-    def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
+    def summed_loss(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
         """Return the sum over a batch's targets, fp32, for which gradients are computed."""
-
-
-class CrossEntropy:
-    """The loss of the targets themselves."""
-
-    facts: Mapping[str, object] = {}
-
-    def summed(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
-        """Return the sum of the losses of a batch's targets."""
-        return summed_loss(model, batch, dtype=dtype)
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
@@ -138,15 +128,6 @@ def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextMana
     return torch.autocast(device.type, dtype=lower)
 
 
-def summed_loss(model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
-    """Return the sum of the losses of a batch's targets, fp32; 0 where there are none.
-
-    Raises:
-        ShapeError: if the model does not give logits for each token.
-    """
-    return cross_entropy(*logits(model, batch, dtype=dtype), reduction="sum")
-
-
 def logits(model: nn.Module, batch: Batch, *, dtype: str) -> tuple[Tensor, Tensor]:
     """Return the logits [B T, V] and the targets [B T] of a batch."""
     marks = {"valid": batch.valid, "segments": batch.segments}
@@ -154,6 +135,18 @@ def logits(model: nn.Module, batch: Batch, *, dtype: str) -> tuple[Tensor, Tenso
     with autocast(batch.tokens.device, dtype):
         scores = model(batch.tokens, **marks)
     return flatten_answers(scores, batch.targets)
+
+
+def summed_loss(model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
+    """Return the sum of the losses of a batch's targets, fp32; 0 where there are none."""
+    return cross_entropy(*logits(model, batch, dtype=dtype), reduction="sum")
+
+
+class CrossEntropy:
+    """The loss of the targets themselves."""
+
+    facts: Mapping[str, object] = {}
+    summed_loss = staticmethod(summed_loss)
 
 
 def evaluate_lm(
@@ -256,10 +249,7 @@ class Amount:
             {'bits_per_character': 0.5, 'bits_per_byte': 0.25}
         """
         bits = loss / math.log(2) * self.tokens
-        return {
-            "bits_per_character": bits / self.characters,
-            "bits_per_byte": bits / self.bytes,
-        }
+        return {"bits_per_character": bits / self.characters, "bits_per_byte": bits / self.bytes}
 
 
 def amount(file: TokenFile, tokenizer: Tokenizer) -> Amount:

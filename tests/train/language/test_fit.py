@@ -281,7 +281,7 @@ def test_another_run_or_another_file_is_refused(texts, tmp_path):
     tensors, facts = checkpoint.load(place)
     for change in ({"step": 5}, {"best_step": 3}, {"tokens": -1}, {"history": [{"step": 1}]}):
         checkpoint.save(place, tensors, facts | change)
-        with pytest.raises(CheckpointError, match="counters or a history that make no sense"):
+        with pytest.raises(CheckpointError, match="history"):
             fit_lm(tiny(), *texts, settings(), seed=0, **options)
 
 
@@ -326,8 +326,8 @@ class Twice:
 
     facts = {"name": "twice"}
 
-    def summed(self, model, batch, *, dtype):
-        return 2 * CrossEntropy().summed(model, batch, dtype=dtype)
+    def summed_loss(self, model, batch, *, dtype):
+        return 2 * CrossEntropy().summed_loss(model, batch, dtype=dtype)
 
 
 def test_an_objective_is_minimised_and_recorded_in_the_checkpoint(texts, tmp_path):

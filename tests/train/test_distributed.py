@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import os
 import signal
@@ -25,8 +24,7 @@ from suffice.train import (
 )
 from suffice.train.distributed import Processes, current, processes, resolve_device
 
-from . import cases
-from .cases import Each, Tiny, asking, images, tokens
+from .cases import Tiny, images
 
 # devices
 
@@ -211,56 +209,3 @@ def test_a_model_in_ddp_is_stored_under_its_own_names(group, tmp_path):
     save_model(tmp_path / "m", Processes(0, 2).wrap(model, torch.device("cpu")), {})
     load_model_into(tmp_path / "m", other := Tiny(seed=2))
     assert torch.equal(other.head.weight, model.head.weight)
-
-
-# two processes
-
-
-@pytest.fixture(scope="module")
-def out(made_by_two):
-    return made_by_two / "rows"
-
-
-def compare(path, model, run, score):
-    """Weights, history and score of two processes are those of one within rounding."""
-    tensors, facts = load(path, model.state_dict())
-    for name, tensor in model.state_dict().items():
-        torch.testing.assert_close(tensors[name], tensor, rtol=1e-9, atol=1e-11)
-    expected = json.loads(json.dumps(cases.record(run, score)))
-    assert facts["epochs"] == pytest.approx(expected["epochs"], rel=1e-9)
-    assert facts["score"] == pytest.approx(expected["score"], rel=1e-9)
-    assert facts["best_epoch"] == expected["best_epoch"]
-
-
-def test_two_processes_train_images_like_one(out):
-    # 23 rows in batches of 11, 11 and 1: shares differ, and the last leaves one process empty
-    dataset, model = images(test=1), Tiny(dropout=0.3, dtype=torch.float64)
-    run = fit(model, dataset, cases.full("shift"), seed=5)
-    compare(out / "images", model, run, evaluate(model, dataset, dataset.test))
-
-
-def test_two_processes_train_tokens_like_one(out):
-    dataset, model = tokens(), Tiny(dropout=0.3, words=10, dtype=torch.float64)
-    run = fit(model, dataset, cases.full(None), seed=6)
-    compare(out / "tokens", model, run, evaluate(model, dataset, dataset.test))
-
-
-def test_two_processes_train_labelled_tokens_like_one(out):
-    # the halves of a batch ask for different numbers of answers
-    dataset, model = asking(), Each(dropout=0.3, words=10, dtype=torch.float64)
-    run = fit(model, dataset, cases.full(None), seed=7)
-    compare(out / "asking", model, run, evaluate(model, dataset, dataset.test))
-
-
-def test_two_processes_train_a_translator_like_one(out):
-    dataset, model = cases.pairs(), cases.translator(dropout=0.3, dtype=torch.float64)
-    run = fit(model, dataset, cases.full(None), seed=8)
-    compare(out / "pairs", model, run, evaluate(model, dataset, dataset.test))
-
-
-def test_ctrl_c_on_one_of_two_stops_both_at_one_step_and_resumes(out):
-    stopped = [json.loads((out / f"stopped{rank}").read_text()) for rank in range(2)]
-    assert stopped == [[2, 2], [2, 2]]
-    dataset, model = images(), Tiny(dropout=0.3, dtype=torch.float64)
-    run = fit(model, dataset, cases.full("shift"), seed=5)
-    compare(out / "resumed", model, run, evaluate(model, dataset, dataset.test))

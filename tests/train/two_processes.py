@@ -1,4 +1,4 @@
-"""What two gloo processes do for the tests that compare them with one; run by torchrun."""
+"""What two gloo processes do for the tests that compare them with one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .language.texts import LETTERS, files, settings, tiny
 
 SHARDED = {"dropout": 0.3, "dtype": torch.float64, "vocabulary_size": 9}  # 9 rows: 5 and 4
 REPLICATED = {"dropout": 0.3, "dtype": torch.float64}
-PARTS = ("rows", "replicated", "sharded")  # folders, and the functions that fill them
+PARTS = ("rows", "replicated", "sharded")  # folders, each filled by the function of its name
 
 
 def prepare(out: Path) -> None:
@@ -168,8 +168,13 @@ def sharded(out: Path, both) -> None:
     train("whole")
 
 
+def work(out: Path) -> None:
+    """Fill every folder, as one of the two processes."""
+    with processes("cpu") as both:
+        assert both.world_size == 2
+        for part in (rows, replicated, sharded):
+            part(out / part.__name__, both)
+
+
 if __name__ == "__main__":
-    with processes("cpu") as together:
-        assert together.world_size == 2
-        for part in PARTS:
-            globals()[part](Path(sys.argv[1]) / part, together)
+    work(Path(sys.argv[1]))

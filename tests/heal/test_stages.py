@@ -34,7 +34,9 @@ def test_distillation_is_the_sum_over_targets_of_both_losses():
 
 def test_a_student_that_answers_as_the_teacher_has_no_divergence():
     objective = Distillation(teacher(), 1.0)
-    assert objective.summed_loss(teacher(), BATCH, dtype="float32").item() == pytest.approx(0, abs=1e-4)
+    assert objective.summed_loss(teacher(), BATCH, dtype="float32").item() == pytest.approx(
+        0, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.text import WIDTHS
@@ -16,12 +17,12 @@ def count(model) -> int:
     ("mechanism", "layer"), list(zip(FOUR, (16_640, 12_480, 8_320, 12_480), strict=True))
 )
 def test_amazon_is_that_of_version_2(mechanism, layer):
-    one = recipe("amazon")
-    assert (one.model.length, one.model.d_model, one.model.depth) == (64, 64, 3)
+    paper = recipe("amazon")
+    assert (paper.model.length, paper.model.d_model, paper.model.depth) == (64, 64, 3)
     for heads in (1, 2, 4):
-        model = one.build(mechanism, heads)
-        assert [count(block.attention) for block in model.blocks] == [layer] * 3
-        assert count(model) == 2_641_149 - 3 * (16_640 - layer)
+        specs = paper.specs(mechanism, heads)
+        assert [spec.cost(64).parameters for spec in specs] == [layer] * 3
+    assert count(paper.build(mechanism, 4)) == 2_641_149 - 3 * (16_640 - layer)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if "amazon" in name or "cloth" in name])
@@ -39,10 +40,12 @@ def test_the_data_fit_the_model(name, scale):
 
 @pytest.mark.parametrize("millions", WIDTHS)
 def test_the_models_have_the_millions_of_their_names(millions):
-    one = recipe(f"amazon_scaling_{millions}m")
-    assert count(one.build("standard", 4)) == pytest.approx(1e6 * millions, rel=0.02)
-    assert one.model.mlp_width == one.model.d_model
-    assert one.model.depth == recipe("amazon").model.depth
+    scaled = recipe(f"amazon_scaling_{millions}m")
+    with torch.device("meta"):
+        model = scaled.build("standard", 4)
+    assert count(model) == pytest.approx(1e6 * millions, rel=0.02)
+    assert scaled.model.mlp_width == scaled.model.d_model
+    assert scaled.model.depth == recipe("amazon").model.depth
 
 
 def test_small_models_grow_as_the_large_ones_do():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from suffice.recipes import RECIPES, STAND_INS, TASK_RECIPES, recipe
+from suffice.recipes.recipe import build_model
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 LAYERS = {
@@ -32,24 +35,27 @@ HEADS = {
 TOTALS = dict(zip(FOUR, (6054, 6012, 6009, 6044), strict=True))
 
 
-def built(one, mechanism, heads):
-    """A model that has sizes and no numbers."""
-    with torch.device("meta"):
-        return one.build(mechanism, heads)
-
-
 def count(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-@pytest.mark.parametrize("place", range(4))
+def total(experiment, mechanism, heads):
+    """Count the parameters of a model from those of its twin of one block."""
+    config, specs = experiment.model_of(mechanism), experiment.specs(mechanism, heads)
+    with torch.device("meta"):
+        model = build_model(replace(config, depth=1), specs[:1])
+    return count(model) + (config.depth - 1) * count(model.blocks[0])
+
+
 @pytest.mark.parametrize("name", list(LAYERS))
-def test_layers_are_as_printed(name, place):
-    one, mechanism = recipe(name), FOUR[place]
-    for heads in HEADS[name]:
-        model = built(one, mechanism, heads)
-        attention = [count(block.attention) for block in model.blocks]
-        assert attention == [LAYERS[name][place]] * one.model_of(mechanism).depth
+def test_layers_are_as_printed(name):
+    experiment = recipe(name)
+    for mechanism, parameters in zip(FOUR, LAYERS[name], strict=True):
+        model = experiment.model_of(mechanism)
+        for heads in HEADS[name]:
+            specs = experiment.specs(mechanism, heads)
+            counts = [spec.cost(model.length).parameters for spec in specs]
+            assert counts == [parameters] * model.depth
 
 
 @pytest.mark.parametrize("name", list(LENGTHS))
@@ -61,18 +67,16 @@ def test_tokens_width_and_layers_are_the_papers(name):
 
 @pytest.mark.parametrize("mechanism", FOUR)
 def test_totals_of_imagenet_are_as_printed(mechanism):
-    one = recipe("imagenet_equal_params")
-    model = built(one, mechanism, 12)
-    assert count(model) // 10_000 == TOTALS[mechanism]
+    experiment = recipe("imagenet_equal_params")
+    assert total(experiment, mechanism, 12) // 10_000 == TOTALS[mechanism]
+    model = experiment.model_of(mechanism)
     sizes = {"standard": (768, 8), "optimised": (816, 8)}.get(mechanism, (804, 9))
-    assert (model.config.d_model, model.config.depth) == sizes
-    assert {block.mlp.up.out_features for block in model.blocks} == {3072}
-    assert built(one, "standard", 12).config == recipe("imagenet_v2").model
+    assert (model.d_model, model.depth, model.mlp_width) == (*sizes, 3072)
 
 
 def test_any_other_mechanism_has_the_sizes_of_standard():
-    one = recipe("imagenet_equal_params")
-    assert one.model_of("performer") == one.model == recipe("imagenet_v2").model
+    experiment = recipe("imagenet_equal_params")
+    assert experiment.model_of("performer") == experiment.model == recipe("imagenet_v2").model
 
 
 def test_the_head_of_the_example_is_wide_and_drops():
@@ -87,8 +91,8 @@ def test_the_head_of_the_example_is_wide_and_drops():
 
 
 def test_small_models_of_equal_parameters_are_nearly_equal():
-    one = recipe("imagenet_equal_params", scale="small")
-    counts = [count(built(one, mechanism, one.num_heads)) for mechanism in FOUR]
+    small = recipe("imagenet_equal_params", scale="small")
+    counts = [total(small, mechanism, small.num_heads) for mechanism in FOUR]
     assert max(counts) < 1.05 * min(counts)
 
 
@@ -97,23 +101,23 @@ def test_small_models_of_equal_parameters_are_nearly_equal():
 def test_stand_ins_have_the_sizes_and_name_their_own_data(name, scale):
     paper = recipe(name, scale=scale)
     for other in STAND_INS[name]:
-        one = recipe(other, scale=scale)
-        assert one.training == paper.training
-        assert one.num_heads == paper.num_heads
+        stand_in = recipe(other, scale=scale)
+        assert stand_in.training == paper.training
+        assert stand_in.num_heads == paper.num_heads
         for mechanism in FOUR:
-            ours, theirs = one.model_of(mechanism), paper.model_of(mechanism)
+            ours, theirs = stand_in.model_of(mechanism), paper.model_of(mechanism)
             assert (ours.length, ours.d_model, ours.depth) == (
                 theirs.length,
                 theirs.d_model,
                 theirs.depth,
             )
-        assert one.task != paper.task
-        for message in (one.title, one.name, one.task):
+        assert stand_in.task != paper.task
+        for message in (stand_in.title, stand_in.name, stand_in.task):
             assert "CIFAR-100" not in message
             assert "cifar100" not in message.lower()
-        assert not one.title.startswith("ImageNet")
+        assert not stand_in.title.startswith("ImageNet")
         if scale == "paper":
-            assert "(sizes of arXiv:2403.01643v" in one.title
+            assert "(sizes of arXiv:2403.01643v" in stand_in.title
             assert "(arXiv:2403.01643v" in paper.title
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import suffice.text
+from suffice.data import TASKS
 from suffice.errors import ConfigError, DataError
 from suffice.text import BPE, Characters, Corpus, Documents, choose_tokenizer, load, load_tokenizer
 from suffice.text.tokenizer import DESCRIPTION, NAMES
@@ -120,21 +122,17 @@ def test_unknown_names_and_useless_options_are_refused():
             choose_tokenizer(name, corpus("a", "b"), vocabulary_size=size)
 
 
-# optional
-
-SESSION = """
-import sys
-sys.modules["tokenizers"] = None
-from suffice.text import Characters, TokenFile, corpus, load_tokenizer
-text = corpus(sys.argv[1])
-Characters.of([*text.train, *text.validation]).save(sys.argv[2])
-file = TokenFile.write(sys.argv[2] + "/t.bin", text.train, load_tokenizer(sys.argv[2]))
-print(len(file), "rich" in sys.modules)
-"""
-
-
-def test_all_but_byte_pairs_works_without_the_library(tmp_path: Path):
+def test_all_but_byte_pairs_works_without_the_library(monkeypatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    monkeypatch.setitem(TASKS, "text", TASKS["text"])
+    monkeypatch.setattr(suffice, "text", suffice.text)
+    for name in [name for name in sys.modules if name.startswith("suffice.text")]:
+        monkeypatch.delitem(sys.modules, name)
+    text = importlib.import_module("suffice.text")
     (tmp_path / "a.txt").write_text("some letters")
-    words = ["-W", "error", "-c", SESSION, str(tmp_path / "a.txt"), str(tmp_path)]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["10", "False"], done.stderr
+    corpus = text.corpus(tmp_path / "a.txt")
+    text.Characters.of([*corpus.train, *corpus.validation]).save(tmp_path)
+    tokenizer = text.load_tokenizer(tmp_path)
+    assert len(text.TokenFile.write(tmp_path / "t.bin", corpus.train, tokenizer)) == 10
+    with pytest.raises(ConfigError, match="tokenizers, which is not installed"):
+        text.BPE.train(corpus.train, 300)

@@ -119,6 +119,7 @@ def test_the_group_lives_as_long_as_the_block(monkeypatch, device, backend):
     monkeypatch.setattr(dist, "init_process_group", lambda b: calls.append(b))
     monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append("destroyed"))
     monkeypatch.setattr("suffice.train.distributed.current", lambda: Processes(1, 2))
+    monkeypatch.setattr("gc.collect", lambda: calls.append("replicas are freed"))
 
     def work():
         with processes(device) as both:
@@ -127,7 +128,7 @@ def test_the_group_lives_as_long_as_the_block(monkeypatch, device, backend):
 
     with pytest.raises(KeyboardInterrupt, match="by hand"):
         work()
-    expected = [backend, "destroyed"]
+    expected = [backend, "replicas are freed", "destroyed"]
     assert calls == ([torch.device("cuda", 1), *expected] if device == "cuda" else expected)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.library import CustomOpDef
 
 from suffice.errors import UnsupportedError
 from suffice.kernels import FeatureMap
@@ -95,14 +96,14 @@ def run_nonfinite(
 
 
 def refuses_features(call: AttentionCall) -> list[str]:
-    """Return why an op over weighted pairs cannot compute this kernel; empty if it can."""
+    """Refuse kernels that give pairs no weights."""
     if call.kernel.weighs_pairs:
         return []
     return [f"{type(call.kernel).__name__} gives pairs no weights of their own"]
 
 
 def refuses_transforms(call: AttentionCall) -> list[str]:
-    """Return why an op torch has no rules for cannot run here; empty if it can."""
+    """Refuse transforms, for which torch has no rules beyond its own operations."""
     if not call.transformed:
         return []
     return ["torch.func and forward-mode differentiation have no rules for its kernels"]
@@ -123,6 +124,38 @@ def empty_rows_first(x: Tensor, width: int, dtype: torch.dtype | None = None) ->
     batch, heads, length, _ = x.shape
     strides = (length * heads * width, width, heads * width, 1)
     return x.new_empty_strided((batch, heads, length, width), strides, dtype=dtype)
+
+
+def register_attention(forward: CustomOpDef, backward: CustomOpDef) -> None:
+    """Give two operators their shapes, and the first one its gradients by the second.
+
+    Args:
+        forward: (q, k, v, *tensors or None, *settings) -> outputs [B, H, T, E], totals [B, H, T].
+        backward: (gradient of the outputs, q, k, v, outputs, totals, *tensors, *settings) ->
+            gradients of q, k and v.
+    """
+
+    @forward.register_fake
+    def _(q, k, v, *others):
+        del k, others
+        exact = torch.promote_types(q.dtype, torch.float32)
+        return empty_rows_first(q, v.shape[3]), q.new_empty(q.shape[:3], dtype=exact)
+
+    @backward.register_fake
+    def _(gradient, q, k, v, *others):
+        del gradient, others
+        return tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
+
+    def setup_context(ctx, inputs, output) -> None:
+        tensors = [x for x in inputs if x is None or isinstance(x, Tensor)]
+        ctx.save_for_backward(*tensors[:3], *output, *tensors[3:])
+        ctx.settings = inputs[len(tensors) :]
+
+    def differentiate(ctx, gradient, _):
+        gradients = backward(gradient, *ctx.saved_tensors, *ctx.settings)
+        return *gradients, *[None] * (len(ctx.needs_input_grad) - 3)
+
+    forward.register_autograd(differentiate, setup_context=setup_context)
 
 
 def is_traced() -> bool:

@@ -34,6 +34,7 @@ from suffice.ops.op import (
     needs_gradient,
     refuses_features,
     refuses_transforms,
+    register_attention,
     run_nonfinite,
     text_of,
     value_of,
@@ -328,12 +329,6 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float) -> tupl
     return out, logs
 
 
-@_attend.register_fake
-def _(q, k, v, pattern, scale):
-    del k, pattern, scale
-    return empty_rows_first(q, v.shape[3]), q.new_empty(q.shape[:3])
-
-
 @torch.library.custom_op("suffice::native_backward", mutates_args=())
 def _attend_backward(
     grad: Tensor,
@@ -350,22 +345,7 @@ def _attend_backward(
     return backward(grad, q, k, v, out, logs.contiguous(), _sparsity(q, k, pattern), scale)
 
 
-@_attend_backward.register_fake
-def _(grad, q, k, v, out, logs, pattern, scale):
-    del grad, out, logs, pattern, scale
-    return tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
-
-
-def _setup_context(ctx, inputs, output) -> None:
-    q, k, v, *ctx.settings = inputs
-    ctx.save_for_backward(q, k, v, *output)
-
-
-def _backward(ctx, grad, _):
-    return *_attend_backward(grad, *ctx.saved_tensors, *ctx.settings), None, None
-
-
-torch.library.register_autograd("suffice::native", _backward, setup_context=_setup_context)
+register_attention(_attend, _attend_backward)
 
 
 def _sparsity(q: Tensor, k: Tensor, pattern: str) -> SparsityPattern:

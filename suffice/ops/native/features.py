@@ -27,7 +27,15 @@ from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.native import library as of
 from suffice.ops.native.attention import refuses_native
 from suffice.ops.native.library import library
-from suffice.ops.op import Op, Parts, dense_rows, empty_rows_first, is_traced, needs_gradient
+from suffice.ops.op import (
+    Op,
+    Parts,
+    dense_rows,
+    empty_rows_first,
+    is_traced,
+    needs_gradient,
+    register_attention,
+)
 from suffice.patterns import Causal
 
 
@@ -194,12 +202,6 @@ def _scan(
     return forward(*map(dense_rows, (q, k, v)), _Sums.of(omega, seen, documents, causal, scale))
 
 
-@_scan.register_fake
-def _(q, k, v, omega, seen, documents, causal, scale):
-    del k, omega, seen, documents, causal, scale
-    return empty_rows_first(q, v.shape[3]), q.new_empty(q.shape[:3])
-
-
 @torch.library.custom_op("suffice::native_scan_backward", mutates_args=())
 def _scan_backward(
     grad: Tensor,
@@ -220,19 +222,4 @@ def _scan_backward(
     return backward(grad, q, k, v, out, totals.contiguous(), sums)
 
 
-@_scan_backward.register_fake
-def _(grad, q, k, v, *others):
-    del grad, others
-    return tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
-
-
-def _setup_context(ctx, inputs, output) -> None:
-    q, k, v, omega, seen, documents, *ctx.settings = inputs
-    ctx.save_for_backward(q, k, v, *output, omega, seen, documents)
-
-
-def _backward(ctx, grad, _):
-    return *_scan_backward(grad, *ctx.saved_tensors, *ctx.settings), *[None] * 5
-
-
-torch.library.register_autograd("suffice::native_scan", _backward, setup_context=_setup_context)
+register_attention(_scan, _scan_backward)

@@ -1,18 +1,19 @@
-"""Sparse softmax attention that computes only the blocks a pattern touches, and learns.
+"""Sparse softmax attention that computes only the blocks a pattern touches, with gradients.
 
 Tiles of queries and keys (`cut`) go through torch's flash kernel, which returns the logarithm of
-each row's total weight; parts that hold different keys of the same query are merged by it. The
-backward pass runs over the same tiles with the merged totals. Any pattern, any length, O(T) memory
-for patterns that touch O(T) pairs.
+each row's total weight. Where several parts hold keys of the same query, their outputs are merged
+by these totals; the backward kernel gets the merged totals and outputs, which makes the gradients
+of each part right. Any pattern, any length, O(T) memory for patterns that touch O(T) pairs.
 
-It is a registered operator, so a compiled graph holds it whole, whatever the lengths.
+It is a registered operator: one node of a compiled graph, whatever the lengths.
 
-Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head width.
+Letters: B batch, N rows of one document each, H query heads, G key/value heads, T queries, S keys,
+L positions of a document, D head width; n tiles of a part, each of r queries and c keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,60 +29,20 @@ from suffice.ops.op import (
     dense_rows,
     empty_rows_first,
     refuses_transforms,
+    register_attention,
     text_of,
     value_of,
 )
-from suffice.ops.sparse import sweep
 from suffice.ops.sparse.plan import BACKWARD, FORWARD, Cut, cut
+from suffice.ops.sparse.tiles import Gathered, Part
 from suffice.patterns import Pattern
 from suffice.positions import Position
 
+PIECE = 1 << 20  # numbers of one call's queries; more would leave the cache before they are used
+GATHERED = 1 << 19  # numbers of one call's gathered keys
 
-@dataclass(frozen=True)
-class Documents:
-    """Where the tokens of documents lie.
-
-    Args:
-        index: int [N, L], place of each token in the flattened [B * T]; 0 behind the end.
-        valid: bool [N, L], False behind the end of a document.
-    """
-
-    index: Tensor
-    valid: Tensor
-
-    @classmethod
-    def of(cls, numbers: Tensor) -> Documents:
-        """Return the documents of rows.
-
-        Args:
-            numbers: int [B, T], equal for the tokens of a document, -1 = padding; the tokens of a
-                document lie behind each other, with nothing but padding between them.
-        """
-        batch, length = numbers.shape
-        row = torch.arange(batch, device=numbers.device)[:, None] * (length + 1)
-        places = (numbers >= 0).flatten().nonzero().flatten()
-        name = (numbers + row).flatten()[places]
-        _, document, counts = name.unique_consecutive(return_inverse=True, return_counts=True)
-        longest = int(counts.max()) if len(counts) else 0
-        along = torch.arange(len(places), device=numbers.device)
-        along = along - (counts.cumsum(0) - counts)[document]
-        index = places.new_zeros(len(counts), longest)
-        index[document, along] = places
-        valid = torch.arange(longest, device=numbers.device) < counts[:, None]
-        return cls(index, valid)
-
-    def take(self, x: Tensor) -> Tensor:
-        """Return x [B, H, T, ...] as [N, H, L, ...], 0 behind the ends; a copy."""
-        taken = x.transpose(1, 2).flatten(0, 1)[self.index]
-        behind = ~self.valid.view(*self.valid.shape, *[1] * (taken.dim() - 2))
-        return taken.masked_fill_(behind, 0.0).transpose(1, 2)
-
-    def put(self, x: Tensor, batch: int, length: int) -> Tensor:
-        """Return x [N, H, L, ...] as [batch, H, length, ...], 0 where no document has a token."""
-        shape = x.shape[:2][1:] + x.shape[3:]
-        flat = x.new_zeros(batch * length, *shape)
-        flat[self.index[self.valid]] = x.transpose(1, 2)[self.valid]
-        return flat.unflatten(0, (batch, length)).transpose(1, 2)
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def attend(
@@ -95,7 +56,7 @@ def attend(
     """Return the outputs [B, H, T, D]."""
     numbers, valid = None, masks.valid
     if masks.q_positions is not None:  # self-attention on padded or packed rows
-        numbers, valid = _numbers(masks), None
+        numbers, valid = _document_numbers(masks), None
     if torch.is_autocast_enabled(q.device.type):  # what torch does before its own kernels
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
     if call.value_dim != call.head_dim:
@@ -116,13 +77,17 @@ def refuses(call: AttentionCall) -> list[str]:
     return reasons
 
 
-def _numbers(masks: MaskInputs) -> Tensor:
+BLOCKED = Op("blocked", "only the blocks the pattern touches, in fused tiles", attend, refuses)
+
+
+def _document_numbers(masks: MaskInputs) -> Tensor:
     """Return the document of each token [B, T], -1 = padding."""
     real = masks.valid
-    numbers = masks.k_segments
-    if numbers is None:
+    if masks.k_segments is None:
         numbers = torch.zeros_like(real, dtype=torch.long)
-    return numbers.long() if real is None else numbers.long().masked_fill(~real, -1)
+    else:
+        numbers = masks.k_segments.long()
+    return numbers if real is None else numbers.masked_fill(~real, -1)
 
 
 @torch.library.custom_op("suffice::blocked", mutates_args=())
@@ -148,23 +113,16 @@ def _attend(
         position: as JSON.
         scale: factor of the products.
     """
-    call = _Call.of(q, k, v, valid, numbers, pattern, position, scale)
-    q, exact = call.q, torch.promote_types(q.dtype, torch.float32)
+    batch = _Batch.of(q, k, v, valid, numbers, pattern, position, scale)
+    q, exact = batch.q, torch.promote_types(q.dtype, torch.float32)
     out, total = empty_rows_first(q, q.shape[3], exact), q.new_empty(q.shape[:3], dtype=exact)
-    for heads, _, cut_, one in call.sets(FORWARD):
-        sweep.forward(one, cut_, out[:, heads], total[:, heads])
-    return call.put(out.to(q.dtype)), call.put(total).contiguous()
-
-
-@_attend.register_fake
-def _(q, k, v, valid, numbers, pattern, position, scale):
-    del k, v, valid, numbers, pattern, position, scale
-    exact = torch.promote_types(q.dtype, torch.float32)
-    return empty_rows_first(q, q.shape[3]), q.new_empty(q.shape[:3], dtype=exact)
+    for heads, _, tiles, inputs in batch.head_sets(FORWARD):
+        _forward(inputs, tiles, out[:, heads], total[:, heads])
+    return batch.put(out.to(q.dtype)), batch.put(total).contiguous()
 
 
 @torch.library.custom_op("suffice::blocked_backward", mutates_args=())
-def _grads(
+def _attend_backward(
     grad: Tensor,
     q: Tensor,
     k: Tensor,
@@ -178,48 +136,101 @@ def _grads(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v; arguments as of `suffice::blocked`."""
-    call = _Call.of(q, k, v, valid, numbers, pattern, position, scale)
-    grad, out, total = map(call.take, (dense_rows(grad), out, total))
+    batch = _Batch.of(q, k, v, valid, numbers, pattern, position, scale)
+    grad, out, total = map(batch.take, (dense_rows(grad), out, total))
     total = total.masked_fill(total == -torch.inf, 0.0)
     exact = torch.promote_types(q.dtype, torch.float32)
-    sums = [empty_rows_first(x, x.shape[3], exact).zero_() for x in (call.q, call.k, call.v)]
-    for heads, groups, cut_, one in call.sets(BACKWARD):
+    sums = [empty_rows_first(x, x.shape[3], exact).zero_() for x in (batch.q, batch.k, batch.v)]
+    for heads, groups, tiles, inputs in batch.head_sets(BACKWARD):
         into = (sums[0][:, heads], sums[1][:, groups], sums[2][:, groups])
-        sweep.backward(one, cut_, grad[:, heads], out[:, heads], total[:, heads], into)
-    to_q, to_k, to_v = (call.put(x.to(q.dtype)) for x in sums)
-    return to_q, to_k, to_v
+        _backward(inputs, tiles, grad[:, heads], out[:, heads], total[:, heads], into)
+    of_q, of_k, of_v = (batch.put(x.to(q.dtype)) for x in sums)
+    return of_q, of_k, of_v
 
 
-@_grads.register_fake
-def _(grad, q, k, v, out, total, valid, numbers, pattern, position, scale):
-    del grad, out, total, valid, numbers, pattern, position, scale
-    return tuple(empty_rows_first(x, x.shape[3], q.dtype) for x in (q, k, v))
+register_attention(_attend, _attend_backward)
 
 
-def _setup_context(ctx, inputs, output) -> None:
-    q, k, v, valid, numbers, *ctx.settings = inputs
-    ctx.save_for_backward(q, k, v, *output, valid, numbers)
-
-
-def _backward(ctx, grad, _):
-    return *_grads(grad, *ctx.saved_tensors, *ctx.settings), *[None] * 5
-
-
-torch.library.register_autograd("suffice::blocked", _backward, setup_context=_setup_context)
-
-
-class _Call(NamedTuple):
-    """One call of the operator, its rows one document each.
+@dataclass(frozen=True)
+class Documents:
+    """The tokens of each document of a batch.
 
     Args:
-        q: [N, H, L, D]
-        k: [N, G, L or S, D]
-        v: [N, G, L or S, D]
-        valid: bool [N, L or S] or None.
-        documents: where the rows come from; None = they are the batch's own.
+        index: int [N, L], place of each token in the flattened [B * T]; 0 behind the end.
+        valid: bool [N, L], False behind the end of a document.
+    """
+
+    index: Tensor
+    valid: Tensor
+
+    @classmethod
+    def of(cls, numbers: Tensor) -> Documents:
+        """Return the documents of rows, their tokens apart by nothing but padding.
+
+        Args:
+            numbers: int [B, T], equal for the tokens of a document, -1 = padding.
+        """
+        batch, length = numbers.shape
+        row = torch.arange(batch, device=numbers.device)[:, None] * (length + 1)
+        places = (numbers >= 0).flatten().nonzero().flatten()
+        name = (numbers + row).flatten()[places]
+        _, document, counts = name.unique_consecutive(return_inverse=True, return_counts=True)
+        longest = int(counts.max()) if len(counts) else 0
+        along = torch.arange(len(places), device=numbers.device)
+        along = along - (counts.cumsum(0) - counts)[document]
+        index = places.new_zeros(len(counts), longest)
+        index[document, along] = places
+        valid = torch.arange(longest, device=numbers.device) < counts[:, None]
+        return cls(index, valid)
+
+    def take(self, x: Tensor) -> Tensor:
+        """Return x [B, H, T, ...] as [N, H, L, ...], 0 behind the ends; a copy."""
+        taken = x.transpose(1, 2).flatten(0, 1)[self.index]
+        behind = ~self.valid.view(*self.valid.shape, *[1] * (taken.dim() - 2))
+        return taken.masked_fill_(behind, 0.0).transpose(1, 2)
+
+    def put(self, x: Tensor, batch: int, length: int) -> Tensor:
+        """Return x [N, H, L, ...] as [batch, H, length, ...], 0 where no document has a token."""
+        flat = x.new_zeros(batch * length, x.shape[1], *x.shape[3:])
+        flat[self.index[self.valid]] = x.transpose(1, 2)[self.valid]
+        return flat.unflatten(0, (batch, length)).transpose(1, 2)
+
+
+class _Inputs(NamedTuple):
+    """The inputs of heads that share a pattern, a key head for each.
+
+    Args:
+        q: [N, H, T, D]
+        k: [N, H, S, D]
+        v: [N, H, S, D]
+        valid: bool [N, S], False = a hidden key; None = all are real.
+        bias: positions of queries [n, r] and keys [n, c] -> what is added to the scaled products
+            [H, n, r, c]; None = nothing.
+        offset: position of the first query.
+        scale: factor of the products.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    valid: Tensor | None
+    bias: Callable[[Tensor, Tensor], Tensor] | None
+    offset: int
+    scale: float
+
+
+class _Batch(NamedTuple):
+    """The arguments of one call, each document in a row of its own.
+
+    Args:
+        q: [N, H, T or L, D]
+        k: [N, G, S or L, D]
+        v: [N, G, S or L, D]
+        valid: bool [N, S or L] or None.
+        documents: origin of the rows; None = they are those of the batch.
         shape: B and T of the batch.
-        pattern: of the heads.
-        position: what it adds to the products.
+        pattern: of all heads.
+        position: its bias is added to the products.
         scale: factor of the products.
     """
 
@@ -244,7 +255,7 @@ class _Call(NamedTuple):
         pattern: str,
         position: str,
         scale: float,
-    ) -> _Call:
+    ) -> _Batch:
         values = value_of(Pattern, pattern), value_of(Position, position), scale
         shape = q.shape[0], q.shape[2]
         if numbers is None:
@@ -256,18 +267,16 @@ class _Call(NamedTuple):
         return cls(q, k, v, valid, documents, shape, *values)
 
     def take(self, x: Tensor) -> Tensor:
-        """Return what belongs to the batch as it belongs to the rows."""
         return x if self.documents is None else self.documents.take(x)
 
     def put(self, x: Tensor) -> Tensor:
-        """Return what belongs to the rows as it belongs to the batch."""
         return x if self.documents is None else self.documents.put(x, *self.shape)
 
-    def sets(self, speed: float) -> Iterator[tuple[slice, slice, Cut, sweep.Call]]:
-        """Give heads of one pattern with a key head each: heads, key heads, tiles and tensors."""
+    def head_sets(self, speed: float) -> Iterator[tuple[slice, slice, Cut, _Inputs]]:
+        """Yield heads of one pattern with their key heads, tiles and inputs."""
         queries, keys = self.q.shape[2], self.k.shape[2]
-        for pattern, heads, groups in _sets(self.pattern, self.q.shape[1], self.k.shape[1]):
-            one = sweep.Call(
+        for pattern, heads, groups in _head_sets(self.pattern, self.q.shape[1], self.k.shape[1]):
+            inputs = _Inputs(
                 self.q[:, heads],
                 self.k[:, groups],
                 self.v[:, groups],
@@ -276,9 +285,9 @@ class _Call(NamedTuple):
                 keys - queries,
                 self.scale,
             )
-            yield heads, groups, cut(pattern, queries, keys, speed), one
+            yield heads, groups, cut(pattern, queries, keys, speed), inputs
 
-    def _bias(self, heads: slice) -> sweep.Bias:
+    def _bias(self, heads: slice) -> Callable[[Tensor, Tensor], Tensor]:
         def bias(q: Tensor, k: Tensor) -> Tensor:
             if self.position.relative and bool((q - q[:, :1] == q[:1] - q[:1, :1]).all()):
                 same = (k - q[:, :1] == k[:1] - q[:1, :1]).all()
@@ -290,17 +299,19 @@ class _Call(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _sets(pattern: Pattern, heads: int, groups: int) -> tuple[tuple[Pattern, slice, slice], ...]:
+def _head_sets(
+    pattern: Pattern, heads: int, groups: int
+) -> tuple[tuple[Pattern, slice, slice], ...]:
     """Return (pattern, heads, key heads): heads alike at regular steps, each with its key head."""
     shared = heads // groups
-    found: dict[tuple[Pattern, int], list[int]] = {}
-    for head, of_head in enumerate(pattern.of_heads(heads)):
-        found.setdefault((of_head, head % shared), []).append(head)
+    members: dict[tuple[Pattern, int], list[int]] = {}
+    for head, head_pattern in enumerate(pattern.of_heads(heads)):
+        members.setdefault((head_pattern, head % shared), []).append(head)
     sets = []
-    for (of_head, _), members in found.items():
-        for first, last, step in _regular(members, shared):
-            of_keys = slice(first // shared, last // shared + 1, step // shared)
-            sets.append((of_head, slice(first, last + 1, step), of_keys))
+    for (head_pattern, _), numbers in members.items():
+        for first, last, step in _regular(numbers, shared):
+            key_heads = slice(first // shared, last // shared + 1, step // shared)
+            sets.append((head_pattern, slice(first, last + 1, step), key_heads))
     return tuple(sets)
 
 
@@ -316,4 +327,108 @@ def _regular(numbers: list[int], shared: int) -> Iterator[tuple[int, int, int]]:
         first = last + 1
 
 
-BLOCKED = Op("blocked", "only the blocks the pattern touches, in fused tiles", attend, refuses)
+def _forward(inputs: _Inputs, cut: Cut, out: Tensor, total: Tensor) -> None:
+    """Write the outputs [N, H, T, D] and the logarithms [N, H, T] of the rows' total weights.
+
+    Both are float32 or better. A query without any key gets output 0 and logarithm -inf.
+    """
+    if not cut.complete or not all(cut.fresh):
+        out.zero_()
+        total.fill_(-torch.inf)
+    for part, fresh in zip(cut.parts, cut.fresh, strict=True):
+        for piece in _pieces(inputs, part):
+            mask = _mask(inputs, piece)
+            k, v = piece.keys(inputs.k), piece.keys(inputs.v)
+            part_out, logs = _flash(
+                piece.queries(inputs.q), k, v, 0.0, False, attn_mask=mask, scale=inputs.scale
+            )
+            if mask is not None:
+                logs = logs.masked_fill((mask == -torch.inf).all(-1), -torch.inf)
+            _merge(piece.queries(out), piece.queries(total), part_out, logs, fresh)
+
+
+def _merge(out: Tensor, total: Tensor, part_out: Tensor, logs: Tensor, fresh: bool) -> None:
+    """Add the outputs for some keys to those for others, each by its share of the weight."""
+    if fresh:
+        out.copy_(part_out)
+        total.copy_(logs)
+        return
+    both = torch.logaddexp(total, logs)
+    finite = both.masked_fill(both == -torch.inf, 0.0)
+    out.mul_((total - finite).exp()[..., None])
+    out.addcmul_((logs - finite).exp()[..., None].to(out.dtype), part_out.to(out.dtype))
+    total.copy_(both)
+
+
+def _backward(
+    inputs: _Inputs, cut: Cut, grad: Tensor, out: Tensor, total: Tensor, sums: tuple[Tensor, ...]
+) -> None:
+    """Add the gradients of q, k and v to three sums of their shapes, float32 or better.
+
+    `total` is finite for rows without any key, which weigh nothing either way.
+    """
+    for part in cut.parts:
+        for piece in _pieces(inputs, part):
+            of_q, of_k, of_v = _flash_backward(
+                piece.queries(grad), piece.queries(inputs.q), piece.keys(inputs.k),
+                piece.keys(inputs.v), piece.queries(out), piece.queries(total), 0.0, False,
+                attn_mask=_mask(inputs, piece), scale=inputs.scale,
+            )  # fmt: skip
+            runs = piece.part.queries, piece.part.keys, piece.part.keys
+            for into, run, grads in zip(sums, runs, (of_q, of_k, of_v), strict=True):
+                tiles = grads.unsqueeze(piece.flat).to(into.dtype)
+                run.add(into[piece.rows, piece.heads], tiles)
+
+
+class _Piece(NamedTuple):
+    """Some rows, heads and tiles of a part: one call of the kernel."""
+
+    rows: slice
+    heads: slice
+    part: Part
+    flat: int  # the axis of [N, H, n] that holds one index
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Return the tiles of x [N, H, T, ...], with four axes, the last two kept."""
+        return self.part.queries.view(x[self.rows, self.heads]).squeeze(self.flat)
+
+    def keys(self, x: Tensor) -> Tensor:
+        return self.part.keys.view(x[self.rows, self.heads]).squeeze(self.flat)
+
+
+def _pieces(inputs: _Inputs, part: Part) -> Iterator[_Piece]:
+    """Cut a part into calls: the kernel takes two axes beside positions and features."""
+    rows, heads, _, width = inputs.q.shape
+    tiles = part.queries.tiles
+    flat = min((0, 1, 2), key=lambda axis: (rows, heads, tiles)[axis])
+    beside = max(1, rows * heads // max(1, (rows, heads, 1)[flat]))
+    at_once = max(1, PIECE // (beside * part.queries.count * width))
+    if isinstance(part.keys, Gathered):
+        at_once = min(at_once, max(1, GATHERED // (beside * part.keys.count * width)))
+    at_once = 1 if flat == 2 else at_once
+    for row_slice in _slices(rows, 1 if flat == 0 else rows):
+        for head_slice in _slices(heads, 1 if flat == 1 else heads):
+            for span in _slices(tiles, at_once):
+                yield _Piece(row_slice, head_slice, part.some(span.start, span.stop), flat)
+
+
+def _slices(length: int, size: int) -> Iterator[slice]:
+    for first in range(0, length, size):
+        yield slice(first, min(first + size, length))
+
+
+def _mask(inputs: _Inputs, piece: _Piece) -> Tensor | None:
+    """Return what is added to the scaled products of a piece, -inf = hidden; None = nothing."""
+    part = piece.part
+    hidden = None if part.allowed is None else ~part.allowed[None, None]  # [1, 1, n, r, c]
+    if inputs.valid is not None:
+        real = part.keys.view(inputs.valid[piece.rows, None])[:, :, :, None]  # [N, 1, n, 1, c]
+        hidden = ~real if hidden is None else hidden | ~real
+    added = inputs.q.new_zeros(())
+    if inputs.bias is not None:
+        q, k = inputs.offset + part.queries.index(), part.keys.index()
+        added = inputs.bias(q, k)[piece.heads].to(inputs.q.dtype)[None]
+    elif hidden is None:
+        return None
+    mask = added if hidden is None else torch.where(hidden, -torch.inf, added)
+    return mask.squeeze(piece.flat)

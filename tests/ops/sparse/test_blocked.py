@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from suffice import Attention, AttentionSpec, attend
 from suffice.errors import UnsupportedError
 from suffice.ops import register_flops
-from suffice.ops.sparse import sweep
+from suffice.ops.sparse import blocked
 from suffice.ops.sparse.plan import BACKWARD, cut
 from suffice.patterns import Block, Causal, Full, Global, Pattern, PerHead, Random, Strided, Window
 from suffice.testing import assert_close, documents, drawn, normal, padded
@@ -66,8 +66,8 @@ def test_gradients_by_differences(pattern):
 def test_pieces_change_nothing(monkeypatch, pieces):
     x = inputs(2, 4, 4, 300, 300)
     whole = [results(x, "blocked", pattern=pattern) for pattern in PATTERNS]
-    monkeypatch.setattr(sweep, "PIECE", pieces)
-    monkeypatch.setattr(sweep, "GATHERED", pieces)
+    monkeypatch.setattr(blocked, "PIECE", pieces)
+    monkeypatch.setattr(blocked, "GATHERED", pieces)
     for pattern, want in zip(PATTERNS, whole, strict=True):
         for a, b in zip(results(x, "blocked", pattern=pattern), want, strict=True):
             assert_close(a, b)

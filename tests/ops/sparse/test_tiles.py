@@ -107,7 +107,7 @@ def test_every_allowed_pair_lies_in_exactly_one_tile(pattern, speed):
             index = part.queries.index().flatten()
             assert fresh == (not covered[index].any())
             covered[index] = True
-        assert made.whole == bool(covered.all())
+        assert made.complete == bool(covered.all())
 
 
 def test_a_long_sequence_of_residues_is_cut_too():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from suffice.positions import Position
     from suffice.spec import AttentionSpec
 
+
 QUERIES, KEYS = "queries", "keys"
 
 
@@ -28,7 +29,7 @@ class LinearMap(NamedTuple):
     Args:
         inputs: features it reads.
         outputs: features it gives.
-        reads: "queries" if it is applied to every query position, "keys" if to every key position.
+        reads: "queries" if it maps every query position, "keys" if every key position.
     """
 
     inputs: int
@@ -168,3 +169,172 @@ class Encoder(Axis, ABC, family="encoder"):
     def restore(self, layer: nn.Module, out: Tensor) -> Tensor:  # noqa: ARG002
         """Return the outputs [B, H, T, E] of what absorbed queries read."""
         return out
+
+
+class Columns(nn.Module):
+    """The first `width` columns of x [B, T, M], a view: a projection without parameters."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the view."""
+        return x[..., : self.width]
+
+    def extra_repr(self) -> str:
+        """Show the width in the printed module."""
+        return f"width={self.width}"
+
+
+class LinearEncoder(Encoder, base=True):
+    """Base of the encoders whose queries, keys and values are each one linear map of x.
+
+    A map that is not learned takes the first columns of its input: head g of K and V is a column
+    slice of x, and nothing is copied. Modules: q_proj, k_proj and v_proj, and q_norm and k_norm of
+    the spec's norm.
+    """
+
+    def conflicts(self, spec: AttentionSpec) -> list[str]:
+        """Keys and values that are columns of x need as many columns as x has."""
+        if self.learns_keys and (self.learns_values or self.shares):
+            return []
+        columns, source = spec.widths.kv, spec.widths.d_source
+        every_head = spec.kv_heads == spec.num_heads
+        if columns == source or (columns < source and not every_head):
+            return []
+        rule = "exactly" if every_head else "at most"
+        return [
+            f"{type(self).__name__} takes {'values' if self.learns_keys else 'keys and values'} as "
+            f"column slices of its input, {rule} {source} columns, but num_kv_heads * head_dim = "
+            f"{spec.kv_heads} * {columns // spec.kv_heads} = {columns}; "
+            "change head_dim or d_source, or use the Standard encoder."
+        ]
+
+    def key_width(self, spec: AttentionSpec) -> int:
+        """Return head_dim, or an equal share of d_model."""
+        return spec.head_dim or spec.d_model // (spec.num_heads * spec.combine.maps)
+
+    def value_width(self, spec: AttentionSpec) -> int:
+        """Return the width of a key, for each map that reads the value."""
+        return self.key_width(spec) * spec.combine.maps
+
+    def cached_widths(self, spec: AttentionSpec) -> tuple[tuple[int, int], ...]:
+        """Return keys and values; one tensor where both are the same."""
+        keys = spec.key_heads, spec.head_width
+        return (keys,) if spec.one_tensor else (keys, (spec.kv_heads, spec.value_width))
+
+    def maps(self, spec: AttentionSpec) -> dict[str, LinearMap]:
+        """Return q_proj, and k_proj and v_proj where they are learned."""
+        widths = spec.widths
+        maps = {"q_proj": LinearMap(widths.d_model, widths.q, QUERIES)}
+        if self.learns_keys:
+            maps["k_proj"] = LinearMap(widths.d_source, widths.kv, KEYS)
+        if self.learns_values:
+            maps["v_proj"] = LinearMap(widths.d_source, widths.kv, KEYS)
+        return maps
+
+    def parameters(self, spec: AttentionSpec) -> int:
+        """Count the maps and the norms of queries and keys."""
+        return super().parameters(spec) + spec.norm.parameters(spec.head_width)
+
+    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+        """Return the modules."""
+        width = spec.widths.kv
+        modules: dict[str, nn.Module] = {
+            name: factory.map(linear.inputs, linear.outputs, bias=spec.bias)
+            for name, linear in self.maps(spec).items()
+        }
+        modules.setdefault("k_proj", Columns(width))
+        values = nn.Identity() if self.shares and self.learns_keys else Columns(width)
+        modules.setdefault("v_proj", values)
+        norms = {name: spec.norm.build(spec.head_width, factory) for name in ("q_norm", "k_norm")}
+        return modules | norms
+
+    def queries(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """Return the queries, normalised."""
+        q_BTHD = _heads(layer.q_proj(x), layer.query_heads)
+        if layer.key_heads != layer.value_heads:  # queries that share a key stand together
+            spec = layer.spec
+            shared = spec.num_heads // spec.kv_heads
+            q_BTHD = q_BTHD.unflatten(2, (spec.kv_heads, shared, spec.combine.maps))
+            q_BTHD = q_BTHD.transpose(3, 4).flatten(2, 4)
+        return layer.q_norm(q_BTHD).transpose(1, 2)
+
+    def cached(self, layer: nn.Module, source: Tensor) -> tuple[Tensor, ...]:
+        """Return keys, normalised, and values; one tensor where both are the same."""
+        k_BSW = layer.k_proj(source)
+        k = layer.k_norm(_heads(k_BSW, layer.key_heads)).transpose(1, 2)
+        if layer.one_tensor:
+            return (k,)
+        v_BSW = k_BSW if self.shares else layer.v_proj(source)
+        return k, _heads(v_BSW, layer.value_heads).transpose(1, 2)
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    batch, length, width = x.shape
+    return x.view(batch, length, heads, width // heads)
+
+
+@dataclass(frozen=True)
+class Standard(LinearEncoder):
+    """Q = x W_Q, K = x W_K, V = x W_V.
+
+    The multi-head attention of every Transformer; the yardstick of all others here.
+
+    Cost: 4 (d^2 + d) parameters with biases and the output map W_O; 8 T d^2 FLOPs.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2. No difference.
+    """
+
+
+@dataclass(frozen=True)
+class Optimised(LinearEncoder):
+    """Q = x W_Q, K = x W_K, V = x: W_O alone transforms the values.
+
+    Two linear maps in a row (W_V, then W_O) are one; head i takes the i-th column slice of x.
+    With one head it is as expressive as Standard; with more heads W_V could have mixed features
+    across slices, which this cannot.
+
+    Cost: 3 (d^2 + d) parameters with biases and W_O; 6 T d^2 FLOPs.
+    Source: Hosseini et al. 2024, arXiv:2403.01643, definition 2. Differs: the paper's text slices
+    rows of V where the shapes need columns.
+    """
+
+    learns_values = False
+
+
+@dataclass(frozen=True)
+class Efficient(LinearEncoder):
+    """Q = x W_Q, K = V = x.
+
+    Keys and values are the same tensor, so the KV cache is x alone: half of Standard's. With one
+    head it is as expressive as Standard; it equals multi-head attention whose W_K and W_V are the
+    identity.
+
+    Cost: 2 (d^2 + d) parameters with biases and W_O; 4 T d^2 FLOPs.
+    Source: Hosseini et al. 2024, arXiv:2403.01643, definition 3 (one wide head in version 1 of
+    the paper, slices from version 2). Differs: columns where the paper's text says rows.
+    """
+
+    learns_keys = False
+    learns_values = False
+    shares = True
+
+
+@dataclass(frozen=True)
+class Latent(LinearEncoder):
+    """Q = x W_Q, K = V = c = x W_C.
+
+    The KV cache is c alone, num_kv_heads * head_dim numbers a token. With num_kv_heads=1 every
+    query head reads the same c, whose width head_dim is then free to choose: at d_model nothing
+    Standard attention without rotary positions computes is lost, below it less is cached. Give
+    scale= where a trained layer's products are to keep theirs. `MLA` is the form with rotary
+    positions.
+
+    Cost: d (H + 1) r + r d H parameters without biases for one c of width r; cache r.
+    Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1, with the maps from the latent back to
+    keys and values taken into W_Q and W_O. Differs: no separate rotary keys.
+    """
+
+    learns_values = False
+    shares = True

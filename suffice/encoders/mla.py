@@ -83,16 +83,13 @@ class MLA(Encoder):
     def _content_width(self, spec: AttentionSpec) -> int:
         return spec.head_dim or spec.d_model // spec.num_heads
 
-    def _value_width(self, spec: AttentionSpec) -> int:
-        return self.value_dim or self._content_width(spec)
-
     def key_width(self, spec: AttentionSpec) -> int:
         """Return N + P."""
         return self._content_width(spec) + self.rotary_dim
 
     def value_width(self, spec: AttentionSpec) -> int:
         """Return E."""
-        return self._value_width(spec)
+        return self.value_dim or self._content_width(spec)
 
     def rotary_width(self, spec: AttentionSpec) -> int:  # noqa: ARG002
         """Return P."""
@@ -105,7 +102,7 @@ class MLA(Encoder):
     def maps(self, spec: AttentionSpec) -> dict[str, LinearMap]:
         """Return the maps down to the latents and up from them."""
         d_source = spec.d_source or spec.d_model
-        content, value = self._content_width(spec), self._value_width(spec)
+        content, value = self._content_width(spec), self.value_width(spec)
         q = spec.num_heads * (content + self.rotary_dim)
         if self.query_rank is None:
             maps = {"q_proj": LinearMap(spec.d_model, q, QUERIES)}
@@ -121,7 +118,7 @@ class MLA(Encoder):
 
     def parameters(self, spec: AttentionSpec) -> int:
         """Count the maps and the gains of the norms; kv_b_proj has no bias."""
-        up = spec.num_heads * (self._content_width(spec) + self._value_width(spec))
+        up = spec.num_heads * (self._content_width(spec) + self.value_width(spec))
         gains = self.rank + (self.query_rank or 0)
         return super().parameters(spec) - up * spec.bias + gains
 

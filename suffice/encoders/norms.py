@@ -28,11 +28,7 @@ class Norm(Axis, ABC, family="norm"):
         """Count the learned numbers, of queries and keys together."""
 
     @abstractmethod
-    def build(
-        self,
-        head_dim: int,
-        factory: Factory,
-    ) -> nn.Module:
+    def build(self, head_dim: int, factory: Factory) -> nn.Module:
         """Return a module [B, T, H, D] -> [B, T, H, D]; queries and keys have one each."""
 
 
@@ -49,11 +45,7 @@ class NoNorm(Norm):
         """Count none."""
         return 0
 
-    def build(
-        self,
-        head_dim: int,  # noqa: ARG002 - nothing to build
-        factory: Factory,  # noqa: ARG002
-    ) -> nn.Module:
+    def build(self, head_dim: int, factory: Factory) -> nn.Module:  # noqa: ARG002
         """Return what gives its input back."""
         return nn.Identity()
 
@@ -91,10 +83,6 @@ class HeadRMS(Norm):
         """Count both gains."""
         return 2 * head_dim
 
-    def build(
-        self,
-        head_dim: int,
-        factory: Factory,
-    ) -> nn.Module:
+    def build(self, head_dim: int, factory: Factory) -> nn.Module:
         """Return the norm of queries or of keys, gains of 1."""
         return factory.norm(head_dim, self.eps)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.generate import beams as beam_search
 from suffice.generate import decoding, speculative
+from suffice.generate import decoding as beam_search
 from suffice.generate.decoding import (
     CausalModel,
     OnToken,
@@ -209,15 +209,7 @@ def token_budget(lm: CausalModel, memory: Memory, prompt: int) -> int | None:
 def check_fits(lm: CausalModel, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
     """Raise if a text has more tokens than the model or the memory can hold.
 
-    Args:
-        lm: the model.
-        memory: its KV cache.
-        prompt: columns of the batch of prompts, padding included.
-        longest: tokens of the longest prompt.
-        new: tokens to write.
-
-    Raises:
-        ConfigError: with what is needed and what there is.
+    The batch of prompts has `prompt` columns, padding included; the longest prompt has `longest`.
     """
     limits = [(longest, limit, part) for limit, part in _limits(lm)]
     if memory.capacity is not None:
@@ -232,7 +224,6 @@ def check_fits(lm: CausalModel, memory: Memory, *, prompt: int, longest: int, ne
 
 
 def _check_model(lm: CausalModel, sampling: Sampling, memory: Memory) -> int:
-    """Return the size of the vocabulary, once model, sampling and memory are of their types."""
     if not hasattr(lm, "config") or not hasattr(lm, "state"):
         raise ConfigError(
             f"lm={lm!r:.80} is a {type(lm).__name__}, no language model; give what "

@@ -92,12 +92,7 @@ def _check_penalty(sampling: Sampling) -> None:
 
 
 def penalised(logits: Tensor, present: Tensor | None, penalty: float) -> Tensor:
-    """Return logits with those of tokens that are in the row already made less likely.
-
-    Args:
-        logits: [N, V].
-        present: bool [N, V]; None = no penalty.
-        penalty: divides positive logits and multiplies negative ones.
+    """Return logits [N, V] with those of tokens that are `present` in the row made less likely.
 
     Example:
         >>> penalised(torch.tensor([[2.0, -2.0, 1.0]]), torch.tensor([[True, True, False]]), 2.0)
@@ -113,10 +108,7 @@ def penalised(logits: Tensor, present: Tensor | None, penalty: float) -> Tensor:
 def probabilities(logits: Tensor, sample: Sample, present: Tensor | None = None) -> Tensor:
     """Return the probabilities [N, V] that tokens are drawn with, fp32.
 
-    Args:
-        logits: [N, V].
-        sample: how they are modified.
-        present: bool [N, V], tokens that the penalty applies to; None = no penalty.
+    The penalty applies to tokens where `present`, bool [N, V], is True; None = no penalty.
 
     Example:
         >>> logits = torch.tensor([[0.0, 0.0, -100.0]])
@@ -152,9 +144,7 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
 def inverse_cdf(weights: Tensor, u: Tensor) -> Tensor:
     """Return the token [N] at which the cumulative weights pass the fraction u of their sum.
 
-    Args:
-        weights: [N, V], not negative; rows need not sum to 1.
-        u: float64 [N] in [0, 1).
+    Weights [N, V] are not negative and need not sum to 1; u is float64 [N] in [0, 1).
 
     Example:
         >>> weights = torch.tensor([[0.25, 0.0, 0.75]]).expand(3, -1)
@@ -168,18 +158,13 @@ def inverse_cdf(weights: Tensor, u: Tensor) -> Tensor:
 
 
 class RandomStreams:
-    """A sequence of uniform numbers in [0, 1) for each row, set by the seed and the row alone.
+    """Uniform numbers in [0, 1) for each row, which depend on the seed and the row alone.
 
     Drawn on the CPU, so that every device has the same.
 
-    Args:
-        seed: of the call.
-        rows: numbers of the rows.
-        device: where the numbers are used.
-
     Example:
-        >>> one, both = RandomStreams(5, [1], "cpu"), RandomStreams(5, [0, 1], "cpu")
-        >>> bool(one.next()[0] == both.next()[1])
+        >>> second, both = RandomStreams(5, [1], "cpu"), RandomStreams(5, [0, 1], "cpu")
+        >>> bool(second.next()[0] == both.next()[1])
         True
     """
 
@@ -209,12 +194,8 @@ def _row_seed(seed: int, row: int) -> int:
 class Sampler:
     """Chooses the next token of each row, and tracks which tokens the penalty applies to.
 
-    Args:
-        sampling: how.
-        prompts: int [B, T], the tokens of the rows so far.
-        valid: bool [B, T], True = a real token; None = all are.
-        vocabulary_size: V.
-        first: number of the first row, for its random numbers.
+    Prompts are int [B, T] with valid bool [B, T] or None; `first` is the number of the first row,
+    for its random numbers.
     """
 
     def __init__(

@@ -17,20 +17,11 @@ from suffice.models.state import ModelState
 def accept(
     model: Tensor, draft: Tensor, drafted: Tensor, u_accept: Tensor, u_redraw: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return tokens distributed as `model`, and whether each one is the drafted one.
+    """Return tokens [N] distributed as `model`, and whether each one is the drafted one, bool [N].
 
     A drafted token x is accepted with probability min(1, model(x) / draft(x)); else one is drawn
-    from max(model - draft, 0), scaled to sum to 1.
-
-    Args:
-        model: probabilities [N, V].
-        draft: probabilities [N, V] that `drafted` was drawn with.
-        drafted: int [N].
-        u_accept: float64 [N], uniform in [0, 1).
-        u_redraw: float64 [N], uniform in [0, 1).
-
-    Returns:
-        int [N] and bool [N].
+    from max(model - draft, 0), scaled to sum to 1. `draft` are the probabilities [N, V] that
+    `drafted` was drawn with; u_accept and u_redraw are float64 [N], uniform in [0, 1).
 
     Source: Leviathan et al. 2023, arXiv:2211.17192, section 2.3. No difference.
     """
@@ -44,12 +35,7 @@ def accept(
 def check(
     lm: CausalModel, draft: CausalModel, drafts: int, memory: Memory, keep_state: bool
 ) -> Memory:
-    """Return the memory with room to drop rejected drafts.
-
-    Raises:
-        ConfigError: if the models do not share a vocabulary, a layer cannot drop tokens, the
-            memory is quantised, or the state is to be kept.
-    """
+    """Return the memory with room to drop rejected drafts; raise for what cannot be drafted."""
     if keep_state:
         raise ConfigError("keep_state beside draft: two models read the text; leave one out.")
     sizes = [model.config.vocabulary_size for model in (lm, draft)]
@@ -85,18 +71,7 @@ def decode(
     chunk: int | None,
     drafts: int,
 ) -> None:
-    """Fill the output, one row after another.
-
-    Args:
-        lm: the model.
-        draft: the small model.
-        prompts: to continue.
-        output: where new tokens are written.
-        sampling: how tokens are chosen.
-        memory: of both models, with room for `drafts`.
-        chunk: prompt tokens read at once; None = all.
-        drafts: tokens proposed at once.
-    """
+    """Fill the output, one row after another, proposing `drafts` tokens at once."""
     for number in range(len(prompts.lengths)):
         prompt, row = prompts.row(number), output.row(number)
         vocabulary = lm.config.vocabulary_size

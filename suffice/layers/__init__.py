@@ -1,11 +1,9 @@
 """The modules models are made of."""
 
 from suffice.layers.attention import Attention
-from suffice.layers.block import Block, CrossBlock
-from suffice.layers.dropout import Dropout
+from suffice.layers.basic import Dropout, RMSNorm
+from suffice.layers.block import MLP, Block, CrossBlock, SwiGLU
 from suffice.layers.from_torch import from_torch
-from suffice.layers.mlp import MLP, SwiGLU
-from suffice.layers.normalisation import RMSNorm
 from suffice.layers.resize import extend, interpolate
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.layers.watched import AttentionMap, watched

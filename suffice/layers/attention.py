@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from suffice.encoders import Factory
 from suffice.errors import ConfigError
-from suffice.layers.dropout import Dropout
+from suffice.layers.basic import Dropout, RMSNorm
 from suffice.layers.inputs import Inputs, KVView, check_step, place
-from suffice.layers.normalisation import RMSNorm
 from suffice.layers.state import LayerState, Step
 from suffice.memory import Dynamic, Memory
 from suffice.ops import reference
@@ -31,12 +30,10 @@ EVERYTHING = Dynamic()
 
 
 class Encoded(NamedTuple):
-    """What the encoder makes of a call's inputs.
+    """What the encoder makes of a call's inputs: queries, and keys and values for a KV cache.
 
-    Args:
-        q: [B, H, T, D].
-        cached: what a KV cache keeps, [B, heads, S, width] each: keys first, values last.
-        unrotated: queries, keys and values before rotation, for what reads the past by content.
+    `cached` are [B, heads, S, width] each, keys first and values last; `unrotated` are queries,
+    keys and values before rotation, for what reads the past by content.
     """
 
     q: Tensor
@@ -74,7 +71,12 @@ class Attention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.spec, self.impl = _check_spec(spec), impl
+        if not isinstance(spec, AttentionSpec):
+            raise ConfigError(
+                f"spec={spec!r:.60} is a {type(spec).__name__}; give an AttentionSpec, such as "
+                'preset("standard", d_model=64, num_heads=4) returns.'
+            )
+        self.spec, self.impl = spec, impl
         factory = Factory(linear=Linear, rms=RMSNorm, device=device, dtype=dtype)
         modules = spec.encoder.build(spec, factory) | spec.combine.build(spec, factory)
         for name, module in modules.items():
@@ -165,13 +167,12 @@ class Attention(nn.Module):
         source_segments: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Inputs:
-        """Return the inputs of a call on whole sequences, checked; arguments as of `forward`."""
+        """Return the checked inputs of a call on whole sequences; arguments as of `forward`."""
         return place(self.spec, x, source, valid, segments, source_segments, mask)
 
     def _step(
         self, x: Tensor, state: LayerState, valid: Tensor | None, **refused: Tensor | None
     ) -> Step:
-        """Return the inputs of a call that continues a state."""
         if not isinstance(state, LayerState):
             raise ConfigError(f"state is a {type(state).__name__}; give what layer.state() makes.")
         if state.spec is not self.spec and state.spec != self.spec:
@@ -192,7 +193,7 @@ class Attention(nn.Module):
         return Encoded(q, cached, unrotated)
 
     def attend(self, q: Tensor, view: KVView) -> Tensor:
-        """Return what queries [B, H, T, D] read of keys and values, [B, H, T, E]."""
+        """Return the attention of queries [B, H, T, D] to keys and values: [B, H, T, E]."""
         encoder = self.spec.encoder
         absorbed = encoder.absorb(self, q, view.cached) if view.continues else None
         q, k, v = absorbed or (q, *encoder.expand(self, view.cached))
@@ -211,7 +212,7 @@ class Attention(nn.Module):
 
         if view.step is None:
             return planned()
-        key = self.impl, view.masks.plain, view.pairwise, q.dtype, k.shape[1], v.shape[3]
+        key = view.kind, self.impl, view.masks.plain, view.pairwise, q.dtype, k.shape[1], v.shape[3]
         return view.step.once(key, planned, k.shape[2])
 
     def call(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> AttentionCall:
@@ -299,17 +300,7 @@ class Attention(nn.Module):
         return self.spec.encoder.expand(self, self.spec.encoder.cached(self, source))
 
 
-def _check_spec(spec: object) -> AttentionSpec:
-    if not isinstance(spec, AttentionSpec):
-        raise ConfigError(
-            f"spec={spec!r:.60} is a {type(spec).__name__}; give an AttentionSpec, such as "
-            'preset("standard", d_model=64, num_heads=4) returns.'
-        )
-    return spec
-
-
 def _device_type(device: str | torch.device) -> str:
-    """Return the type of a device, "cuda" for "cuda:1"."""
     try:
         return torch.device(device).type
     except (RuntimeError, TypeError) as error:

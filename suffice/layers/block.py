@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import unknown
 from suffice.layers.attention import Attention
+from suffice.layers.basic import Dropout, init_glorot
+from suffice.layers.basic import normalisation as normaliser
 from suffice.layers.cross_attention import EncodedSource
-from suffice.layers.dropout import Dropout
-from suffice.layers.normalisation import normalisation as normaliser
+from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
 
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_tanh": partial(nn.GELU, approximate="tanh"),
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+}
 NORMS = ("pre", "post")
 
 
-class Block(nn.Module):
+class _ResidualBlock(nn.Module):
+    """Attention layers and an MLP, each of which is added to its input."""
+
+    attention: Attention
+
+    def __init__(
+        self,
+        attentions: dict[str, AttentionSpec],
+        mlp: nn.Module,
+        norm: str,
+        normalisation: str,
+        dropout: float,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise unknown("norm", norm, NORMS)
+        d_model = attentions["attention"].d_model
+        factory = {name: options[name] for name in ("device", "dtype")}
+        for name, spec in attentions.items():
+            self.add_module(f"{name}_norm", normaliser(normalisation, d_model, **options))
+            self.add_module(name, Attention(spec, **factory))
+        self.dropout = Dropout(dropout)
+        self.mlp_norm = normaliser(normalisation, d_model, **options)
+        self.mlp = mlp
+        self.norm = norm
+
+    def _add(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.norm == "pre":
+            return x + sublayer(norm(x))
+        return norm(x + sublayer(x))
+
+
+class Block(_ResidualBlock):
     """Self-attention of any spec, then an MLP.
 
     Args:
@@ -52,16 +95,8 @@ class Block(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        if norm not in NORMS:
-            raise unknown("norm", norm, NORMS)
-        sizes = {"eps": eps, "bias": bias, "device": device, "dtype": dtype}
-        self.attention_norm = normaliser(normalisation, spec.d_model, **sizes)
-        self.attention = Attention(spec, device=device, dtype=dtype)
-        self.dropout = Dropout(dropout)
-        self.mlp_norm = normaliser(normalisation, spec.d_model, **sizes)
-        self.mlp = mlp
-        self.norm = norm
+        options = {"eps": eps, "bias": bias, "device": device, "dtype": dtype}
+        super().__init__({"attention": spec}, mlp, norm, normalisation, dropout, **options)
 
     def forward(self, x: Tensor, **where: Tensor | None) -> Tensor:
         """Return the block's output.
@@ -69,16 +104,13 @@ class Block(nn.Module):
         Args:
             x: features.
             **where: of the attention's call: `valid` [B, T] marks real tokens, `segments` [B, T]
-                numbers documents; see `Attention`. What a padded token holds is never read.
+                numbers documents; see `Attention`. Padded tokens are never read.
         """
-        if self.norm == "pre":
-            x = x + self.dropout(self.attention(self.attention_norm(x), **where))
-            return x + self.mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + self.dropout(self.attention(x, **where)))
-        return self.mlp_norm(x + self.mlp(x))
+        x = self._add(x, self.attention_norm, lambda x: self.dropout(self.attention(x, **where)))
+        return self._add(x, self.mlp_norm, self.mlp)
 
 
-class CrossBlock(nn.Module):
+class CrossBlock(_ResidualBlock):
     """Self-attention, attention to a source, then an MLP; each with a residual and a norm.
 
     Args:
@@ -102,6 +134,8 @@ class CrossBlock(nn.Module):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """
 
+    cross: Attention
+
     def __init__(
         self,
         spec: AttentionSpec,
@@ -116,18 +150,9 @@ class CrossBlock(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        if norm not in NORMS:
-            raise unknown("norm", norm, NORMS)
-        sizes = {"eps": eps, "bias": bias, "device": device, "dtype": dtype}
-        self.attention_norm = normaliser(normalisation, spec.d_model, **sizes)
-        self.attention = Attention(spec, device=device, dtype=dtype)
-        self.cross_norm = normaliser(normalisation, spec.d_model, **sizes)
-        self.cross = Attention(cross_spec, device=device, dtype=dtype)
-        self.dropout = Dropout(dropout)
-        self.mlp_norm = normaliser(normalisation, spec.d_model, **sizes)
-        self.mlp = mlp
-        self.norm = norm
+        options = {"eps": eps, "bias": bias, "device": device, "dtype": dtype}
+        attentions = {"attention": spec, "cross": cross_spec}
+        super().__init__(attentions, mlp, norm, normalisation, dropout, **options)
 
     def forward(
         self,
@@ -146,15 +171,105 @@ class CrossBlock(nn.Module):
                 `EncodedSource` knows it.
             **where: of the self-attention's call, such as `valid` [B, T]; see `Attention`.
         """
-        if self.norm == "pre":
-            x = x + self.dropout(self.attention(self.attention_norm(x), **where))
-            x = x + self.dropout(self._crossed(self.cross_norm(x), source, source_valid))
-            return x + self.mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + self.dropout(self.attention(x, **where)))
-        x = self.cross_norm(x + self.dropout(self._crossed(x, source, source_valid)))
-        return self.mlp_norm(x + self.mlp(x))
 
-    def _crossed(self, x: Tensor, source: Tensor | EncodedSource, valid: Tensor | None) -> Tensor:
-        if isinstance(source, EncodedSource):
-            return source.attend(self.cross, x)
-        return self.cross(x, source, valid=valid)
+        def attend_to_source(x: Tensor) -> Tensor:
+            if isinstance(source, EncodedSource):
+                return self.dropout(source.attend(self.cross, x))
+            return self.dropout(self.cross(x, source, valid=source_valid))
+
+        x = self._add(x, self.attention_norm, lambda x: self.dropout(self.attention(x, **where)))
+        x = self._add(x, self.cross_norm, attend_to_source)
+        return self._add(x, self.mlp_norm, self.mlp)
+
+
+class MLP(nn.Module):
+    """Two linear maps with an activation between, Glorot-uniform, biases zero.
+
+    Args:
+        d_model: features in and out.
+        width: features between.
+        activation: "gelu", "gelu_tanh" (an approximation, GPT-2's), "relu" or "tanh".
+        dropout: probability, after the activation and after the second map.
+        inner_dropout: False to drop after the second map only.
+        bias: biases on the maps.
+        device: where the parameters live.
+        dtype: of the parameters.
+
+    Shapes:
+        x: [..., d_model] -> [..., d_model]
+
+    Raises:
+        ConfigError: for an unknown activation.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        width: int,
+        *,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        inner_dropout: bool = True,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise unknown("activation", activation, ACTIVATIONS)
+        self.up = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
+        self.activation = ACTIVATIONS[activation]()
+        self.down = Linear(width, d_model, bias=bias, device=device, dtype=dtype)
+        self.inner_dropout = Dropout(dropout if inner_dropout else 0.0)
+        self.dropout = Dropout(dropout)
+        init_glorot(self.up, self.down)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the map of each position."""
+        return self.dropout(self.down(self.inner_dropout(self.activation(self.up(x)))))
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x)), three linear maps, Glorot-uniform, biases zero.
+
+    Args:
+        d_model: features in and out.
+        width: features between.
+        dropout: probability, after the last map.
+        bias: biases on the maps.
+        device: where the parameters live.
+        dtype: of the parameters.
+
+    Shapes:
+        x: [..., d_model] -> [..., d_model]
+
+    Raises:
+        ConfigError: if dropout is no probability below 1.
+
+    Example:
+        >>> sum(p.numel() for p in SwiGLU(8, 16, bias=False).parameters())
+        384
+
+    Source: Shazeer 2020, arXiv:2002.05202, equation 6. Differs: biases, if asked for.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        width: int,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.gate = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
+        self.up = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
+        self.down = Linear(width, d_model, bias=bias, device=device, dtype=dtype)
+        self.dropout = Dropout(dropout)
+        init_glorot(self.gate, self.up, self.down)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the map of each position."""
+        return self.dropout(self.down(F.silu(self.gate(x)) * self.up(x)))

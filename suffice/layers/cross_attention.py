@@ -22,22 +22,13 @@ class EncodedSource:
     """Keys and values of a source, as one layer reads them.
 
     A layer that learns neither and mixes nothing reads the source itself: both are views of it.
-
-    Args:
-        view: what the layer attends to.
     """
 
     view: KVView
 
     @classmethod
     def of(cls, layer: Attention, source: Tensor, valid: Tensor | None) -> EncodedSource:
-        """Encode a source.
-
-        Args:
-            layer: cross-attention.
-            source: [B, S, M], 0 at padding.
-            valid: bool [B, S], True = a real position; None = all are.
-        """
+        """Encode a source [B, S, M], 0 at padding; valid is bool [B, S] or None."""
         rows, masks = UNPADDED, UNMASKED
         if valid is not None:
             rows = RowLayout(valid=valid, positions=positions(valid, None))
@@ -52,11 +43,7 @@ class EncodedSource:
 
 
 class EncodedSources:
-    """The encoded sources of a decoder's layers; layers that read one tensor hold it together.
-
-    Args:
-        layers: of each layer, in order.
-    """
+    """The encoded sources of a decoder's layers; layers that read one tensor share it."""
 
     def __init__(self, layers: Sequence[EncodedSource]) -> None:
         self.layers = list(layers)
@@ -69,10 +56,12 @@ class EncodedSources:
     @property
     def nbytes(self) -> int:
         """Bytes of keys, values and masks, each counted once."""
-        return sum({_place(x): x.numel() * x.element_size() for x in self._tensors()}.values())
+        return sum({_place(x): x.nbytes for x in self._tensors()}.values())
 
     def _tensors(self) -> list[Tensor]:
-        tensors = [x for one in self.layers for x in (*one.view.cached, one.view.masks.valid)]
+        tensors = [
+            x for source in self.layers for x in (*source.view.cached, source.view.masks.valid)
+        ]
         return [x for x in tensors if x is not None]
 
     def select(self, rows: Tensor) -> None:
@@ -80,15 +69,15 @@ class EncodedSources:
         tensors = {_place(x): x for x in self._tensors()}
         moved = {place: x.index_select(0, rows) for place, x in tensors.items()}
 
-        def move(one: EncodedSource) -> EncodedSource:
-            valid = one.view.masks.valid
+        def move(source: EncodedSource) -> EncodedSource:
+            valid = source.view.masks.valid
             masks = UNMASKED if valid is None else MaskInputs(valid=moved[_place(valid)])
-            cached = tuple(moved[_place(x)] for x in one.view.cached)
-            return replace(one, view=one.view._replace(cached=cached, masks=masks))
+            cached = tuple(moved[_place(x)] for x in source.view.cached)
+            return replace(source, view=source.view._replace(cached=cached, masks=masks))
 
-        self.layers = [move(one) for one in self.layers]
+        self.layers = [move(source) for source in self.layers]
 
 
 def _place(x: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
-    """Return what tells two tensors apart that do not show the same numbers."""
+    """Return what distinguishes two tensors that do not show the same numbers."""
     return x.data_ptr(), x.shape, x.stride()

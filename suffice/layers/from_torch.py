@@ -27,19 +27,23 @@ def from_torch(mha: nn.MultiheadAttention, *, pattern: Pattern = Full()) -> Atte
         ConfigError: naming what the module has that no Standard layer has.
     """
     if type(mha) is not nn.MultiheadAttention:
+        advice = "a subclass may compute something else, so copy its weights yourself"
+        if isinstance(mha, (nn.TransformerEncoder, nn.TransformerEncoderLayer)):
+            advice = (
+                "suffice.convert.sources.from_encoder takes an nn.TransformerEncoder, and one "
+                "layer as nn.TransformerEncoder(layer, 1)"
+            )
         raise ConfigError(
-            f"from_torch takes an nn.MultiheadAttention, got {type(mha).__name__}; {_instead(mha)}."
+            f"from_torch takes an nn.MultiheadAttention, got {type(mha).__name__}; {advice}."
         )
-    strange = []
-    if mha.bias_k is not None or mha.bias_v is not None:
-        strange.append("add_bias_kv=True")
-    if mha.add_zero_attn:
-        strange.append("add_zero_attn=True")
-    if mha.kdim != mha.vdim:
-        strange.append(f"kdim={mha.kdim} beside vdim={mha.vdim}")
-    if strange:
+    options = {
+        "add_bias_kv=True": mha.bias_k is not None or mha.bias_v is not None,
+        "add_zero_attn=True": mha.add_zero_attn,
+        f"kdim={mha.kdim} beside vdim={mha.vdim}": mha.kdim != mha.vdim,
+    }
+    if unsupported := [option for option, present in options.items() if present]:
         raise ConfigError(
-            f"this nn.MultiheadAttention has {' and '.join(strange)}, which no Standard layer "
+            f"this nn.MultiheadAttention has {' and '.join(unsupported)}, which no Standard layer "
             "expresses; build it without."
         )
     weight = mha.out_proj.weight
@@ -52,32 +56,17 @@ def from_torch(mha: nn.MultiheadAttention, *, pattern: Pattern = Full()) -> Atte
         dropout=mha.dropout,
     )
     layer = Attention(spec, device=weight.device, dtype=weight.dtype)
-    packed = mha.in_proj_weight
-    parts = (
-        (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
-        if packed is None
-        else packed.chunk(3)
-    )
+    weights = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
+    if mha.in_proj_weight is not None:
+        weights = mha.in_proj_weight.chunk(3)
+    maps = (layer.q_proj, layer.k_proj, layer.v_proj, layer.o_proj)
     with torch.no_grad():
-        for name, part in zip(("q_proj", "k_proj", "v_proj"), parts, strict=True):
-            getattr(layer, name).weight.copy_(part)
-        layer.o_proj.weight.copy_(weight)
+        for linear, part in zip(maps, (*weights, weight), strict=True):
+            linear.weight.copy_(part)
         if mha.in_proj_bias is not None:
-            for name, part in zip(
-                ("q_proj", "k_proj", "v_proj"), mha.in_proj_bias.chunk(3), strict=True
-            ):
-                getattr(layer, name).bias.copy_(part)
-            layer.o_proj.bias.copy_(mha.out_proj.bias)
+            biases = (*mha.in_proj_bias.chunk(3), mha.out_proj.bias)
+            for linear, part in zip(maps, biases, strict=True):
+                linear.bias.copy_(part)
     if not any(p.requires_grad for p in mha.parameters()):
         layer.requires_grad_(False)
     return layer.train(mha.training)
-
-
-def _instead(given: object) -> str:
-    """Return what to do with another module."""
-    if isinstance(given, (nn.TransformerEncoder, nn.TransformerEncoderLayer)):
-        return (
-            "suffice.convert.sources.from_encoder takes an nn.TransformerEncoder, and one layer as "
-            "nn.TransformerEncoder(layer, 1)"
-        )
-    return "a subclass may compute something else, so copy its weights yourself"

@@ -26,7 +26,7 @@ from suffice.torch_compat import check, check_mask
 
 if TYPE_CHECKING:
     from suffice.layers.attention import Attention
-    from suffice.layers.state import StepCalls
+    from suffice.layers.state import StepPositions
 
 A = TypeVar("A")
 UNMASKED, UNPADDED = MaskInputs(), RowLayout()
@@ -35,35 +35,29 @@ UNMASKED, UNPADDED = MaskInputs(), RowLayout()
 class KVView(NamedTuple):
     """Keys and values that a call attends to, and what restricts them.
 
-    Args:
-        cached: [B, heads, S, width] each, as an encoder caches them.
-        masks: what restricts the pattern.
-        pattern: which keys a query may see.
-        pairwise: True if the masks name pairs one by one.
-        step: of a call that continues a state, where its layers share what they compute.
+    `cached` are [B, heads, S, width] each; `pairwise` says that the masks name single pairs. In a
+    call that continues a state, layers of one kind share what they compute in `step`.
     """
 
     cached: tuple[Tensor, ...]
     masks: MaskInputs
     pattern: Pattern
     pairwise: bool
-    step: StepCalls | None = None
+    step: StepPositions | None = None
+    kind: int = 0
 
     @property
     def continues(self) -> bool:
         """True if keys of earlier calls stand before those of this one."""
-        return self.step is not None and self.step.at.start > 0
+        return self.step is not None and self.step.start > 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
     """What a layer reads in a call on whole sequences.
 
-    Args:
-        x: [B, T, M], where the queries come from.
-        source: [B, S, M'], where keys and values come from, 0 at padding.
-        masks: what restricts the pattern.
-        rows: where the source's tokens stand.
+    x [B, T, M] gives the queries, source [B, S, M'] keys and values (0 at padding), and rows say
+    where the tokens of the source stand.
     """
 
     x: Tensor
@@ -79,11 +73,11 @@ class Inputs:
         return torch.arange(self.source.shape[1], device=self.source.device)[None]
 
     def once(self, key: Hashable, make: Callable[[], A]) -> A:  # noqa: ARG002 - nothing to share
-        """Return what `make` gives."""
+        """Return `make()`; a step of a state shares the result between layers."""
         return make()
 
     def read(self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...]) -> Tensor:
-        """Return what queries [B, H, T, D] read of the keys and values, [B, H, T, E]."""
+        """Return the attention of q [B, H, T, D] to the keys and values: [B, H, T, E]."""
         return layer.attend(q, self.view(layer, cached))
 
     def view(self, layer: Attention, cached: tuple[Tensor, ...]) -> KVView:
@@ -111,13 +105,7 @@ def place(
     source_segments: Tensor | None,
     mask: Tensor | None,
 ) -> Inputs:
-    """Return the inputs of a call on whole sequences; arguments as of `Attention.forward`.
-
-    Raises:
-        ShapeError: if shapes do not fit.
-        MaskError: if valid or mask is not boolean.
-        ConfigError: if the spec cannot honour an argument.
-    """
+    """Return the checked inputs of a call on whole sequences; as `Attention.forward`."""
     _check_tensors(spec, x, source)
     _check_masks(spec, source, segments, source_segments, mask)
     self_attention = source is None
@@ -141,7 +129,6 @@ def place(
 
 
 def _place_tokens(masks: MaskInputs, self_attention: bool) -> tuple[MaskInputs, RowLayout]:
-    """Give each token its position, and documents the numbers of their runs."""
     at = positions(masks.valid, masks.k_segments)
     documents = None if masks.k_segments is None else runs(masks.k_segments)
     if self_attention:
@@ -165,9 +152,7 @@ def runs(segments: Tensor) -> Tensor:
 def positions(valid: Tensor | None, segments: Tensor | None) -> Tensor:
     """Return the position [B, S] of each token in its document: the real tokens before it.
 
-    Args:
-        valid: bool [B, S], True = a real token; None = all are.
-        segments: int [B, S], runs of equal numbers are documents; None = one document.
+    Runs of equal segments int [B, S] are documents; None = one document.
 
     Example:
         >>> valid = torch.tensor([[False, True, True, True, True]])
@@ -185,7 +170,6 @@ def positions(valid: Tensor | None, segments: Tensor | None) -> Tensor:
 
 
 def _check_tensors(spec: AttentionSpec, x: Tensor, source: Tensor | None) -> None:
-    """Refuse tensors of other shapes, and a source where the spec has no use for one."""
     check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
     if source is None:
         if spec.widths.d_source != spec.d_model:
@@ -213,7 +197,6 @@ def _check_masks(
     source_segments: Tensor | None,
     mask: Tensor | None,
 ) -> None:
-    """Refuse what restricts pairs in a way the spec cannot keep."""
     if (source_segments is None) != (segments is None or source is None):
         raise ConfigError(
             "segments and source_segments go together with source: give both, one for the "
@@ -247,19 +230,7 @@ def check_step(
     valid: Tensor | None,
     **refused: Tensor | None,
 ) -> None:
-    """Refuse what a call that continues a state cannot honour.
-
-    Args:
-        spec: of the layer.
-        x: [B, T, M], the new tokens.
-        valid: bool [B, T] or None.
-        **refused: arguments that no such call takes; all must be None.
-
-    Raises:
-        ShapeError: if x or valid has another shape.
-        MaskError: if valid is not boolean.
-        ConfigError: naming the arguments to leave out.
-    """
+    """Refuse what a call that continues a state cannot honour; all of `refused` must be None."""
     check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
     if valid is not None:
         check_mask("valid", valid)
@@ -273,11 +244,7 @@ def check_step(
 
 
 def check_memory(spec: AttentionSpec, memory: Memory) -> None:
-    """Refuse layers that cannot stream, and memories that would forget what a layer reads.
-
-    Raises:
-        ConfigError: saying why.
-    """
+    """Refuse layers that cannot stream, and memories that would forget what a layer reads."""
     if not isinstance(memory, Memory):
         raise ConfigError(
             f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."

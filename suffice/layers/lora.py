@@ -11,9 +11,6 @@ def lora_targets(model: nn.Module) -> list[str]:
     """Return the names of the attention's learned maps, for `peft.LoraConfig(target_modules=...)`.
 
     Optimised attention has no v_proj to adapt, Efficient neither k_proj nor v_proj.
-
-    Args:
-        model: any that holds `Attention` layers.
     """
     return [
         f"{name}.{child}"

@@ -26,14 +26,9 @@ DEFAULT = {8: 128, 4: 32}  # inputs with one scale, at most
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """How the numbers of a matrix are stored.
+    """How the numbers of a matrix are stored: in 16 (half precision), 8 or 4 bits.
 
-    Args:
-        bits: of a number: 16 (half precision), 8 or 4.
-        group: inputs with one scale, a half-precision number more for each; None for 16 bits.
-
-    Raises:
-        ConfigError: for other bits, a group with 16 bits, or none with fewer.
+    A group is the number of inputs with one scale, a half-precision number more; None for 16 bits.
     """
 
     bits: int
@@ -51,16 +46,9 @@ class Scheme:
 
     @classmethod
     def of(cls, inputs: int, bits: int, group: int | None = None) -> Scheme:
-        """Return the scheme for a matrix.
+        """Return the scheme for a matrix of so many inputs.
 
-        Args:
-            inputs: of the matrix.
-            bits: 16, 8 or 4.
-            group: inputs with one scale; None = the most that fit, up to 128 in 8 bits and 32 in
-                4 bits.
-
-        Raises:
-            ConfigError: if no group fits.
+        Without a group it is the widest that fits, up to 128 in 8 bits and 32 in 4 bits.
 
         Example:
             >>> Scheme.of(288, 8), Scheme.of(288, 4)
@@ -86,11 +74,7 @@ class Scheme:
 
     @classmethod
     def from_json(cls, data: Any) -> Scheme:
-        """Rebuild a scheme from `to_json`'s data.
-
-        Raises:
-            ConfigError: for anything else.
-        """
+        """Rebuild a scheme from `to_json`'s data."""
         if not isinstance(data, dict) or not {"bits"} <= data.keys() <= {"bits", "group"}:
             raise ConfigError(f'{data!r:.80} is no scheme; write it as {{"bits": 8, "group": 32}}.')
         return cls(**data)
@@ -151,15 +135,7 @@ class Packed(nn.Module):
 
     @classmethod
     def of(cls, matrix: Codes | Tensor, bias: Tensor | None = None) -> Packed:
-        """Return a module of a quantised matrix, or of one in half precision.
-
-        Args:
-            matrix: of 8 or 4 bits, or float16 [N, K].
-            bias: [N] or None.
-
-        Raises:
-            ShapeError: for a matrix in another dtype.
-        """
+        """Return a module of a quantised matrix, or of one in half precision (float16 [N, K])."""
         if isinstance(matrix, Codes):
             scheme = Scheme(bits=matrix.bits, group=matrix.group)
             buffers = {"codes": matrix.codes, "scales": matrix.scales}
@@ -175,14 +151,7 @@ class Packed(nn.Module):
         return module
 
     def product(self, x: Tensor) -> Tensor:
-        """Return x W^T + b.
-
-        Shapes:
-            x: [..., K] -> [..., N]
-
-        Raises:
-            ShapeError: if x has other features.
-        """
+        """Return x W^T + b of x [..., K]: [..., N]."""
         if x.shape[-1] != self.inputs:
             raise ShapeError(f"x has {x.shape[-1]} features; this map reads {self.inputs}.")
         if torch.compiler.is_compiling() or op.learns(x):
@@ -194,14 +163,7 @@ class Packed(nn.Module):
         return self._by_torch(x)
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Return rows of the matrix, float32.
-
-        Shapes:
-            ids: int [...] -> [..., K]
-
-        Raises:
-            IndexError: torch's, for an id that is no row.
-        """
+        """Return the rows [..., K] of ids [...], float32."""
         codes, scales = self.stored()
         if scales is None:
             return F.embedding(ids, codes).float()
@@ -214,11 +176,7 @@ class Packed(nn.Module):
         return op.unpacked(*self.stored(), self.scheme.bits, self.outputs)
 
     def native_matrix(self) -> of.Matrix | None:
-        """Return the descriptor that the native kernels read; None if they cannot.
-
-        Raises:
-            ShapeError: if the buffers do not fit together.
-        """
+        """Return the descriptor that the native kernels read; None if they cannot."""
         codes, scales, bias = (self._buffers.get(n) for n in (self._names[0], "scales", "bias"))
         tensors = (codes, scales, bias)
         key = (codes.shape, *(0 if t is None else t.data_ptr() for t in tensors))

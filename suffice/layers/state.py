@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from suffice.ops.native.decode import DECODE
 from suffice.ops.op import is_transformed
 from suffice.past import InfiniState
 from suffice.patterns import Global, Pattern, Window
+from suffice.records import is_whole
 from suffice.spec import AttentionSpec
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ class StepPositions:
         length: T.
         start: positions read before, padding included.
         device: of the tokens.
-        valid: bool [B, T], as it was given; None = all are real.
+        valid: bool [B, T] as the caller gave it; None = all are real.
         cached: int [B, n], positions of the last n tokens read before, -1 = padding; None = all
             rows are real and alike until now.
-        before: as `cached`; where there is padding now, never None.
+        before: as `cached`, but never None where there is padding now.
         rows: of the new tokens, for the mixing and for rotation.
         places: int [B, T], position of each new token in its row, -1 = padding; None = all rows
             are real and alike.
@@ -79,7 +80,7 @@ class StepPositions:
         valid: Tensor | None,
         device: torch.device,
     ) -> StepPositions:
-        """Return where the next tokens stand; arguments as of the class."""
+        """Return the positions of tokens that follow those read before."""
         sizes = {"batch": batch, "length": length, "start": start, "device": device}
         if valid is None and cached is None:
             rows = RowLayout(positions=torch.arange(start, start + length, device=device)[None])
@@ -99,7 +100,7 @@ class StepPositions:
         )
 
     def once(self, key: Hashable, make: Callable[[], A], *sizes: int) -> A:
-        """Return what `make` gives, made by the first layer that asks for this key and sizes."""
+        """Return `make()`, called by the first layer that asks for this key and these sizes."""
         if sizes:
             if torch.compiler.is_compiling():  # as part of a key a symbol would become a number
                 return make()
@@ -109,10 +110,9 @@ class StepPositions:
         return self.memo[key]
 
     def with_cached(self, remembered: int | None) -> Tensor | None:
-        """Return positions of the last tokens, the new ones included; None = rows are alike.
+        """Return positions of the new tokens and the `remembered` before them (None = all).
 
-        Args:
-            remembered: how many to keep beside the new ones; None = all.
+        None = rows are alike.
         """
         if self.places is None:
             return None
@@ -125,15 +125,10 @@ class StepPositions:
     def masks(
         self, pattern: Pattern, places: Tensor | None, first: int, sinks: int, keys: int
     ) -> tuple[MaskInputs, bool]:
-        """Return what restricts the new queries among cached keys, and whether it names pairs.
+        """Return what restricts the new queries among S cached keys, and whether it names pairs.
 
-        Args:
-            pattern: of the state.
-            places: int [B, n], positions of the last n tokens, the new ones included; None = all
-                rows are real and alike.
-            first: position of the first of the last keys - sinks keys.
-            sinks: keys of the very beginning before them.
-            keys: S.
+        The first `sinks` keys are those of the very beginning, the others start at position
+        `first`; `places` are the positions of the last tokens, as `with_cached` returns them.
         """
         if self.places is None and (first == 0 or (not sinks and pattern.relative)):
             return UNMASKED, False
@@ -157,40 +152,19 @@ class StepPositions:
         return masks, self.places is None or self.start > 0 or keys != self.length
 
 
-class StepCalls(NamedTuple):
-    """What layers of one kind share in one step: descriptions of their products and the ops chosen.
-
-    Args:
-        at: where the new tokens stand.
-        kind: of the layer.
-    """
-
-    at: StepPositions
-    kind: int
-
-    def once(self, key: Hashable, make: Callable[[], A], keys: int) -> A:
-        """Return what `make` gives, made by the first layer of this kind."""
-        return self.at.once((self.kind, key), make, keys)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step(Inputs):
-    """What a layer reads in a call that continues a state.
-
-    Args:
-        state: of the layer.
-        at: where the new tokens stand.
-    """
+    """What a layer reads in a call that continues a state."""
 
     state: LayerState
     at: StepPositions
 
     def once(self, key: Hashable, make: Callable[[], A]) -> A:
-        """Return what `make` gives, shared by the layers of a model."""
+        """Return `make()`, shared by the layers of a model."""
         return self.at.once(key, make)
 
     def read(self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...]) -> Tensor:
-        """Return what queries [B, H, T, D] read of all tokens so far; cache the new ones."""
+        """Return the attention of q [B, H, T, D] to all tokens so far; cache the new ones."""
         if not self.at.length:
             return q.new_zeros(*q.shape[:3], layer.spec.value_width)
         if layer.features is not None:
@@ -255,9 +229,8 @@ class LayerState:
     def nbytes(self) -> int:
         """Bytes of everything that is kept, spare room included."""
         sums = () if self.sums is None else (self.sums.sums, *self.sums.stabilizer)
-        kept = [x for x in (*sums, self.places) if x is not None]
-        tensors = sum(x.numel() * x.element_size() for x in kept)
-        return tensors + self.segments.nbytes + sum(store.nbytes for store in self._stores())
+        tensors = [x for x in (*sums, self.places) if x is not None]
+        return sum(x.nbytes for x in (*tensors, self.segments, *self._stores()))
 
     def _stores(self) -> list[Store]:
         return [store for store in (self.store, self.unmixed) if store is not None]
@@ -266,10 +239,8 @@ class LayerState:
         """Return the inputs of a call with new tokens x [B, T, M].
 
         Raises:
-            ShapeError: for another number of rows than before, or more positions than the mixing
-                knows.
-            ConfigError: for padding that a rolling memory would count as positions, or more
-                positions than the memory has room for.
+            ShapeError: for another number of rows, or more positions than the mixing maps.
+            ConfigError: for more positions than the memory holds, or padding it would count.
         """
         at = self.begin(x.shape[0], x.shape[1], valid, x.device)
         if valid is not None:
@@ -280,18 +251,7 @@ class LayerState:
     def begin(
         self, batch: int, length: int, valid: Tensor | None, device: torch.device
     ) -> StepPositions:
-        """Validate the next tokens and return their positions.
-
-        Args:
-            batch: B.
-            length: T.
-            valid: bool [B, T], True = a real token; None = all are.
-            device: of the tokens.
-
-        Raises:
-            ShapeError: as `step`.
-            ConfigError: as `step`.
-        """
+        """Check the next tokens and return their positions; raises as `step`."""
         if self.batch not in (None, batch):
             raise ShapeError(
                 f"{batch} rows for a state of {self.batch}; give as many, select rows of the "
@@ -315,7 +275,6 @@ class LayerState:
         valid: Tensor | None,
         device: torch.device,
     ) -> bool:
-        """Return whether the positions prepared by another layer can be reused."""
         return (
             offered is not None
             and offered.cached is self.places
@@ -328,7 +287,6 @@ class LayerState:
         )
 
     def _check_room(self, at: StepPositions) -> None:
-        """Refuse positions beyond what the memory holds or the mixing maps."""
         if self.store is not None:
             self.store.check_room(at.length)
         longest = self.spec.mixing.max_length
@@ -355,19 +313,13 @@ class LayerState:
             )
 
     def append(self, layer: Attention, cached: tuple[Tensor, ...], at: StepPositions) -> KVView:
-        """Cache new tokens; return all that their queries attend to.
-
-        Args:
-            layer: whose state this is.
-            cached: what its encoder made of the new tokens.
-            at: where they stand.
-        """
+        """Cache what the encoder made of new tokens; return all that their queries attend to."""
         return self._view(self._store(self.store.append, layer.mixing, cached, at), at)
 
-    def _view(self, held: CachedTensors, at: StepPositions) -> KVView:
-        keys = held.tensors[0].shape[2]
-        masks, pairwise = at.masks(self.pattern, self.places, held.first, held.sinks, keys)
-        return KVView(held.tensors, masks, self.pattern, pairwise, StepCalls(at, self.kind))
+    def _view(self, cached: CachedTensors, at: StepPositions) -> KVView:
+        keys = cached.tensors[0].shape[2]
+        masks, pairwise = at.masks(self.pattern, self.places, cached.first, cached.sinks, keys)
+        return KVView(cached.tensors, masks, self.pattern, pairwise, at, self.kind)
 
     def _store(
         self,
@@ -389,11 +341,7 @@ class LayerState:
         return stored
 
     def reserve(self, at: StepPositions) -> Slot:
-        """Append one position whose keys and values the caller writes.
-
-        Raises:
-            ConfigError: if the memory has no room for it; nothing has changed then.
-        """
+        """Append one position whose keys and values the caller writes."""
         slot = self.store.reserve()
         if self.spec.mixing.mixes:
             unmixed = slot.recent if self.unmixed is None else self.unmixed.reserve().recent
@@ -423,10 +371,7 @@ class LayerState:
         self.places = at.with_cached(self.remembered)
 
     def coded_call(self, layer: Attention, q: Tensor, at: StepPositions) -> AttentionCall | None:
-        """Return the call if the native kernels are to read a quantised cache as it is.
-
-        None = what is cached is decoded first, or needs no decoding.
-        """
+        """Return the call if the native kernels can read a quantised cache as it is, else None."""
         if not self.memory.lossy:
             return None
         keys = self.length + at.length
@@ -457,7 +402,7 @@ class LayerState:
         at: StepPositions,
         call: AttentionCall,
     ) -> Tensor:
-        """Return what queries read of a quantised cache, by kernels that read codes."""
+        """Return the attention to a quantised cache, by kernels that read codes."""
         slot = self._store(self.store.append_encoded, layer.mixing, cached, at)
         if self.memory.window is None:
             masks = at.masks(call.pattern, self.places, 0, 0, self.length)[0]
@@ -481,9 +426,8 @@ class LayerState:
         return raw, mix_next(mixing, raw, at, earlier, self.spec.mixing.history)
 
     def can_drop(self, positions: int) -> bool:
-        """Return whether the last positions can be taken back, exactly."""
-        whole = isinstance(positions, int) and not isinstance(positions, bool)
-        if not whole or not 0 <= positions <= self.length:
+        """Return whether the last positions can be removed, exactly."""
+        if not is_whole(positions, least=0) or positions > self.length:
             return False
         if self.sums is not None and positions:
             return False
@@ -500,7 +444,7 @@ class LayerState:
         return self.places.shape[1] - positions >= needed
 
     def drop_last(self, positions: int) -> None:
-        """Take the last positions back, as if they had never been read.
+        """Remove the last positions, as if they had never been read.
 
         Raises:
             ConfigError: if they cannot be; nothing has changed then.
@@ -553,49 +497,37 @@ def real_tokens(places: Tensor) -> Tensor:
 def _remembered(memory: Memory) -> int:
     """Return how many earlier positions a memory with a window may hold or read again.
 
-    Those that can be dropped count twice: what is left is read with as many beside the window.
+    Those that can be dropped count twice: the rest is read with as many beside the window.
     """
     return memory.window + 2 * memory.spare + memory.grain
 
 
-def promote_kv_dtype(cached: tuple[Tensor, ...], held: torch.dtype | None) -> tuple[Tensor, ...]:
-    """Return new keys and values in the dtype of the cache.
+def promote_kv_dtype(cached: tuple[Tensor, ...], current: torch.dtype | None) -> tuple[Tensor, ...]:
+    """Return new keys and values in the dtype of the cache; `current` is None while it is empty.
 
     Under autocast columns of x keep their dtype beside what a map gives in half precision, and
-    chunks in half precision may follow others.
-
-    Args:
-        cached: [B, heads, T, width] each.
-        held: dtype of the cache; None = it is empty.
-
-    Raises:
-        ConfigError: for a chunk that would be rounded to the cache's dtype, or read beside it.
+    chunks in half precision may follow others. A chunk that would be rounded is refused.
     """
     dtype = cached[0].dtype
     for x in cached[1:]:
         dtype = torch.promote_types(dtype, x.dtype)
-    if held is None or held is dtype:
+    if current is None or current is dtype:
         return tuple(x.to(dtype) for x in cached)
-    widens = torch.promote_types(dtype, held) is held
+    widens = torch.promote_types(dtype, current) is current
     if not widens or not torch.is_autocast_enabled(cached[0].device.type):
         raise ConfigError(
-            f"this chunk is {dtype} but the cache is {held}; read all chunks of a text with the "
+            f"this chunk is {dtype} but the cache is {current}; read all chunks of a text with the "
             "same dtype and autocast, or reset the state."
         )
-    return tuple(x.to(held) for x in cached)
+    return tuple(x.to(current) for x in cached)
 
 
 def mix_next(
     mixing: nn.Module, raw: Tensor, at: StepPositions, earlier: Store, history: int | None
 ) -> Tensor:
-    """Return new values after the mixing, which reads those before them.
+    """Return new values, raw [B, G, T, E], after the mixing, which reads the `earlier` ones, too.
 
-    Args:
-        mixing: of the layer.
-        raw: [B, G, T, E], 0 at padding.
-        at: where they stand.
-        earlier: holds the values before them, first of its tensors.
-        history: positions before one that the mixing reads; None = all.
+    The mixing reads `history` positions before one; None = all.
     """
     count = _history_tokens(at, history)
     values = torch.cat([earlier.latest(count)[0], raw], dim=2)
@@ -615,7 +547,7 @@ def mix_next(
 
 
 def _first_read(places: Tensor, oldest: Tensor) -> int:
-    """Return the first column of places [B, n] that holds one from `oldest` [B, 1] on."""
+    """Return the first column of places [B, n] with a position from `oldest` [B, 1] on."""
     read = (places >= oldest).any(dim=0).nonzero()
     return int(read[0]) if len(read) else places.shape[1]
 
@@ -660,35 +592,28 @@ class Segments:
         out = local.clone()
         for number, row in enumerate(self.rows):
             real = slice(None) if valid is None else valid[number]
-            own = (x[number : number + 1, :, real] for x in unrotated)
-            recalled = row.read(past, *own)
+            row_inputs = (x[number : number + 1, :, real] for x in unrotated)
+            recalled = row.read(past, *row_inputs)
             out[number, :, real] = past.gated(recalled, local[number : number + 1, :, real])[0]
         return out
 
     def _split(self, batch: int, device: torch.device) -> None:
-        """Give each row of the batch what all had together."""
         (shared,) = self.rows
         self.rows = [_copied(shared) for _ in range(batch)]
         for number, row in enumerate(self.rows):
             row.select(torch.tensor([number], device=device))
 
     def can_drop(self, places: Tensor | None, positions: int) -> bool:
-        """Return whether the last positions can be taken back.
-
-        Args:
-            places: int [B, n], positions of the last n tokens, -1 = padding; None = all are real.
-            positions: how many.
-        """
+        """Return whether the last positions can be removed; places as of `StepPositions.cached`."""
         pairs = zip(self.rows, self._real(places, positions), strict=True)
         return all(row.can_drop(real) for row, real in pairs)
 
     def drop_last(self, places: Tensor | None, positions: int) -> None:
-        """Take the last positions back; arguments as `can_drop`."""
+        """Remove the last positions; arguments as `can_drop`."""
         for row, real in zip(self.rows, self._real(places, positions), strict=True):
             row.drop(real)
 
     def _real(self, places: Tensor | None, positions: int) -> list[int]:
-        """Return how many of the last positions were real in each row."""
         if places is None:
             return [positions] * len(self.rows)
         counts = (places[:, places.shape[1] - positions :] >= 0).sum(dim=1).tolist()

@@ -20,7 +20,7 @@ from suffice.layers.attention import Attention
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionMap:
-    """What one layer looked at in one call.
+    """The weights of one layer in one call.
 
     Args:
         layer: name of the layer in the model.
@@ -73,50 +73,49 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
         raise ConfigError(
             "a compiled model calls its layers unseen; watch the model that was compiled."
         )
-    found: list[AttentionMap] = []
+    maps: list[AttentionMap] = []
 
     def watch(name: str, layer: Attention) -> Any:
-        def note(_: nn.Module, args: tuple, words: dict[str, Any], __: Tensor) -> None:
-            found.append(_map(name, layer, args, words))
+        def record(_: nn.Module, args: tuple, kwargs: dict[str, Any], __: Tensor) -> None:
+            maps.append(_map(name, layer, args, kwargs))
 
-        return layer.register_forward_hook(note, with_kwargs=True)
+        return layer.register_forward_hook(record, with_kwargs=True)
 
     hooks = [watch(name, layer) for name, layer in layers.items()]
     try:
-        yield found
+        yield maps
     finally:
         for hook in hooks:
             hook.remove()
 
 
 @torch.no_grad()
-def _map(name: str, layer: Attention, args: tuple, words: dict[str, Any]) -> AttentionMap:
-    """Return what a layer looked at in a call with these arguments."""
-    if words.get("state") is not None:
+def _map(name: str, layer: Attention, args: tuple, kwargs: dict[str, Any]) -> AttentionMap:
+    if kwargs.get("state") is not None:
         raise StateError(
             "a call with a state has no map of its own; watch one call on the whole text, without "
             "a state, which gives the same."
         )
-    words = {word: value for word, value in words.items() if word != "state"}
-    weights = layer.weights(*args, **words)
+    kwargs = {name: value for name, value in kwargs.items() if name != "state"}
+    weights = layer.weights(*args, **kwargs)
     effective = weights
     if layer.spec.mixing.mixes:
-        along = _along(layer, *args, **words)
+        along = _along(layer, *args, **kwargs)
         each = along.repeat_interleave(weights.shape[1] // along.shape[1], dim=1)
         effective = (weights.double() @ each).to(weights.dtype)
     return AttentionMap(layer=name, weights=weights, effective=effective)
 
 
-def _along(layer: Attention, *args: Any, **words: Any) -> Tensor:
+def _along(layer: Attention, *args: Any, **kwargs: Any) -> Tensor:
     """Return what the mixing makes of values: [B, G, R, S], float64, without its b."""
-    inputs = layer.inputs(*args, **words)
+    inputs = layer.inputs(*args, **kwargs)
     batch, keys = inputs.source.shape[:2]
-    one = torch.eye(keys, dtype=torch.float64, device=inputs.source.device)
-    ones = one.expand(batch, layer.spec.kv_heads, keys, keys)
-    k = torch.zeros_like(ones[..., :1]).expand(*ones.shape[:3], layer.spec.head_width)
+    identity = torch.eye(keys, dtype=torch.float64, device=inputs.source.device)
+    v = identity.expand(batch, layer.spec.kv_heads, keys, keys)
+    k = torch.zeros_like(v[..., :1]).expand(*v.shape[:3], layer.spec.head_width)
     mixing = copy.deepcopy(layer.mixing).double()
     with torch.autocast(inputs.source.device.type, enabled=False):
-        return mixing(k, ones, inputs.rows)[1] - mixing(k, torch.zeros_like(ones), inputs.rows)[1]
+        return mixing(k, v, inputs.rows)[1] - mixing(k, torch.zeros_like(v), inputs.rows)[1]
 
 
 def _compiled(module: nn.Module) -> bool:

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, Dropout
-from suffice.layers.block import NORMS
+from suffice.layers.basic import init_glorot
+from suffice.layers.block import ACTIVATIONS, NORMS
 from suffice.layers.inputs import positions as count_real
-from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
-from suffice.models.embedding import check_rows
+from suffice.models.config import POSITIONS, ModelConfig, check_rows, specs_of_blocks
 from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
 
@@ -133,7 +132,7 @@ class Classifier(nn.Module):
             MaskError: if valid is not boolean.
         """
         config = self.config
-        check_rows("tokens", tokens, valid, None)
+        check_rows("tokens", tokens, valid)
         if self.positions is not None and tokens.shape[1] > config.length:
             raise ShapeError(
                 f"texts of {tokens.shape[1]} tokens in a model of length={config.length}; "
@@ -165,10 +164,7 @@ class Classifier(nn.Module):
 def head(
     features: int, widths: tuple[int, ...], num_classes: int, activation: str, dropout: float
 ) -> nn.Sequential:
-    """Return a classification head: hidden layers of these widths, then the map to logits.
-
-    Each hidden layer is followed by activation and dropout. Weights are Glorot-uniform, biases 0.
-    """
+    """Return hidden layers of these widths with activation and dropout, then the map to logits."""
     layers: list[nn.Module] = []
     for width in widths:
         layers += [glorot(features, width), ACTIVATIONS[activation](), Dropout(dropout)]
@@ -179,8 +175,7 @@ def head(
 def glorot(inputs: int, outputs: int, **factory: Any) -> Linear:
     """Return a linear map with Glorot-uniform weights and a bias of 0."""
     linear = Linear(inputs, outputs, **factory)
-    nn.init.xavier_uniform_(linear.weight)
-    nn.init.zeros_(linear.bias)
+    init_glorot(linear)
     return linear
 
 

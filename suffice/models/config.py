@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from torch import Tensor
+
 from suffice.errors import ConfigError, unknown
 from suffice.records import check_fields, decode, encode, type_hints
 from suffice.spec import AttentionSpec
+from suffice.torch_compat import check, check_mask
 
 POSITIONS = ("learned", "sinusoidal", "none")
 """What a model can add to its tokens for their positions."""
@@ -55,12 +58,7 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls: type[C], data: Any) -> C:
-        """Rebuild a config from `to_json`'s data.
-
-        Raises:
-            ConfigError: for data that is no dictionary, unknown fields, missing ones, or values
-                that the class refuses.
-        """
+        """Rebuild a config from `to_json`'s data."""
         return decode(cls, data, where=cls.__name__, error=ConfigError)
 
 
@@ -71,17 +69,7 @@ def _is_size(value: int | tuple[int, ...]) -> bool:
 def specs_of_blocks(
     spec: AttentionSpec | Sequence[AttentionSpec], *, depth: int, d_model: int, length: int
 ) -> list[AttentionSpec]:
-    """Return one spec for each block of a model: a single spec repeated, or a checked sequence.
-
-    Args:
-        spec: one spec for all blocks, or one for each.
-        depth: number of blocks.
-        d_model: features of the model.
-        length: the longest input of the model, tokens.
-
-    Raises:
-        ConfigError: if they are no specs, or their number, width or length does not fit the model.
-    """
+    """Return one spec for each block: a single spec repeated, or a checked sequence."""
     specs = [spec] * depth if isinstance(spec, AttentionSpec) else spec
     if not isinstance(specs, Sequence) or not all(isinstance(s, AttentionSpec) for s in specs):
         raise ConfigError(
@@ -110,11 +98,7 @@ def specs_of_blocks(
 
 
 def check_causal(specs: Sequence[AttentionSpec]) -> None:
-    """Raise if a block that predicts the next token can see later ones.
-
-    Raises:
-        ConfigError: naming the first such block.
-    """
+    """Raise if a block that predicts the next token can see later ones."""
     for number, spec in enumerate(specs):
         if not spec.mixing.keeps_keys:
             raise ConfigError(
@@ -129,11 +113,7 @@ def check_causal(specs: Sequence[AttentionSpec]) -> None:
 
 
 def check_crosses(specs: Sequence[AttentionSpec]) -> None:
-    """Raise if the cross-attention of a block relates positions of a single text.
-
-    Raises:
-        ConfigError: naming the first such block.
-    """
+    """Raise if the cross-attention of a block relates positions of a single text."""
     for number, spec in enumerate(specs):
         if not spec.pattern.crosses or spec.position.absolute:
             raise ConfigError(
@@ -141,3 +121,15 @@ def check_crosses(specs: Sequence[AttentionSpec]) -> None:
                 f"position={spec.position!r}, which relate positions of one text; cross-attention "
                 "has two: use Full() and NoPosition()."
             )
+
+
+def check_rows(
+    name: str, tokens: Tensor, valid: Tensor | None = None, segments: Tensor | None = None
+) -> None:
+    """Raise unless tokens are a batch [B, T], and valid and segments have its shape."""
+    check(name, tokens, (None, None))
+    if valid is not None:
+        check_mask("valid", valid)
+    for label, marks in (("valid", valid), ("segments", segments)):
+        if marks is not None:
+            check(label, marks, tuple(tokens.shape), hint=f"One entry for each of {name}.")

@@ -26,8 +26,8 @@ class Configuration:
         config: the sizes.
         num_heads: query heads.
         mechanism: of the attention.
-        position: of mechanisms that have none of their own.
-        num_kv_heads: of mechanisms that share key/value heads.
+        position: for mechanisms without positions.
+        num_kv_heads: for mechanisms that share key/value heads.
         options: fields of the config that a caller may change.
     """
 
@@ -203,6 +203,5 @@ def _options_of(mechanism: str) -> frozenset[str]:
 def _interleaved(
     specs: list[AttentionSpec], others: list[AttentionSpec], every: int
 ) -> list[AttentionSpec]:
-    """Return the specs with each `every`-th one taken from others."""
     pairs = enumerate(zip(specs, others, strict=True), start=1)
     return [spec if number % every else other for number, (spec, other) in pairs]

@@ -133,7 +133,6 @@ def _cast(tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> dict[str, tor
 def _read_config(
     folder: Path,
 ) -> tuple[LMConfig, list[AttentionSpec], dict[str, Scheme], dict[str, Any]]:
-    """Return the sizes, specs, schemes of packed weights and facts of config.json."""
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""The language model.
+"""The language model, and the embedding of tokens and their positions.
 
 Letters: B batch, T tokens, M d_model, V vocabulary.
 """
@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout, SwiGLU
-from suffice.layers.mlp import ACTIVATIONS
-from suffice.layers.normalisation import NORMALISATIONS, normalisation
+from suffice.layers.basic import NORMALISATIONS, normalisation
+from suffice.layers.block import ACTIVATIONS
+from suffice.layers.inputs import positions as count_real
+from suffice.layers.packed import Packed
+from suffice.layers.sinusoidal import sinusoidal, sinusoidal_at
 from suffice.memory import Dynamic, Memory
-from suffice.models.config import POSITIONS, ModelConfig, check_causal, specs_of_blocks
-from suffice.models.embedding import Embedding, check_rows
+from suffice.models.config import POSITIONS, ModelConfig, check_causal, check_rows, specs_of_blocks
 from suffice.models.state import ModelState, check_state, layer_states
-from suffice.ops.linear import Linear
+from suffice.ops.linear import Linear, linear
 from suffice.spec import AttentionSpec
 
 EVERYTHING = Dynamic()
@@ -241,6 +245,99 @@ def _mlp(config: LMConfig, **factory: Any) -> nn.Module:
     if config.activation == "swiglu":
         return SwiGLU(*sizes, **options)
     return MLP(*sizes, activation=config.activation, inner_dropout=False, **options)
+
+
+class Embedding(nn.Module):
+    """A vector for each token id, plus one for its position: int [B, T] -> [B, T, M].
+
+    `positions` are "learned" (for at most `length` tokens), "sinusoidal" (see `sinusoidal`) or
+    "none".
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        length: int,
+        d_model: int,
+        *,
+        positions: str,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary_size, d_model, device=device, dtype=dtype)
+        self.positions = None
+        if positions == "learned":
+            self.positions = nn.Embedding(length, d_model, device=device, dtype=dtype)
+        self.position_type = positions
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Return the features [B, T, M] of tokens; positions count as in an attention layer.
+
+        `positions` int [B or 1, T] are those of tokens that continue a text; None = counted from 0.
+        """
+        if tokens.dtype not in (torch.int64, torch.int32):
+            raise ConfigError(f"token ids are {tokens.dtype}; give int64 or int32.")
+        if valid is not None:
+            tokens = tokens.masked_fill(~valid, 0)
+        x = self.tokens(tokens)
+        return self.add_positions(x, valid=valid, segments=segments, positions=positions)
+
+    def add_positions(
+        self,
+        x: Tensor,
+        *,
+        valid: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Return token features [B, T, M] with their positions added; arguments as of forward."""
+        if self.position_type == "none":
+            return x
+        if positions is not None and torch.compiler.is_compiling():
+            return x + self.at(positions, x)
+        length = x.shape[1]
+        if positions is not None and positions.numel():
+            length = int(positions.max()) + 1
+        self.check_length(length)
+        table = self.table(length, x)
+        if positions is None and (valid is not None or segments is not None):
+            positions = count_real(valid, segments)
+        return x + (table if positions is None else F.embedding(positions, table))
+
+    def check_length(self, length: int) -> None:
+        """Raise ShapeError if rows are longer than the learned positions."""
+        if self.positions is not None and length > self.positions.num_embeddings:
+            raise ShapeError(
+                f"rows of {length} tokens in a model that learned positions for "
+                f"{self.positions.num_embeddings}; cut them, or build a model of "
+                f"length={length}."
+            )
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the products [..., V] of features [..., M] with every token's vector."""
+        if isinstance(self.tokens, Packed):
+            return self.tokens.product(features)
+        return linear(features, self.tokens.weight, None)
+
+    def at(self, positions: Tensor, x: Tensor) -> Tensor:
+        """Return what is added at positions; reads no values, so that graphs can record it."""
+        if self.positions is not None:
+            return self.positions(positions)
+        return sinusoidal_at(positions, x.shape[-1], dtype=x.dtype)
+
+    def table(self, length: int, x: Tensor) -> Tensor:
+        """Return what is added at positions 0..length - 1: [length, M], as x's dtype and device."""
+        if self.positions is not None:
+            return self.positions.weight[:length]
+        return sinusoidal(length, x.shape[-1], device=x.device, dtype=x.dtype)
 
 
 class SkipInit(TorchFunctionMode):

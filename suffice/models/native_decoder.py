@@ -289,12 +289,7 @@ def _check_padding(step: StepPositions) -> None:
 
 
 def unsupported(lm: object, memory: Memory) -> str | None:
-    """Return why native code cannot decode with a model, or None if it can.
-
-    Args:
-        lm: any model.
-        memory: of the states it would decode with.
-    """
+    """Return why native code cannot decode with a model and a memory, or None if it can."""
     if type(lm) is not LM:
         return f"{type(lm).__name__} is not an LM"
     if not library.available():

@@ -27,15 +27,7 @@ def replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def make_room(model: nn.Module, schemes: Mapping[str, Scheme]) -> None:
-    """Replace modules by empty packed ones, into which weights can be loaded.
-
-    Args:
-        model: on any device, "meta" too.
-        schemes: by the names of linear maps and embeddings.
-
-    Raises:
-        ConfigError: for a name that is none of those, or a scheme that does not fit.
-    """
+    """Replace modules by empty packed ones of these schemes, into which weights can be loaded."""
     packed: dict[str, Packed] = {}
     modules = dict(model.named_modules())
     for name, scheme in schemes.items():
@@ -92,15 +84,7 @@ class ByTorchao(Packed):
 
     @classmethod
     def of(cls, matrix: Codes | Tensor, bias: Tensor | None = None) -> Packed:
-        """Return a module of a packed matrix.
-
-        Args:
-            matrix: of 8 or 4 bits.
-            bias: [N] or None.
-
-        Raises:
-            ConfigError: for a matrix in half precision, or if torchao is not there.
-        """
+        """Return a module of a packed matrix of 8 or 4 bits."""
         if reason := torchao_missing():
             raise ConfigError(f"no map can go through torchao: {reason}.")
         if not isinstance(matrix, Codes):
@@ -223,16 +207,7 @@ def use_torchao_by_default(model: nn.Module, device: str) -> None:
 
 
 def packed_products(model: object, device: str) -> str:
-    """Return what multiplies by packed matrices where that is torchao or could be; else "".
-
-    Args:
-        model: a module; other objects have no packed maps.
-        device: of the model.
-
-    Example:
-        >>> packed_products(nn.Linear(2, 2), "cuda")
-        ''
-    """
+    """Return what multiplies by packed matrices where that is torchao or could be; else ""."""
     modules = model.modules() if isinstance(model, nn.Module) else ()
     packed = [module for module in modules if isinstance(module, Packed)]
     if any(isinstance(module, ByTorchao) for module in packed):

@@ -152,11 +152,7 @@ class ModelState:
 
 
 def check_state(state: object, layers: int) -> None:
-    """Raise unless this is the state of a model with so many attention layers.
-
-    Raises:
-        ConfigError: naming its class or number of layers.
-    """
+    """Raise unless this is the state of a model with so many attention layers."""
     if not isinstance(state, ModelState):
         raise ConfigError(f"state is a {type(state).__name__}; give what model.state() makes.")
     if len(state.layers) != layers:
@@ -173,11 +169,7 @@ def _check_indices(rows: object) -> None:
 
 
 def layer_states(layers: Iterable[Attention], memory: Memory) -> list[LayerState]:
-    """Return an empty state for each layer; layers that keep sums take no memory.
-
-    Raises:
-        ConfigError: if a layer cannot stream, or not with this memory.
-    """
+    """Return an empty state for each layer; layers that keep sums take no memory."""
     return [
         layer.state(memory if layer.spec.kernel.weighs_pairs else Dynamic()) for layer in layers
     ]

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, CrossBlock, Dropout
-from suffice.layers.block import NORMS
+from suffice.layers.block import ACTIVATIONS, NORMS
 from suffice.layers.cross_attention import EncodedSource, EncodedSources
-from suffice.layers.mlp import ACTIVATIONS
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.models.classifier import glorot
@@ -25,9 +24,10 @@ from suffice.models.config import (
     ModelConfig,
     check_causal,
     check_crosses,
+    check_rows,
     specs_of_blocks,
 )
-from suffice.models.embedding import Embedding, check_rows
+from suffice.models.lm import Embedding
 from suffice.models.state import ModelState, layer_states
 from suffice.spec import AttentionSpec
 from suffice.torch_compat import check
@@ -191,7 +191,7 @@ class Translator(nn.Module):
 
     def encode(self, source: Tensor, source_valid: Tensor | None = None) -> Tensor:
         """Return the features [B, S, M] of a source; arguments as of the whole model."""
-        check_rows("source", source, source_valid, None)
+        check_rows("source", source, source_valid)
         x = self.source(source, valid=source_valid)
         for block in self.encoder:
             x = block(x, valid=source_valid)
@@ -216,7 +216,7 @@ class Translator(nn.Module):
             ShapeError: if a shape does not fit.
             MaskError: if a mask is not boolean.
         """
-        check_rows("target", target, target_valid, None)
+        check_rows("target", target, target_valid)
         check("source", source, (len(target), None, self.config.d_model))
         x = self.target(target, valid=target_valid)
         for block in self.decoder:
@@ -240,7 +240,7 @@ class Translator(nn.Module):
         """
         check("source", source, (None, None, self.config.d_model))
         if source_valid is not None:
-            check_rows("source", source[..., 0], source_valid, None)
+            check_rows("source", source[..., 0], source_valid)
             source = source.masked_fill(~source_valid[..., None], 0.0)
         sources = [EncodedSource.of(block.cross, source, source_valid) for block in self.decoder]
         layers = layer_states([block.attention for block in self.decoder], memory)
@@ -250,7 +250,7 @@ class Translator(nn.Module):
         self, target: Tensor, *, valid: Tensor | None = None, state: TranslatorState
     ) -> Tensor:
         """Return the input of the head, [B, T, M], of further ids [B, T]; else as `LM.features`."""
-        check_rows("target", target, valid, None)
+        check_rows("target", target, valid)
         x = self.target(target, valid=valid, positions=state.positions(target, valid))
         blocks = zip(self.decoder, state.layers, state.sources.layers, strict=True)
         for block, layer_state, source in blocks:
@@ -274,7 +274,7 @@ def _mlp(config: TranslatorConfig, **factory: Any) -> MLP:
 
 
 def _final_norm(config: TranslatorConfig, **factory: Any) -> nn.Module:
-    """Return the norm behind the last block, which post-norm blocks do without."""
+    """Return the norm behind the last block; post-norm blocks do without."""
     if config.norm == "post":
         return nn.Identity()
     return nn.LayerNorm(config.d_model, eps=config.eps, **factory)
@@ -283,13 +283,9 @@ def _final_norm(config: TranslatorConfig, **factory: Any) -> nn.Module:
 class TranslatorState(ModelState):
     """The states of all self-attention layers, and the source's keys and values.
 
-    Made by `Translator.state`. Keys and values of the source are computed once; cross-attention
-    layers without learned keys and values share the encoded source. `select` and `reorder` move
-    rows of both; `drop_last` and `reset` concern the target alone, and the source stays.
-
-    Args:
-        layers: of the self-attention, in order.
-        sources: read by the cross-attention.
+    Made by `Translator.state`, which computes the latter once; cross-attention layers without
+    learned keys and values share the encoded source. `select` and `reorder` move rows of both;
+    `drop_last` and `reset` concern the target alone, and the source stays.
     """
 
     def __init__(self, layers: list[LayerState], sources: EncodedSources) -> None:
@@ -302,11 +298,7 @@ class TranslatorState(ModelState):
         return super().nbytes + self.sources.nbytes
 
     def positions(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
-        """Return the positions of the next tokens [B, T]: int [B or 1, T].
-
-        Raises:
-            ShapeError: if the number of rows is not that of the source.
-        """
+        """Return the positions of the next tokens [B, T]: int [B or 1, T]."""
         if len(tokens) != self.sources.batch:
             raise ShapeError(
                 f"{len(tokens)} rows of a target for a source of {self.sources.batch}; give as "
@@ -315,11 +307,6 @@ class TranslatorState(ModelState):
         return super().positions(tokens, valid)
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch in this order; rows may repeat.
-
-        Raises:
-            StateError: if no target was read yet.
-            ShapeError: if an index is not that of a row.
-        """
+        """Keep these rows of the batch in this order; rows may repeat."""
         super().select(rows)
         self.sources.select(rows)

@@ -1,9 +1,13 @@
-"""`quantise`: pack a model's weights into fewer bits, in place."""
+"""`quantise`: pack a model's weights into fewer bits, in place.
+
+Weights are rounded to codes with a scale for each group of inputs: to the nearest code, or by GPTQ.
+Letters: N outputs, K inputs, C groups of inputs.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 import torch
@@ -12,13 +16,16 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError
 from suffice.layers.packed import DEFAULT, Packed, PackedEmbedding, PackedLinear, Scheme
 from suffice.models import LM
-from suffice.models.embedding import check_rows
+from suffice.models.config import check_rows
 from suffice.models.packed import replace_module
 from suffice.ops.linear import Linear
 from suffice.ops.native.matrix import Codes, in_panels, numbers_of
 from suffice.quantise.report import Layer, Report, measure_change
-from suffice.quantise.rounding import calibrate, gptq, round_to_nearest
 
+SCALES = {8: (1.0,), 4: (0.68, 0.76, 0.82, 0.88, 0.92, 0.96, 1.0)}  # tried, of the full range
+TOGETHER = 1 << 20  # weights rounded at once, so that they stay in the CPU's cache
+DAMPING = 0.01  # of the mean square of the inputs, added to each, as inputs may be collinear
+ROWS = 16  # of text, computed at once
 Step = Callable[[str, int, int], None]
 GPTQ_BITS = 4  # in 8 bits errors are too small for GPTQ to matter
 
@@ -117,7 +124,7 @@ def _check_text(model: nn.Module, calibration: Tensor | None, judged: Tensor | N
             raise ConfigError(
                 f"{name} is text, and {type(model).__name__} is no language model; leave it out."
             )
-        check_rows(name, text, None, None)
+        check_rows(name, text)
         if text.shape[1] < 2 or not len(text):  # noqa: PLR2004
             raise ConfigError(f"{name} has shape {list(text.shape)}; give rows of two tokens.")
 
@@ -140,9 +147,9 @@ def _schemes_of(
     schemes: dict[str, Scheme] = {}
     skipped: dict[str, str] = {}
     for name, module in modules.items():
-        asked = any(fnmatchcase(name, s) for s in skip)
+        excluded = any(fnmatchcase(name, s) for s in skip)
         try:
-            if reason := "as asked" if asked else _unpackable(name, module):
+            if reason := "as asked" if excluded else _unpackable(name, module):
                 skipped[name] = reason
             else:
                 schemes[name] = Scheme.of(module.weight.shape[1], bits, group)
@@ -245,3 +252,154 @@ def _layers(
 
 def _nbytes(model: nn.Module) -> int:
     return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+
+
+@torch.no_grad()
+def calibrate(
+    lm: LM, names: Iterable[str], tokens: Tensor, step: Callable[[int, int], None]
+) -> CalibrationStats:
+    """Return the statistics of the inputs of the named maps on a text, tokens int [B, T].
+
+    "embedding.tokens" stands for a tied head; step is called with the rows done and their number.
+    """
+    stats, hooks = CalibrationStats(), []
+
+    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda _module, inputs: stats.add(name, inputs[0])
+
+    head = "embedding.tokens" if lm.head is None else "head"
+    names = list(names)
+    try:
+        for name in names:
+            if name not in ("head", "embedding.tokens"):
+                hooks.append(lm.get_submodule(name).register_forward_pre_hook(hook(name)))
+        for done, rows in enumerate(tokens.split(ROWS)):
+            features = lm.features(rows.to(lm.device))
+            if head in names:
+                stats.add(head, features)
+            step(min((done + 1) * ROWS, len(tokens)), len(tokens))
+    finally:
+        for handle in hooks:
+            handle.remove()
+    stats.last = None
+    return stats
+
+
+class CalibrationStats:
+    """The Gram matrix of the inputs of each map: the sum of x x^T, [K, K] in float64.
+
+    Maps that read the same tensor share one matrix.
+    """
+
+    def __init__(self) -> None:
+        self.grams: dict[str, Tensor] = {}
+        self.shared: dict[str, str] = {}  # for each map, the first one with the same inputs
+        self.last: tuple[Tensor, str] | None = None
+
+    def __getitem__(self, name: str) -> Tensor | None:
+        """Return the matrix of a map, None if it read nothing."""
+        return self.grams.get(self.shared.get(name, name))
+
+    def add(self, name: str, x: Tensor) -> None:
+        """Add the inputs [..., K] of a map."""
+        if name not in self.shared:
+            same = self.last is not None and self.last[0] is x
+            self.shared[name] = self.last[1] if same else name
+        if self.shared[name] == name:
+            rows = x.detach().flatten(0, -2).double()
+            self.grams[name] = self.grams.get(name, 0.0) + rows.t() @ rows
+            self.last = x, name
+
+
+def round_to_nearest(
+    weight: Tensor, bits: int, group: int, importance: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the codes of a matrix and their scales, each weight rounded to the nearest code.
+
+    Codes are int32 [N, K], 0 to 2^bits - 1, scales float16 [N, C]. Of several scales, each group
+    takes the one with the least squared error, weighted by `importance` [K]. In 4 bits, where one
+    more level matters, a scale may be negative: codes reach one step further down than up.
+
+    Example:
+        >>> codes, scales = round_to_nearest(torch.tensor([[-8.0, 7.0, 1.0, 0.0]]), 4, 4)
+        >>> ((codes - 8) * scales).tolist()
+        [[-8.0, 7.0, 1.0, 0.0]]
+    """
+    inputs = weight.shape[1]
+    if importance is not None:
+        importance = importance.view(-1, group).to(weight.dtype)
+    codes, scales = [], []
+    for rows in weight.split(max(TOGETHER // inputs, 1)):
+        groups = rows.view(len(rows), -1, group)
+        scale = best_scales(groups, bits, importance)
+        codes.append(codes_of(groups, scale[..., None], bits).flatten(1))
+        scales.append(scale)
+    return torch.cat(codes), torch.cat(scales)
+
+
+def best_scales(groups: Tensor, bits: int, importance: Tensor | None = None) -> Tensor:
+    """Return a scale for each group [..., group]; importance broadcasts to the groups."""
+    levels = 1 << (bits - 1)
+    widest = groups.gather(-1, groups.abs().argmax(dim=-1, keepdim=True))[..., 0]
+    if bits == 8:  # noqa: PLR2004
+        ranges = [widest.abs() / (levels - 1)]
+    else:
+        ranges = [widest / (levels - 1), widest / -levels]
+    best = least = None
+    for scale in (full * fraction for full in ranges for fraction in SCALES[bits]):
+        scale = scale.half()
+        rounded = (codes_of(groups, scale[..., None], bits) - levels) * scale[..., None]
+        error = (rounded - groups).square()
+        error = (error if importance is None else error * importance).sum(dim=-1)
+        if best is None:
+            best, least = scale, error
+        else:
+            best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
+    return best
+
+
+def codes_of(weights: Tensor, scales: Tensor, bits: int) -> Tensor:
+    """Return the codes nearest to weights, int32; the middle one where the scale is 0."""
+    levels = 1 << (bits - 1)
+    scales = scales.to(weights.dtype)
+    codes = (weights / torch.where(scales == 0, torch.inf, scales)).round()
+    return (codes.clamp(-levels, levels - 1) + levels).to(torch.int32)
+
+
+def gptq(weight: Tensor, bits: int, group: int, gram: Tensor) -> tuple[Tensor, Tensor]:
+    """GPTQ: round columns in order, each error spread over the rest; as `round_to_nearest`.
+
+    This keeps the outputs of the map rather than its weights. `gram` [K, K] is the sum of x x^T
+    over inputs x.
+
+    Source: Frantar et al. 2023, arXiv:2210.17323, section 3, in the order of the inputs. Differs:
+        the scale of a group is chosen for the least error after the inputs before it are rounded.
+    """
+    factor = _inverse_factor(gram)
+    remaining = weight.double()
+    codes, scales = [], []
+    for begin in range(0, weight.shape[1], group):
+        columns = slice(begin, begin + group)
+        inner = factor[columns, columns]
+        part = remaining[:, columns].clone()
+        scale = best_scales(part, bits, inner.diagonal() ** -2)
+        errors = torch.zeros_like(part)
+        for i in range(group):
+            code = codes_of(part[:, i], scale, bits)
+            codes.append(code)
+            rounded = (code - (1 << (bits - 1))) * scale.double()
+            errors[:, i] = (part[:, i] - rounded) / inner[i, i]
+            part[:, i + 1 :] -= errors[:, i, None] * inner[i, i + 1 :]
+        remaining[:, begin + group :] -= errors @ factor[columns, begin + group :]
+        scales.append(scale)
+    return torch.stack(codes, dim=1), torch.stack(scales, dim=1)
+
+
+def _inverse_factor(gram: Tensor) -> Tensor:
+    """Return the upper Cholesky factor [K, K] of the inverse of the damped Gram matrix."""
+    gram = gram.double()
+    mean = gram.diagonal().mean()
+    identity = torch.eye(len(gram), dtype=torch.float64, device=gram.device)
+    damped = gram / torch.where(mean > 0, mean, 1.0) + identity * (DAMPING if mean > 0 else 1.0)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    return torch.linalg.cholesky(inverse, upper=True)

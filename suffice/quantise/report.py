@@ -131,11 +131,8 @@ def measure_change(
 ) -> Change:
     """Return how predictions change with the named modules replaced; the model is restored.
 
-    Args:
-        lm: in evaluation mode.
-        packed: the replacements.
-        tokens: int [B, T]; every token but a row's first is predicted.
-        step: called with the rows done and their number.
+    Every token [B, T] but a row's first is predicted; step is called with the rows done and their
+    number.
     """
     original = {name: lm.get_submodule(name) for name in packed}
     before = after = divergence = 0.0
@@ -173,15 +170,7 @@ WARM_UP = 4  # tokens not timed
 
 
 def tokens_per_second(lm: LM, tokens: int = 64) -> float:
-    """Return the median rate at which `generate` decodes one text greedily.
-
-    Args:
-        lm: the model.
-        tokens: to write; fewer if the model's texts are shorter.
-
-    Raises:
-        ConfigError: if the model's texts are too short to measure.
-    """
+    """Return the median rate at which `generate` decodes one text greedily."""
     tokens = min(tokens, lm.config.length - 1)
     if tokens <= WARM_UP:
         raise ConfigError(f"a model of length={lm.config.length} writes too little to time it.")
@@ -194,19 +183,9 @@ def tokens_per_second(lm: LM, tokens: int = 64) -> float:
 
 
 def rows_of(documents: Iterable[str], tokenizer: Tokenizer, *, length: int, tokens: int) -> Tensor:
-    """Return the first tokens of documents, each between the tokenizer's begin and end.
+    """Return the first tokens of documents, each between begin and end: int64 [B, T].
 
-    Args:
-        documents: texts, read as far as needed.
-        tokenizer: of the model.
-        length: of a row, T; a shorter text gives one shorter row.
-        tokens: about how many in all.
-
-    Raises:
-        DataError: if there are fewer than two tokens.
-
-    Shapes:
-        int64 [B, T]
+    A row has `length` tokens (a shorter text gives one shorter row), all rows about `tokens`.
 
     Example:
         >>> from suffice.text import Characters

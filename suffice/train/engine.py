@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError, StateError
-from suffice.layers.dropout import Dropout
+from suffice.layers.basic import Dropout
 from suffice.progress import Progress
 from suffice.train import training_state
 from suffice.train.distributed import Processes

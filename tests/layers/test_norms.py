@@ -8,7 +8,7 @@ from torch import nn
 
 from suffice.errors import ConfigError
 from suffice.layers import RMSNorm
-from suffice.layers.normalisation import normalisation
+from suffice.layers.basic import normalisation
 from suffice.testing import assert_close, normal
 
 

@@ -177,7 +177,7 @@ BUGS = (
         "the decoder sees padding of the source",
     ),
     Bug(
-        "suffice/generate/beams.py",
+        "suffice/generate/decoding.py",
         "attainable = self.sums.amax(dim=1) / new**self.length_penalty",
         "attainable = self.sums.amax(dim=1) / self.count**self.length_penalty",
         "tests/generate/test_beams.py",
@@ -198,7 +198,7 @@ BUGS = (
         "row 11 of seed 1 draws what row 1 of seed 11 draws",
     ),
     Bug(
-        "suffice/quantise/rounding.py",
+        "suffice/quantise/quantise.py",
         "ranges = [widest / (levels - 1), widest / -levels]",
         "ranges = [widest / (levels - 1), widest / levels]",
         "tests/quantise",

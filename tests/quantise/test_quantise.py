@@ -105,7 +105,7 @@ def test_calibration_keeps_the_outputs_of_maps(tied):
 
 
 def test_maps_with_the_same_input_share_statistics():
-    from suffice.quantise.rounding import calibrate
+    from suffice.quantise.quantise import calibrate
 
     lm, names = small(), [f"blocks.0.attention.{m}" for m in MAPS]
     inputs = {}

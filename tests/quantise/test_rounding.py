@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
 from suffice.ops.native.matrix import in_panels, numbers_of
-from suffice.quantise.rounding import codes_of, gptq, round_to_nearest
+from suffice.quantise.quantise import codes_of, gptq, round_to_nearest
 from suffice.testing import assert_close
 
 
@@ -65,7 +67,7 @@ def test_levels_that_fit_are_kept():
 def test_rows_are_rounded_alone(monkeypatch):
     weight = torch.randn(9, 64)
     whole = round_to_nearest(weight, 4, 32)
-    monkeypatch.setattr("suffice.quantise.rounding.TOGETHER", 100)
+    monkeypatch.setattr(sys.modules["suffice.quantise.quantise"], "TOGETHER", 100)
     for got, want in zip(round_to_nearest(weight, 4, 32), whole, strict=True):
         assert_close(got, want, "exact")
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from suffice import preset
 from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
-from suffice.layers.dropout import Dropout
+from suffice.layers.basic import Dropout
 from suffice.models import Translator, TranslatorConfig
 from suffice.train import Run, Score, Training
 

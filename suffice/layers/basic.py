@@ -1,0 +1,127 @@
+"""What every block is made of: dropout, norms and the initialisation of linear maps."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, unknown
+from suffice.ops.rms_norm import rms_norm
+
+
+class Dropout(nn.Module):
+    """Zero each element with probability `p` while training and scale the others by 1 / (1 - p).
+
+    The mask is drawn for the whole global batch and this process takes its own rows, so one
+    process and many draw the same mask from the same seed. Four elements share one draw of 64
+    bits, 16 each, because torch draws one element at a time on a CPU. So the probability is the
+    multiple of 2^-16 nearest to `p` (at least one), and the scale is its.
+
+    Args:
+        p: probability of zeroing an element, 0 <= p < 1.
+
+    Shapes:
+        x: [B, ...] -> [B, ...]
+
+    Raises:
+        ConfigError: if p is outside [0, 1).
+    """
+
+    rows: tuple[int, int] | None = None  # (offset, total) of this process in the global batch
+
+    def __init__(self, p: float = 0.0) -> None:
+        super().__init__()
+        if not 0.0 <= p < 1.0:
+            raise ConfigError(f"dropout={p} is not a probability below 1; give 0 <= dropout < 1.")
+        self.p = p
+        self.zeroed = max(1, min(round(p * 2**16), 2**16 - 1))  # of the 2^16 values of a draw
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x with elements dropped while training, x itself otherwise."""
+        if not self.training or self.p == 0.0:
+            return x
+        offset, total = self.rows or (0, x.shape[0])
+        shape = (total, *x.shape[1:])
+        size = math.prod(shape)
+        draws = torch.randint(-(2**63), 2**63 - 1, (-(-size // 4),), device=x.device)
+        draws = draws.view(torch.int16)[:size].view(shape)
+        mask = torch.empty(shape, dtype=x.dtype, device=x.device)
+        torch.ge(draws, self.zeroed - 2**15, out=mask)
+        mask.mul_(2**16 / (2**16 - self.zeroed))
+        return x * mask[offset : offset + x.shape[0]]
+
+    def extra_repr(self) -> str:
+        """Show the probability in the printed module."""
+        return f"p={self.p}"
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * w over the last axis; no mean is taken away, no bias added.
+
+    Inside it is fp32 or better whatever the dtype of x, and rounds once.
+
+    Args:
+        d_model: features.
+        eps: keeps a row of zeros finite.
+        device: where w lives.
+        dtype: of w.
+
+    Shapes:
+        x: [..., d_model] -> [..., d_model]
+
+    Example:
+        >>> RMSNorm(2)(torch.tensor([1.0, -7.0])).detach()
+        tensor([ 0.2000, -1.4000])
+
+    Source: Zhang and Sennrich 2019, arXiv:1910.07467, equation 4. Differs: eps.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        eps: float = 1e-5,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the norm of each position."""
+        return rms_norm(x, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """Show the sizes in the printed module."""
+        return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+NORMALISATIONS = ("layer", "rms")
+
+
+def normalisation(
+    name: str,
+    d_model: int,
+    *,
+    eps: float,
+    bias: bool = True,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> nn.Module:
+    """Return a norm over d_model features: "layer", with or without a bias, or "rms"."""
+    if name not in NORMALISATIONS:
+        raise unknown("normalisation", name, NORMALISATIONS)
+    if name == "rms":
+        return RMSNorm(d_model, eps=eps, device=device, dtype=dtype)
+    return nn.LayerNorm(d_model, eps=eps, bias=bias, device=device, dtype=dtype)
+
+
+def init_glorot(*linears: nn.Linear) -> None:
+    """Draw the weights of linear maps Glorot-uniform and set their biases to 0."""
+    for linear in linears:
+        nn.init.xavier_uniform_(linear.weight)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)

@@ -31,7 +31,7 @@ from suffice.presets import PRESETS, needs_length
 from tests.acceptance.mechanisms import PRESET_KINDS, ops_of
 
 D_MODEL, NUM_HEADS = 32, 4
-LENGTHS = (1, 7, 33, 64)
+LENGTHS = (1, 33)
 WIDE = 256  # features: with 64 positions the maps of a layer are above oneDNN's threshold
 
 
@@ -57,7 +57,7 @@ CROSSING = [
     for name in PRESETS
     if spec_of(name).pattern.crosses and not spec_of(name).position.absolute
 ]
-CHUNKED = (1, 7, 33, 64, 65, 200)  # lengths around chunks of 64 positions
+CHUNKED = (1, 64, 65, 200)  # lengths around chunks of 64 positions
 
 
 def spec_of_sums(label, *, causal=False) -> AttentionSpec:
@@ -124,7 +124,7 @@ def test_flops_of_sums_of_features_equal_an_execution(label, length, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [1, 33, 65])
+@pytest.mark.parametrize("length", [33, 65])
 @pytest.mark.parametrize("label", SUMS)
 def test_backward_of_sums_of_features(label, length, causal):
     """Twice the forward, and in a causal one the pairs of a chunk once more: they are not kept."""
@@ -145,7 +145,7 @@ def test_flops_above_the_threshold_of_the_fast_product(name):
     assert counted(kept[0].backward) == 4 * spec.cost(64).flops
 
 
-@pytest.mark.parametrize("lengths", [(1, 9), (7, 64), (64, 7), (33, 33)])
+@pytest.mark.parametrize("lengths", [(1, 9), (64, 7)])
 @pytest.mark.parametrize("name", CROSSING)
 def test_cross_attention(name, lengths):
     queries, keys = lengths
@@ -158,7 +158,7 @@ def test_cross_attention(name, lengths):
         assert counted(lambda layer=layer: layer(x, memory)) == 3 * spec.cost(queries, keys).flops
 
 
-@pytest.mark.parametrize("lengths", [(1, 200), (7, 65), (65, 7), (200, 64)])
+@pytest.mark.parametrize("lengths", [(1, 200), (65, 7)])
 @pytest.mark.parametrize("label", SUMS)
 def test_cross_attention_of_sums_of_features(label, lengths):
     queries, keys = lengths

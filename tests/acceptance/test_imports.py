@@ -10,29 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FAKES = ("flash_attn", "xformers", "triton", "transformers")
-HEAVY = (
-    "scipy",
-    "sklearn",
-    "matplotlib",
-    "rich",
-    "typer",
-    "safetensors",
-    "pandas",
-    "sympy.plotting",
-)
 
 SESSION = """
-import sys
-import suffice
-import torch
-from suffice import Attention, preset
-for name in ("standard", "optimised", "efficient", "gqa", "mqa"):
-    Attention(preset(name, 8, 4, causal=True))(torch.randn(2, 5, 8)).sum().backward()
-Attention(preset("super_attention", 8, 4, length=5))(torch.randn(2, 5, 8)).sum().backward()
-print(suffice.__version__)
-"""
-
-MODULES = """
 import sys
 import torch
 before = set(sys.modules)
@@ -40,44 +19,54 @@ import suffice
 new = {name.split(".")[0] for name in set(sys.modules) - before} - {"suffice"}
 print(*sorted(new - set(sys.stdlib_module_names)))
 print(*sorted(name for name in sys.modules if name.startswith("suffice.")))
+from suffice import Attention, preset
+for name in ("standard", "optimised", "efficient", "gqa", "mqa"):
+    Attention(preset(name, 8, 4, causal=True))(torch.randn(2, 5, 8)).sum().backward()
+Attention(preset("super_attention", 8, 4, length=5))(torch.randn(2, 5, 8)).sum().backward()
+from suffice.patterns import Causal
+from suffice.view import draw, text
+from suffice.view.picture import svg
+svg(draw(Causal(), 4)), text(Causal(), 4)
+print("matplotlib" in sys.modules, suffice.__version__)
 """
 
 
-def python(*arguments, path=()):
-    found = subprocess.run(
-        [sys.executable, *arguments],
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """Modules of these names raise when imported; any warning is an error; there is no PATH."""
+    fakes = tmp_path_factory.mktemp("fakes")
+    for name in FAKES:
+        (fakes / f"{name}.py").write_text(f"raise RuntimeError('{name} was imported')\n")
+    path = f"{fakes}:{ROOT}"
+    process = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SESSION],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={"PYTHONPATH": ":".join(map(str, [*path, ROOT])), "OMP_NUM_THREADS": "1", "PATH": ""},
+        env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": ""},
         check=False,
     )
-    assert found.returncode == 0, found.stderr
-    return found
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    return process.stdout.split("\n")
 
 
-def test_broken_accelerators_and_warnings(tmp_path):
-    """Modules of these names raise when imported; any warning is an error; there is no PATH."""
-    for name in FAKES:
-        (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('{name} was imported')\n")
-    found = python("-W", "error", "-c", SESSION, path=[tmp_path])
-    assert found.stdout.strip() == "0.1.0"
-    assert found.stderr == ""
+def test_broken_accelerators_and_warnings(session):
+    assert session[2].endswith("0.1.0")
 
 
-@pytest.fixture(scope="module")
-def modules():
-    foreign, own = python("-c", MODULES).stdout.split("\n")[:2]
-    return foreign.split(), own.split()
+def test_svg_and_text_need_no_matplotlib(session):
+    assert session[2].startswith("False")
 
 
-def test_import_adds_only_the_standard_library_to_torch(modules):
-    assert modules[0] == []
+def test_import_adds_only_the_standard_library_to_torch(session):
+    assert session[0] == ""
 
 
 @pytest.mark.parametrize(
     "package", ["testing", "train", "measure", "data", "cli", "models", "text"]
 )
-def test_import_leaves_the_rest_of_the_package_alone(modules, package):
-    assert not [name for name in modules[1] if name.split(".")[1] == package]
-    assert "suffice.layers.attention" in modules[1]
+def test_import_leaves_the_rest_of_the_package_alone(session, package):
+    modules = session[1].split()
+    assert not [name for name in modules if name.split(".")[1] == package]
+    assert "suffice.layers.attention" in modules

@@ -13,6 +13,8 @@ from .mechanisms import CROSS, D_MODEL, IN_OPS, LENGTH, NAMES, accepting, layer_
 
 SIDES = ("left", "right", "inside")
 POISONS = (float("nan"), 1e30)
+SIDED = [(name, side) for i, name in enumerate(NAMES) for side in ("inside", SIDES[i % 2])]
+"""Each mechanism with padding inside, and on the left or on the right in turn."""
 
 
 def value_and_gradients(layer, x, valid, *memory):
@@ -25,8 +27,7 @@ def value_and_gradients(layer, x, valid, *memory):
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(("name", "side"), SIDED)
 def test_content_of_padding_never_matters(name, side):
     layer = layer_of(name, dtype=torch.float32)
     x, valid = normal(4, LENGTH, D_MODEL, seed=1).float(), padded(4, LENGTH, side)
@@ -77,8 +78,7 @@ def test_memory_padded_to_any_length(name):
         assert_close(layer(x, wide.roll(**left), valid=valid.roll(**left)), want)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(("name", "side"), SIDED)
 def test_batch_of_padded_rows_equals_single_rows(name, side):
     """T6 f: one padded row alone is as good as four."""
     layer = layer_of(name)

@@ -57,7 +57,8 @@ def test_several_ops_compute_windows():
 @pytest.mark.parametrize("size", WINDOWS)
 def test_every_length(impl, heads, is_causal, size):
     pattern = patterns(size, is_causal)
-    for length in range(1, 68):
+    edges = {1, size, size + 1, 16, 17, 32, 33, 63, 64, 65, 67}
+    for length in sorted(edges.union(range(1 + WINDOWS.index(size), 67, 5))):
         got = read_out(pattern, length, length, impl, heads)
         want = near(size, is_causal, length, length).expand(1, heads[0], -1, -1)
         assert_close(got, want)
@@ -74,7 +75,7 @@ def test_fewer_queries_than_keys(impl, heads, is_causal, size):
 
 @pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
 @pytest.mark.parametrize("size", [1, 64, 100])
-@pytest.mark.parametrize("length", [127, 129, 300])
+@pytest.mark.parametrize("length", [129, 300])
 def test_around_the_edges_of_large_blocks(impl, heads, is_causal, size, length):
     got = read_out(patterns(size, is_causal), length, length, impl, heads)
     assert_close(got, near(size, is_causal, length, length).expand(1, heads[0], -1, -1))

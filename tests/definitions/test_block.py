@@ -30,15 +30,15 @@ def of_blocks(size, see):
 @pytest.mark.parametrize("size", [1, 3, 4, 30])
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys"), SHAPES)
-def test_visible_pairs(size, over, is_causal, queries, keys):
+def test_visible_pairs(size, over, is_causal):
     inner, see = OVER[over]
     pattern, see = Block(size, inner), of_blocks(size, see)
     if is_causal:
         pattern, see = pattern & Causal(), causal(see)
-    table = visible(see, queries, keys)
-    assert pattern.mask(queries, keys).tolist() == table
-    assert pattern.pairs(queries, keys) == sum(map(sum, table))
+    for queries, keys in SHAPES:
+        table = visible(see, queries, keys)
+        assert pattern.mask(queries, keys).tolist() == table
+        assert pattern.pairs(queries, keys) == sum(map(sum, table))
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -66,13 +66,12 @@ def test_random_blocks_are_whole_blocks():
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("over", ["diagonal", "either"])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_layer(length, size, over, is_causal, kv_heads):
+def test_layer(length, size, over, is_causal):
     inner, see = OVER[over]
     pattern, see = Block(size, inner), of_blocks(size, see)
     if is_causal:
         pattern, see = pattern & Causal(), causal(see)
-    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=kv_heads, pattern=pattern)
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=pattern)
     layer, x = built(spec), normal(2, length, 8, seed=length)
     assert_close(layer(x), outputs(layer, x, see))
 

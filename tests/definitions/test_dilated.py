@@ -21,15 +21,15 @@ def apart(size, dilation):
 
 @pytest.mark.parametrize(("size", "dilation"), CASES)
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys"), SHAPES)
-def test_visible_pairs(size, dilation, is_causal, queries, keys):
+def test_visible_pairs(size, dilation, is_causal):
     pattern, see = Dilated(size, dilation), apart(size, dilation)
     if is_causal:
         pattern, see = pattern & Causal(), causal(see)
-    table = visible(see, queries, keys)
-    assert pattern.mask(queries, keys).tolist() == table
-    assert pattern.pairs(queries, keys) == sum(map(sum, table))
-    assert pattern.causal is is_causal
+    for queries, keys in SHAPES:
+        table = visible(see, queries, keys)
+        assert pattern.mask(queries, keys).tolist() == table
+        assert pattern.pairs(queries, keys) == sum(map(sum, table))
+        assert pattern.causal is is_causal
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -45,12 +45,11 @@ def test_visible_distances_are_multiples_of_the_spacing(size, dilation):
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize(("size", "dilation"), [(2, 2), (3, 3), (2, 7)])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_layer(length, size, dilation, is_causal, kv_heads):
+def test_layer(length, size, dilation, is_causal):
     pattern, see = Dilated(size, dilation), apart(size, dilation)
     if is_causal:
         pattern, see = pattern & Causal(), causal(see)
-    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=kv_heads, pattern=pattern)
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=pattern)
     layer, x = built(spec), normal(2, length, 8, seed=length)
     assert_close(layer(x), outputs(layer, x, see))
 

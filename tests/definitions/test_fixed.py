@@ -26,13 +26,13 @@ def cases(stride, tail, is_causal):
 
 @pytest.mark.parametrize(("stride", "tail"), CASES)
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys"), SHAPES)
-def test_visible_pairs(stride, tail, is_causal, queries, keys):
+def test_visible_pairs(stride, tail, is_causal):
     pattern, see = cases(stride, tail, is_causal)
-    table = visible(see, queries, keys)
-    assert pattern.mask(queries, keys).tolist() == table
-    assert pattern.pairs(queries, keys) == sum(map(sum, table))
-    assert pattern.causal is is_causal
+    for queries, keys in SHAPES:
+        table = visible(see, queries, keys)
+        assert pattern.mask(queries, keys).tolist() == table
+        assert pattern.pairs(queries, keys) == sum(map(sum, table))
+        assert pattern.causal is is_causal
 
 
 def test_a_tail_of_one_unless_given():
@@ -43,11 +43,10 @@ def test_a_tail_of_one_unless_given():
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize(("stride", "tail"), [(2, 1), (4, 2), (30, 1)])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_layer(length, stride, tail, is_causal, kv_heads):
+def test_layer(length, stride, tail, is_causal):
     """A query before the first tail sees nothing: 0 from the heads, so the output is b_O."""
     pattern, see = cases(stride, tail, is_causal)
-    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=kv_heads, pattern=pattern)
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=pattern)
     layer, x = built(spec), normal(2, length, 8, seed=length)
     assert_close(layer(x), outputs(layer, x, see))
 

@@ -24,13 +24,13 @@ def cases(tokens, is_causal):
 
 @pytest.mark.parametrize("tokens", [1, 2, 5, 30])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys"), SHAPES)
-def test_visible_pairs(tokens, is_causal, queries, keys):
+def test_visible_pairs(tokens, is_causal):
     pattern, see = cases(tokens, is_causal)
-    table = visible(see, queries, keys)
-    assert pattern.mask(queries, keys).tolist() == table
-    assert pattern.pairs(queries, keys) == sum(map(sum, table))
-    assert pattern.causal is is_causal
+    for queries, keys in SHAPES:
+        table = visible(see, queries, keys)
+        assert pattern.mask(queries, keys).tolist() == table
+        assert pattern.pairs(queries, keys) == sum(map(sum, table))
+        assert pattern.causal is is_causal
 
 
 def test_causal_with_more_queries_than_keys():
@@ -41,10 +41,9 @@ def test_causal_with_more_queries_than_keys():
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize("tokens", [1, 3, 30])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_layer(length, tokens, is_causal, kv_heads):
+def test_layer(length, tokens, is_causal):
     pattern, see = cases(tokens, is_causal)
-    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=kv_heads, pattern=pattern)
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=pattern)
     layer, x = built(spec), normal(2, length, 8, seed=length)
     assert_close(layer(x), outputs(layer, x, see))
 

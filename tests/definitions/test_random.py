@@ -105,7 +105,7 @@ def chi_square(counts, expected):
 @pytest.mark.parametrize("keys", [1, 3])
 def test_every_candidate_is_equally_likely(length, keys):
     """Over many seeds, for one query; and over many queries, for one seed."""
-    many = 3000
+    many = 1500
     counts = [0] * 96
     for seed in range(many):
         allowed = Random(keys, length=length, seed=seed).allowed(
@@ -135,13 +135,13 @@ def test_queries_draw_independently():
 def test_draws_of_one_query_are_independent():
     """Which place of its part each of two draws takes says nothing of the other."""
     places = [0] * 64
-    for seed in range(3000):
+    for seed in range(1500):
         allowed = Random(2, length=16, seed=seed).allowed(
             torch.tensor([[5]]), torch.arange(16)[None]
         )
         first, second = allowed[0].nonzero().flatten().tolist()
         places[8 * first + second - 8] += 1
-    assert abs(chi_square(places, 3000 / 64)) < 4
+    assert abs(chi_square(places, 1500 / 64)) < 4
 
 
 @pytest.mark.parametrize("length", [None, 12])
@@ -155,14 +155,13 @@ def test_saved_with_the_spec(length):
 @pytest.mark.parametrize("rows", [1, 2, 5, 9])
 @pytest.mark.parametrize("length", [None, 9])
 @pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_layer(rows, length, beside, kv_heads):
+def test_layer(rows, length, beside):
     pattern = Random(2, length=length, seed=3)
     table = pattern.mask(9, 9).tolist()
     near = (lambda t, s: 0 <= t - s < 2) if beside else (lambda t, s: False)
     if beside:
         pattern = pattern | (Window(2) & Causal())
-    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=kv_heads, pattern=pattern)
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=pattern)
     layer, x = built(spec), normal(2, rows, 8, seed=rows)
     assert_close(layer(x), outputs(layer, x, lambda t, s: table[t][s] or near(t, s)))
 

@@ -24,13 +24,13 @@ def cases(stride, is_causal):
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 7, 40])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys"), SHAPES)
-def test_visible_pairs(stride, is_causal, queries, keys):
+def test_visible_pairs(stride, is_causal):
     pattern, see = cases(stride, is_causal)
-    table = visible(see, queries, keys)
-    assert pattern.mask(queries, keys).tolist() == table
-    assert pattern.pairs(queries, keys) == sum(map(sum, table))
-    assert pattern.causal is is_causal
+    for queries, keys in SHAPES:
+        table = visible(see, queries, keys)
+        assert pattern.mask(queries, keys).tolist() == table
+        assert pattern.pairs(queries, keys) == sum(map(sum, table))
+        assert pattern.causal is is_causal
 
 
 def test_more_queries_than_keys_see_back_only():
@@ -53,10 +53,9 @@ def test_visible_distances_are_multiples_of_the_spacing():
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
 @pytest.mark.parametrize("stride", [1, 2, 4, 30])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_layer(length, stride, is_causal, kv_heads):
+def test_layer(length, stride, is_causal):
     pattern, see = cases(stride, is_causal)
-    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=kv_heads, pattern=pattern)
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=pattern)
     layer, x = built(spec), normal(2, length, 8, seed=length)
     assert_close(layer(x), outputs(layer, x, see))
 

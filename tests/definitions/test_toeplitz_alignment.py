@@ -47,12 +47,11 @@ def spec_of(width, pattern, *, heads=(2, 2), per_head=False, bias=True, **rest):
     )
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 8, 11])
+@pytest.mark.parametrize("length", [1, 3, 8, 11])
 @pytest.mark.parametrize("width", [1, 2, 4, 30])
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
-def test_layer(length, width, pattern, heads):
-    layer = built(spec_of(width, PATTERNS[pattern], heads=heads))
+def test_layer(length, width, pattern):
+    layer = built(spec_of(width, PATTERNS[pattern], heads=(4, 2)))
     x = normal(2, length, 8, seed=length)
     assert_close(layer(x), outputs(layer, x, form))
 

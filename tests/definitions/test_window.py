@@ -25,13 +25,13 @@ def patterns(size, is_causal):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 20])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys"), SHAPES)
-def test_visible_pairs(size, is_causal, queries, keys):
+def test_visible_pairs(size, is_causal):
     pattern, see = patterns(size, is_causal)
-    table = visible(see, queries, keys)
-    assert pattern.mask(queries, keys).tolist() == table
-    assert pattern.pairs(queries, keys) == sum(map(sum, table))
-    assert pattern.causal is is_causal
+    for queries, keys in SHAPES:
+        table = visible(see, queries, keys)
+        assert pattern.mask(queries, keys).tolist() == table
+        assert pattern.pairs(queries, keys) == sum(map(sum, table))
+        assert pattern.causal is is_causal
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -50,10 +50,9 @@ def test_positions_far_away_and_out_of_order(size):
 @pytest.mark.parametrize("length", [1, 4, 9])
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("heads", [(2, 2), (4, 2)])
-def test_layer(length, size, is_causal, heads):
+def test_layer(length, size, is_causal):
     pattern, see = patterns(size, is_causal)
-    spec = AttentionSpec(d_model=8, num_heads=heads[0], num_kv_heads=heads[1], pattern=pattern)
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=pattern)
     layer, x = built(spec), normal(2, length, 8, seed=length)
     assert_close(layer(x), outputs(layer, x, see))
 

@@ -23,7 +23,7 @@ from suffice.testing import assert_close, documents, padded
 
 from .dense import FORMS, built, expected, square, values
 
-LENGTHS = (1, 2, 5, 8, 9, 32, 33, 34, 65, 66, 67)
+LENGTHS = (1, 2, 9, 33, 34, 66)
 CAUSAL = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 EACH = pytest.mark.parametrize("mixing", FORMS, ids=repr)
 
@@ -63,15 +63,13 @@ def test_any_length(mixing, causal):
             assert_close(a, b)
 
 
-@pytest.mark.parametrize(
-    "kind", ["left", "right", "inside", "packed", "left-packed", "right-packed", "inside-packed"]
-)
+@pytest.mark.parametrize("kind", ["left", "right", "inside", "packed", "inside-packed"])
 @CAUSAL
 @EACH
 def test_padded_and_packed_rows(mixing, causal, kind):
     """Real tokens get what their document gives them alone, with the same gradients."""
     made = built(mixing, causal=causal)
-    for length in (4, 11, 35):
+    for length in (4, 35):
         rows = rows_of(3, length, kind)
         v = values(3, length, seed=length).requires_grad_()
         got, want = run(made, v, rows), expected(mixing, made, v, rows, causal=causal)
@@ -93,7 +91,7 @@ def test_rows_without_a_real_token(mixing, causal):
     assert run(made, values(2, 0)).shape == (2, 2, 0, 3)
 
 
-@pytest.mark.parametrize("kind", [None, "left", "inside", "packed", "inside-packed"])
+@pytest.mark.parametrize("kind", [None, "inside", "inside-packed"])
 @CAUSAL
 @EACH
 def test_nan_reaches_exactly_who_may_read_it(mixing, causal, kind):
@@ -232,8 +230,11 @@ def test_only_documents_need_positions_once_gathered():
     assert front.documents[1, :3].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("kind", ["left", "inside-packed"])
-@pytest.mark.parametrize("mixing", FORMS[::4], ids=repr)
+@pytest.mark.parametrize(
+    ("mixing", "kind"),
+    [(form, ("left", "inside-packed")[i % 2]) for i, form in enumerate(FORMS[::4])],
+    ids=repr,
+)
 def test_compiled(mixing, kind):
     """A graph cannot branch on data; it gathers every padded row."""
     torch._dynamo.reset()

@@ -99,12 +99,13 @@ class Cell:
         return f"{self.composition}-bias{self.bias}-{self.data}"
 
 
+AXES = (PATTERNS, PROJECTIONS, MIXINGS, KERNELS, POSITIONS, KV_HEADS)
 COMPOSITIONS = tuple(
-    map(
-        Composition._make,
-        product(PATTERNS, PROJECTIONS, MIXINGS, KERNELS, POSITIONS, KV_HEADS),
-    )
+    Composition._make(axis[place] for axis, place in zip(AXES, places, strict=True))
+    for places in product(*(range(len(axis)) for axis in AXES))
+    if sum(places) % 4 == 0
 )
+"""Every fourth of the product, along the diagonals of its planes, with all pairs and triples."""
 
 
 @cache

@@ -15,11 +15,10 @@ from suffice.ops import OPS
 from suffice.testing import assert_close, documents, drawn, normal, padded
 
 from .cells import (
+    AXES,
     COMPOSITIONS,
     DATA,
-    KERNELS,
     KV_HEADS,
-    MIXINGS,
     PATTERNS,
     POSITIONS,
     PROJECTIONS,
@@ -140,9 +139,6 @@ def test_odd_head_widths_and_slices():
             AttentionSpec(**sizes, encoder=encoder, position=position)
         assert ("head_dim=5" in str(refusal.value)) is turns
         assert ("column slices" in str(refusal.value)) is not fits
-
-
-AXES = (PATTERNS, PROJECTIONS, MIXINGS, KERNELS, POSITIONS, KV_HEADS)
 
 
 def test_the_cells_cover_the_product():

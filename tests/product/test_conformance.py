@@ -11,24 +11,30 @@ from suffice.mixing import LowRank, ToeplitzAlignment
 from suffice.past import Infini
 from suffice.patterns import Causal
 from suffice.positions import Rope
+from suffice.presets import PRESETS
 from suffice.testing import conform, spec_around
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
 
 from .cells import KERNELS, MIXINGS, NORMS, PASTS, PATTERNS, POSITIONS, PROJECTIONS
 
 
-@pytest.mark.parametrize("kind", PRESET_KINDS)
-def test_preset(kind):
-    name, causal = PRESET_KINDS[kind]
+@pytest.mark.parametrize("name", PRESETS)
+def test_preset(name):
+    causal = f"causal-{name}" in PRESET_KINDS
     conform(spec_of(name, causal=causal, d_model=8, num_heads=4, length=7), length=6)
 
 
-@pytest.mark.parametrize(
-    "value", PATTERNS + PROJECTIONS + MIXINGS + KERNELS + NORMS + POSITIONS + PASTS, ids=repr
-)
-@pytest.mark.parametrize("length", [2, 9])
-def test_axis_sample(value, length):
-    conform(spec_around(value), length=length)
+SAMPLES = PATTERNS + PROJECTIONS + MIXINGS + KERNELS + NORMS + POSITIONS + PASTS
+
+
+@pytest.mark.parametrize("value", SAMPLES, ids=repr)
+def test_axis_sample(value):
+    conform(spec_around(value), length=9)
+
+
+@pytest.mark.parametrize("value", {type(value): value for value in SAMPLES}.values(), ids=repr)
+def test_two_positions(value):
+    conform(spec_around(value), length=2)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,12 @@ def failures(name="broken"):
     return [check for check in checks if not check.passed]
 
 
-def test_every_op_is_right_here():
-    checks = list(check_ops(torch.device("cpu")))
+@pytest.fixture(scope="module")
+def checks():
+    return list(check_ops(torch.device("cpu")))
+
+
+def test_every_op_is_right_here(checks):
     assert [str(check) for check in checks if not check.passed] == []
     assert len(checks) == CASES * len(OPS) * len(oracle.TOLERANCES)
     assert len({(c.op, c.dtype, c.case) for c in checks}) == len(checks)
@@ -64,15 +68,15 @@ def test_every_op_is_right_here():
         assert (check.error is None) == bool(check.refusal)
 
 
-def test_ops_are_compared_and_not_only_refused(single):
-    compared = [check for check in check_ops("cpu") if check.error is not None]
+def test_ops_are_compared_and_not_only_refused(checks):
+    compared = [c for c in checks if c.error is not None and c.dtype == "float32"]
     for op in OPS:
         want = CASES - REFUSED.get(op, (0, []))[0]
         assert len([check for check in compared if check.op == op]) == want, op
 
 
-def test_what_an_op_refuses_is_told_and_not_wrong(single):
-    refused = [check for check in check_ops("cpu") if check.error is None]
+def test_a_refusal_has_a_reason_and_is_not_wrong(checks):
+    refused = [c for c in checks if c.error is None and c.dtype == "float32"]
     assert {check.op for check in refused} == REFUSED.keys()
     for check in refused:
         assert check.passed

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from xml.etree import ElementTree
 
 import matplotlib
@@ -20,7 +18,7 @@ from tests.view.patterns import COMPOSED
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize("length", [1, 16, 33])
+@pytest.mark.parametrize("length", [1, 33])
 @pytest.mark.parametrize("pattern", COMPOSED, ids=repr)
 def test_the_image_holds_the_mask(pattern, length):
     heads = pattern.heads or 1
@@ -98,7 +96,7 @@ def test_positions_stand_along_the_axes():
 
 
 @pytest.mark.parametrize("pattern", COMPOSED, ids=repr)
-@pytest.mark.parametrize("length", [1, 64, 512, 2048])
+@pytest.mark.parametrize("length", [1, 64, 512])
 def test_nothing_stands_on_something_else(pattern, length):
     if length > (pattern.max_length or length):
         return
@@ -156,15 +154,6 @@ def test_settings_of_matplotlib_stay_as_they_are(tmp_path):
         mine = picture(tmp_path / "mine.png", COMPOSED[5], 16).read_bytes()
         assert dict(matplotlib.rcParams) == before
     assert picture(tmp_path / "plain.png", COMPOSED[5], 16).read_bytes() == mine
-
-
-def test_svg_and_text_need_no_matplotlib():
-    code = (
-        "import sys; from suffice.view import draw, text; from suffice.view.picture import svg; "
-        "from suffice.patterns import Causal; svg(draw(Causal(), 4)); text(Causal(), 4); "
-        "raise SystemExit('matplotlib' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_cells_are_whole_pixels():

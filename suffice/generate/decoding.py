@@ -1,11 +1,11 @@
-"""Token-by-token decoding: prompts as a batch, prefill, the greedy or sampled loop, its backend.
+"""Token-by-token decoding: prompts as a batch, prefill, the sampled loop, beam search, backends.
 
-Letters: B rows, T tokens of the longest prompt, N new tokens, M d_model, V vocabulary.
+Letters: B rows, T tokens of the longest prompt, N new tokens, K beams, C candidates, M d_model,
+V vocabulary.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, unknown
-from suffice.generate.sampling import Greedy, Sampler, Sampling
+from suffice.generate.sampling import Sampler
 from suffice.memory import Memory
 from suffice.models.config import check_rows
 from suffice.models.lm import LMConfig
@@ -245,35 +245,7 @@ def choose_backend(lm: CausalModel, memory: Memory, impl: str) -> tuple[CausalMo
     return lm, f"torch ({reason})" + (f", {products}" if products else "")
 
 
-def check(
-    beams: int,
-    sampling: Sampling,
-    length_penalty: float,
-    draft: CausalModel | None,
-    on_token: OnToken | None,
-    keep_state: bool,
-) -> None:
-    """Raise for arguments that do not go with a search, and for a penalty without one."""
-    if not 0.0 <= length_penalty < math.inf:
-        raise ConfigError(f"length_penalty={length_penalty}: give a number of at least 0.")
-    if beams == 1:
-        if length_penalty != 1.0:
-            raise ConfigError(f"length_penalty={length_penalty} without beams; give beams=2 or so.")
-        return
-    excluded = {
-        f"sampling={sampling!r}": sampling != Greedy(),
-        "draft": draft is not None,
-        "on_token": on_token is not None,
-        "keep_state": keep_state,
-    }
-    if names := [name for name, present in excluded.items() if present]:
-        raise ConfigError(
-            f"beams={beams} beside {' and '.join(names)}: a search follows the model's own "
-            "probabilities and knows its tokens at its end; leave one out."
-        )
-
-
-def search(
+def beam_search(
     lm: CausalModel,
     prompts: Prompts,
     state: ModelState,

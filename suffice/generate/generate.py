@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,14 +11,15 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.generate import decoding, speculative
-from suffice.generate import decoding as beam_search
+from suffice.generate import speculative
 from suffice.generate.decoding import (
     CausalModel,
     OnToken,
     Output,
     batch_prompts,
+    beam_search,
     choose_backend,
+    decode,
     prefill_chunk,
 )
 from suffice.generate.sampling import Greedy, Sampler, Sampling
@@ -89,7 +91,7 @@ def generate(
         tokens: int [B, T], or the ids of each row, of any lengths.
         max_new_tokens: of each row, >= 0.
         sampling: how a token is chosen.
-        beams: beam width of a search for the most probable continuation, see `beams.search`; 1 =
+        beams: beam width of a search for the most probable continuation, see `beam_search`; 1 =
             no search.
         length_penalty: power of the length that divides a beam's score.
         stop: ids that end a row.
@@ -127,7 +129,7 @@ def generate(
     _check_count("chunk", 1 if chunk is None else chunk)
     _check_count("drafts", 1 if draft is None else drafts)
     _check_ids(vocabulary, stop, pad)
-    beam_search.check(beams, sampling, length_penalty, draft, on_token, keep_state)
+    _check_beams(beams, sampling, length_penalty, draft, on_token, keep_state)
     prompts = batch_prompts(tokens, valid, vocabulary_size=vocabulary, pad=pad, device=lm.device)
     sizes = {"prompt": prompts.tokens.shape[1], "longest": max(prompts.lengths)}
     check_fits(lm, memory, new=max_new_tokens, **sizes)
@@ -151,14 +153,12 @@ def generate(
     if max_new_tokens:
         with no_gradients, eval_mode(lm, draft):
             if beams > 1:
-                scores = beam_search.search(
-                    lm, prompts, state, output, beams, length_penalty, chunk
-                )
+                scores = beam_search(lm, prompts, state, output, beams, length_penalty, chunk)
             elif draft is not None:
                 speculative.decode(lm, draft, prompts, output, sampling, memory, chunk, drafts)
             else:
                 sampler = Sampler(sampling, prompts.tokens, prompts.valid, vocabulary)
-                decoding.decode(lm, prompts, state, output, sampler, chunk)
+                decode(lm, prompts, state, output, sampler, chunk)
     return Generated(
         tokens=torch.cat([prompts.tokens, output.tokens[:, : output.count]], dim=1),
         prompts=prompts.lengths,
@@ -255,3 +255,31 @@ def _check_ids(vocabulary: int, stop: Sequence[int], pad: int) -> None:
             raise ConfigError(
                 f"stop={tuple(stop)}, pad={pad}: {value!r} is no id; give 0 to {vocabulary - 1}."
             )
+
+
+def _check_beams(
+    beams: int,
+    sampling: Sampling,
+    length_penalty: float,
+    draft: CausalModel | None,
+    on_token: OnToken | None,
+    keep_state: bool,
+) -> None:
+    """Raise for arguments that do not go with a search, and for a penalty without one."""
+    if not 0.0 <= length_penalty < math.inf:
+        raise ConfigError(f"length_penalty={length_penalty}: give a number of at least 0.")
+    if beams == 1:
+        if length_penalty != 1.0:
+            raise ConfigError(f"length_penalty={length_penalty} without beams; give beams=2 or so.")
+        return
+    excluded = {
+        f"sampling={sampling!r}": sampling != Greedy(),
+        "draft": draft is not None,
+        "on_token": on_token is not None,
+        "keep_state": keep_state,
+    }
+    if names := [name for name, present in excluded.items() if present]:
+        raise ConfigError(
+            f"beams={beams} beside {' and '.join(names)}: a search follows the model's own "
+            "probabilities and knows its tokens at its end; leave one out."
+        )

@@ -72,15 +72,10 @@ class StepPositions:
 
     @classmethod
     def after(
-        cls,
-        cached: Tensor | None,
-        start: int,
-        batch: int,
-        length: int,
-        valid: Tensor | None,
-        device: torch.device,
+        cls, cached: Tensor | None, start: int, tokens: Tensor, valid: Tensor | None
     ) -> StepPositions:
-        """Return the positions of tokens that follow those read before."""
+        """Return the positions of tokens [B, T, ...] that follow those read before."""
+        (batch, length), device = tokens.shape[:2], tokens.device
         sizes = {"batch": batch, "length": length, "start": start, "device": device}
         if valid is None and cached is None:
             rows = RowLayout(positions=torch.arange(start, start + length, device=device)[None])
@@ -195,7 +190,9 @@ class LayerState:
         check_memory(spec, memory)
         self.spec, self.memory = spec, memory
         cached, unmixed = spec.memories(memory)
-        self.remembered = None if cached.window is None else _remembered(cached)
+        self.remembered = None  # earlier positions that a window may hold or read again
+        if cached.window is not None:  # what is left of a drop is read with as many beside it
+            self.remembered = cached.window + 2 * cached.spare + cached.grain
         self.summed = 0  # positions, where sums are what is kept
         self.offered: StepPositions | None = None  # by the model, for all its layers
         self.kind = 0  # layers of one kind have equal specs and memories
@@ -242,48 +239,39 @@ class LayerState:
             ShapeError: for another number of rows, or more positions than the mixing maps.
             ConfigError: for more positions than the memory holds, or padding it would count.
         """
-        at = self.begin(x.shape[0], x.shape[1], valid, x.device)
+        at = self.begin(x, valid)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
         masks = UNMASKED if valid is None else MaskInputs(q_valid=valid)
         return Step(x=x, source=x, masks=masks, rows=at.rows, state=self, at=at)
 
-    def begin(
-        self, batch: int, length: int, valid: Tensor | None, device: torch.device
-    ) -> StepPositions:
-        """Check the next tokens and return their positions; raises as `step`."""
-        if self.batch not in (None, batch):
+    def begin(self, tokens: Tensor, valid: Tensor | None) -> StepPositions:
+        """Check the next tokens [B, T, ...] and return their positions; raises as `step`."""
+        if self.batch not in (None, len(tokens)):
             raise ShapeError(
-                f"{batch} rows for a state of {self.batch}; give as many, select rows of the "
+                f"{len(tokens)} rows for a state of {self.batch}; give as many, select rows of the "
                 "state, or reset it."
             )
-        if not self._shares(self.offered, batch, length, valid, device):
-            self.offered = StepPositions.after(
-                self.places, self.length, batch, length, valid, device
-            )
+        if not self._can_share(self.offered, tokens, valid):
+            self.offered = StepPositions.after(self.places, self.length, tokens, valid)
         at = self.offered
         if self.memory.window is not None and at.valid is not None:
             at.once(("checked", self.memory), lambda: self._check_padding(at))
         self._check_room(at)
         return at
 
-    def _shares(
-        self,
-        offered: StepPositions | None,
-        batch: int,
-        length: int,
-        valid: Tensor | None,
-        device: torch.device,
+    def _can_share(
+        self, offered: StepPositions | None, tokens: Tensor, valid: Tensor | None
     ) -> bool:
         return (
             offered is not None
             and offered.cached is self.places
             and offered.valid is valid
-            and (offered.length, offered.batch) == (length, batch)
+            and (offered.batch, offered.length) == tokens.shape[:2]
             # while compiling, the model that offers it has just made it: inductor loses a symbol
             # that is found to equal another
             and (torch.compiler.is_compiling() or offered.start == self.length)
-            and offered.device == device
+            and offered.device == tokens.device
         )
 
     def _check_room(self, at: StepPositions) -> None:
@@ -492,14 +480,6 @@ def real_tokens(places: Tensor) -> Tensor:
     if not places.shape[1]:
         return places.new_zeros(places.shape[0])
     return places.max(dim=1).values + 1
-
-
-def _remembered(memory: Memory) -> int:
-    """Return how many earlier positions a memory with a window may hold or read again.
-
-    Those that can be dropped count twice: the rest is read with as many beside the window.
-    """
-    return memory.window + 2 * memory.spare + memory.grain
 
 
 def promote_kv_dtype(cached: tuple[Tensor, ...], current: torch.dtype | None) -> tuple[Tensor, ...]:

@@ -341,16 +341,7 @@ class Embedding(nn.Module):
 
 
 class SkipInit(TorchFunctionMode):
-    """Skips random initialisation of tensors on "meta" while it is entered.
-
-    Torch would load its compiler for the first of them, which takes seconds.
-
-    Example:
-        >>> import torch
-        >>> with SkipInit():
-        ...     torch.nn.Linear(2, 3, device="meta").weight.shape
-        torch.Size([3, 2])
-    """
+    """Skips random initialisation on "meta", for which torch would load its compiler: seconds."""
 
     def __torch_function__(
         self,
@@ -359,7 +350,7 @@ class SkipInit(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return a tensor on "meta" that is to be initialised; call everything else."""
+        """Return a tensor on "meta" instead of initialising it; call everything else."""
         kwargs = kwargs or {}
         draws = func in (Tensor.normal_, Tensor.uniform_)
         if draws or getattr(func, "__module__", "") == "torch.nn.init":

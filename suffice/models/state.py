@@ -59,13 +59,12 @@ class ModelState:
 
         Every kind of layer checks it here, before any of them has read a token.
         """
-        call = tokens.shape[0], tokens.shape[1], valid, tokens.device
-        step = self.layers[0].begin(*call)
+        step = self.layers[0].begin(tokens, valid)
         checked = {self.layers[0].kind}
         for layer in self.layers[1:]:
             layer.offered = step
             if layer.kind not in checked and not torch.compiler.is_compiling():
-                layer.begin(*call)
+                layer.begin(tokens, valid)
                 checked.add(layer.kind)
         return step
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from suffice.advise.candidates import STANDARD, Candidate, candidates, needs
+from suffice.advise.candidates import candidates
+from suffice.advise.composition import STANDARD, Candidate
 from suffice.advise.evidence import Library
+from suffice.advise.needs import needs
 from suffice.advise.race import Budget, Clock, Report, Sample, Sampler, race_lengths, run
 from suffice.advise.ranking import Advice, Limits, Study
 from suffice.advise.request import HERE, Base, Request, base_of, shorter
-from suffice.advise.snippets import cli_lines, python_lines
-from suffice.advise.text import notes, recommendation
+from suffice.advise.text import cli_lines, notes, python_lines, recommendation
 from suffice.measure.machine import machine_facts, software_versions
 from suffice.train import Progress, resolve_device
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 
-from suffice.advise.candidates import Composition
+from suffice.advise.composition import Composition
 from suffice.advise.request import KINDS
 from suffice.errors import ConfigError, DataError
 from suffice.measure import Comparison, Results, judge
@@ -19,21 +19,21 @@ from suffice.measure.sentence import decision, interval, margin_points
 from suffice.models import LMConfig
 from suffice.recipes import SCALES, recipe
 
-FILE = "results.json"  # of a comparison's folder
-RECIPE = {"lm": "lm_small"}  # whose comparison judges a task; of the others the model's own
+FILE = "results.json"  # in the folder of a comparison
+RECIPE = {"lm": "lm_small"}  # compared as evidence of a task; elsewhere the model is a recipe
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One comparison of a mechanism with Standard.
+    """One finished comparison of a mechanism with Standard.
 
     Args:
-        source: file it stands in.
-        title: of what was trained.
-        num_heads: of both.
-        seeds: that both share.
-        difference: of test accuracy, in points with its interval.
-        margin: that may be lost, a fraction.
+        source: file of the results.
+        title: title of the task.
+        num_heads: heads of both.
+        seeds: seeds that both were trained from.
+        difference: in test accuracy, in points with its interval.
+        margin: loss of accuracy that is acceptable, a fraction.
         verdict: "suffices", "does not suffice" or "undecided" and what would decide.
     """
 
@@ -47,7 +47,7 @@ class Evidence:
 
     @property
     def sentence(self) -> str:
-        """All of it."""
+        """All of it as a sentence."""
         return (
             f"{self.verdict} at {margin_points(self.margin)} points: {self.difference}, "
             f"{self.seeds} seeds, {self.num_heads} heads; {self.title} ({self.source})"
@@ -55,78 +55,61 @@ class Evidence:
 
 
 class Library:
-    """Finished comparisons of a task.
+    """The finished comparisons of a task with Standard, judged at a margin.
 
     Args:
         task: see `Request`.
-        folders: of `suffice compare`, read as well.
-        margin: at which verdicts are made.
-
-    Raises:
-        DataError: if a file is absent, truncated or altered.
+        folders: of `suffice compare`, read in addition to the package's results.
+        margin: loss of accuracy that is acceptable; None = a hundredth.
     """
 
     def __init__(self, task: str, folders: Sequence[str] = (), margin: float | None = None) -> None:
         self.margin = MARGIN if margin is None else margin
-        packaged = {path.name: _read(path) for path in _packaged()}
-        packaged = {name: results for name, results in packaged.items() if results is not None}
-        packaged = dict(sorted(packaged.items(), key=_weakness))
-        paths = {folder: Path(folder) for folder in folders}
-        chosen = {
-            folder: read_results(path / FILE if path.is_dir() else path)
-            for folder, path in paths.items()
-        }
-        self.results = {
-            name: results
-            for name, results in (chosen | packaged).items()
-            if _task(results.recipe) == task
-        }
-        self._judged: dict[str, tuple[Comparison, ...]] = {}
+        results = {}
+        for folder in folders:
+            path = Path(folder)
+            results[folder] = read_results(path / FILE if path.is_dir() else path)
+        packaged = {path.name: _read(path, path.stat().st_mtime_ns) for path in _packaged()}
+        comparisons = ((name, r) for name, r in packaged.items() if r is not None)
+        # the paper's size first, then most trainings
+        results |= sorted(comparisons, key=lambda c: (c[1].scale != SCALES[0], -len(c[1].cells)))
+        self.results = {name: r for name, r in results.items() if _task(r.recipe) == task}
 
     def find(self, composition: Composition) -> tuple[Evidence, ...]:
-        """Return the evidence of a composition, which only mechanisms without changes have.
-
-        The user's own comparisons come first, then the package's: the paper's size before a small
-        scale, many trainings before few.
-        """
+        """Return the evidence of a composition, the user's first; ones with changes have none."""
         if composition.changes:
             return ()
-        evidence = []
-        for source, results in self.results.items():
-            for comparison in self._comparisons(source, results):
-                if comparison.mechanism == composition.mechanism and comparison.difference:
-                    evidence.append(
-                        Evidence(
-                            source=source,
-                            title=results.title,
-                            num_heads=comparison.num_heads,
-                            seeds=len(comparison.pairing.seeds),
-                            difference=interval(comparison.difference),
-                            margin=self.margin,
-                            verdict=decision(comparison),
-                        )
-                    )
-        return tuple(evidence)
+        return tuple(
+            Evidence(
+                source=source,
+                title=results.title,
+                num_heads=comparison.num_heads,
+                seeds=len(comparison.pairing.seeds),
+                difference=interval(comparison.difference),
+                margin=self.margin,
+                verdict=decision(comparison),
+            )
+            for source, (results, comparisons) in self._judged.items()
+            for comparison in comparisons
+            if comparison.mechanism == composition.mechanism and comparison.difference
+        )
 
-    def _comparisons(self, source: str, results: Results) -> tuple[Comparison, ...]:
-        if source not in self._judged:
-            self._judged[source] = ()
-            if results.baseline == "standard":
-                self._judged[source] = judge(results, margin=self.margin).comparisons
-        return self._judged[source]
+    @cached_property
+    def _judged(self) -> dict[str, tuple[Results, tuple[Comparison, ...]]]:
+        return {
+            name: (results, judge(results, margin=self.margin).comparisons)
+            for name, results in self.results.items()
+            if results.baseline == "standard"
+        }
 
 
 def _packaged() -> list[Path]:
     return sorted(Path(str(resources.files("suffice").joinpath("results"))).glob("*.json"))
 
 
-def _read(path: Path) -> Results | None:
-    """Return the comparison in a file of the package; None where it holds something else."""
-    return _decoded(path, path.stat().st_mtime_ns)
-
-
 @lru_cache(maxsize=64)
-def _decoded(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a changed file is read anew
+def _read(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a changed file is read again
+    """Return the comparison in a file of the package; None where the file holds no comparison."""
     try:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -138,13 +121,8 @@ def _decoded(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a chan
     return Results.from_json(data["results"], where=path.name)
 
 
-def _weakness(named: tuple[str, Results]) -> tuple[bool, int]:
-    """Order results: the paper's size first, then most trainings."""
-    return named[1].scale != SCALES[0], -len(named[1].cells)
-
-
 def _task(name: str) -> str | None:
-    """Return the adviser's task that a recipe is of; None for none."""
+    """Return the adviser's task of a recipe."""
     try:
         model = recipe(name).model
     except ConfigError:  # of another version
@@ -154,12 +132,7 @@ def _task(name: str) -> str | None:
 
 
 def missing(composition: Composition, task: str, model: str) -> str:
-    """Return the command that would give evidence of a composition.
-
-    Example:
-        >>> missing(Composition.parse("efficient"), "lm", "15m")
-        'none: run `suffice compare --recipe lm_small --mechanisms standard,efficient`'
-    """
+    """Return the command that would produce evidence of a composition."""
     nearest = _published(composition)
     if nearest is None:
         bits = composition.weights or composition.memory

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from suffice.advise.candidates import STANDARD, Candidate, Needs
+from suffice.advise.composition import STANDARD, Candidate
 from suffice.advise.evidence import Evidence, missing
+from suffice.advise.needs import Needs
 from suffice.advise.race import Race
 from suffice.advise.request import Base, Request, each
 from suffice.advise.text import describe_bytes, format_bytes, format_seconds, reason

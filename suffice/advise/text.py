@@ -1,14 +1,19 @@
-"""The advice in sentences: the recommendation, its notes, and the reason of each place."""
+"""The advice as text: sentences, and the Python and commands that use the recommendation."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from suffice.advise.candidates import STANDARD, Needs
+from suffice.advise.composition import STANDARD, Candidate
+from suffice.advise.needs import Needs
 from suffice.advise.race import FEWEST
-from suffice.advise.request import Request, each
+from suffice.advise.request import Base, Request, each
+from suffice.measure.edge.shapes import SHAPES
 from suffice.measure.timing import Times
+from suffice.memory import Quantised, Rolling
+from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 
 if TYPE_CHECKING:
     from suffice.advise.ranking import Place, Study
@@ -17,7 +22,7 @@ MORE_TIME = "give more minutes, or a smaller model or length"
 
 
 def recommendation(study: Study, winner: str | None) -> str:
-    """Return what to take, or why nothing is recommended and what comes nearest."""
+    """Return what is recommended, or why nothing is and what comes nearest."""
     if winner is None:
         return _no_winner(study)
     place, ranks = study.place(winner), study.ranks()
@@ -100,11 +105,7 @@ def notes(
 def reason(place: Place, tied: list[str], study: Study, *, enough: bool) -> str:
     """Return why a measured candidate has its place.
 
-    Args:
-        place: with its times.
-        tied: others of the same rank.
-        study: limits and losses.
-        enough: whether there were enough rounds to tell a difference from noise.
+    `tied` names the others of its rank; `enough` says whether the rounds suffice for a verdict.
     """
     seconds = f"{format_seconds(place.seconds.median)} {each(study.limits.unit)}"
     clauses = [seconds + _compared(place, enough=enough)]
@@ -145,8 +146,112 @@ def _quartiles(ratio: Times) -> str:
     return f"(quartiles {ratio.low:.2f} to {ratio.high:.2f})"
 
 
+def python_lines(candidate: Candidate, base: Base, request: Request) -> tuple[str, ...]:
+    """Return lines of Python that build the recommended model and use it."""
+    sizes = {"model": request.model, "checkpoint": request.checkpoint, "length": request.length}
+    options = "".join(f", {name}={value!r}" for name, value in sizes.items() if value is not None)
+    lines = [
+        "from suffice.advise import Composition, Request, base_of",
+        f"base = base_of(Request(task={request.task!r}{options}))",
+        f"composition = Composition.parse({candidate.name!r})",
+        "model = composition.build(base)  # weights are random: train it, or give it trained ones",
+    ]
+    if candidate.composition.weights is not None:
+        lines += [
+            "from suffice.quantise import quantise",
+            f"report = quantise(model, bits={candidate.composition.weights})  # when it is trained",
+        ]
+    config = base.config
+    if isinstance(config, LMConfig):
+        lines += [
+            "from suffice.generate import generate",
+            "memory = composition.memory_for(base)",
+            "written = generate(model, [[1, 2, 3]], max_new_tokens=8, memory=memory)",
+        ]
+    elif isinstance(config, TranslatorConfig):
+        lines += [
+            "from suffice.generate.translate import translate",
+            "memory = composition.memory_for(base)",
+            "translated = translate(model, [[1, 2, 3]], start=1, max_new_tokens=8, memory=memory)",
+        ]
+    elif isinstance(config, ViTConfig):
+        shape = (2, config.channels, config.image_size, config.image_size)
+        lines += ["import torch", f"logits = model.eval()(torch.randn{shape})"]
+    else:
+        ids = f"torch.randint({config.vocabulary_size}, {(2, base.length)})"
+        lines += ["import torch", f"logits = model.eval()({ids})"]
+    return tuple(lines)
+
+
+def cli_lines(candidate: Candidate, base: Base, request: Request) -> tuple[str, ...]:
+    """Return commands that train, convert or compare the recommended model; () if none can."""
+    composition = candidate.composition
+    if base.task != "lm":
+        if composition.changes:
+            return ()
+        others = "" if composition.mechanism == "standard" else f",{composition.mechanism}"
+        return (f"suffice compare --recipe {base.name} --mechanisms standard{others}",)
+    steps = _convert(candidate, request) if request.checkpoint else _train(candidate, base)
+    if steps is None:
+        return ()
+    folder, lines = steps
+    if composition.weights is not None:
+        packed = f"{folder}-{composition.weights}bit"
+        lines.append(f"suffice quantise {folder} --bits {composition.weights} --out {packed}")
+        folder = packed
+    return (*lines, f"suffice generate {folder}{_memory_options(candidate)}")
+
+
+def _train(candidate: Candidate, base: Base) -> tuple[str, list[str]]:
+    """Return the folder of the trained model, and the command."""
+    composition = candidate.composition
+    settings = {
+        "configuration": SHAPES.get(base.name, base.name),
+        "length": base.length,
+        "num_kv_heads": composition.kv,
+        "softmax_every": composition.softmax,
+        "window": None if composition.sinks else composition.window,
+        "full_every": composition.full,
+    }
+    options = " ".join(f"--set {name}={n}" for name, n in settings.items() if n is not None)
+    recipe = f"--recipe stdlib_bpe --mechanism {composition.mechanism}"
+    return "model", [f"suffice train {recipe} {options} --out model"]
+
+
+def _convert(candidate: Candidate, request: Request) -> tuple[str, list[str]] | None:
+    """Return the folder of the converted model, and the command; None where it must be trained."""
+    composition = candidate.composition
+    if composition.softmax is not None or composition.full is not None:
+        return None
+    mechanism, heads = composition.mechanism, composition.kv
+    if mechanism in ("gqa", "mqa"):
+        heads = heads or (1 if mechanism == "mqa" else candidate.specs[0].kv_heads)
+    elif mechanism not in ("standard", "optimised", "efficient"):
+        return None
+    steps = [] if heads is None else [f"gqa:{heads}"]
+    if mechanism in ("optimised", "efficient"):
+        steps.append(mechanism)
+    if composition.window is not None and not composition.sinks:
+        steps.append(f"window:{composition.window}")
+    folder = shlex.quote(str(request.checkpoint))
+    if not steps:
+        return folder, []
+    return "converted", [f"suffice convert {folder} --to {','.join(steps)} --out converted"]
+
+
+def _memory_options(candidate: Candidate) -> str:
+    memory, options = candidate.memory, ""
+    if isinstance(memory, Quantised):
+        options = f" --quantise-memory {memory.bits}"
+        memory = memory.inner
+    if isinstance(memory, Rolling):
+        sinks = f":{memory.sinks}" if memory.sinks else ""
+        options = f" --memory rolling:{memory.window}{sinks}{options}"
+    return options
+
+
 def describe_bytes(needs: Needs) -> str:
-    """Return the parts of the bytes."""
+    """Return the bytes of each part, such as "weights 1.00 MB, activations 2.00 MB"."""
     parts = {"weights": needs.weights, "state": needs.state, "activations": needs.activations}
     return ", ".join(
         f"{name} {format_bytes(size)}" for name, size in parts.items() if size or name != "state"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, advise, base_of
-from suffice.advise.candidates import candidate
+from suffice.advise.composition import candidate
 from suffice.advise.evidence import Evidence, Library
 from suffice.advise.race import Sampler
 from suffice.errors import ConfigError

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, base_of
-from suffice.advise.candidates import candidate, candidates
+from suffice.advise.candidates import candidates
+from suffice.advise.composition import candidate
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
 from suffice.memory import Dynamic, Quantised, Rolling

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, base_of
-from suffice.advise.candidates import candidate, needs
+from suffice.advise.composition import candidate
+from suffice.advise.needs import needs
 from suffice.advise.race import Models
 from suffice.generate import generate
 from suffice.measure.edge.shapes import weight_bytes

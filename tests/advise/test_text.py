@@ -6,8 +6,8 @@ import pytest
 
 from suffice.advise import Composition, Request, base_of
 from suffice.advise import request as module
-from suffice.advise.candidates import candidate
-from suffice.advise.snippets import cli_lines, python_lines
+from suffice.advise.composition import candidate
+from suffice.advise.text import cli_lines, python_lines
 from suffice.models import LM, ViT
 from suffice.recipes import recipe
 

@@ -1,0 +1,120 @@
+"""Bytes and work of a candidate in closed form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import torch
+from torch import nn
+
+from suffice.advise.composition import STANDARD, Candidate, Composition, decoder_specs
+from suffice.advise.request import Base
+from suffice.cost import Cost
+from suffice.layers.packed import DEFAULT
+from suffice.measure.edge.shapes import attended_positions
+from suffice.memory import Memory
+from suffice.models import LMConfig, TranslatorConfig
+from suffice.models.lm import SkipInit
+from suffice.recipes.recipe import build_model
+from suffice.spec import AttentionSpec
+
+ITEMSIZE = 4  # bytes of a float32
+SCALE = 2  # bytes of the scale of a group of packed weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """Bytes and work of one input of the requested length.
+
+    Args:
+        weights: bytes of the whole model.
+        state: bytes of KV caches and sums after the input.
+        activations: bytes of the widest layer while the input is read at once, scores not stored.
+        work: bytes read for each token where tokens are written, else FLOPs of an input.
+    """
+
+    weights: int
+    state: int
+    activations: int
+    work: int
+
+    @property
+    def total(self) -> int:
+        """Weights, state and activations, bytes."""
+        return self.weights + self.state + self.activations
+
+
+def needs(candidate: Candidate, base: Base) -> Needs:
+    """Return the bytes and the work of a candidate, in closed form."""
+    costs = [_cost(spec, base) for spec in candidate.specs]
+    bits = candidate.composition.weights
+    parameters = _other_parameters(base) + sum(cost.parameters for cost in costs)
+    weights = _packed_bytes(parameters, bits)
+    state = 0
+    if base.writes:
+        state, read = _state_bytes(candidate, base)
+        looked_up = isinstance(base.config, LMConfig) and not base.config.tied
+        rows = base.config.vocabulary_size if looked_up else 0  # only a token's row is read
+        work = weights - _packed_bytes(rows * base.config.d_model, bits) + read
+    else:
+        work = sum(cost.visible_flops for cost in costs) + 2 * base.length * _mlp_parameters(base)
+    maps = 3 if getattr(base.config, "activation", "") == "swiglu" else 2
+    attention = max(2 * spec.widths.q + 2 * spec.widths.kv for spec in candidate.specs)
+    features = 2 * base.config.d_model + max(maps * base.config.mlp_width, attention)
+    activations = ITEMSIZE * base.length * features
+    return Needs(weights=weights, state=state, activations=activations, work=work)
+
+
+@cache
+def _cost(spec: AttentionSpec, base: Base) -> Cost:
+    # FLOPs, whose pairs are slow to count for long inputs, are not needed where tokens are written
+    return spec.cost(1 if base.writes else base.length)
+
+
+@cache
+def _standard_model(base: Base) -> nn.Module:
+    with torch.device("meta"), SkipInit():
+        return build_model(base.config, Composition(mechanism=STANDARD).specs(base))
+
+
+@cache
+def _other_parameters(base: Base) -> int:
+    specs = Composition(mechanism=STANDARD).specs(base)
+    attention = sum(_cost(spec, base).parameters for spec in specs)
+    return sum(p.numel() for p in _standard_model(base).parameters()) - attention
+
+
+@cache
+def _mlp_parameters(base: Base) -> int:
+    return sum(p.numel() for block in _standard_model(base).blocks for p in block.mlp.parameters())
+
+
+def _packed_bytes(parameters: int, bits: int | None) -> int:
+    if bits is None:
+        return parameters * ITEMSIZE
+    scales = SCALE * parameters // DEFAULT[bits] if bits in DEFAULT else 0
+    return parameters * bits // 8 + scales
+
+
+def _state_bytes(candidate: Candidate, base: Base) -> tuple[int, int]:
+    """Return the bytes stored after an input, and those of them that the next token reads."""
+    stored = read = 0
+    for spec, count in Counter(decoder_specs(candidate.specs, base)).items():
+        layer_stored, layer_read = _layer_bytes(spec, candidate.memory, base.length)
+        stored, read = stored + count * layer_stored, read + count * layer_read
+    if isinstance(base.config, TranslatorConfig):
+        cross = candidate.specs[base.config.encoder_depth + base.config.decoder_depth :]
+        learned = [spec for spec in cross if spec.encoder.learns_keys]
+        source = sum(spec.state_bytes(base.length) for spec in learned)
+        if len(learned) < len(cross):  # the others read the encoder's output itself
+            source += ITEMSIZE * base.length * base.config.d_model
+        stored, read = stored + source, read + source
+    return stored, read
+
+
+@lru_cache(maxsize=4096)
+def _layer_bytes(spec: AttentionSpec, memory: Memory, length: int) -> tuple[int, int]:
+    attended = attended_positions(spec, memory, length)
+    return spec.state_bytes(length, memory), spec.state_bytes(attended, memory)

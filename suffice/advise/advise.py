@@ -1,4 +1,4 @@
-"""`advise`: which composition to take for a task on this machine."""
+"""`advise`: recommends a composition for a task on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from suffice.train import Progress, resolve_device
 
 MAIN_SHARE = 0.7  # of the budget, for the requested length; the rest is for shorter ones
 COMPARED = 3  # candidates compared with Standard at shorter lengths
-STEPS = 1000  # of the progress
+STEPS = 1000  # of the progress bar
 Measure = Callable[[Candidate, int], Sample]
 
 
@@ -32,18 +32,18 @@ def advise(
     clock: Clock = perf_counter,
     measure: Measure | None = None,
 ) -> Advice:
-    """Measure what is legal and small enough, and recommend a composition.
+    """Measure the legal compositions within the memory limit, and recommend one.
 
-    An interruption (Ctrl-C) ends the measuring; the advice is then of what was measured.
+    Ctrl-C ends the measuring; the advice is then based on what was measured.
 
     Args:
         request: the task and its limits.
-        progress: shows what is measured.
-        clock: seconds from any origin.
-        measure: gives one sample of a candidate at a length; None = measured on the device.
+        progress: shows what is being measured.
+        clock: returns seconds from any origin.
+        measure: returns one sample of a candidate at a length; None = measured on the device.
 
     Raises:
-        ConfigError: for an unknown model or device, or a composition that has no meaning.
+        ConfigError: for an unknown model or device, or an invalid composition.
         CheckpointError: if the checkpoint cannot be read.
         DataError: if results cannot be read.
 
@@ -85,20 +85,20 @@ def advise(
 def _study(request: Request, base: Base, device: torch.device) -> Study:
     library = Library(request.task, request.results, request.quality)
     legal, illegal = candidates(base, request.mechanisms, packs=device.type == "cpu")
-    evidence = {one.name: library.find(one.composition) for one in legal}
-    losses = {}
+    evidence = {candidate.name: library.find(candidate.composition) for candidate in legal}
+    losses: dict[str, str] = {}
     if request.quality is not None:
-        for name, known in evidence.items():
-            against = [one.sentence for one in known if one.verdict == "does not suffice"]
-            losses |= {name: against[0]} if against else {}
+        for name, comparisons in evidence.items():
+            for comparison in comparisons:
+                if comparison.verdict == "does not suffice":
+                    losses.setdefault(name, comparison.sentence)
     available = _memory(device)
+    limit = request.memory or available
     return Study(
         base=base,
-        limits=Limits(
-            memory=request.memory or available, latency=request.latency, unit=request.unit
-        ),
-        candidates={one.name: one for one in legal},
-        needs={one.name: needs(one, base) for one in legal},
+        limits=Limits(memory=limit, latency=request.latency, unit=request.unit),
+        candidates={candidate.name: candidate for candidate in legal},
+        needs={candidate.name: needs(candidate, base) for candidate in legal},
         illegal=illegal,
         evidence=evidence,
         losses=losses,
@@ -107,17 +107,15 @@ def _study(request: Request, base: Base, device: torch.device) -> Study:
 
 
 def _measure(study: Study, measure: Measure, budget: Budget, report: Report) -> None:
-    """Fill in measurements: at the requested length, then at shorter ones."""
+    """Measure at the requested length, then at shorter ones."""
 
     def take(name: str, length: int = study.base.length) -> Sample:
         return measure(study.candidates[name], length)
 
     run(study.race, study.order(), take, budget, share=MAIN_SHARE, report=report)
-    if study.race.rounds and STANDARD in study.race.samples:
-        promising = study.promising()[:COMPARED]
-        if promising:
-            names, lengths = [STANDARD, *promising], shorter(study.base)
-            race_lengths(names, lengths, take, budget, study.by_length, report)
+    if STANDARD in study.race.samples and (promising := study.promising()[:COMPARED]):
+        names, lengths = [STANDARD, *promising], shorter(study.base)
+        race_lengths(names, lengths, take, budget, study.by_length, report)
 
 
 def _device(name: str) -> torch.device:
@@ -127,7 +125,7 @@ def _device(name: str) -> torch.device:
 
 
 def _memory(device: torch.device) -> int | None:
-    """Return the bytes that a device has, None where they are unknown."""
+    """Return the bytes of a device, None where they are unknown."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     total: Any = machine_facts()["memory_bytes"]

@@ -1,4 +1,4 @@
-"""Measures candidates in turn, within a budget of time."""
+"""Times candidates round by round, within a budget of seconds."""
 
 from __future__ import annotations
 
@@ -25,33 +25,29 @@ from suffice.models.lm import SkipInit
 from suffice.quantise import quantise
 from suffice.recipes.recipe import Sizes, build_model
 
+ROUNDS, FEWEST, MOST = 5, 3, 15  # samples of each candidate
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
     """Seconds of one candidate, measured once.
 
     Args:
-        each: of a token that is written, or of an input where none is.
-        first: of reading the input before the first token; None where nothing is written.
+        each: for one token that is written, or for one input where nothing is written.
+        first: for reading the input before the first token; None where nothing is written.
     """
 
     each: float
     first: float | None = None
 
 
-ROUNDS, FEWEST, MOST = 5, 3, 15  # samples of each candidate
 Take = Callable[[str], Sample]
 Clock = Callable[[], float]
 Report = Callable[[str, float], None]
 
 
 class Budget:
-    """Seconds that may be spent.
-
-    Args:
-        seconds: in all.
-        clock: seconds from any origin.
-    """
+    """The seconds that may be spent, counted from now."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self.seconds, self.clock = seconds, clock
@@ -59,11 +55,11 @@ class Budget:
 
     @property
     def used(self) -> float:
-        """Seconds that are spent."""
+        """Seconds spent so far."""
         return self.clock() - self.start
 
     def left(self, share: float = 1.0) -> float:
-        """Return the seconds left of a share of it, from its beginning."""
+        """Return the seconds left of the first share of the budget."""
         return self.seconds * share - self.used
 
 
@@ -73,16 +69,14 @@ class Race:
 
     Args:
         baseline: the candidate that the others are compared with.
-        samples: of each candidate that is measured; as many of each, one for each round.
-        walls: seconds of a whole sample of each, the least so far.
-        left_out: who was not measured, as the budget was too small for one more.
-        failed: who could not be measured, and why.
+        samples: one of each measured candidate for each round.
+        walls: least seconds that a sample of each candidate took.
+        failed: errors of candidates that could not be measured.
     """
 
     baseline: str
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     walls: dict[str, float] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -96,36 +90,31 @@ class Race:
         return min(map(len, self.samples.values()), default=0)
 
     def times(self, name: str) -> Times:
-        """Return median and quartiles of a token or an input."""
-        return summarise_times([sample.each for sample in self._complete(name)])
+        """Return median and quartiles for a token or an input."""
+        return summarise_times(self._seconds(name, "each"))
 
     def ratio(self, name: str) -> Times | None:
-        """Return the time over the baseline's of the same round: median and quartiles.
-
-        None where the baseline was not measured.
-        """
+        """Return times over the baseline's of the same round; None without a baseline."""
         return self._ratio(name, "each")
 
     def first(self, name: str) -> float | None:
         """Return the median seconds of reading an input; None where nothing is written."""
-        seconds = [s.first for s in self._complete(name) if s.first is not None]
+        seconds = self._seconds(name, "first")
         return statistics.median(seconds) if seconds else None
 
     def first_ratio(self, name: str) -> Times | None:
-        """Return the same over the baseline's of the same round."""
+        """Return the times of reading an input over the baseline's of the same round."""
         return self._ratio(name, "first")
 
     def _ratio(self, name: str, time: str) -> Times | None:
-        seconds, baseline = (
-            [value for s in self._complete(one) if (value := getattr(s, time)) is not None]
-            for one in (name, self.baseline)
-        )
+        seconds, baseline = self._seconds(name, time), self._seconds(self.baseline, time)
         if not seconds or not baseline:
             return None
         return summarise_times([a / b for a, b in zip(seconds, baseline, strict=True)])
 
-    def _complete(self, name: str) -> list[Sample]:
-        return self.samples.get(name, [])[: self.rounds]
+    def _seconds(self, name: str, time: str) -> list[float]:
+        samples = self.samples.get(name, [])[: self.rounds]
+        return [value for s in samples if (value := getattr(s, time)) is not None]
 
 
 def run(
@@ -142,71 +131,54 @@ def run(
 
     Each is warmed up when it enters; then every round takes one sample of each, in a rotating
     order. Where no round is complete, the sample of the warm-up stands for it. `race` is consistent
-    at any moment, so an interruption leaves something to use.
+    at any moment, so measuring can be interrupted.
 
     Args:
         race: filled here.
         names: candidates, the baseline first, then the most promising.
-        take: gives one sample.
-        budget: of all that is measured.
-        share: of the budget that is for this, from its beginning.
+        take: returns one sample.
+        budget: of all measurements.
+        share: first part of the budget that this may use.
         most: rounds.
-        report: called with what is measured and the share of the budget that is used.
+        report: called with what is being measured and the used share of the budget.
     """
-    _warm_up(race, names, take, budget, share, min(most, ROUNDS), report)
+
+    def timed(name: str) -> Sample:
+        before = budget.used
+        sample = take(name)
+        wall = budget.used - before
+        race.walls[name] = min(wall, race.walls.get(name, wall))
+        return sample
+
+    for name in names:
+        expected = max(race.walls.values(), default=0.0)
+        rounds = min(most, ROUNDS if len(race.walls) > 1 else FEWEST)
+        planned = (sum(race.walls.values()) + expected) * rounds + 2 * expected
+        if planned > budget.left(share):
+            break
+        report(f"warming up {name}", budget.used / budget.seconds)
+        try:
+            take(name)
+            race.samples[name] = [timed(name)]
+        except SufficeError as error:
+            race.failed[name] = str(error)
     entrants = list(race.walls)
-    if not entrants:
-        return
     warm, race.samples = race.samples, {}
     try:
-        for number in range(most):
+        for number in range(most if entrants else 0):
             if sum(race.walls.values()) > budget.left(share):
-                break
-            turn = number % len(entrants)
+                return
+            shift = number % len(entrants)
             samples: dict[str, Sample] = {}
-            for name in entrants[turn:] + entrants[:turn]:
+            for name in entrants[shift:] + entrants[:shift]:
                 if race.walls[name] > budget.left():
                     return
                 report(f"round {number + 1}: {name}", budget.used / budget.seconds)
-                samples[name] = _timed(race, name, take, budget)
+                samples[name] = timed(name)
             for name, sample in samples.items():
                 race.samples.setdefault(name, []).append(sample)
     finally:
         race.samples = race.samples or warm
-
-
-def _warm_up(
-    race: Race,
-    names: Sequence[str],
-    take: Take,
-    budget: Budget,
-    share: float,
-    wanted: int,
-    report: Report,
-) -> None:
-    """Let candidates enter as long as there is time for the rounds of all of them."""
-    for i, name in enumerate(names):
-        expected = max(race.walls.values(), default=0.0)
-        rounds = wanted if len(race.walls) > 1 else min(wanted, FEWEST)
-        planned = (sum(race.walls.values()) + expected) * rounds + 2 * expected
-        if planned > budget.left(share):
-            race.left_out = list(names[i:])
-            return
-        report(f"warming up {name}", budget.used / budget.seconds)
-        try:
-            take(name)
-            race.samples[name] = [_timed(race, name, take, budget)]
-        except SufficeError as error:
-            race.failed[name] = str(error)
-
-
-def _timed(race: Race, name: str, take: Take, budget: Budget) -> Sample:
-    """Take a sample and note its wall time."""
-    before = budget.used
-    sample = take(name)
-    wall = budget.used - before
-    race.walls[name] = min(wall, race.walls.get(name, wall))
-    return sample
 
 
 def race_lengths(
@@ -219,13 +191,7 @@ def race_lengths(
 ) -> None:
     """Measure times over the first candidate's at several lengths, the shortest first.
 
-    Args:
-        names: Standard, and who is compared with it.
-        lengths: to measure at.
-        take: gives one sample of a candidate at a length.
-        budget: of all that is measured.
-        by_length: filled here, by name and length.
-        report: as of `run`.
+    Fills `by_length`, by name and length.
     """
     for length in lengths:
         race = Race(baseline=names[0])
@@ -235,28 +201,19 @@ def race_lengths(
             partial(take, length=length),
             budget,
             most=FEWEST,
-            report=partial(_report_length, report, length),
+            report=lambda text, used, length=length: report(f"{length} long: {text}", used),
         )
         for name in names[1:]:
             if race.enough and race.samples.get(name) and (ratio := race.ratio(name)) is not None:
                 by_length.setdefault(name, {})[length] = ratio
 
 
-def _report_length(report: Report, length: int, text: str, share: float) -> None:
-    report(f"{length} long: {text}", share)
-
-
-NEW_TOKENS = 9  # written behind an input; the first one ends the prefill
-MIN_SECONDS = 5e-3  # of a sample of short calls
+NEW_TOKENS = 9  # written after an input; the first one ends the prefill
+MIN_SECONDS = 5e-3  # of a sample; shorter calls are repeated
 
 
 class Sampler:
-    """Times candidates on random inputs, one at a time.
-
-    Args:
-        base: the sizes.
-        device: where models run.
-    """
+    """Times candidates on random inputs, one at a time."""
 
     def __init__(self, base: Base, device: torch.device) -> None:
         self.base, self.device = base, device
@@ -264,7 +221,7 @@ class Sampler:
         self.generator = torch.Generator().manual_seed(1)
 
     def __call__(self, candidate: Candidate, length: int) -> Sample:
-        """Return the times of a candidate behind an input of a length, or for it."""
+        """Return the times of a candidate for an input of a length, or for tokens after it."""
         model = self.models.get(candidate, length)
         with torch.inference_mode():
             return self._sample(model, candidate.memory, length)
@@ -286,7 +243,7 @@ class Sampler:
         return Sample(each=self._seconds(lambda: model(inputs)))
 
     def _translate(self, model: Any, memory: Memory, length: int) -> Sample:
-        """Time a translator's greedy steps behind a target as long as the source."""
+        """Time greedy steps of a translator after a target as long as the source."""
         config = model.config
         source = self._ids(config.source_vocabulary_size, length)[None]
         target = self._ids(config.target_vocabulary_size, length)[None]
@@ -301,17 +258,16 @@ class Sampler:
         return Sample(each=statistics.median(each), first=first)
 
     def _seconds(self, call: Callable[[], object]) -> float:
-        """Return the seconds of a call; short calls are repeated."""
         start = self._now()
         call()
-        once = self._now() - start
-        times = ceil(MIN_SECONDS / max(once, 1e-9)) - 1
-        if times < 1:
-            return once
+        seconds = self._now() - start
+        repeats = ceil(MIN_SECONDS / max(seconds, 1e-9)) - 1
+        if repeats < 1:
+            return seconds
         start = self._now()
-        for _ in range(times):
+        for _ in range(repeats):
             call()
-        return (self._now() - start) / times
+        return (self._now() - start) / repeats
 
     def _ids(self, vocabulary: int, length: int) -> Tensor:
         return torch.randint(vocabulary, (length,), generator=self.generator).to(self.device)
@@ -323,14 +279,10 @@ class Sampler:
 
 
 class Models:
-    """Models with random weights, built when they are first needed and then cached.
+    """Models with random weights, built on first use and cached.
 
-    Tensors of equal names and shapes are one tensor: embeddings and MLPs are there once, whatever
-    the attention. Packed weights are each model's own.
-
-    Args:
-        base: the sizes.
-        device: where the weights lie.
+    They share tensors of equal names and shapes, such as embeddings and MLPs; packed weights are
+    not shared.
     """
 
     def __init__(self, base: Base, device: torch.device) -> None:
@@ -340,9 +292,9 @@ class Models:
         self.generator = torch.Generator().manual_seed(0)
 
     def get(self, candidate: Candidate, length: int) -> Any:
-        """Return the model of a candidate for inputs of a length, ready to evaluate."""
+        """Return the model of a candidate for inputs of a length, in evaluation mode."""
         config = self.base.config
-        if isinstance(config, ViTConfig):  # the others read shorter inputs as they are
+        if isinstance(config, ViTConfig):  # other models read shorter inputs as they are
             config = resized(config, length)
         key = candidate.identity, config
         if key not in self.models:
@@ -360,7 +312,7 @@ class Models:
         return model
 
     def _tensor(self, name: str, like: Tensor) -> Tensor:
-        """Return the tensor of a name and shape, drawn so that maps preserve the scale."""
+        """Return the tensor of a name and shape; random maps preserve the scale of inputs."""
         key = name, like.shape
         if key not in self.tensors:
             tensor = torch.zeros(like.shape, dtype=like.dtype, device="cpu")

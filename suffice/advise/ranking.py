@@ -1,4 +1,4 @@
-"""The places of candidates: who is faster than whom, who keeps to the limits, and why."""
+"""Ranks candidates by measured time, and rules out those beyond a limit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from suffice.advise.text import describe_bytes, format_bytes, format_seconds, re
 from suffice.measure.timing import Times
 from suffice.records import encode
 
+MOST_EVIDENCE = 3  # comparisons of one mechanism, in sentences
+
 
 @dataclass(frozen=True, kw_only=True)
 class Crossover:
-    """From which length a candidate is faster than Standard.
+    """The length from which a candidate is faster than Standard.
 
     Args:
         at: the shortest measured length from which it always is; None = there is none.
-        ratios: its time over Standard's by length, median and quartiles over the rounds.
+        ratios: time over Standard's by length, median and quartiles over the rounds.
     """
 
     at: int | None
@@ -40,17 +42,17 @@ class Place:
         name: the composition, see `Composition`.
         rank: from 1; candidates whose times overlap share one. None = not ranked.
         status: "measured", "ruled out", "illegal" or "not measured".
-        reason: why it stands there, in a sentence.
-        needs: bytes and work in closed form; None where it is illegal.
-        predicted: its work over Standard's; None where it is illegal.
-        seconds: of a token or an input: median and quartiles over the rounds.
-        ratio: the same over Standard's of the same round.
+        reason: why it has this place, in a sentence.
+        needs: bytes and work in closed form; None if illegal.
+        predicted: work over Standard's; None if illegal.
+        seconds: of a token or an input, median and quartiles over the rounds.
+        ratio: `seconds` over Standard's of the same round.
         first_seconds: of reading the input before the first token, the median.
         first_ratio: the same over Standard's of the same round, median and quartiles.
-        rounds: samples behind these.
-        crossover: the lengths at which it was compared; None = only at the requested one.
-        evidence: finished comparisons of its quality.
-        evidence_told: the same in sentences, or the command that would measure it.
+        rounds: number of samples.
+        crossover: comparison at shorter lengths; None = measured at the requested length only.
+        evidence: finished comparisons of quality.
+        evidence_told: the evidence in sentences, or the command that would produce it.
     """
 
     name: str
@@ -71,24 +73,24 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """The recommendation, and everything behind it.
+    """The recommendation, and everything it is based on.
 
     Args:
         request: the task and its limits.
-        model: whose sizes were measured.
+        model: name of the model whose sizes were measured.
         length: tokens or patches of an input.
-        unit: what times are for each of, "token" or "input".
+        unit: "token" or "input", which times are for.
         device: "cpu" or "cuda".
         winner: name of the recommended composition; None = none is recommended.
         sentence: the recommendation.
         notes: further sentences.
-        places: every composition: ranked ones first, then ruled out, not measured, illegal.
+        places: every composition: ranked, ruled out, not measured, illegal.
         python: lines that build and use the recommended model.
-        cli: commands that do; none where no command reaches it.
+        cli: commands that do the same; () if none can.
         machine: facts about the machine.
-        versions: of the software.
-        seconds: all of it took.
-        interrupted: whether it was stopped before it was done.
+        versions: versions of the software.
+        seconds: total time of the advice.
+        interrupted: whether measuring was stopped early.
     """
 
     request: Request
@@ -112,19 +114,13 @@ class Advice:
         return next((place for place in self.places if place.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+        """Return plain data."""
         return encode(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of a request.
-
-    Args:
-        memory: bytes; None = as many as there are.
-        latency: seconds of a token or an input; None = any.
-        unit: what times are for each of.
-    """
+    """The limits of a request: bytes of memory, and seconds of a token or an input."""
 
     memory: int | None
     latency: float | None
@@ -151,18 +147,18 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Study:
-    """Candidates, what they need, what is known of them, and their measurements.
+    """The legal candidates, their needs and evidence, and their measurements.
 
     Args:
         base: the model.
         limits: of the request.
-        candidates: that are legal, by name, Standard first.
-        needs: of each.
-        illegal: why others are not, by name.
-        evidence: finished comparisons of each.
-        losses: who is shown to lose more quality than may be lost, and why.
-        available: bytes of the machine; what needs more is not measured.
-        race: the measurements at the requested length.
+        candidates: by name, Standard first.
+        needs: of each candidate.
+        illegal: reasons by name.
+        evidence: finished comparisons of each candidate.
+        losses: sentences about candidates that lose more quality than is acceptable.
+        available: bytes of the machine; Standard is not measured if it needs more.
+        race: measurements at the requested length.
         by_length: times over Standard's at shorter lengths, by name.
     """
 
@@ -179,13 +175,13 @@ class Study:
 
     @cached_property
     def oversized(self) -> dict[str, str]:
-        """Who needs too much memory, and why."""
-        reasons = {name: self.limits.memory_excess(one) for name, one in self.needs.items()}
-        return {name: reason for name, reason in reasons.items() if reason is not None}
+        """Why candidates need too much memory, by name."""
+        excesses = {name: self.limits.memory_excess(needs) for name, needs in self.needs.items()}
+        return {name: excess for name, excess in excesses.items() if excess is not None}
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """Names of candidates that compute the same, by the first of them."""
+        """Names of candidates that compute the same thing, by the first of them."""
         first: dict[object, str] = {}
         groups: dict[str, list[str]] = {}
         for name, candidate in self.candidates.items():
@@ -194,7 +190,7 @@ class Study:
 
     @property
     def measured(self) -> Race:
-        """The race in which every candidate of a group has the samples of its first."""
+        """The race where all candidates of a group have the samples of its first."""
         samples = {
             name: self.race.samples[first]
             for first, names in self.groups.items()
@@ -204,11 +200,10 @@ class Study:
         return Race(baseline=STANDARD, samples=samples)
 
     def order(self) -> list[str]:
-        """Return who is to be measured: Standard, then by closed form the most promising.
+        """Return the names to measure: Standard if it fits the machine, then least work first.
 
-        Standard is measured wherever this machine holds it, as the yardstick. One candidate of each
-        group is measured. Packings take turns, and within each the mechanisms do: otherwise a short
-        budget would go to variants of a single one.
+        One candidate of each group is measured. Packings take turns, and mechanisms within each:
+        otherwise a short budget would go to variants of a single one.
         """
         names = [name for name in self.groups if name not in self.oversized and name != STANDARD]
         names.sort(key=lambda name: (self.needs[name].work, self._num_changes(name), name))
@@ -225,10 +220,10 @@ class Study:
         return [STANDARD, *names] if fits else names
 
     def ranks(self) -> dict[str, int]:
-        """Return the ranks of what was measured, in their order; those that tie share one.
+        """Return the ranks of the measured candidates, best first; those that tie share one.
 
-        The order is by the median of times over Standard's in the same round, then fewer changes,
-        then name. A candidate ties with the first of its rank where quartiles of both overlap.
+        The order is by the median ratio to Standard, then fewer changes, then name. A candidate
+        ties with the first of its rank where their quartiles overlap.
         """
         race = self.measured
         if not race.rounds:
@@ -246,20 +241,19 @@ class Study:
         return ranks
 
     def promising(self) -> list[str]:
-        """Return who is measured at other lengths: not slower than Standard, fastest first."""
+        """Return the candidates to measure at shorter lengths: none slower than Standard."""
         race = self.measured
-        names = (name for name in self.ranks() if name != STANDARD and name in self.groups)
         return [
             name
-            for name in names
-            if name not in self.oversized and race.enough and not slower(race.ratio(name))
+            for name in self.ranks()
+            if name in self.groups and name != STANDARD and name not in self.oversized
+            if race.enough and not slower(race.ratio(name))
         ]
 
     def winner(self) -> str | None:
-        """Return who is recommended: the fastest that keeps to every limit.
+        """Return the fastest candidate within every limit; Standard if none is clearly faster.
 
-        Never what was measured slower than Standard, in writing or in reading; and Standard itself
-        where nothing was measured faster beyond noise. Too few rounds recommend nothing.
+        None after too few rounds. A candidate slower than Standard never wins.
         """
         race = self.measured
         if not race.enough:
@@ -280,7 +274,7 @@ class Study:
         )
 
     def places(self) -> tuple[Place, ...]:
-        """Return every composition: ranked, ruled out, not measured, illegal."""
+        """Return the place of every composition."""
         ranks = self.ranks()
         illegal = (
             Place(name=name, rank=None, status="illegal", reason=reason)
@@ -312,7 +306,7 @@ class Study:
             yield replace(place, reason=reason(place, tied, self, enough=race.enough))
 
     def _unranked(self, ranks: dict[str, int]) -> Iterator[Place]:
-        names = [name for name in self.candidates if name not in ranks]
+        names = list(self.candidates.keys() - ranks.keys())
         names.sort(key=lambda name: (name not in self.oversized, self.needs[name].work, name))
         for name in names:
             known = self._known(name)
@@ -331,21 +325,24 @@ class Study:
     def _known(self, name: str) -> dict[str, Any]:
         """Return the fields of a place that need no measurement."""
         composition, evidence = self.candidates[name].composition, self.evidence[name]
-        sentences = "; ".join(one.sentence for one in evidence[:MOST_EVIDENCE])
-        if len(evidence) > MOST_EVIDENCE:
-            sentences += f"; and {len(evidence) - MOST_EVIDENCE} more, which --json lists"
-        if not evidence:
+        of_mechanism = self.evidence.get(composition.mechanism) if composition.changes else None
+        if name == STANDARD:
+            sentences = "it is the yardstick"
+        elif evidence:
+            sentences = "; ".join(one.sentence for one in evidence[:MOST_EVIDENCE])
+            if len(evidence) > MOST_EVIDENCE:
+                sentences += f"; and {len(evidence) - MOST_EVIDENCE} more, which --json lists"
+        elif of_mechanism:
+            sentences = (
+                f"none of the whole; {composition.mechanism} alone: {of_mechanism[0].sentence}"
+            )
+        else:
             sentences = missing(composition, self.base.task, self.base.name)
-            of_mechanism = self.evidence.get(composition.mechanism) if composition.changes else None
-            if of_mechanism:
-                sentences = (
-                    f"none of the whole; {composition.mechanism} alone: {of_mechanism[0].sentence}"
-                )
         return {
             "needs": self.needs[name],
             "predicted": self.needs[name].work / self.needs[STANDARD].work,
             "evidence": evidence,
-            "evidence_told": "it is the yardstick" if name == STANDARD else sentences,
+            "evidence_told": sentences,
         }
 
     def _crossover(self, name: str) -> Crossover | None:
@@ -358,26 +355,18 @@ class Study:
         return len(self.candidates[name].composition.changes)
 
 
-MOST_EVIDENCE = 3  # comparisons of one mechanism, in sentences
-
-
 def overlap(one: Times, other: Times) -> bool:
-    """Return whether the quartiles of two overlap.
-
-    Example:
-        >>> overlap(Times(low=1, median=2, high=3), Times(low=3, median=4, high=5))
-        True
-    """
+    """Return whether the quartiles of two times overlap."""
     return one.low <= other.high and other.low <= one.high
 
 
 def slower(ratio: Times | None) -> bool:
-    """Return whether a time is above Standard's beyond noise: three rounds of four."""
+    """Return whether the lower quartile of a ratio to Standard is above 1."""
     return ratio is not None and ratio.low > 1.0
 
 
 def crossover(ratios: dict[int, Times]) -> Crossover:
-    """Return the crossover of times over Standard's at some lengths.
+    """Return the crossover of ratios to Standard by length.
 
     Example:
         >>> slow, fast = Times(low=1.0, median=1.1, high=1.2), Times(low=0.8, median=0.9, high=0.9)

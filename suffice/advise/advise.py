@@ -13,7 +13,7 @@ from suffice.advise.composition import STANDARD, Candidate
 from suffice.advise.evidence import Library
 from suffice.advise.needs import needs
 from suffice.advise.race import Budget, Clock, Report, Sample, Sampler, race_lengths, run
-from suffice.advise.ranking import Advice, Limits, Study
+from suffice.advise.ranking import Advice, Study
 from suffice.advise.request import HERE, Base, Request, base_of, shorter
 from suffice.advise.text import cli_lines, notes, python_lines, recommendation
 from suffice.measure.machine import machine_facts, software_versions
@@ -71,7 +71,7 @@ def advise(
         device=device.type,
         winner=winner,
         sentence=recommendation(study, winner),
-        notes=tuple(notes(study, winner, request, interrupted=interrupted)),
+        notes=tuple(notes(study, winner, interrupted=interrupted)),
         places=study.places(),
         python=() if best is None else python_lines(best, base, request),
         cli=() if best is None else cli_lines(best, base, request),
@@ -92,17 +92,15 @@ def _study(request: Request, base: Base, device: torch.device) -> Study:
             for comparison in comparisons:
                 if comparison.verdict == "does not suffice":
                     losses.setdefault(name, comparison.sentence)
-    available = _memory(device)
-    limit = request.memory or available
     return Study(
+        request=request,
         base=base,
-        limits=Limits(memory=limit, latency=request.latency, unit=request.unit),
         candidates={candidate.name: candidate for candidate in legal},
         needs={candidate.name: needs(candidate, base) for candidate in legal},
         illegal=illegal,
         evidence=evidence,
         losses=losses,
-        available=available,
+        available=_memory(device),
     )
 
 

@@ -118,40 +118,13 @@ class Advice:
         return encode(dataclasses.asdict(self))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """The limits of a request: bytes of memory, and seconds of a token or an input."""
-
-    memory: int | None
-    latency: float | None
-    unit: str
-
-    def memory_excess(self, needs: Needs) -> str | None:
-        """Return why a candidate needs too much memory, None if it does not."""
-        if self.memory is None or needs.total <= self.memory:
-            return None
-        return (
-            f"needs {format_bytes(needs.total)} ({describe_bytes(needs)}), more than "
-            f"{format_bytes(self.memory)}"
-        )
-
-    def latency_excess(self, seconds: Times) -> str | None:
-        """Return why a candidate is too slow, None if it is not."""
-        if self.latency is None or seconds.median <= self.latency:
-            return None
-        return (
-            f"{format_seconds(seconds.median)} {each(self.unit)} are more than "
-            f"{format_seconds(self.latency)}"
-        )
-
-
 @dataclass(kw_only=True)
 class Study:
     """The legal candidates, their needs and evidence, and their measurements.
 
     Args:
+        request: the task and its limits.
         base: the model.
-        limits: of the request.
         candidates: by name, Standard first.
         needs: of each candidate.
         illegal: reasons by name.
@@ -162,8 +135,8 @@ class Study:
         by_length: times over Standard's at shorter lengths, by name.
     """
 
+    request: Request
     base: Base
-    limits: Limits
     candidates: dict[str, Candidate]
     needs: dict[str, Needs]
     illegal: dict[str, str]
@@ -173,11 +146,27 @@ class Study:
     race: Race = field(default_factory=lambda: Race(baseline=STANDARD))
     by_length: dict[str, dict[int, Times]] = field(default_factory=dict)
 
+    @property
+    def memory(self) -> int | None:
+        """The limit in bytes: the request's or the machine's; None = unknown."""
+        return self.request.memory or self.available
+
     @cached_property
     def oversized(self) -> dict[str, str]:
         """Why candidates need too much memory, by name."""
-        excesses = {name: self.limits.memory_excess(needs) for name, needs in self.needs.items()}
-        return {name: excess for name, excess in excesses.items() if excess is not None}
+        return {
+            name: f"needs {format_bytes(needs.total)} ({describe_bytes(needs)}), more than "
+            f"{format_bytes(self.memory)}"
+            for name, needs in self.needs.items()
+            if self.memory is not None and needs.total > self.memory
+        }
+
+    def latency_excess(self, seconds: Times) -> str | None:
+        """Return why a candidate is too slow, None if it is not."""
+        latency, unit = self.request.latency, each(self.request.unit)
+        if latency is None or seconds.median <= latency:
+            return None
+        return f"{format_seconds(seconds.median)} {unit} are more than {format_seconds(latency)}"
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
@@ -268,7 +257,7 @@ class Study:
         return (
             name not in self.oversized
             and name not in self.losses
-            and self.limits.latency_excess(race.times(name)) is None
+            and self.latency_excess(race.times(name)) is None
             and not slower(race.ratio(name))
             and not slower(race.first_ratio(name))
         )

@@ -1,4 +1,4 @@
-"""Published recipes of attention, to be measured here."""
+"""Published recommendations, to be measured on this machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from suffice.measure.timing import interleave, ratio
 from suffice.ops import attend
 from suffice.patterns import Causal
 
-Names = Callable[[Base], tuple[str, ...]]
-
 ARTICLE = (
     "J. D. Baena, Efficient Attention Mechanisms for Tiny Language Models, "
     '"Match your constraint to the right attention pattern"'
@@ -25,26 +23,26 @@ ARTICLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceRecipe:
-    """Compositions that a source recommends for a purpose.
+    """Compositions that a publication recommends for a purpose.
 
     Args:
-        name: of it.
+        name: name on the command line.
         title: one line.
-        about: its mechanisms, and what of them is not here.
-        source: its publication.
-        names: the compositions at a model's sizes, the recommended one first.
-        says: the source's promise.
-        model: whose sizes are measured unless another is named.
-        length: tokens unless others are asked for.
+        about: the mechanisms, and what is missing here.
+        source: the publication.
+        names: returns the compositions at a model's sizes, the recommended one first.
+        says: what the source claims.
+        model: default model.
+        length: default tokens.
         task: see `Request`.
-        measure: measures something beside compositions, and describes it.
+        measure: measures something else in addition, and describes it.
     """
 
     name: str
     title: str
     about: str
     source: str
-    names: Names
+    names: Callable[[Base], tuple[str, ...]]
     says: str
     model: str = "15m"
     length: int = 2048
@@ -52,23 +50,16 @@ class AdviceRecipe:
     measure: Callable[[Advice], str] | None = None
 
     def request(self, words: dict[str, Any]) -> Request:
-        """Return the request that measures it.
-
-        Args:
-            words: fields of a request, as of `Request.parse`; None = the recipe's own.
-
-        Raises:
-            ConfigError: for values that are not legal.
-        """
-        values: dict[str, Any] = {"length": self.length}
+        """Return the request that measures it, from fields of `Request.parse`; None = default."""
+        defaults: dict[str, Any] = {"length": self.length}
         if words.get("checkpoint") is None:
-            values["model"] = self.model
-        values |= {name: value for name, value in words.items() if value is not None}
+            defaults["model"] = self.model
+        values = defaults | {name: value for name, value in words.items() if value is not None}
         request = Request.parse(self.task, **values | {"mechanisms": ()})
         return replace(request, mechanisms=self.names(base_of(request)))
 
     def report(self, advice: Advice) -> Iterator[str]:
-        """Yield what the source says and what was measured here, a sentence each."""
+        """Yield sentences about the source's claim and about the measurements."""
         name = advice.request.mechanisms[0]
         place, standard = advice.find(name), advice.find("standard")
         yield f"The source: {self.says}"
@@ -84,7 +75,7 @@ class AdviceRecipe:
 
 
 def _kv_heads(base: Base) -> int:
-    """Return a quarter of the heads, or the nearest smaller number that divides them."""
+    """Return a quarter of the heads, or the next smaller number that divides them."""
     wanted = max(base.num_heads // 4, 1)
     return next(n for n in range(wanted, 0, -1) if base.num_heads % n == 0)
 
@@ -94,7 +85,7 @@ def _window(base: Base, part: int = 4) -> int:
 
 
 def _compare_kernels(advice: Advice) -> str:
-    """Time the chosen kernel of standard attention beside one that stores every weight."""
+    """Compare the op that is chosen for standard attention with one that stores every weight."""
     base = base_of(advice.request)
     shape = (1, base.num_heads, base.length, base.config.d_model // base.num_heads)
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""The task and its limits, and the model whose sizes are measured."""
+"""The request: a task with its limits, and the sizes of the model it is about."""
 
 from __future__ import annotations
 
@@ -25,28 +25,27 @@ from suffice.recipes.recipe import Sizes
 from suffice.records import is_whole
 
 TASKS = ("lm", "classify", "image", "translate")
-WRITES = ("lm", "translate")
 MINUTES = 3.0
 HERE = "here"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A task, what it may need, and how long may be measured.
+    """A task and its limits.
 
     Args:
         task: lm (writes text), classify (reads text), image or translate.
         length: tokens or patches of an input; None = the model's own.
         memory: bytes for weights, state and activations; None = this machine's.
         latency: seconds for each token, or for each input where nothing is written; None = any.
-        device: "here" (a GPU where there is one), "cpu" or "cuda".
-        quality: test accuracy that may be lost, a fraction: what is shown to lose more is not
-            recommended. None = evidence is judged at a hundredth and decides nothing.
-        model: whose sizes are measured, see `MODELS`; None = the task's usual one.
+        device: "here" (a GPU if there is one), "cpu" or "cuda".
+        quality: acceptable loss of test accuracy, a fraction: compositions that are shown to lose
+            more are not recommended. None = evidence is judged at 0.01 and decides nothing.
+        model: one of `models_of(task)`, whose sizes are measured; None = the task's usual one.
         checkpoint: folder of a language model whose sizes are measured instead.
-        minutes: of measuring.
+        minutes: time for measuring.
         mechanisms: compositions to choose from, see `Composition`; none = all.
-        results: folders of `suffice compare` that are evidence, too.
+        results: further folders of `suffice compare` that are evidence.
 
     Raises:
         ConfigError: for an unknown task, or a number that is not legal.
@@ -92,80 +91,58 @@ class Request:
 
     @classmethod
     def parse(cls, task: str, **words: Any) -> Request:
-        """Return a request whose memory, latency and quality are texts such as "2GB".
-
-        Args:
-            task: see `Request`.
-            **words: fields; "2GB", "30ms/token" and "1%" are parsed, lists become tuples.
+        """Return a request from fields whose quantities may be text; lists become tuples.
 
         Raises:
-            ConfigError: for texts that are not such quantities, or values that are not legal.
+            ConfigError: for text that is no quantity, or values that are not legal.
 
         Example:
             >>> Request.parse("lm", memory="2GB", latency="30ms/token", quality="1%").memory
             2000000000
         """
-        values = dict(words)
         parsers = {
             "memory": parse_bytes,
-            "latency": lambda text: parse_seconds(text, unit_of(task)),
+            "latency": lambda text: parse_seconds(text, _unit(task)),
             "quality": parse_share,
         }
-        for name, parse in parsers.items():
-            if isinstance(values.get(name), str):
-                values[name] = parse(values[name])
-        for name in ("mechanisms", "results"):
-            if name in values:
-                values[name] = tuple(values[name])
-        return cls(task=task, **values)
-
-    @property
-    def writes(self) -> bool:
-        """Whether tokens are written one after the other."""
-        return self.task in WRITES
+        for name, value in words.items():
+            if isinstance(value, str) and name in parsers:
+                words[name] = parsers[name](value)
+            elif isinstance(value, list):
+                words[name] = tuple(value)
+        return cls(task=task, **words)
 
     @property
     def unit(self) -> str:
-        """What times are for each of, "token" or "input"."""
-        return unit_of(self.task)
+        """What times are for: a "token" where text is written, else an "input"."""
+        return _unit(self.task)
 
 
-def unit_of(task: str) -> str:
-    """Return what times of a task are for each of: "token" where it writes, else "input"."""
-    return "token" if task in WRITES else "input"
+def _unit(task: str) -> str:
+    return "token" if task in ("lm", "translate") else "input"
 
 
 def each(unit: str) -> str:
-    """Return a unit with its article.
-
-    Example:
-        >>> each("token"), each("input")
-        ('a token', 'an input')
-    """
+    """Return "a token" or "an input"."""
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
-ROOM = 16  # tokens that may be written behind the input while measuring
-KINDS: dict[str, type] = {
-    "classify": ClassifierConfig,
-    "image": ViTConfig,
-    "translate": TranslatorConfig,
-}
-LEAST = 16  # tokens; attention does not matter in shorter inputs
-PARTS = (16, 8, 4, 2)  # of the length
+ROOM = 16  # tokens that may be written after the input while measuring
+KINDS = {"classify": ClassifierConfig, "image": ViTConfig, "translate": TranslatorConfig}
+SHORTEST = 16  # tokens; attention does not matter in shorter inputs
 USUAL = {"lm": "15m", "classify": "imdb", "image": "cifar100_v2", "translate": "translation_es"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """The sizes of a model, all but its attention.
+    """The sizes of a model without its attention.
 
     Args:
         task: see `Request`.
         name: of the model.
-        config: the sizes, long enough for the length and for what is written behind it.
+        config: the sizes, with room for the tokens written after the input.
         num_heads: query heads.
-        position: of language models whose mechanism has none.
+        position: for language models whose mechanism has none.
         length: tokens or patches of an input.
     """
 
@@ -178,7 +155,7 @@ class Base:
 
     @property
     def depth(self) -> int:
-        """Blocks; of a translator its decoder's."""
+        """Number of blocks; of a translator's decoder."""
         translates = isinstance(self.config, TranslatorConfig)
         return self.config.decoder_depth if translates else self.config.depth
 
@@ -189,7 +166,7 @@ class Base:
 
 
 def base_of(request: Request) -> Base:
-    """Return the sizes that a request names, at its length.
+    """Return the sizes of the requested model at the requested length.
 
     Raises:
         ConfigError: for an unknown model, or a length it cannot have.
@@ -204,32 +181,27 @@ def base_of(request: Request) -> Base:
     name = request.model or USUAL[request.task]
     if name not in models_of(request.task):
         raise unknown(f"model for {request.task}", name, models_of(request.task))
-    one = recipe(name)
-    config = one.model if request.length is None else resized(one.model, request.length)
+    model_recipe = recipe(name)
+    config = model_recipe.model
+    if request.length is not None:
+        config = resized(config, request.length)
+    length = config.length
     if isinstance(config, TranslatorConfig):
-        length = request.length or config.length
         config = replace(config, length=length + ROOM)
-    else:
-        length = config.length
     return Base(
         task=request.task,
         name=name,
         config=config,
-        num_heads=one.num_heads,
+        num_heads=model_recipe.num_heads,
         position=NoPosition(),
         length=length,
     )
 
 
 def shorter(base: Base) -> tuple[int, ...]:
-    """Return shorter lengths at which times are compared, too.
-
-    Example:
-        >>> shorter(base_of(Request(task="lm", model="15m", length=1024)))
-        (64, 128, 256, 512)
-    """
+    """Return the shorter lengths at which times are compared."""
     if not isinstance(base.config, ViTConfig):
-        return tuple(base.length // n for n in PARTS if base.length // n >= LEAST)
+        return tuple(base.length // n for n in (16, 8, 4, 2) if base.length // n >= SHORTEST)
     side = isqrt(base.config.num_patches)
     extra = base.config.length - base.config.num_patches
     sides = sorted({side // 4, side // 2, 3 * side // 4} - {0, 1, side})
@@ -270,11 +242,7 @@ def _language_model(request: Request) -> Base:
 
 
 def resized(config: Sizes, length: int) -> Sizes:
-    """Return the sizes for inputs of a length.
-
-    Raises:
-        ConfigError: for an image that would not be square.
-    """
+    """Return the sizes for inputs of a length; raises `ConfigError` if an image is not square."""
     if not isinstance(config, ViTConfig):
         return replace(config, length=length)
     patches = length - (config.pooling == "class_token")

@@ -27,7 +27,7 @@ def recommendation(study: Study, winner: str | None) -> str:
         return _no_winner(study)
     place, ranks = study.place(winner), study.ranks()
     count = f"of {len(ranks)} measured" if len(ranks) > 1 else "the only one measured"
-    seconds = f"{format_seconds(place.seconds.median)} {each(study.limits.unit)}"
+    seconds = f"{format_seconds(place.seconds.median)} {each(study.request.unit)}"
     needs = f"{format_bytes(place.needs.total)} ({describe_bytes(place.needs)})"
     if winner == STANDARD:
         return (
@@ -49,7 +49,7 @@ def _no_winner(study: Study) -> str:
         nearest = min(study.needs, key=lambda name: (study.needs[name].total, name))
         needs = study.needs[nearest]
         return (
-            f"Nothing fits {format_bytes(study.limits.memory)}: the nearest, {nearest}, needs "
+            f"Nothing fits {format_bytes(study.memory)}: the nearest, {nearest}, needs "
             f"{format_bytes(needs.total)} ({describe_bytes(needs)})."
         )
     names = [name for name in study.ranks() if name not in study.oversized]
@@ -61,7 +61,7 @@ def _no_winner(study: Study) -> str:
     nearest = next((name for name in names if name not in study.losses), None)
     if nearest is None:
         return f"Everything measured loses too much: {names[0]}: {study.losses[names[0]]}."
-    excess = study.limits.latency_excess(race.times(nearest))
+    excess = study.latency_excess(race.times(nearest))
     if excess is not None:
         return f"Nothing measured is fast enough: the nearest is {nearest}, {excess}."
     return (
@@ -70,10 +70,8 @@ def _no_winner(study: Study) -> str:
     )
 
 
-def notes(
-    study: Study, winner: str | None, request: Request, *, interrupted: bool
-) -> Iterator[str]:
-    """Yield further sentences."""
+def notes(study: Study, winner: str | None, *, interrupted: bool) -> Iterator[str]:
+    """Yield sentences about the recommendation and what was not measured."""
     if interrupted:
         yield "Interrupted: places are of what was measured until then."
     yield "Weights are random: times are of these sizes on this machine, quality is not measured."
@@ -97,8 +95,9 @@ def notes(
     unmeasured = sum(place.status == "not measured" for place in study.places())
     if unmeasured:
         yield (
-            f"{unmeasured} compositions were not measured: {request.minutes:g} minutes were given "
-            f"to those that promise most by closed form; --minutes or --mechanisms reaches others."
+            f"{unmeasured} compositions were not measured: {study.request.minutes:g} minutes were "
+            "given to those that promise most by closed form; --minutes or --mechanisms reaches "
+            "others."
         )
 
 
@@ -107,7 +106,7 @@ def reason(place: Place, tied: list[str], study: Study, *, enough: bool) -> str:
 
     `tied` names the others of its rank; `enough` says whether the rounds suffice for a verdict.
     """
-    seconds = f"{format_seconds(place.seconds.median)} {each(study.limits.unit)}"
+    seconds = f"{format_seconds(place.seconds.median)} {each(study.request.unit)}"
     clauses = [seconds + _compared(place, enough=enough)]
     first = place.first_ratio
     if enough and first is not None and first.low > 1.0:
@@ -122,8 +121,8 @@ def reason(place: Place, tied: list[str], study: Study, *, enough: bool) -> str:
         clauses.append(f"ties with {names}: their quartiles overlap")
     loss = study.losses.get(place.name)
     excesses = (
-        study.limits.memory_excess(place.needs),
-        study.limits.latency_excess(place.seconds),
+        study.oversized.get(place.name),
+        study.latency_excess(place.seconds),
         None if loss is None else f"loses too much: {loss}",
     )
     return "; ".join([*clauses, *filter(None, excesses)])

@@ -19,9 +19,9 @@ def test_quantities_are_parsed():
     )
     assert (one.memory, one.latency, one.quality) == (2 * 10**9, pytest.approx(0.03), 0.01)
     assert one.mechanisms == ("mqa",)
-    assert (one.unit, one.writes) == ("token", True)
+    assert one.unit == "token"
     other = Request.parse("image", latency="2s/input", memory=5, quality=None)
-    assert (other.unit, other.writes, other.latency, other.memory) == ("input", False, 2.0, 5)
+    assert (other.unit, other.latency, other.memory) == ("input", 2.0, 5)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Style, scripts and facts put into one HTML file."""
+"""The page: style, scripts and facts in one HTML file."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
 import hashlib
+import inspect
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -16,11 +17,10 @@ from typing import Any
 from suffice.errors import ConfigError
 from suffice.files import replacing
 from suffice.patterns import Pattern
+from suffice.presets import PRESETS, preset, takes_length
 from suffice.studio.calculator import ENCODERS, KERNELS, LENGTHS, MIXINGS, DecoderSizes
 from suffice.studio.published import ARTICLE, FORMULA, PUBLISHED_MODELS, SOURCE, article_claims
-from suffice.studio.sketches import LENGTHS as PATTERN_LENGTHS
-from suffice.studio.sketches import sketches
-from suffice.view import expression
+from suffice.view import expression, instead
 from suffice.view.drawing import COLOURS, FREE
 
 STYLES = ("colours", "page", "fields", "results", "chart", "patterns", "compare", "attention")
@@ -33,15 +33,13 @@ PATTERNS = tuple(
 )
 SERVED = ("ask", "compare/tradeoff", "compare/tab", "attention/maps", "attention/tab", "advise/tab")
 
+PATTERN_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+D_MODEL, HEADS = 64, 4  # of the mechanisms whose patterns are drawn
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """The page.
-
-    Args:
-        html: all of it.
-        policy: content security policy: its own script and style, and nothing else.
-    """
+    """The page, and its content security policy: its own script and style, nothing else."""
 
     html: str
     policy: str
@@ -49,12 +47,7 @@ class Bundle:
 
 @cache
 def bundle(served: bool) -> Bundle:
-    """Return the page.
-
-    Args:
-        served: with the tabs that ask this program about files and models; the calculator and the
-            patterns compute everything in the browser.
-    """
+    """Return the page; only the served one has the tabs that need this program."""
     scripts = (*SHARED, *CALCULATOR, *PATTERNS, *(SERVED if served else ()), "start")
     style = "\n".join(_read(f"css/{name}.css") for name in STYLES)
     script = "\n".join(_read(f"js/{name}.js") for name in scripts)
@@ -82,10 +75,10 @@ def bundle(served: bool) -> Bundle:
 def export(folder: Path | str) -> Path:
     """Write the static page into a folder and return its file.
 
-    It opens from a disk or inside another page, loads nothing and computes everything itself.
+    It loads nothing and computes everything itself, so it opens from a disk as well.
 
     Args:
-        folder: made where it is absent.
+        folder: created if absent.
 
     Raises:
         ConfigError: if it cannot be written.
@@ -121,7 +114,7 @@ def _calculator_facts() -> dict[str, Any]:
 
 
 def _cached_tensors() -> dict[str, list[int]]:
-    """Return how many tensors a layer caches, mixed and not yet, by what it is composed of."""
+    """Return how many tensors a layer caches, mixed and unmixed, by its composition."""
     counts = {}
     for encoder, kernel, mixing, rotary in product(ENCODERS, KERNELS, MIXINGS, (False, True)):
         spec = DecoderSizes(
@@ -148,15 +141,54 @@ def _pattern_facts() -> dict[str, Any]:
     }
 
 
+@cache
+def sketches() -> dict[str, dict[str, Any]]:
+    """Return each mechanism's summary, and its patterns by "LENGTH" and "LENGTH causal".
+
+    A pattern is code ("expression") with the number of "keys" the kernel reads, the Python "line"
+    of the spec, "notes" on what a drawing of pairs does not show, and whether the kernel computes
+    "pairs" at all. Lengths and causal forms that a mechanism does not have are absent.
+
+    Example:
+        >>> sketches()["longformer"]["sketches"]["64 causal"]["expression"]
+        '(Window(size=8) | Global(tokens=1)) & Causal()'
+    """
+    by_name = {}
+    for name, build in PRESETS.items():
+        summary = (inspect.getdoc(build) or "").split("\n\n")[0]
+        by_name[name] = {"summary": " ".join(summary.split()), "sketches": _sketches_of(name)}
+    return by_name
+
+
+def _sketches_of(name: str) -> dict[str, dict[str, Any]]:
+    by_key = {}
+    for length, causal in product(PATTERN_LENGTHS, (False, True)):
+        options = {"length": length} if takes_length(name) else {}
+        try:
+            spec = preset(name, D_MODEL, HEADS, **options, causal=causal)
+        except ConfigError:  # the mechanism is always causal, or never
+            continue
+        arguments = [f"{key}={value}" for key, value in options.items()] + ["causal=True"] * causal
+        line = ", ".join([f'"{name}"', str(D_MODEL), str(HEADS), *arguments])
+        by_key[f"{length}{' causal' * causal}"] = {
+            "expression": expression(spec.pattern),
+            "keys": spec.mixing.reads(length),
+            "line": f"suffice.preset({line})",
+            "notes": list(instead(spec, length)),
+            "pairs": spec.kernel.weighs_pairs,
+        }
+    return by_key
+
+
 def _fields(kind: type) -> list[list[Any]]:
-    """Return the name of each field, and its default where it has one; patterns as code."""
-    named = []
+    """Return the name of each field, and its default if it has one; patterns as code."""
+    fields: list[list[Any]] = []
     for field in dataclasses.fields(kind):
         default = field.default
         if isinstance(default, Pattern):
             default = expression(default)
-        named.append([field.name] + [default] * (default is not dataclasses.MISSING))
-    return named
+        fields.append([field.name] + [default] * (default is not dataclasses.MISSING))
+    return fields
 
 
 def _read(name: str) -> str:

@@ -1,8 +1,7 @@
-"""Published models with the numbers they learn, and the figures of a published calculator."""
+"""Published models with their parameter counts, and the figures of a published calculator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
@@ -15,10 +14,10 @@ class PublishedModel:
     """A published model.
 
     Args:
-        model: its sizes.
-        parameters: learned numbers as published, or as its published weights hold.
-        length: the longest text it was made for, tokens.
-        source: where the sizes stand.
+        model: the sizes.
+        parameters: as published, or counted in the published weights.
+        length: context length, tokens.
+        source: publication of the sizes.
     """
 
     model: DecoderSizes
@@ -39,80 +38,41 @@ def _published(
 
 
 LLAMA_2 = "Touvron et al. 2023, arXiv:2307.09288"
+LLAMA_3 = "Grattafiori et al. 2024, arXiv:2407.21783, table 3"
+MISTRAL = "Jiang et al. 2023, arXiv:2310.06825, table 1"
 GEMMA = "Gemma Team 2024, arXiv:2403.08295, tables 1 and 2"
-GPT_2 = {
-    "rotary": False,
-    "bias": True,
-    "gated": False,
-    "mlp_bias": True,
-    "tied": True,
-    "positions": 1024,
-    "norm_bias": True,
-    "weight_bits": 32,
-    "state_bits": 32,
-}
-GEMMA_3 = {"head_dim": 256, "window": 512, "full_every": 6, "tied": True, "norms": 4}
+GEMMA_3 = "Gemma Team 2025, arXiv:2503.19786, section 2 (five windows to one full layer)"
+TINY_LLAMA = "Zhang et al. 2024, arXiv:2401.02385, table 2"
+GPT_2 = "Radford et al. 2019, table 2, and the published weights"
+GEMMA_OPTIONS = {"head_dim": 256, "tied": True}
+GEMMA_3_OPTIONS = {"window": 512, "full_every": 6, "norms": 4, "qk_norm": True}
+GPT_2_OPTIONS = {"rotary": False, "bias": True, "gated": False, "mlp_bias": True, "tied": True}
+GPT_2_OPTIONS |= {"positions": 1024, "norm_bias": True, "weight_bits": 32, "state_bits": 32}
 
 PUBLISHED_MODELS = (
     _published("Llama 2 7B", (4096, 32, 32, 0, 32_000, 11_008), 6_738_415_616, 4096, LLAMA_2),
     _published("Llama 2 70B", (8192, 80, 64, 8, 32_000, 28_672), 68_976_648_192, 4096, LLAMA_2),
+    _published("Llama 3 8B", (4096, 32, 32, 8, 128_256, 14_336), 8_030_261_248, 8192, LLAMA_3),
     _published(
-        "Llama 3 8B",
-        (4096, 32, 32, 8, 128_256, 14_336),
-        8_030_261_248,
-        8192,
-        "Grattafiori et al. 2024, arXiv:2407.21783, table 3",
+        "Mistral 7B", (4096, 32, 32, 8, 32_000, 14_336), 7_241_732_096, 32_768, MISTRAL, window=4096
     ),
     _published(
-        "Mistral 7B",
-        (4096, 32, 32, 8, 32_000, 14_336),
-        7_241_732_096,
-        32_768,
-        "Jiang et al. 2023, arXiv:2310.06825, table 1",
-        window=4096,
+        "Gemma 2B", (2048, 18, 8, 1, 256_128, 16_384), 2_506_434_560, 8192, GEMMA, **GEMMA_OPTIONS
     ),
     _published(
-        "Gemma 2B",
-        (2048, 18, 8, 1, 256_128, 16_384),
-        524_550_144 + 1_981_884_416,
-        8192,
-        GEMMA,
-        head_dim=256,
-        tied=True,
-    ),
-    _published(
-        "Gemma 7B",
-        (3072, 28, 16, 0, 256_128, 24_576),
-        786_825_216 + 7_751_248_896,
-        8192,
-        GEMMA,
-        head_dim=256,
-        tied=True,
+        "Gemma 7B", (3072, 28, 16, 0, 256_128, 24_576), 8_538_074_112, 8192, GEMMA, **GEMMA_OPTIONS
     ),
     _published(
         "Gemma 3 1B",
         (1152, 26, 4, 1, 262_144, 6912),
         999_885_952,
         32_768,
-        "Gemma Team 2025, arXiv:2503.19786, section 2 (five windows to one full layer)",
-        qk_norm=True,
-        **GEMMA_3,
+        GEMMA_3,
+        **GEMMA_OPTIONS,
+        **GEMMA_3_OPTIONS,
     ),
-    _published(
-        "TinyLlama 1.1B",
-        (2048, 22, 32, 4, 32_000, 5632),
-        1_100_048_384,
-        2048,
-        "Zhang et al. 2024, arXiv:2401.02385, table 2",
-    ),
-    _published(
-        "GPT-2",
-        (768, 12, 12, 0, 50_257, 3072),
-        124_439_808,
-        1024,
-        "Radford et al. 2019, table 2, and the published weights",
-        **GPT_2,
-    ),
+    _published("TinyLlama 1.1B", (2048, 22, 32, 4, 32_000, 5632), 1_100_048_384, 2048, TINY_LLAMA),
+    _published("GPT-2", (768, 12, 12, 0, 50_257, 3072), 124_439_808, 1024, GPT_2, **GPT_2_OPTIONS),
 )
 
 SOURCE = "J. D. Baena, Efficient Attention Mechanisms for Tiny Language Models"
@@ -121,7 +81,7 @@ ARTICLE = DecoderSizes(name="The article's calculator", d_model=2048, layers=32,
 SEVEN_B = DecoderSizes(name="Its 7B model", d_model=4096, layers=32, num_heads=32)
 LENGTH = 2048
 MIB, MB, GB = 1 << 20, 10**6, 10**9
-TOLERANCE = 0.02  # what two printed digits can be off that were cut, not rounded
+TOLERANCE = 0.02  # error of two printed digits that were cut, not rounded
 
 
 @dataclass(frozen=True)
@@ -129,11 +89,11 @@ class Claim:
     """One figure of the article.
 
     Args:
-        where: in the article.
-        says: as printed.
+        where: place in the article.
+        says: the figure as printed.
         printed: the same in bytes.
-        computed: what the formula gives for the sizes that stand there, bytes.
-        note: what is wrong, or what the figure is of.
+        computed: bytes by the formula, for the sizes printed beside the figure.
+        note: what is wrong, or what the figure is for.
     """
 
     where: str
@@ -152,108 +112,93 @@ class Claim:
         return asdict(self) | {"agrees": self.agrees}
 
 
-@cache
-def article_claims() -> tuple[Claim, ...]:
-    """Return the article's figures in its order."""
-    return (*_visualiser_claims(), *_code_claims(), *_group_claims(), *_window_claims())
-
-
-def _visualiser_claims() -> Iterator[Claim]:
-    rows = {"MHA": (32, 16.0), "MQA": (1, 0.5), "GQA-4": (4, 2.0), "GQA-8": (8, 4.0)}
-    note = "of one layer, and MB are MiB (2^20 bytes)"
-    for name, (heads, size) in rows.items():
-        computed = _layer_bytes(ARTICLE, heads)
-        yield Claim(f"pattern visualiser, {name}", f"{size:g} MB", size * MIB, computed, note)
-
-
-def _code_claims() -> Iterator[Claim]:
-    code, calculator = "get_cache_size of", "KV cache calculator,"
-    yield Claim(
-        f"{code} MultiHeadAttention(2048, 32), 2048 tokens",
-        "262.14 MB",
-        262.14 * MB,
-        _layer_bytes(ARTICLE),
-        "what the code beside it returns, of one layer: neither that nor all 32 layers "
-        f"({_model_bytes(ARTICLE) / MB:,.0f} MB) is what is printed",
-    )
-    yield Claim(
-        f"{code} MultiQueryAttention(2048, 32), 2048 tokens",
-        "8.19 MB",
-        8.19 * MB,
-        _layer_bytes(ARTICLE, 1),
-        "the ratio of 32 beside it is right",
-    )
-    layer = 33_554_432
-    yield Claim("Llama-7B, one layer", f"{layer:,} bytes", layer, _layer_bytes(SEVEN_B))
-    yield Claim("Llama-7B, 32 layers", "1.07 GB", 1.07 * GB, _model_bytes(SEVEN_B))
-    mqa = _model_bytes(SEVEN_B, 1)
-    yield Claim("MQA against MHA, 7B", "33 MB", 33 * MB, mqa, "33.55 MB, cut off")
-    yield Claim(
-        f"{calculator} total at 2K",
-        "512.00 MB",
-        512 * MIB,
-        _model_bytes(ARTICLE),
-        "MB are MiB here, in the code above them 10^6 bytes",
-    )
-    layer = _layer_bytes(ARTICLE)
-    yield Claim(f"{calculator} per layer", "16.00 MB", 16 * MIB, layer, "MB are MiB")
-    yield Claim(
-        f"{calculator} per token",
-        "8192 B",
-        8192,
-        round(calculate(ARTICLE, LENGTH).per_token),
-        "8192 B are one token in one layer; the 512 MB beside it are of 32 layers, so a "
-        "token takes 32 times that",
-    )
-
-
-def _group_claims() -> Iterator[Claim]:
-    for heads, size in {32: 1048.58, 8: 262.14, 1: 32.77}.items():
-        yield Claim(
-            f"get_cache_size, d_model 4096, {heads} KV heads",
-            f"{size:,.2f} MB",
-            size * MB,
-            _layer_bytes(SEVEN_B, heads),
-            f"one layer; all 32 take {_model_bytes(SEVEN_B, heads) / MB:,.2f} MB",
-        )
-    note = "from 1.05 GB for 32 heads, where the same model is counted at 1.07 GB before"
-    for heads, says, size in (
-        (32, "1.05 GB", 1050),
-        (16, "525 MB", 525),
-        (8, "262 MB", 262),
-        (4, "131 MB", 131),
-        (1, "33 MB", 33),
-    ):
-        yield Claim(
-            f"Llama-2 7B variants, {heads} KV heads",
-            says,
-            float(size * MB),
-            _model_bytes(SEVEN_B, heads),
-            "33.55 MB, cut off" if heads == 1 else note,
-        )
-
-
-def _window_claims() -> Iterator[Claim]:
-    for length, size in {4096: 1.05, 8192: 4.19, 16_384: 16.78}.items():
-        yield Claim(
-            f"Mistral-7B, full, {length} tokens",
-            f"{size:g} GB",
-            size * GB,
-            _model_bytes(SEVEN_B, 8, length=length),
-            "four times as much for twice the length, where the formula is linear; 8 KV heads",
-        )
-    yield Claim(
-        "Mistral-7B, sliding window, any length from 4096",
-        "1.05 GB",
-        1.05 * GB,
-        _model_bytes(replace(SEVEN_B, window=4096), 8, length=16_384),
-        "twice what 8 KV heads keep of 4096 tokens; that it stays the same is right",
-    )
-
-
-def _layer_bytes(model: DecoderSizes, kv_heads: int = 32) -> int:
+def _layer(model: DecoderSizes, kv_heads: int = 32) -> int:
     return calculate(replace(model, num_kv_heads=kv_heads), LENGTH).layers[0].state
 
 
-def _model_bytes(model: DecoderSizes, kv_heads: int = 32, length: int = LENGTH) -> int:
+def _model(model: DecoderSizes, kv_heads: int = 32, length: int = LENGTH) -> int:
     return calculate(replace(model, num_kv_heads=kv_heads), length).state
+
+
+@cache
+def article_claims() -> tuple[Claim, ...]:
+    """Return the article's figures in its order."""
+    article, seven_b = _model(ARTICLE), _model(SEVEN_B)
+    code, calculator = "get_cache_size of", "KV cache calculator,"
+    mib = "of one layer, and MB are MiB (2^20 bytes)"
+    cut = "33.55 MB, cut off"
+    before = "from 1.05 GB for 32 heads, where the same model is counted at 1.07 GB before"
+    double = "four times as much for twice the length, where the formula is linear; 8 KV heads"
+    rows: list[tuple[str, str, float, int, str]] = []
+    for name, heads, size in (
+        ("MHA", 32, 16.0),
+        ("MQA", 1, 0.5),
+        ("GQA-4", 4, 2.0),
+        ("GQA-8", 8, 4.0),
+    ):
+        where = f"pattern visualiser, {name}"
+        rows.append((where, f"{size:g} MB", size * MIB, _layer(ARTICLE, heads), mib))
+    rows += [
+        (
+            f"{code} MultiHeadAttention(2048, 32), 2048 tokens",
+            "262.14 MB",
+            262.14 * MB,
+            _layer(ARTICLE),
+            "what the code beside it returns, of one layer: neither that nor all 32 layers "
+            f"({article / MB:,.0f} MB) is what is printed",
+        ),
+        (
+            f"{code} MultiQueryAttention(2048, 32), 2048 tokens",
+            "8.19 MB",
+            8.19 * MB,
+            _layer(ARTICLE, 1),
+            "the ratio of 32 beside it is right",
+        ),
+        ("Llama-7B, one layer", "33,554,432 bytes", 33_554_432, _layer(SEVEN_B), ""),
+        ("Llama-7B, 32 layers", "1.07 GB", 1.07 * GB, seven_b, ""),
+        ("MQA against MHA, 7B", "33 MB", 33 * MB, _model(SEVEN_B, 1), cut),
+        (
+            f"{calculator} total at 2K",
+            "512.00 MB",
+            512 * MIB,
+            article,
+            "MB are MiB here, in the code above them 10^6 bytes",
+        ),
+        (f"{calculator} per layer", "16.00 MB", 16 * MIB, _layer(ARTICLE), "MB are MiB"),
+        (
+            f"{calculator} per token",
+            "8192 B",
+            8192,
+            round(calculate(ARTICLE, LENGTH).per_token),
+            "8192 B are one token in one layer; the 512 MB beside it are of 32 layers, so a "
+            "token takes 32 times that",
+        ),
+    ]
+    for heads, size in ((32, 1048.58), (8, 262.14), (1, 32.77)):
+        where = f"get_cache_size, d_model 4096, {heads} KV heads"
+        note = f"one layer; all 32 take {_model(SEVEN_B, heads) / MB:,.2f} MB"
+        rows.append((where, f"{size:,.2f} MB", size * MB, _layer(SEVEN_B, heads), note))
+    for heads, says, size in (
+        (32, "1.05 GB", 1050.0),
+        (16, "525 MB", 525.0),
+        (8, "262 MB", 262.0),
+        (4, "131 MB", 131.0),
+        (1, "33 MB", 33.0),
+    ):
+        where, note = f"Llama-2 7B variants, {heads} KV heads", cut if heads == 1 else before
+        rows.append((where, says, size * MB, _model(SEVEN_B, heads), note))
+    for length, size in ((4096, 1.05), (8192, 4.19), (16_384, 16.78)):
+        computed = _model(SEVEN_B, 8, length)
+        rows.append(
+            (f"Mistral-7B, full, {length} tokens", f"{size:g} GB", size * GB, computed, double)
+        )
+    rows.append(
+        (
+            "Mistral-7B, sliding window, any length from 4096",
+            "1.05 GB",
+            1.05 * GB,
+            _model(replace(SEVEN_B, window=4096), 8, 16_384),
+            "twice what 8 KV heads keep of 4096 tokens; that it stays the same is right",
+        )
+    )
+    return tuple(Claim(*row) for row in rows)

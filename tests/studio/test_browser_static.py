@@ -11,9 +11,9 @@ import torch
 from suffice import patterns
 from suffice.errors import SufficeError
 from suffice.patterns import Pattern
+from suffice.studio.bundle import PATTERN_LENGTHS, sketches
 from suffice.studio.calculator import DecoderSizes, calculate
 from suffice.studio.published import PUBLISHED_MODELS
-from suffice.studio.sketches import LENGTHS, sketches
 from suffice.view import draw, expression
 from suffice.view.drawing import looks
 
@@ -138,7 +138,7 @@ def test_the_page_draws_what_python_draws(alone):
         (sketch["expression"], int(key.split()[0]), sketch["keys"])
         for mechanism in sketches().values()
         for key, sketch in mechanism["sketches"].items()
-        if int(key.split()[0]) in LENGTHS[:3]
+        if int(key.split()[0]) in PATTERN_LENGTHS[:3]
     }
     samples = {
         (expression(sample), 9, None)

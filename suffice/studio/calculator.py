@@ -1,4 +1,4 @@
-"""What a language model keeps, weighs and holds at once, for any composition of attention."""
+"""Bytes of the KV cache, weights and activations of a decoder with any attention."""
 
 from __future__ import annotations
 
@@ -28,44 +28,14 @@ MIXINGS: dict[str, type[Mixing]] = {
 BITS = (32, 16, 8, 4)
 QUANTISED_BITS = 8  # and below
 BLOCK, RECENT = Quantised().block, Quantised().recent
-LARGEST = 1 << 32  # of any size: what follows from it is still exact in a page
-LENGTHS = tuple(1 << n for n in range(7, 21))  # of the curve, tokens
-LONGEST = 1 << 30  # tokens; further no memory is tried
+LARGEST = 1 << 32  # any size; products are still exact in JavaScript
+LENGTHS = tuple(1 << n for n in range(7, 21))  # tokens, of the curve
+LONGEST = 1 << 30  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderSizes:
-    """The sizes of a decoder and what its attention is composed of.
-
-    Args:
-        name: for people.
-        d_model: features.
-        layers: blocks.
-        num_heads: query heads.
-        num_kv_heads: key/value heads; 0 = as many as query heads.
-        head_dim: width of a head; 0 = d_model / num_heads.
-        projections: the encoder: Standard, Optimised, Efficient or Latent.
-        kernel: Softmax, or Elu for sums of features (linear attention).
-        mixing: NoMixing, Alignment (Super Attention) or ToeplitzAlignment.
-        rotary: queries and keys are rotated.
-        mixing_size: the longest input of an Alignment, the width of a ToeplitzAlignment.
-        window: latest positions that are attended to and cached; 0 = all.
-        sinks: first positions that are cached beside a window.
-        full_every: every so many layers is full softmax attention instead; 0 = none.
-        bias: biases on the maps of the attention.
-        vocabulary: tokens; 0 = no embedding and no head.
-        mlp_width: features inside a block's MLP; 0 = no MLP.
-        gated: a third map in the MLP (SwiGLU, GeGLU).
-        mlp_bias: biases on its maps.
-        tied: the head's weights are the tokens' rows.
-        positions: rows of learned positions.
-        norms: norms in a block; one more stands before the head.
-        norm_bias: biases on them.
-        qk_norm: norms of queries and keys, one number for each feature of a head.
-        batch: texts at once.
-        chunk: tokens of a text that are read at once; 0 = all of them.
-        weight_bits: of a weight: 32, 16, 8 or 4.
-        state_bits: of a cached number: 32, 16, 8 or 4.
+    """The sizes of a decoder, and the composition of its attention.
 
     Raises:
         ConfigError: for sizes, names or bits that are not legal.
@@ -79,30 +49,30 @@ class DecoderSizes:
     d_model: int = 2048
     layers: int = 32
     num_heads: int = 32
-    num_kv_heads: int = 0
-    head_dim: int = 0
-    projections: str = "Standard"
-    kernel: str = "Softmax"
-    mixing: str = "NoMixing"
-    mixing_size: int = 0
+    num_kv_heads: int = 0  # 0 = as many as query heads
+    head_dim: int = 0  # 0 = d_model / num_heads
+    projections: str = "Standard"  # a key of ENCODERS
+    kernel: str = "Softmax"  # a key of KERNELS; Elu is linear attention
+    mixing: str = "NoMixing"  # a key of MIXINGS; Alignment is Super Attention
+    mixing_size: int = 0  # the longest input of an Alignment, the width of a ToeplitzAlignment
     rotary: bool = False
-    window: int = 0
-    sinks: int = 0
-    full_every: int = 0
-    bias: bool = False
-    vocabulary: int = 0
-    mlp_width: int = 0
-    gated: bool = True
+    window: int = 0  # positions attended to and cached; 0 = all
+    sinks: int = 0  # first positions cached beside a window
+    full_every: int = 0  # n = every n-th layer is full softmax attention; 0 = none
+    bias: bool = False  # on the maps of the attention
+    vocabulary: int = 0  # 0 = no embedding and no head
+    mlp_width: int = 0  # 0 = no MLP
+    gated: bool = True  # a third map in the MLP (SwiGLU, GeGLU)
     mlp_bias: bool = False
-    tied: bool = False
-    positions: int = 0
-    norms: int = 2
+    tied: bool = False  # the head shares the weights of the embedding
+    positions: int = 0  # rows of learned positions
+    norms: int = 2  # in a block; one more stands before the head
     norm_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: bool = False  # one weight for each feature of a head
     batch: int = 1
-    chunk: int = 512
+    chunk: int = 512  # tokens of a text that are read at once; 0 = all
     weight_bits: int = 16
-    state_bits: int = 16
+    state_bits: int = 16  # of a number in the KV cache
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -135,7 +105,7 @@ class DecoderSizes:
         self.specs()
 
     def spec(self, full: bool = False) -> AttentionSpec:
-        """Return the spec of a layer, or of one of those that are full instead."""
+        """Return the spec of a layer, or of a full layer."""
         return _spec(self, full)
 
     def specs(self) -> list[AttentionSpec]:
@@ -144,7 +114,7 @@ class DecoderSizes:
         return [self.spec(full=number % every == 0) for number in range(1, self.layers + 1)]
 
     def memory(self, full: bool = False) -> Memory:
-        """Return the memory of such a layer."""
+        """Return the cache policy of a layer, or of a full layer."""
         windowed = self.window and not full
         memory = Rolling(self.window, sinks=self.sinks) if windowed else Dynamic()
         quantised = self.state_bits <= QUANTISED_BITS
@@ -152,20 +122,16 @@ class DecoderSizes:
 
     @property
     def full_layers(self) -> int:
-        """Layers that are full instead."""
+        """Number of full layers."""
         return self.layers // self.full_every if self.full_every else 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data."""
+        """Return plain data."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Any) -> DecoderSizes:
-        """Rebuild sizes from plain data; fields that are absent have their defaults.
-
-        Raises:
-            ConfigError: for data that is no dictionary, unknown fields, or values not legal.
-        """
+        """Return sizes from plain data; absent fields have their defaults."""
         if not isinstance(data, dict):
             raise ConfigError(f"a model is a dictionary of its sizes, got {data!r:.80}.")
         legal = [field.name for field in fields(cls)]
@@ -195,30 +161,22 @@ def _spec(model: DecoderSizes, full: bool) -> AttentionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Learned numbers.
-
-    Args:
-        attention: of all attention layers.
-        mlp: of all MLPs.
-        norms: of all norms.
-        embedding: rows of tokens and positions.
-        head: of a head that is not tied.
-    """
+    """Numbers of learned parameters."""
 
     attention: int
     mlp: int
     norms: int
-    embedding: int
-    head: int
+    embedding: int  # of tokens and positions
+    head: int  # 0 if tied
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All parameters."""
         return self.attention + self.mlp + self.norms + self.embedding + self.head
 
 
 def count_weights(model: DecoderSizes) -> Weights:
-    """Count what a model learns.
+    """Count the parameters of a model.
 
     Example:
         >>> count_weights(DecoderSizes(d_model=64, num_heads=4, layers=2, norms=0)).attention
@@ -241,55 +199,31 @@ def count_weights(model: DecoderSizes) -> Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """The layers of one kind.
+    """The layers of one kind; bytes are of one layer for one text."""
 
-    Args:
-        kind: "full", "window" or "sums".
-        count: how many.
-        kept: positions that one of them caches at this length.
-        state: bytes of one of them for one text.
-        per_token: bytes that one more token adds to one of them at this length.
-    """
-
-    kind: str
+    kind: str  # "full", "window" or "sums"
     count: int
-    kept: int
-    state: int
-    per_token: float
+    kept: int  # cached positions
+    state: int  # bytes
+    per_token: float  # bytes that one more token adds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Bytes, of the whole batch unless said otherwise.
-
-    Args:
-        name: of the model.
-        length: tokens of each text.
-        layers: each kind of layer.
-        per_token: what one more token of one text adds, all layers.
-        state: KV caches and sums of features.
-        weights: learned numbers.
-        weight_bytes: theirs.
-        activations: most that one block holds at once while it reads a chunk.
-        scores: the numbers of one layer's query-key matrix, where an op would keep it.
-        longest: tokens of each text that fit into the memory, 0 = not one; None = any number, or
-            no memory was given.
-        curve: the state at `LENGTHS`; None where the model cannot read so much.
-        total: weights, state and activations.
-    """
+    """What a model takes, in bytes of the whole batch unless noted otherwise."""
 
     name: str
-    length: int
+    length: int  # tokens of each text
     layers: tuple[Layer, ...]
-    per_token: float
-    state: int
+    per_token: float  # bytes that one more token of one text adds
+    state: int  # KV caches and sums of features
     weights: Weights
     weight_bytes: int
-    activations: int
-    scores: int
-    longest: int | None
-    curve: tuple[int | None, ...]
-    total: int
+    activations: int  # maximum within one block while it reads a chunk
+    scores: int  # the query-key matrix of one layer, for an op that stores it
+    longest: int | None  # tokens of each text that fit the memory; None = any, or no memory known
+    curve: tuple[int | None, ...]  # state at LENGTHS; None beyond the longest input
+    total: int  # weights, state and activations
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -297,15 +231,10 @@ class Answer:
 
 
 def calculate(model: DecoderSizes, length: int, memory: int | None = None) -> Answer:
-    """Return what a model takes.
-
-    Args:
-        model: its sizes.
-        length: tokens of each text.
-        memory: bytes there are; None = the longest text that fits is not looked for.
+    """Return what a model takes at a length, and the longest texts that fit a memory in bytes.
 
     Raises:
-        ConfigError: for a length it cannot read, or a memory below 1 byte.
+        ConfigError: for a length that the model cannot read, or a memory below 1 byte.
 
     Example:
         >>> answer = calculate(DecoderSizes(d_model=2048, num_heads=32, layers=32), 2048)
@@ -363,13 +292,13 @@ def _layer(model: DecoderSizes, full: bool, count: int, length: int) -> Layer:
 
 
 def _kinds(model: DecoderSizes) -> list[tuple[bool, int]]:
-    """Return (whether they are full, how many) of each kind of layer there is."""
+    """Return whether the layers are full, and their number, for each kind of layer."""
     kinds = ((False, model.layers - model.full_layers), (True, model.full_layers))
     return [(full, count) for full, count in kinds if count]
 
 
 def state_bytes(model: DecoderSizes, length: int) -> int:
-    """Return the bytes of KV caches and sums of features, of a batch of texts."""
+    """Return the bytes of KV caches and sums of features for the batch."""
     return model.batch * sum(
         count * model.spec(full).state_bytes(length, model.memory(full), _dtype(model))
         for full, count in _kinds(model)
@@ -377,11 +306,9 @@ def state_bytes(model: DecoderSizes, length: int) -> int:
 
 
 def activation_bytes(model: DecoderSizes, length: int) -> int:
-    """Return the most bytes that one block holds at once while it reads a chunk of each text.
+    """Return the peak bytes of one block while it reads a chunk of each text, scores not stored.
 
-    Beside the input and its norm, either queries, learned keys and values and the heads' outputs,
-    or what the MLP makes: hidden features before and after the activation, and with a gate their
-    product. Scores are not kept.
+    These are the input and its norm, and the larger of the attention's and the MLP's features.
     """
     spec = model.spec()
     heads = spec.widths.o + sum(m.outputs for m in spec.encoder.maps(spec).values())
@@ -395,7 +322,7 @@ def _longest(model: DecoderSizes, memory: int) -> int | None:
     """Return how many tokens of each text fit beside the weights; None = any number."""
 
     def fits(length: int) -> bool:
-        # positions wait in 16 bits until a block is full, so the state may be larger before
+        # recent positions have 16 bits until a block is full, so a shorter text may take more
         fullest = max(length - (length - RECENT + 1) % BLOCK, 0)
         state = max(state_bytes(model, length), state_bytes(model, fullest))
         return state + activation_bytes(model, length) <= memory
@@ -420,14 +347,3 @@ def _dtype(model: DecoderSizes) -> torch.dtype:
 
 def _activation_itemsize(model: DecoderSizes) -> int:
     return 4 if model.weight_bits == 32 else 2  # noqa: PLR2004
-
-
-__all__ = [
-    "LENGTHS",
-    "Answer",
-    "DecoderSizes",
-    "Layer",
-    "Weights",
-    "calculate",
-    "count_weights",
-]

@@ -1,7 +1,4 @@
-"""The attention maps of a checkpoint, computed for one input and sent one head at a time.
-
-Letters: H heads, T queries, R keys that are read, S positions.
-"""
+"""The attention maps of a checkpoint, computed for one input and sent one head at a time."""
 
 from __future__ import annotations
 
@@ -9,14 +6,12 @@ import base64
 import binascii
 import dataclasses
 import json
-import os
 import re
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,32 +27,31 @@ from suffice.models.folder import CONFIG, WEIGHTS
 from suffice.models.folder import LONGEST as LONGEST_CONFIG
 from suffice.records import is_whole
 from suffice.spec import AttentionSpec
-from suffice.studio.folders import below
+from suffice.studio.folders import below, walk
 from suffice.text import Tokenizer
 from suffice.view import brief
 
-T = TypeVar("T")
+Version = tuple[str, tuple[object, ...]]
 
-DEEPEST, MOST = 4, 300  # folders inside each other; checkpoints in one list
-CELLS = "models"  # where `suffice compare` leaves what it trained
-LONGEST = 256  # tokens; larger maps are not shown
+MOST = 300  # checkpoints in one list
+CELLS = "models"  # folder in which `suffice compare` saves models
+LONGEST = 256  # tokens; larger maps are refused
 LONGEST_LABEL = 24  # characters of a token
-THUMB = 24  # cells on a side of a small picture
-CACHED = 3  # models, and inputs with their maps
+THUMB = 24  # cells on a side of a thumbnail
+CACHED = 3  # models, and as many inputs with their maps
 MAPS = ("weights", "effective")
 
 
 class Maps:
-    """Answers requests for the maps of checkpoints; the latest models and maps are cached.
+    """Answers requests for the maps of checkpoints in a folder; caches the latest models and maps.
 
-    Args:
-        root: the folder that was chosen; None = none was.
+    A request that is malformed, or names what does not exist, raises `DataError` or `ConfigError`.
     """
 
     def __init__(self, root: Path | None) -> None:
         self.root = root
-        self._models: OrderedDict[object, LoadedModel] = OrderedDict()
-        self._maps: OrderedDict[object, tuple[ModelInput, list[AttentionMap]]] = OrderedDict()
+        self._load = lru_cache(CACHED)(lambda version: load_model(Path(version[0])))
+        self._maps_of = lru_cache(CACHED)(self._compute_maps)
         self._lock = threading.Lock()
 
     def checkpoints(self, request: Any) -> dict[str, Any]:  # noqa: ARG002 - it has no fields
@@ -65,35 +59,24 @@ class Maps:
         return {"chosen": self.root is not None, "checkpoints": list_checkpoints(self.root)}
 
     def checkpoint(self, request: Any) -> dict[str, Any]:
-        """Describe what a checkpoint reads and is composed of.
-
-        Raises:
-            DataError: for a request of another form, or a checkpoint outside the folder.
-        """
+        """Describe the input and the layers of a checkpoint."""
         with self._lock:
-            loaded, _ = self._load(_fields(request))
+            loaded = self._load(self._version(_fields(request)))
         config = loaded.model.config
-        layers = (
-            (name, module)
-            for name, module in loaded.model.named_modules()
-            if isinstance(module, Attention)
-        )
         return {
             "reads": loaded.reads,
             "task": loaded.task,
             "length": config.length,
             "image_size": getattr(config, "image_size", None),
             "layers": [
-                {"name": name, "description": _describe(layer.spec)} for name, layer in layers
+                {"name": name, "description": _describe(module.spec)}
+                for name, module in loaded.model.named_modules()
+                if isinstance(module, Attention)
             ],
         }
 
     def overview(self, request: Any) -> dict[str, Any]:
-        """Return small pictures of every layer and head, with labels of the positions.
-
-        Raises:
-            DataError: for a request of another form, or an input that cannot be read.
-        """
+        """Return thumbnails of every layer and head, with labels of the positions."""
         model_input, maps = self._compute(_fields(request))
         return {
             "labels": model_input.labels,
@@ -111,11 +94,7 @@ class Maps:
         }
 
     def head(self, request: Any) -> dict[str, Any]:
-        """Return every number of the map of one head.
-
-        Raises:
-            DataError: for a request of another form, or a layer or head that there is not.
-        """
+        """Return every number of the map of one head."""
         request = _fields(request)
         _, maps = self._compute(request)
         name = request.get("which", MAPS[0])
@@ -132,46 +111,32 @@ class Maps:
             "high": float(numbers.max()),
         }
 
-    def _load(self, request: dict[str, Any]) -> tuple[LoadedModel, object]:
-        """Return a model, from the cache if its files are unchanged, and what identifies it."""
+    def _version(self, request: dict[str, Any]) -> Version:
         if self.root is None:
             raise DataError("no folder was chosen; start again with --checkpoints FOLDER.")
-        path = below(self.root, request.get("checkpoint"))
-        identity = _identity(path)
-        return _cached(self._models, identity, lambda: load_model(path)), identity
+        return _version_of(below(self.root, request.get("checkpoint")))
 
     def _compute(self, request: dict[str, Any]) -> tuple[ModelInput, list[AttentionMap]]:
-        """Return an input and its maps, from the cache if the checkpoint is unchanged."""
+        fields = {name: request[name] for name in ("text", "image", "scaling") if name in request}
         with self._lock:
-            loaded, identity = self._load(request)
-            inputs = json.dumps([request.get(name) for name in ("text", "image", "scaling")])
-            key = identity, inputs
-            return _cached(self._maps, key, lambda: _maps_of(loaded, read_input(loaded, request)))
+            return self._maps_of(self._version(request), json.dumps(fields))
+
+    def _compute_maps(self, version: Version, fields: str) -> tuple[ModelInput, list[AttentionMap]]:
+        loaded = self._load(version)
+        model_input = read_input(loaded, json.loads(fields))
+        with torch.inference_mode(), watched(loaded.model) as maps:
+            loaded.model(model_input.inputs)
+        for layer in maps:
+            if not torch.isfinite(layer.effective).all():
+                raise DataError(f"{layer.layer} has NaN in its map; the weights are not finite.")
+        return model_input, maps
 
 
-def _cached(cache: OrderedDict[object, T], key: object, compute: Callable[[], T]) -> T:
-    if key not in cache:
-        cache[key] = compute()
-    cache.move_to_end(key)
-    while len(cache) > CACHED:
-        cache.popitem(last=False)
-    return cache[key]
-
-
-def _identity(path: Path) -> object:
-    """Return what changes when a checkpoint is written again: times and sizes of its files."""
+def _version_of(path: Path) -> Version:
+    """Return the path, and what changes when the files of a checkpoint do."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     stats = ((file.name, file.stat()) for file in files if file.is_file())
     return str(path), tuple((name, s.st_mtime_ns, s.st_size, s.st_ino) for name, s in stats)
-
-
-def _maps_of(loaded: LoadedModel, model_input: ModelInput) -> tuple[ModelInput, list[AttentionMap]]:
-    with torch.inference_mode(), watched(loaded.model) as maps:
-        loaded.model(model_input.inputs)
-    for layer in maps:
-        if not torch.isfinite(layer.effective).all():
-            raise DataError(f"{layer.layer} has NaN in its map; the weights are not finite.")
-    return model_input, maps
 
 
 def _fields(request: Any) -> dict[str, Any]:
@@ -193,7 +158,7 @@ def _describe(spec: AttentionSpec) -> str:
 
 
 def _thumbs(maps: Tensor) -> list[dict[str, Any]]:
-    """Return maps [H, T, R] as small pictures of one byte a cell, 255 = the head's largest."""
+    """Return maps [H, T, R] as thumbnails of one byte a cell, 255 = the head's largest."""
     thumbs = []
     for head in maps.float().abs():
         rows, columns = (min(THUMB, size) for size in head.shape)
@@ -208,15 +173,14 @@ def _base64(numbers: Tensor) -> str:
 
 
 def list_checkpoints(root: Path | None) -> list[str]:
-    """List what can be opened, by its name below the folder; links are not followed.
+    """List the folders of models, models of comparisons and .bin files below a folder.
 
-    Folders of a model, files of the models of a comparison, and .bin files of llama2.c.
+    Links are not followed.
     """
     if root is None:
         return []
     inside, names = root.resolve(), []
-    for here, folders, files in os.walk(inside):
-        path = Path(here).relative_to(inside)
+    for path, folders, files in walk(inside):
         if CONFIG in files and any(name.endswith(".safetensors") for name in files):
             names.append(path.as_posix())
             folders.clear()
@@ -224,21 +188,14 @@ def list_checkpoints(root: Path | None) -> list[str]:
             suffix = ".safetensors" if CELLS in (path.name, inside.name) else ".bin"
             models = [name for name in sorted(files) if name.endswith(suffix) and name != WEIGHTS]
             names += [(path / name).as_posix() for name in models if not name.startswith("tok")]
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if len(path.parts) >= DEEPEST or len(names) >= MOST:
-            folders.clear()
+        if len(names) >= MOST:
+            break
     return names[:MOST]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoadedModel:
-    """A model whose maps are computed.
-
-    Args:
-        model: in evaluation, on the CPU.
-        tokenizer: of its tokens; None where there is none.
-        task: what it was trained for, where that is known.
-    """
+    """A model on the CPU, with the tokenizer and the training task where they are known."""
 
     model: nn.Module
     tokenizer: Tokenizer | None = None
@@ -246,7 +203,7 @@ class LoadedModel:
 
     @property
     def reads(self) -> str:
-        """Its kind of input: "text", "ids" where no tokenizer is known, or "image"."""
+        """The kind of input: "text", "ids" if no tokenizer is known, or "image"."""
         if isinstance(self.model, ViT):
             return "image"
         return "ids" if self.tokenizer is None else "text"
@@ -254,20 +211,17 @@ class LoadedModel:
 
 CLASSIFIERS = {"text classifier": ClassifierConfig, "image classifier": ViTConfig}
 CONFIG_BY_FIELD = {"image_size": ViTConfig, "num_classes": ClassifierConfig, "tied": LMConfig}
-"""A field that only this configuration has, in the order they are looked for."""
+"""The first of these fields that a configuration has determines its class."""
 
 
 def load_model(path: Path) -> LoadedModel:
     """Return the model at a path; nothing is unpickled or executed.
 
-    Args:
-        path: a folder of `suffice train`, `suffice convert` or transformers, a .bin of llama2.c,
-            or a .safetensors of `suffice compare`.
+    The path is a folder of `suffice train`, `suffice convert` or transformers, a .bin of llama2.c,
+    or a .safetensors of `suffice compare`.
 
     Raises:
-        CheckpointError: if there is none, it is damaged, or of a kind that is not shown.
-        ConfigError: if it has something that no model here has.
-        DataError: if its tokenizer is damaged.
+        CheckpointError: if it is absent, damaged, or of a kind that is not shown.
     """
     if path.suffix == ".safetensors":
         return _load_cell(path)
@@ -294,7 +248,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _load_cell(path: Path) -> LoadedModel:
-    """Return a model that `suffice compare` trained."""
     _, metadata = checkpoint.load(path)
     config = metadata.get("config")
     recipe = config.get("recipe") if isinstance(config, dict) else None
@@ -324,30 +277,19 @@ def _build(path: Path, kind: Any, sizes: Any, specs: Any, weights: Path) -> nn.M
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelInput:
-    """An input, and labels of its positions.
+    """An input, and labels of its positions."""
 
-    Args:
-        inputs: [1, T] tokens or [1, C, S, S] pixels.
-        labels: one for each position of the attention.
-        grid: patches on a side of the picture; 0 = a text.
-        extra: positions before the patches: a class token.
-    """
-
-    inputs: Tensor
+    inputs: Tensor  # tokens [1, T] or pixels [1, C, S, S]
     labels: tuple[str, ...]
-    grid: int = 0
-    extra: int = 0
+    grid: int = 0  # patches on a side of the picture; 0 = a text
+    extra: int = 0  # positions before the patches: a class token
 
 
 def read_input(loaded: LoadedModel, request: dict[str, Any]) -> ModelInput:
-    """Return the input of a request.
-
-    Args:
-        loaded: the model.
-        request: {"text": words or numbers of tokens} or {"image": base64, "scaling": how}.
+    """Return the input in a request: {"text": str} or {"image": base64, "scaling": str}.
 
     Raises:
-        DataError: if it is absent, too long, or cannot be read.
+        DataError: if it is absent, too long, or unreadable.
     """
     if loaded.reads == "image":
         return _read_image(loaded.model, request)
@@ -412,6 +354,3 @@ def _scale(pixels: Tensor, scaling: object) -> Tensor:
     if scaling != "own":
         raise DataError(f"scaling {scaling!r:.40} is not known; give own or plain.")
     return (pixels - pixels.mean()) / pixels.std(correction=0).clamp(min=1e-6)
-
-
-__all__ = ["LoadedModel", "Maps", "list_checkpoints", "load_model"]

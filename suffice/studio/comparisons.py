@@ -1,12 +1,11 @@
-"""Finished and unfinished comparisons: listed, read, and described as plain data for the page."""
+"""Comparisons, finished or not: list, read, and describe them as plain data for the page."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -23,36 +22,25 @@ from suffice.measure.verdict import COSTS, Verdict, judge
 from suffice.papers.printed import paper_rows
 from suffice.papers.results import path_of, published, read_ran, trained_seconds
 from suffice.papers.tables import TABLES
-from suffice.studio.folders import below, numbered
+from suffice.studio.folders import below, numbered, walk
 
 RESULTS = "results.json"
-PACKAGE = -1  # in place of the number of a folder
-DEEPEST, MOST = 4, 200  # folders inside each other; comparisons in one list
+PACKAGE = -1  # instead of the number of a folder
+MOST = 200  # comparisons in one list
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListedComparison:
-    """A comparison that can be opened.
+    """A comparison that can be opened."""
 
-    Args:
-        root: number of the folder that was chosen, -1 = the package.
-        name: below it, or of the package's table.
-        label: in the list.
-        finished: whether all of it was run.
-    """
-
-    root: int
-    name: str
+    root: int  # number of the folder, -1 = the package
+    name: str  # below the folder, or of the package's table
     label: str
     finished: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
 
 def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
-    """List what can be opened: the folders' first, then the package's."""
+    """List the comparisons in the folders, then those in the package."""
     in_folders = [one for number, root in enumerate(roots) for one in _below_root(number, root)]
     stores = dict.fromkeys(table.store for table in TABLES.values() if table.trained)
     return in_folders[:MOST] + [
@@ -63,14 +51,12 @@ def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
 
 
 def _below_root(number: int, root: Path) -> Iterator[ListedComparison]:
-    """List the comparisons in a folder and below it; links are not followed."""
+    """List the comparisons in a folder and below; links are not followed."""
     inside = root.resolve()
-    for here, folders, files in os.walk(inside):
-        path = Path(here)
-        name = path.relative_to(inside)
+    for name, folders, files in walk(inside):
         finished = RESULTS in files
         started = FILE in files and CELLS in folders
-        if started or (finished and _may_be_comparison(path / RESULTS)):
+        if started or (finished and _may_be_comparison(inside / name / RESULTS)):
             label = inside.name if name == Path() else name.as_posix()
             yield ListedComparison(
                 root=number,
@@ -79,13 +65,12 @@ def _below_root(number: int, root: Path) -> Iterator[ListedComparison]:
                 finished=finished,
             )
             folders.clear()
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != CELLS)
-        if len(name.parts) >= DEEPEST:
-            folders.clear()
+        elif CELLS in folders:
+            folders.remove(CELLS)
 
 
 def _may_be_comparison(path: Path) -> bool:
-    """Return whether results may be those of a comparison; other commands use this name, too."""
+    """Return whether a file may hold a comparison; other commands use its name as well."""
     try:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -94,15 +79,10 @@ def _may_be_comparison(path: Path) -> bool:
 
 
 def read(roots: tuple[Path, ...], root: object, name: object) -> Results:
-    """Read one comparison.
-
-    Args:
-        roots: the folders that were chosen.
-        root: number of one of them, -1 = the package.
-        name: below it.
+    """Read the comparison with a name below a numbered folder; folder -1 is the package.
 
     Raises:
-        DataError: for what is not in the list, or cannot be read.
+        DataError: for a comparison that is not in the list, or cannot be read.
     """
     if root == PACKAGE:
         return _read_packaged(name)
@@ -120,7 +100,7 @@ def _read_packaged(name: object) -> Results:
 
 
 def _read_unfinished(folder: Path) -> Results:
-    """Return the finished cells of a comparison that has not ended, or of a reproduction."""
+    """Return the finished cells of an unfinished comparison, or of a reproduction."""
     plan, ran = read_plan(folder), read_ran(folder)
     cells = _finished_cells(folder, plan)
     if not cells:
@@ -167,8 +147,8 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
 
     Args:
         results: the comparison.
-        cost: what "cheapest" means: "flops", "latency" or "parameters".
-        margin: a fraction that replaces that of the results.
+        cost: "flops", "latency" or "parameters".
+        margin: a fraction; None = the margin of the results.
 
     Raises:
         ConfigError: for a cost that is unknown or not measured, or a margin that is not a number.
@@ -177,6 +157,7 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         raise ConfigError(f"margin={margin!r:.40} is not a number; give a fraction such as 0.01.")
     verdict = judge(results, margin=margin, cost=cost)
     rows = build_rows(results, verdict)
+    timed = all(results.speed(*pair) is not None for pair in results.pairs())
     paper = paper_rows(results.task, results.recipe)
     return {
         "title": results.title,
@@ -186,7 +167,7 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "margin": verdict.margin,
         "margin_points": margin_points(verdict.margin),
         "cost": cost,
-        "costs": [cost for cost in COSTS if cost != "latency" or _has_latencies(results)],
+        "costs": [cost for cost in COSTS if cost != "latency" or timed],
         "outcome": verdict.outcome,
         "sentence": sentence(verdict, results),
         "notes": notes(verdict, results),
@@ -200,12 +181,8 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
     }
 
 
-def _has_latencies(results: Results) -> bool:
-    return all(results.speed(*key) is not None for key in results.pairs())
-
-
 def _points(rows: list[Row], verdict: Verdict) -> list[dict[str, Any]]:
-    """Return cost and quality of each (mechanism, heads), and whether it is on the front."""
+    """Return cost and quality of each row, and whether it is on the Pareto front."""
     costs = [_cost(row, verdict.by) for row in rows]
     on_front = front([(c, row.test_accuracy.mean) for c, row in zip(costs, rows, strict=True)])
     return [
@@ -230,7 +207,7 @@ def _cost(row: Row, by: str) -> float:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Say of each (cost, quality) whether no other is at least as good in both and better in one.
+    """Return for each (cost, quality) whether it is on the Pareto front.
 
     Example:
         >>> front([(1.0, 0.5), (2.0, 0.9), (3.0, 0.8), (2.0, 0.9)])
@@ -243,7 +220,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def _curves(results: Results, name: str) -> list[dict[str, Any]]:
-    """Return the mean over seeds of each epoch that all seeds reached."""
+    """Return the mean over seeds for each epoch that all seeds reached."""
     curves = []
     for mechanism, heads in results.pairs():
         by_seed = [[e[name] for e in cell.epochs] for cell in results.select(mechanism, heads)]
@@ -264,6 +241,3 @@ def _table(sheet: Sheet) -> dict[str, Any]:
             for line in sheet.lines
         ],
     }
-
-
-__all__ = ["ListedComparison", "describe", "front", "list_comparisons", "read"]

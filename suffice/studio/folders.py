@@ -1,16 +1,20 @@
-"""The folders a user chose, and nothing outside them.
+"""The folders that the studio may open, and nothing outside them.
 
-The page names a folder by its number in the list and a name below it; a name that leads elsewhere,
-by dots, by an absolute path or by a link, is refused.
+The page names a folder by its number and a name below it; a name that leads outside, by dots, an
+absolute path or a link, is refused.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from suffice.errors import ConfigError, DataError
 from suffice.records import is_whole
+
+LEVELS = 4  # of folders inside each other that are searched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +22,8 @@ class Folders:
     """The folders that the studio may open.
 
     Args:
-        results: folders with results of comparisons, or with such folders.
-        checkpoints: a folder of a trained model, or with such folders; None = none.
+        results: folders of comparisons, or folders that contain such folders.
+        checkpoints: a folder of a model, or one that contains such folders; None = none.
 
     Raises:
         ConfigError: for a path that is not a folder.
@@ -36,12 +40,18 @@ class Folders:
                 raise ConfigError(f"{option} {folder} is not a folder; give one that exists.")
 
 
-def below(root: Path, name: object) -> Path:
-    """Return the path of a name below a folder.
+def walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield as `os.walk` from a resolved folder, with relative paths, without hidden folders."""
+    for path, folders, files in os.walk(root):
+        relative = Path(path).relative_to(root)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield relative, folders, files
+        if len(relative.parts) >= LEVELS:
+            folders.clear()
 
-    Args:
-        root: the folder that was chosen.
-        name: as the page sends it, "." for the folder itself.
+
+def below(root: Path, name: object) -> Path:
+    """Return the path of a name below a folder, "." for the folder itself.
 
     Raises:
         DataError: for a name that is not a text, does not exist, or leads out of the folder.
@@ -59,11 +69,7 @@ def below(root: Path, name: object) -> Path:
 
 
 def numbered(roots: tuple[Path, ...], number: object) -> Path:
-    """Return the chosen folder of a number.
-
-    Raises:
-        DataError: for another number.
-    """
+    """Return the folder of a number; raises `DataError` for a number out of range."""
     if not is_whole(number, least=0) or number >= len(roots):  # type: ignore[operator]
         raise DataError(f"folder {number!r:.40} was not chosen; choose from the list.")
     return roots[number]  # type: ignore[index]

@@ -1,15 +1,14 @@
-"""The server of the studio: the page, and answers about files and models."""
+"""The studio's server: sends the page, and answers its requests about files and models."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,7 +20,7 @@ from suffice.studio.folders import Folders
 
 Answer = Callable[[Any], dict[str, Any]]
 ADDRESS = "127.0.0.1"
-LARGEST = 32 << 20  # bytes of a request: a picture as text
+LARGEST = 32 << 20  # bytes of a request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +28,8 @@ class Served:
     """A running studio.
 
     Args:
-        url: of its page.
-        port: it listens at, on this machine alone.
+        url: address of the page.
+        port: the port, on this machine alone.
     """
 
     url: str
@@ -43,15 +42,12 @@ def served(
     port: int = 0,
     log: Callable[[BaseException], None] = traceback.print_exception,
 ) -> Iterator[Served]:
-    """Serve the studio inside the block, from threads of its own.
+    """Serve the studio in background threads until the end of the block.
 
     Args:
-        folders: that it may open; None = only what comes with the package.
-        port: to listen at; 0 = a free one.
+        folders: folders that it may open; None = only what comes with the package.
+        port: port to listen at; 0 = a free one.
         log: called with unexpected errors.
-
-    Yields:
-        Where it is.
 
     Raises:
         ConfigError: for a port that is not legal or not free.
@@ -86,7 +82,7 @@ def served(
 
 
 def answers(folders: Folders) -> dict[str, Answer]:
-    """Return the functions that answer, by name; each takes a request as plain data."""
+    """Return the functions that answer requests, by name."""
     maps = Maps(folders.checkpoints)
     return {
         "comparisons": lambda _: _comparisons(folders),
@@ -102,7 +98,7 @@ def answers(folders: Folders) -> dict[str, Answer]:
 def _comparisons(folders: Folders) -> dict[str, Any]:
     from suffice.studio.comparisons import list_comparisons
 
-    return {"comparisons": [listed.to_json() for listed in list_comparisons(folders.results)]}
+    return {"comparisons": [asdict(listed) for listed in list_comparisons(folders.results)]}
 
 
 def _comparison(folders: Folders, request: Any) -> dict[str, Any]:
@@ -115,10 +111,7 @@ def _comparison(folders: Folders, request: Any) -> dict[str, Any]:
 
 
 def advice(request: Any) -> dict[str, Any]:
-    """Return the adviser's answer as plain data.
-
-    Args:
-        request: fields of `suffice.advise.Request`; None = its default.
+    """Return the adviser's answer to the fields of a `suffice.advise.Request`; None = default.
 
     Raises:
         ConfigError: if the adviser is not installed, or for a field it does not know.
@@ -133,7 +126,7 @@ def advice(request: Any) -> dict[str, Any]:
             "answers."
         ) from error
     values = {name: value for name, value in request.items() if value is not None}
-    legal = [field.name for field in dataclasses.fields(adviser.Request)]
+    legal = [field.name for field in fields(adviser.Request)]
     check_keys(values, legal, where="the request to the adviser", error=ConfigError)
     return adviser.advise(adviser.Request(**values)).to_json()
 
@@ -142,15 +135,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log nothing of a browser that went away."""
+        """Ignore a browser that closed the connection."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers this machine's own browser.
-
-    A request that another page makes the browser send names another host or another origin, and is
-    refused.
-    """
+    """Answers the browser of this machine; requests from other hosts or origins are refused."""
 
     answers: dict[str, Answer]
     log: Callable[[BaseException], None]
@@ -194,7 +183,7 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _body(self) -> Any:
-        """Return the request as plain data; None if it was refused."""
+        """Return the body of a request, None if it was refused."""
         length = self.headers.get("Content-Length", "")
         if self.headers.get_content_type() != "application/json" or not length.isdigit():
             self._refuse(415, "a request is JSON with its length.")
@@ -216,7 +205,7 @@ class Handler(BaseHTTPRequestHandler):
             answer = json.dumps(self.answers[name](body), allow_nan=False)
         except SufficeError as error:
             self._refuse(400, str(error))
-        except Exception as error:  # noqa: BLE001 - the terminal shows the trace, the page a sentence
+        except Exception as error:  # noqa: BLE001 - the page shows a sentence, the terminal the trace
             self.log(error)
             self._refuse(
                 500,
@@ -245,7 +234,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *words: Any) -> None:
-        """Log nothing of requests that succeed."""
-
-
-__all__ = ["Served", "answers", "served"]
+        """Do not log requests."""

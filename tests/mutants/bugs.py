@@ -347,7 +347,7 @@ BUGS = (
     Bug(
         "suffice/studio/attention_maps.py",
         "return str(path), tuple((name, s.st_mtime_ns, s.st_size, s.st_ino) for name, s in stats)",
-        "return str(path)",
+        "return str(path), ()",
         "tests/studio/test_attention_maps.py",
         "a checkpoint that was written again is shown as it was before",
     ),

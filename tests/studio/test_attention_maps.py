@@ -135,10 +135,10 @@ def test_thumbs_are_small(maps, monkeypatch):
 def test_the_latest_are_kept(maps):
     for text in ("a", "b", "c", "d", "a"):
         maps.overview({"checkpoint": "letters", "text": text})
-    assert len(maps._maps) == 3
+    assert maps._maps_of.cache_info().currsize == 3
     for name in list_checkpoints(maps.root):
         maps.checkpoint({"checkpoint": name})
-    assert len(maps._models) == 3
+    assert maps._load.cache_info().currsize == 3
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ int suffice_use_isa(const char *name) {
 
 void suffice_sizes(int64_t *sizes) {
   const size_t bytes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Layer), sizeof(Span),
-                          sizeof(Held),   sizeof(Mix),  sizeof(Look),  sizeof(Model),
-                          sizeof(Strides), sizeof(Whole), sizeof(Linear)};
+                          sizeof(KVCache),   sizeof(Mixing),  sizeof(DecodeAttention),  sizeof(Model),
+                          sizeof(Strides), sizeof(SequenceAttention), sizeof(Linear)};
   for (size_t i = 0; i < sizeof(bytes) / sizeof(*bytes); ++i) sizes[i] = (int64_t)bytes[i];
 }
 
@@ -73,26 +73,26 @@ void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float 
   used->multiply(matrix, x, rows, y, bounded(threads));
 }
 
-int suffice_look(const Look *look, const Held *held, int64_t rows, int64_t threads) {
-  return used->look(look, held, rows, bounded(threads));
+int suffice_look(const DecodeAttention *look, const KVCache *cache, int64_t rows, int64_t threads) {
+  return used->look(look, cache, rows, bounded(threads));
 }
 
 int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads) {
   return used->step_room(model, rows, longest, bounded(threads));
 }
 
-void suffice_step(const Model *model, const Held *held, const Mix *mixes, const int64_t *tokens,
+void suffice_step(const Model *model, const KVCache *cache, const Mixing *mixes, const int64_t *tokens,
                   const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
                   float *logits, void *room, int64_t threads) {
-  used->step(model, held, mixes, tokens, places, padding, rows, longest, logits, room, bounded(threads));
+  used->step(model, cache, mixes, tokens, places, padding, rows, longest, logits, room, bounded(threads));
 }
 
-int suffice_attend(const Whole *whole, const float *q, const float *k, const float *v, float *out,
+int suffice_attend(const SequenceAttention *whole, const float *q, const float *k, const float *v, float *out,
                    float *logs, int64_t threads) {
   return used->attend(whole, q, k, v, out, logs, bounded(threads));
 }
 
-void suffice_attend_back(const Whole *whole, const float *q, const float *k, const float *v,
+void suffice_attend_back(const SequenceAttention *whole, const float *q, const float *k, const float *v,
                          const float *out, const float *logs, const float *slope, float *of_q,
                          float *of_k, float *of_v, int64_t threads) {
   used->attend_back(whole, q, k, v, out, logs, slope, of_q, of_k, of_v, bounded(threads));

@@ -69,9 +69,9 @@ struct Span {
   int64_t shift;                                  // position i is position i + shift of the text
 };
 
-// What a layer holds of the past: the beginning of the text, what is coded, what is not. The last
+// The KV cache of a layer: the beginning of the text, what is coded, what is not. The last
 // position of `near` is the new one.
-struct Held {
+struct KVCache {
   Span sinks, coded, near;
   int64_t block;   // positions coded together
   int64_t group;   // channels of a value with one range; the last group is filled up
@@ -79,7 +79,7 @@ struct Held {
 
 // Values along the text, mixed before attention reads them: weights of the latest positions, the
 // own one last, times the values as they were.
-struct Mix {
+struct Mixing {
   const float *weights;    // [maps, ...]; null = no mixing
   const float *bias;       // [maps, ...] or null
   int64_t map, bias_map;   // strides of a map; 0 = one for all heads
@@ -90,8 +90,8 @@ struct Mix {
   int64_t row, head, at;   // strides, and where the new position is written
 };
 
-// Attention of the latest T positions of each row to what is held.
-struct Look {
+// Attention of the latest T positions of each row to the cache.
+struct DecodeAttention {
   const float *q;         // [M, H, T, D]
   float *out;             // [M, T, H, D]
   int64_t heads, kv_heads, head_dim, queries;  // queries: T
@@ -131,7 +131,7 @@ struct Strides {
 //
 // Query i sees the keys i + low to i + high; or, with lists, those listed for its block of 32
 // queries, each with a bit for every query of the block that sees it.
-struct Whole {
+struct SequenceAttention {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   float scale;
   int32_t unused;
@@ -173,14 +173,14 @@ EXPORTED void suffice_multiply(const Matrix *matrix, const float *x, int64_t row
 
 // Attention of a few positions of each row, whose keys and values are there. A query that sees no
 // key has output 0. Returns 1 if an output is no finite number, or a score beside hidden keys.
-EXPORTED int suffice_look(const Look *look, const Held *held, int64_t rows, int64_t threads);
+EXPORTED int suffice_look(const DecodeAttention *look, const KVCache *cache, int64_t rows, int64_t threads);
 
 // The bytes a step needs to work in, with at most `longest` positions seen.
 EXPORTED int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads);
 
 // One token of each row through the model: logits [M, V]. `mixes` are those of the layers. The first `padding` positions of a row's
 // text are not seen, and its token stands at `places`.
-EXPORTED void suffice_step(const Model *model, const Held *held, const Mix *mixes,
+EXPORTED void suffice_step(const Model *model, const KVCache *cache, const Mixing *mixes,
                            const int64_t *tokens, const int64_t *places, const int64_t *padding,
                            int64_t rows, int64_t longest, float *logits, void *room,
                            int64_t threads);
@@ -188,11 +188,11 @@ EXPORTED void suffice_step(const Model *model, const Held *held, const Mix *mixe
 // Softmax attention: the outputs, and [B, H, T] logarithms of the rows' total weights where `logs`
 // is not null. A query that sees no key has output 0 and logarithm -inf. Returns 1 if a score or an
 // output is no finite number: then what is hidden may have been read.
-EXPORTED int suffice_attend(const Whole *whole, const float *q, const float *k, const float *v,
+EXPORTED int suffice_attend(const SequenceAttention *whole, const float *q, const float *k, const float *v,
                             float *out, float *logs, int64_t threads);
 
 // The gradients of q, k and v, from that of the outputs.
-EXPORTED void suffice_attend_back(const Whole *whole, const float *q, const float *k,
+EXPORTED void suffice_attend_back(const SequenceAttention *whole, const float *q, const float *k,
                                   const float *v, const float *out, const float *logs,
                                   const float *slope, float *of_q, float *of_k, float *of_v,
                                   int64_t threads);

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.ops.linear import Linear
-from suffice.ops.native import library as of
+from suffice.ops.native import library as native
 from suffice.ops.native import matrix as op
 from suffice.ops.native.library import available, instructions
 from suffice.ops.native.matrix import COLUMNS, PANEL, Codes, check_group, decoded_rows, multiply
+from suffice.ops.op import needs_gradient
 from suffice.records import check_fields
 
 DEFAULT = {8: 128, 4: 32}  # inputs with one scale, at most
@@ -131,7 +132,7 @@ class Packed(nn.Module):
             self.register_buffer("scales", scales)
         self.register_buffer("bias", torch.zeros(outputs, device=device) if bias else None)
         self._names = ("weight",) if scheme.group is None else ("codes", "scales")
-        self._native: tuple[tuple[Any, ...], of.Matrix | None] | None = None
+        self._native: tuple[tuple[Any, ...], native.Matrix | None] | None = None
 
     @classmethod
     def of(cls, matrix: Codes | Tensor, bias: Tensor | None = None) -> Packed:
@@ -154,7 +155,7 @@ class Packed(nn.Module):
         """Return x W^T + b of x [..., K]: [..., N]."""
         if x.shape[-1] != self.inputs:
             raise ShapeError(f"x has {x.shape[-1]} features; this map reads {self.inputs}.")
-        if torch.compiler.is_compiling() or op.learns(x):
+        if torch.compiler.is_compiling() or needs_gradient(x):
             return self._by_torch(x)
         if op.plain(x) and op.few(x, self.scheme.bits):
             matrix = self.native_matrix()
@@ -175,7 +176,7 @@ class Packed(nn.Module):
         """Return the matrix, float32 [N, K]."""
         return op.unpacked(*self.stored(), self.scheme.bits, self.outputs)
 
-    def native_matrix(self) -> of.Matrix | None:
+    def native_matrix(self) -> native.Matrix | None:
         """Return the descriptor that the native kernels read; None if they cannot."""
         codes, scales, bias = (self._buffers.get(n) for n in (self._names[0], "scales", "bias"))
         tensors = (codes, scales, bias)
@@ -214,7 +215,7 @@ class Packed(nn.Module):
 
     def _by_torch(self, x: Tensor) -> Tensor:
         args = (x, *self.stored(), self.bias, self.scheme.bits, self.outputs)
-        if torch.compiler.is_compiling() and not op.learns(x):
+        if torch.compiler.is_compiling() and not needs_gradient(x):
             return torch.ops.suffice.packed_linear(*args)  # one node of the graph
         return op.by_torch(*args)
 

@@ -25,15 +25,15 @@ from suffice.models.lm import LM, LMConfig
 from suffice.models.state import ModelState
 from suffice.ops.linear import Linear
 from suffice.ops.native import cache, library, matrix
-from suffice.ops.native import library as of
+from suffice.ops.native import library as native
 from suffice.ops.native.cache import MixingDescriptor
 from suffice.ops.native.matrix import KINDS, structure_of_parts
 from suffice.patterns import Band
 from suffice.spec import AttentionSpec
 
 MAX_HEAD_DIM, MAX_QUERIES = 512, 128  # of suffice/csrc: features of a head, heads that share keys
-ACTIVATIONS = {"gelu": of.GELU, "relu": of.RELU, "swiglu": of.SWIGLU}
-LAYOUTS = {"half": of.HALVES, "interleaved": of.PAIRS}
+ACTIVATIONS = {"gelu": native.GELU, "relu": native.RELU, "swiglu": native.SWIGLU}
+LAYOUTS = {"half": native.HALVES, "interleaved": native.PAIRS}
 SPAN = 1024  # positions for which buffers and tables are allocated at once
 
 
@@ -75,16 +75,16 @@ class NativeDecoder:
         self.depth = len(lm.blocks)
         self.lowered: list[Any] = [spec.lower() for spec in lm.specs]
         self.tensors: list[Tensor] = []  # that the structures point at
-        self.layers = (of.Layer * self.depth)(*map(self._layer, lm.blocks))
+        self.layers = (native.Layer * self.depth)(*map(self._layer, lm.blocks))
         self.model = self._model()
         bands = [layer.band for layer in self.lowered]
         self.has_sinks = any(band.sinks for band in bands)
-        self.held = (of.Held * self.depth)()
+        self.kv_caches = (native.KVCache * self.depth)()
         self.caches = [
-            cache.CacheDescriptor(held, memory, _window(band), layer.value_width, band.sinks)
-            for held, layer, band in zip(self.held, self.lowered, bands, strict=True)
+            cache.CacheDescriptor(kv_cache, memory, _window(band), layer.value_width, band.sinks)
+            for kv_cache, layer, band in zip(self.kv_caches, self.lowered, bands, strict=True)
         ]
-        self.mixes = (of.Mix * self.depth)()
+        self.mixes = (native.Mixing * self.depth)()
         self.mixings = [
             self._mixing(mix, block.attention.mixing) if layer.mixing else None
             for mix, block, layer in zip(self.mixes, lm.blocks, self.lowered, strict=True)
@@ -135,7 +135,7 @@ class NativeDecoder:
         tokens = tokens.to(torch.int64).contiguous()
         self.library.suffice_step(
             self.model,
-            self.held,
+            self.kv_caches,
             self.mixes,
             tokens.data_ptr(),
             positions.data_ptr(),
@@ -211,10 +211,10 @@ class NativeDecoder:
     def _pointer(self, tensor: Tensor | None) -> int | None:
         return None if tensor is None else self._float32(tensor).data_ptr()
 
-    def _norm(self, norm: nn.Module) -> of.Norm:
-        return of.Norm(self._pointer(norm.weight), self._pointer(getattr(norm, "bias", None)))
+    def _norm(self, norm: nn.Module) -> native.Norm:
+        return native.Norm(self._pointer(norm.weight), self._pointer(getattr(norm, "bias", None)))
 
-    def _matrix(self, linear: nn.Module) -> of.Matrix:
+    def _matrix(self, linear: nn.Module) -> native.Matrix:
         weight, bias = getattr(linear, "weight", None), getattr(linear, "bias", None)
         bias = None if bias is None else self._float32(bias)
         if isinstance(linear, Packed):
@@ -222,16 +222,16 @@ class NativeDecoder:
             self.tensors += linear.buffers()
             return structure_of_parts(codes, scales, bias, linear.scheme.bits, linear.outputs)
         if weight is None:
-            return of.Matrix(kind=of.ABSENT)
+            return native.Matrix(kind=native.ABSENT)
         weight = weight.detach().contiguous()
         self.tensors.append(weight)
         return matrix.structure_of(weight, bias)
 
-    def _mixing(self, mix: of.Mix, mixing: ValueMap) -> MixingDescriptor:
+    def _mixing(self, mix: native.Mixing, mixing: ValueMap) -> MixingDescriptor:
         bias = None if mixing.bias is None else self._float32(mixing.bias)
         return MixingDescriptor(mix, mixing, self._float32(mixing.weight), bias)
 
-    def _layer(self, block: nn.Module) -> of.Layer:
+    def _layer(self, block: nn.Module) -> native.Layer:
         attention, mlp = block.attention, block.mlp
         lowered: Any = attention.spec.lower()
         rotary, slopes = lowered.rotary, None
@@ -240,7 +240,7 @@ class NativeDecoder:
         if lowered.alibi:
             query, key = torch.tensor([[1]]), torch.tensor([[0]])
             slopes = -lowered.alibi.bias(lowered.heads, query, key).flatten()
-        return of.Layer(
+        return native.Layer(
             attention_norm=self._norm(block.attention_norm),
             mlp_norm=self._norm(block.mlp_norm),
             **{name: self._matrix(linear) for name, linear in maps.items()},
@@ -248,7 +248,7 @@ class NativeDecoder:
             kv_heads=lowered.kv_heads,
             head_dim=lowered.key_width,
             scale=lowered.scale,
-            turn=LAYOUTS[rotary.layout] if rotary else of.STAY,
+            turn=LAYOUTS[rotary.layout] if rotary else native.STAY,
             turning=(rotary.features or lowered.key_width) if rotary else 0,
             slopes=self._pointer(slopes),
             q_gains=self._pointer(getattr(attention.q_norm, "weight", None)),
@@ -256,10 +256,10 @@ class NativeDecoder:
             gain_eps=getattr(attention.q_norm, "eps", 0.0),
         )
 
-    def _model(self) -> of.Model:
+    def _model(self) -> native.Model:
         lm, config = self.lm, self.lm.config
         embedding = self._matrix(lm.embedding.tokens)
-        return of.Model(
+        return native.Model(
             depth=self.depth,
             d_model=config.d_model,
             width=config.mlp_width,

@@ -30,12 +30,7 @@ LEAST_WIDTH = 16  # features of a head
 
 
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    _masks: MaskInputs,
-    call: AttentionCall,
-    _parts: Parts,
+    q: Tensor, k: Tensor, v: Tensor, _masks: MaskInputs, call: AttentionCall, _parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
     biased = call.position.biases

@@ -255,10 +255,7 @@ def _factors(
 
 
 def _steps(
-    logs: Tensor | None,
-    valid: Tensor | None,
-    documents: Tensor | None,
-    before: Stabilizers | None,
+    logs: Tensor | None, valid: Tensor | None, documents: Tensor | None, before: Stabilizers | None
 ) -> Tensor | None:
     """Return the stabilizer of each position: the largest its document has shown so far."""
     if logs is None:

@@ -12,7 +12,7 @@ from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static, Store
 from suffice.memory.dynamic import GrowingStore
 from suffice.memory.quantised import QuantisedStore
 from suffice.memory.rolling import RollingStore
-from suffice.ops.native import library as of
+from suffice.ops.native import library as native
 from suffice.ops.native.cache import CacheDescriptor
 from suffice.testing import assert_close, normal
 
@@ -321,7 +321,7 @@ def test_native_kernels_refuse_strided_positions():
     slot = store.reserve()
     strided = slot.recent._replace(tensors=tuple(x[..., ::2] for x in slot.recent.tensors))
     with pytest.raises(ConfigError, match="strides"):
-        CacheDescriptor(of.Held(), Dynamic(), None, 2).update(slot._replace(recent=strided))
+        CacheDescriptor(native.KVCache(), Dynamic(), None, 2).update(slot._replace(recent=strided))
 
 
 WIDTHS = ((3, 8), (2, 5))

@@ -159,7 +159,7 @@ def _python(
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     if kernels is not None:
-        environment[library.OTHER] = str(kernels.resolve())
+        environment[library.OVERRIDE] = str(kernels.resolve())
     return subprocess.run(
         (sys.executable, *args),
         cwd=copy,

@@ -1,4 +1,4 @@
-// Attention of one position to what is held: softmax over blocks of keys, merged as they come.
+// Attention of one position to the cache: softmax over blocks of keys, merged as they come.
 
 #pragma once
 
@@ -29,46 +29,46 @@ static void see_numbers(const Queries &queries, const Span &span, int64_t row, i
 }
 
 // Lets queries see a range of a span; biases count from `queries.place`, in places of the span.
-static void see(const Queries &queries, const Span &span, const Held &held, int64_t row,
+static void see(const Queries &queries, const Span &span, const KVCache &cache, int64_t row,
                 int64_t head, Range range, Seen *seen) {
   switch (span.kind) {
     case F32: return see_numbers<Full>(queries, span, row, head, range, seen);
     case F16: return see_numbers<Half>(queries, span, row, head, range, seen);
     case BF16: return see_numbers<Brain>(queries, span, row, head, range, seen);
-    case INT8: return see_codes<Byte>(queries, span, held, row, head, range, seen);
-    default: return see_codes<Nibble>(queries, span, held, row, head, range, seen);
+    case INT8: return see_codes<Byte>(queries, span, cache, row, head, range, seen);
+    default: return see_codes<Nibble>(queries, span, cache, row, head, range, seen);
   }
 }
 
 // Pieces of work in a span; blocks of codes are not cut.
-INLINE int64_t piece_of(const Held &held, const Span &span) {
+INLINE int64_t piece_of(const KVCache &cache, const Span &span) {
   if (span.kind != INT8 && span.kind != INT4) return SPLIT;
-  return (SPLIT + held.block - 1) / held.block * held.block;
+  return (SPLIT + cache.block - 1) / cache.block * cache.block;
 }
 
-INLINE int64_t pieces_of(const Held &held, const Span &span) {
+INLINE int64_t pieces_of(const KVCache &cache, const Span &span) {
   if (span.end <= span.first) return 0;
-  int64_t piece = piece_of(held, span);
+  int64_t piece = piece_of(cache, span);
   return (span.end - 1) / piece - span.first / piece + 1;
 }
 
-static int64_t pieces_of(const Held &held) {
-  return pieces_of(held, held.sinks) + pieces_of(held, held.coded) + pieces_of(held, held.near);
+static int64_t pieces_of(const KVCache &cache) {
+  return pieces_of(cache, cache.sinks) + pieces_of(cache, cache.coded) + pieces_of(cache, cache.near);
 }
 
 // The most there can be, with at most `longest` positions in each span.
 static int64_t most_pieces(int64_t longest) { return 3 * (longest / SPLIT + 2); }
 
-// Lets the queries of one row and head see one piece of what is held.
-static void see_piece(Queries queries, const Held &held, int64_t row, int64_t head, int64_t padding,
+// Lets the queries of one row and head see one piece of the cache.
+static void see_piece(Queries queries, const KVCache &cache, int64_t row, int64_t head, int64_t padding,
                       int64_t number, Seen *seen) {
-  for (const Span *span = &held.sinks; span <= &held.near; ++span) {
-    int64_t pieces = pieces_of(held, *span);
+  for (const Span *span = &cache.sinks; span <= &cache.near; ++span) {
+    int64_t pieces = pieces_of(cache, *span);
     if (number >= pieces) {
       number -= pieces;
       continue;
     }
-    int64_t piece = piece_of(held, *span), start = (span->first / piece + number) * piece;
+    int64_t piece = piece_of(cache, *span), start = (span->first / piece + number) * piece;
     int64_t first = span->first > padding - span->shift ? span->first : padding - span->shift;
     Range range = {start > first ? start : first,
                    start + piece < span->end ? start + piece : span->end};
@@ -82,7 +82,7 @@ static void see_piece(Queries queries, const Held &held, int64_t row, int64_t he
       few.q += r * few.width;
       few.count = few.count - r < MOST_AT_ONCE ? few.count - r : MOST_AT_ONCE;
       few.number = r;
-      see(few, *span, held, row, head, range, seen + r);
+      see(few, *span, cache, row, head, range, seen + r);
     }
     return;
   }

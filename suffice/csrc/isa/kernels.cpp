@@ -63,18 +63,18 @@ void multiply(const Matrix *matrix, const float *x, int64_t rows, float *y, int6
   free(memory);
 }
 
-int look(const Look *look, const Held *held, int64_t rows, int64_t threads) {
-  return run_look(*look, *held, rows, threads);
+int look(const DecodeAttention *look, const KVCache *cache, int64_t rows, int64_t threads) {
+  return run_look(*look, *cache, rows, threads);
 }
 
 int64_t room(const Model *model, int64_t rows, int64_t longest, int64_t threads) {
   return step_room(*model, rows, longest, threads);
 }
 
-void step(const Model *model, const Held *held, const Mix *mixes, const int64_t *tokens,
+void step(const Model *model, const KVCache *cache, const Mixing *mixes, const int64_t *tokens,
           const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest, float *logits, void *scratch,
           int64_t threads) {
-  run_step(*model, held, mixes, tokens, places, padding, rows, longest, logits, scratch, threads);
+  run_step(*model, cache, mixes, tokens, places, padding, rows, longest, logits, scratch, threads);
 }
 
 }  // namespace

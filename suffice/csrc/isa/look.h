@@ -1,4 +1,4 @@
-// Attention of the latest positions of each row to what is held, alone.
+// Attention of the latest positions of each row to the cache, alone.
 
 #pragma once
 
@@ -12,8 +12,8 @@ constexpr int64_t EVERYTHING = int64_t(1) << 40;  // positions before or after o
 constexpr int64_t ALONE = 1 << 15;  // numbers that are read before another thread would wake up
 
 struct Looking {
-  const Look &look;
-  const Held &held;
+  const DecodeAttention &look;
+  const KVCache &cache;
   int64_t rows, pieces;
   Seen *seen;     // [rows, heads, queries, pieces]
   float *values;  // [rows, heads, queries, pieces, head_dim]
@@ -33,9 +33,9 @@ struct Looking {
   }
 };
 
-// Shows one piece of what is held to the queries of a row that share keys.
+// Shows one piece of the cache to the queries of a row that share keys.
 static void look_at(Looking &work, int64_t row, int64_t group, int64_t piece, int &odd) {
-  const Look &look = work.look;
+  const DecodeAttention &look = work.look;
   const int64_t width = look.head_dim, shared = look.heads / look.kv_heads;
   const int64_t count = shared * look.queries, first = (row * look.kv_heads + group) * count;
   float q[MOST_QUERIES * WIDEST];
@@ -47,7 +47,7 @@ static void look_at(Looking &work, int64_t row, int64_t group, int64_t piece, in
       local[r].values[c] = 0.0f;
     }
   }
-  const Span &near = work.held.near;
+  const Span &near = work.cache.near;
   const int64_t padding = look.padding ? look.padding[row] : 0;
   const int64_t place = near.end + near.shift - padding - look.queries;
   Queries queries{q, count, width, nullptr, look.places ? look.places[row] : place};
@@ -56,13 +56,13 @@ static void look_at(Looking &work, int64_t row, int64_t group, int64_t piece, in
   queries.odd = &odd;
   const bool narrow = look.before < EVERYTHING || look.after < EVERYTHING;
   if (look.queries > 1 || look.allowed || look.k_at || narrow) queries.look = &look;
-  see_piece(queries, work.held, row, group, padding, piece, local);
+  see_piece(queries, work.cache, row, group, padding, piece, local);
   for (int64_t r = 0; r < count; ++r) work.seen[(first + r) * work.pieces + piece] = local[r];
 }
 
 // Writes the outputs of the queries of a row that share keys, of all its pieces.
 static void finish(const Looking &work, int64_t row, int64_t group, int &odd) {
-  const Look &look = work.look;
+  const DecodeAttention &look = work.look;
   const int64_t width = look.head_dim, shared = look.heads / look.kv_heads;
   Floats wrong = all(0.0f);
   for (int64_t r = 0; r < shared * look.queries; ++r) {
@@ -91,13 +91,13 @@ static void look_worker(suffice::Team &team, int thread, void *context) {
   if (odd) work.odd.store(1, std::memory_order_relaxed);
 }
 
-static int run_look(const Look &look, const Held &held, int64_t rows, int64_t threads) {
+static int run_look(const DecodeAttention &look, const KVCache &cache, int64_t rows, int64_t threads) {
   typedef std::atomic<int64_t> Count;
   int64_t numbers = 0;
-  for (const Span *span = &held.sinks; span <= &held.near; ++span)
+  for (const Span *span = &cache.sinks; span <= &cache.near; ++span)
     numbers += rows * look.kv_heads * look.head_dim * (span->end - span->first);
   if (numbers < ALONE) threads = 1;
-  const int64_t pieces = pieces_of(held), all_of_them = rows * look.heads * look.queries * pieces;
+  const int64_t pieces = pieces_of(cache), all_of_them = rows * look.heads * look.queries * pieces;
   const int64_t groups = rows * look.kv_heads;
   if (!pieces) {
     __builtin_memset(look.out, 0, rows * look.heads * look.queries * look.head_dim * sizeof(float));
@@ -109,7 +109,7 @@ static int run_look(const Look &look, const Held &held, int64_t rows, int64_t th
   Count *left = (Count *)(seen + all_of_them);
   for (int64_t i = 0; i < groups; ++i) new (left + i) Count(pieces);
   for (int64_t i = groups; i < groups + threads; ++i) new (left + i) Count(0);
-  Looking work{look, held, rows, pieces, seen, (float *)(left + groups + threads), left, left + groups};
+  Looking work{look, cache, rows, pieces, seen, (float *)(left + groups + threads), left, left + groups};
   suffice::together((int)threads, look_worker, &work);
   return work.odd.load(std::memory_order_relaxed);
 }

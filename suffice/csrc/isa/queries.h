@@ -20,7 +20,7 @@ struct Queries {
   int64_t place;        // of the first position
   int64_t at_once = 1;  // positions
   int64_t number = 0;   // of the first of these queries
-  const Look *look = nullptr;  // what hides keys from some, and tells other places
+  const DecodeAttention *look = nullptr;  // what hides keys from some, and tells other places
   int64_t row = 0, head = 0;   // of the keys
   int64_t shift = 0;           // of the span, to what masks and other places count from
   int *odd = nullptr;          // set to 1 where what hides keys meets a score that is no finite number
@@ -31,7 +31,7 @@ static void lean(const Queries &queries, int64_t r, int64_t begin, int64_t count
   const int64_t number = queries.number + r, position = number % queries.at_once;
   const float slope = queries.slopes[number / queries.at_once];
   if (queries.look && queries.look->k_at) {
-    const Look &look = *queries.look;
+    const DecodeAttention &look = *queries.look;
     const int64_t *keys = look.k_at + queries.row * look.keys + queries.shift + begin;
     const int64_t place = look.q_at[queries.row * look.queries + position];
     for (int64_t j = 0; j < count; ++j)
@@ -44,7 +44,7 @@ static void lean(const Queries &queries, int64_t r, int64_t begin, int64_t count
 
 // Takes the keys from `begin` on out that a query does not see.
 static void hide(const Queries &queries, int64_t r, int64_t begin, int64_t count, float *scores) {
-  const Look &look = *queries.look;
+  const DecodeAttention &look = *queries.look;
   const int64_t number = queries.number + r, position = number % queries.at_once;
   const int64_t place = queries.place + position - begin;
   const float none = -__builtin_inff();

@@ -46,9 +46,9 @@ INLINE void add_tied(Seen *seen, int64_t queries, const float (*weights)[BLOCK],
 // Coded positions, some at a time. Steps and least numbers of keys go into the queries, those of
 // values into the weights, so that codes are only made numbers, once for all queries.
 template <class C>
-static void see_codes(const Queries &queries, const Span &span, const Held &held, int64_t row,
+static void see_codes(const Queries &queries, const Span &span, const KVCache &cache, int64_t row,
                       int64_t head, Range range, Seen *seen) {
-  const CodesAt at_codes = CodesAt::of<C>(span, held, queries.width, row, head);
+  const CodesAt at_codes = CodesAt::of<C>(span, cache, queries.width, row, head);
   const auto &[keys, values, key_ranges, value_ranges, width, block, bytes, group, groups, filled,
                tied] = at_codes;
   // products of whole numbers, where codes are made fit for them once for several queries

@@ -13,8 +13,8 @@ namespace SUFFICE_ISA {
 
 struct Step {
   const Model &model;
-  const Held *held;
-  const Mix *mixes;
+  const KVCache *cache;
+  const Mixing *mixes;
   const int64_t *tokens, *places, *padding;
   Sizes sizes;
   Shared shared;
@@ -124,21 +124,21 @@ struct Worker {
     }
   }
 
-  // Attention of each head to each piece of what is held; the new key is written where it is read.
-  void attend_heads(const Layer &layer, const Held &held, const Mix &mix) {
-    const int64_t groups = layer.kv_heads, pieces = pieces_of(held);
+  // Attention of each head to each piece of the cache; the new key is written where it is read.
+  void attend_heads(const Layer &layer, const KVCache &cache, const Mixing &mix) {
+    const int64_t groups = layer.kv_heads, pieces = pieces_of(cache);
     share(sizes.rows * groups * pieces, 1, [&](Range span) {
       for (int64_t i = span.begin; i < span.end; ++i)
-        attend_piece(layer, held, mix, i / (groups * pieces), i / pieces % groups, i % pieces,
+        attend_piece(layer, cache, mix, i / (groups * pieces), i / pieces % groups, i % pieces,
                      pieces);
     });
   }
 
-  void attend_piece(const Layer &layer, const Held &held, const Mix &mix, int64_t row,
+  void attend_piece(const Layer &layer, const KVCache &cache, const Mixing &mix, int64_t row,
                     int64_t group, int64_t piece, int64_t pieces) {
     const int64_t width = layer.head_dim, count = layer.heads / layer.kv_heads;
     const int64_t first = row * layer.heads + group * count, place = step.places[row];
-    if (piece == pieces - 1) keep(layer, held.near, mix, row, group);
+    if (piece == pieces - 1) keep(layer, cache.near, mix, row, group);
     Seen local[MOST_QUERIES];
     float *q = own.turned;
     for (int64_t r = 0; r < count; ++r) {
@@ -147,7 +147,7 @@ struct Worker {
       local[r] = empty(first + r, piece, width);
     }
     const float *slopes = layer.slopes ? layer.slopes + group * count : nullptr;
-    see_piece({q, count, width, slopes, place}, held, row, group, step.padding[row], piece, local);
+    see_piece({q, count, width, slopes, place}, cache, row, group, step.padding[row], piece, local);
     for (int64_t r = 0; r < count; ++r) shared.seen[(first + r) * sizes.pieces + piece] = local[r];
   }
 
@@ -158,7 +158,7 @@ struct Worker {
     return seen;
   }
 
-  void keep(const Layer &layer, const Span &near, const Mix &mix, int64_t row,
+  void keep(const Layer &layer, const Span &near, const Mixing &mix, int64_t row,
             int64_t group) const {
     const int64_t width = layer.head_dim, at = (near.end - 1) * width;
     float turned[WIDEST];
@@ -172,7 +172,7 @@ struct Worker {
   }
 
   // Keeps a value as it is, and returns what the mixing makes of it and those before it.
-  static float *mixed(const Mix &mix, const Span &near, int64_t row, int64_t group,
+  static float *mixed(const Mixing &mix, const Span &near, int64_t row, int64_t group,
                       const float *value, int64_t width, float *out) {
     const int64_t base = row * mix.row + group * mix.head, count = mix.count[row];
     if (mix.raw != near.keys) store(near, mix.raw, base + mix.at * width, value, width);
@@ -201,9 +201,9 @@ struct Worker {
     });
   }
 
-  void project_out(const Layer &layer, const Held &held) {
+  void project_out(const Layer &layer, const KVCache &cache) {
     const int64_t width = layer.head_dim, all_heads = layer.heads * width;
-    const int64_t pieces = pieces_of(held);
+    const int64_t pieces = pieces_of(cache);
     for (int64_t h = 0; h < sizes.rows * layer.heads; ++h)
       merge(shared.seen + h * sizes.pieces, pieces, width, own.normed + h * width);
     add(layer.o, {own.normed, sizes.rows, all_heads, own.coded});
@@ -246,11 +246,11 @@ struct Worker {
     embed();
     for (int64_t i = 0; i < model.depth; ++i) {
       const Layer &layer = model.layers[i];
-      const Held &held = step.held[i];
-      const Mix &mix = step.mixes[i];
+      const KVCache &cache = step.cache[i];
+      const Mixing &mix = step.mixes[i];
       project(layer);
-      attend_heads(layer, held, mix);
-      project_out(layer, held);
+      attend_heads(layer, cache, mix);
+      project_out(layer, cache);
       feed_forward(layer);
     }
     Inputs in = normed(model.norm, model.d_model);
@@ -268,12 +268,12 @@ static void step_worker(suffice::Team &team, int thread, void *context) {
   worker.run();
 }
 
-static void run_step(const Model &model, const Held *held, const Mix *mixes,
+static void run_step(const Model &model, const KVCache *cache, const Mixing *mixes,
                      const int64_t *tokens, const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
                      float *logits, void *scratch, int64_t threads) {
   Sizes sizes = sizes_of(model, rows, longest);
   Room room{(char *)(((uintptr_t)scratch + 63) / 64 * 64), 0};
-  Step step{model, held, mixes, tokens, places, padding, sizes, shared_of(room, sizes), {}, logits};
+  Step step{model, cache, mixes, tokens, places, padding, sizes, shared_of(room, sizes), {}, logits};
   for (int64_t t = 0; t < threads; ++t) step.own[t] = own_of(room, sizes);
   suffice::together((int)threads, step_worker, &step);
 }

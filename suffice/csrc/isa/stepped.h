@@ -16,14 +16,14 @@ struct CodesAt {
   bool tied;
 
   template <class C>
-  static CodesAt of(const Span &span, const Held &held, int64_t width, int64_t row, int64_t head) {
+  static CodesAt of(const Span &span, const KVCache &cache, int64_t width, int64_t row, int64_t head) {
     const bool tied = span.keys == span.values;
-    const int64_t group = tied ? width : held.group, groups = (width + group - 1) / group;
+    const int64_t group = tied ? width : cache.group, groups = (width + group - 1) / group;
     return {(const uint8_t *)span.keys + row * span.key_row + head * span.key_head,
             (const uint8_t *)span.values + row * span.value_row + head * span.value_head,
             span.key_ranges + row * span.key_range_row + head * span.key_range_head,
             span.value_ranges + row * span.value_range_row + head * span.value_range_head,
-            width, held.block, C::bytes(width), group, groups, C::bytes(groups * group), tied};
+            width, cache.block, C::bytes(width), group, groups, C::bytes(groups * group), tied};
   }
 
   // The last position but one that lies with this one in a block, and is read at once with it.

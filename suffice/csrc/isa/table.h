@@ -9,13 +9,13 @@ namespace suffice {
 struct Kernels {
   const char *name;
   void (*multiply)(const Matrix *, const float *, int64_t, float *, int64_t);
-  int (*look)(const Look *, const Held *, int64_t, int64_t);
+  int (*look)(const DecodeAttention *, const KVCache *, int64_t, int64_t);
   int64_t (*step_room)(const Model *, int64_t, int64_t, int64_t);
-  void (*step)(const Model *, const Held *, const Mix *, const int64_t *, const int64_t *,
+  void (*step)(const Model *, const KVCache *, const Mixing *, const int64_t *, const int64_t *,
                const int64_t *, int64_t, int64_t, float *, void *, int64_t);
-  int (*attend)(const Whole *, const float *, const float *, const float *, float *, float *,
+  int (*attend)(const SequenceAttention *, const float *, const float *, const float *, float *, float *,
                 int64_t);
-  void (*attend_back)(const Whole *, const float *, const float *, const float *, const float *,
+  void (*attend_back)(const SequenceAttention *, const float *, const float *, const float *, const float *,
                       const float *, const float *, float *, float *, float *, int64_t);
   void (*linear)(const Linear *, const float *, const float *, const float *, float *, float *,
                  int64_t);

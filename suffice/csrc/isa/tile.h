@@ -143,7 +143,7 @@ APART Wide turn_columns(const float *columns, const Wide (&by)[C], int64_t lanes
 }
 
 // Puts a group before the first of its keys.
-INLINE void look(const Whole &whole, int64_t head, Group &group) {
+INLINE void look(const SequenceAttention &whole, int64_t head, Group &group) {
   if (whole.starts) {
     int64_t blocks = (whole.queries + 31) / 32;
     const int64_t *start = whole.starts + whole.list_of[head] * (blocks + 1) + group.first / 32;
@@ -157,13 +157,13 @@ INLINE void look(const Whole &whole, int64_t head, Group &group) {
 }
 
 // The key a group sees next; behind all keys where there is none.
-INLINE int64_t next_key(const Whole &whole, const Group &group) {
+INLINE int64_t next_key(const SequenceAttention &whole, const Group &group) {
   if (group.next >= group.end) return whole.keys;
   return whole.starts ? whole.listed[group.next] : group.next;
 }
 
 // Which queries of a group see a key near them.
-INLINE uint32_t near_by(const Whole &whole, const Group &group, int64_t key) {
+INLINE uint32_t near_by(const SequenceAttention &whole, const Group &group, int64_t key) {
   uint32_t seen = ALL_SEE;
   int64_t before = key - whole.high - group.first;  // lanes before the first that sees it
   int64_t after = group.first + group.lanes - 1 + whole.low - key;  // behind the last
@@ -180,7 +180,7 @@ INLINE void put(Tile &tile, const Rows &keys, const Rows &values, int64_t key, u
 }
 
 // Fills a tile with the keys below `until` that a group sees next; false if there are none.
-APART bool fill(const Whole &whole, const Rows &keys, const Rows &values, int64_t until,
+APART bool fill(const SequenceAttention &whole, const Rows &keys, const Rows &values, int64_t until,
                  int64_t most, Group &group, Tile &tile) {
   tile.count = 0;
   if (whole.starts) {

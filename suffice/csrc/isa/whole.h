@@ -16,7 +16,7 @@ constexpr int64_t GROUPS = 8;         // of a piece, at most
 constexpr int64_t STRETCH = 1 << 16;  // numbers of keys and values that stay near
 
 struct Attention {
-  const Whole &whole;
+  const SequenceAttention &whole;
   const float *q, *k, *v;
   float *out, *logs;
   int64_t groups, at_once, pieces;  // groups of a head, of a piece; pieces of a head
@@ -76,7 +76,7 @@ APART void weigh_tile(int64_t count, const float *before, Group &group, float *s
 }
 
 template <int C>
-static void see_tile(const Whole &whole, const Tile &tile, Group &group, float *scores, Wide &odd) {
+static void see_tile(const SequenceAttention &whole, const Tile &tile, Group &group, float *scores, Wide &odd) {
   float before[MOST_LANES];
   Wide fade[C];
   __builtin_memcpy(before, group.most, sizeof before);
@@ -88,14 +88,14 @@ static void see_tile(const Whole &whole, const Tile &tile, Group &group, float *
 }
 
 template <int C>
-APART void begin_group(const Whole &whole, const float *q, Group &group) {
+APART void begin_group(const SequenceAttention &whole, const float *q, Group &group) {
   turn_rows<C>(q, whole.q.row, group.lanes, whole.width, whole.scale * LOG2E, group.columns);
   group.fresh = true;
   for (int i = 0; i < C * WIDE; ++i) group.most[i] = NOTHING, group.total[i] = 0.0f;
 }
 
 template <int C>
-APART void finish_group(const Whole &whole, const Group &group, float *out, float *logs,
+APART void finish_group(const SequenceAttention &whole, const Group &group, float *out, float *logs,
                         Wide &odd) {
   Wide by[C];
   if (group.fresh)
@@ -121,13 +121,13 @@ APART Rows bring(const Rows &rows, int64_t begin, int64_t end, int64_t width, fl
   return {to - begin * width, width};
 }
 
-INLINE int64_t stretch_of(const Whole &whole) {
+INLINE int64_t stretch_of(const SequenceAttention &whole) {
   int64_t keys = STRETCH / (whole.width + whole.value_width) / TILE * TILE;
   return keys < TILE ? TILE : keys;
 }
 
 // Lets groups see all their keys, those of a stretch before any behind it.
-APART void see_keys(const Whole &whole, Rows keys, Rows values, int64_t count, Desk &desk,
+APART void see_keys(const SequenceAttention &whole, Rows keys, Rows values, int64_t count, Desk &desk,
                      Wide &odd) {
   const Rows far_keys = keys, far_values = values;
   for (;;) {
@@ -155,7 +155,7 @@ APART void see_keys(const Whole &whole, Rows keys, Rows values, int64_t count, D
 
 // Returns whether all that was computed is finite.
 APART bool attend_piece(const Attention &a, int64_t piece, Desk &desk) {
-  const Whole &w = a.whole;
+  const SequenceAttention &w = a.whole;
   int64_t row = piece / a.pieces, batch = row / w.heads, head = row % w.heads;
   int64_t shared = head / (w.heads / w.kv_heads);
   int64_t number = piece % a.pieces;
@@ -186,7 +186,7 @@ APART bool attend_piece(const Attention &a, int64_t piece, Desk &desk) {
 
 static void attend_worker(suffice::Team &team, int, void *context) {
   Attention &a = *(Attention *)context;
-  const Whole &w = a.whole;
+  const SequenceAttention &w = a.whole;
   int64_t width = w.width + w.value_width, pieces = w.batch * w.heads * a.pieces;
   bool brings = a.at_once > 4 && (w.k.row != w.width || w.v.row != w.value_width);
   int64_t near = brings ? stretch_of(w) * width : 0;
@@ -210,7 +210,7 @@ static void attend_worker(suffice::Team &team, int, void *context) {
 
 // Fewer groups make a piece where there would be too few pieces for all threads.
 static void cut_pieces(Attention &a, int64_t threads) {
-  const Whole &w = a.whole;
+  const SequenceAttention &w = a.whole;
   a.groups = (w.queries + MOST_LANES - 1) / MOST_LANES;
   a.at_once = a.groups < GROUPS ? a.groups : GROUPS;
   while (a.at_once > 1 &&
@@ -222,7 +222,7 @@ static void cut_pieces(Attention &a, int64_t threads) {
 // A second thread is worth waking for so many products of numbers.
 constexpr int64_t WORTH = 1 << 20;
 
-INLINE int64_t threads_for(const Whole &whole, int64_t threads) {
+INLINE int64_t threads_for(const SequenceAttention &whole, int64_t threads) {
   int64_t reach = whole.high - whole.low + MOST_LANES;
   int64_t keys = whole.starts || reach > whole.keys ? whole.keys : reach;
   int64_t width = whole.width + whole.value_width;
@@ -230,7 +230,7 @@ INLINE int64_t threads_for(const Whole &whole, int64_t threads) {
   return worth < 1 ? 1 : worth < threads ? worth : threads;
 }
 
-static int attend_whole(const Whole *whole, const float *q, const float *k, const float *v,
+static int attend_whole(const SequenceAttention *whole, const float *q, const float *k, const float *v,
                         float *out, float *logs, int64_t threads) {
   Attention attention{*whole, q, k, v, out, logs, 0, 0, 0, 0};
   if (whole->batch * whole->heads * whole->queries == 0) return 0;

@@ -16,7 +16,7 @@ namespace SUFFICE_ISA {
 constexpr int64_t BACK_GROUPS = 4;  // of a piece
 
 struct Back {
-  const Whole &whole;
+  const SequenceAttention &whole;
   const float *q, *k, *v, *out, *logs, *slope;
   float *of_q, *of_k, *of_v;
   int64_t groups, pieces, shares;  // groups of a head, its pieces; tasks that share keys
@@ -42,7 +42,7 @@ struct BackDesk {
 
 template <int C>
 static void begin_learner(const Back &b, int64_t batch, int64_t head, Learner &one) {
-  const Whole &w = b.whole;
+  const SequenceAttention &w = b.whole;
   Group &group = one.group;
   Rows q = rows_of(b.q, w.q, batch, head), out = rows_of(b.out, w.out, batch, head);
   Rows slope = rows_of(b.slope, w.slope, batch, head);
@@ -71,7 +71,7 @@ static void begin_learner(const Back &b, int64_t batch, int64_t head, Learner &o
 
 template <int C>
 static void learn_tile(const Back &b, Learner &one, int64_t begin, BackDesk &desk) {
-  const Whole &w = b.whole;
+  const SequenceAttention &w = b.whole;
   const Tile &tile = desk.tile;
   int64_t width = whole_vectors(w.width), value_width = whole_vectors(w.value_width);
   back_tile<C, false>(tile, tile.keys, w.width, one.group.columns, one.logs, nullptr,
@@ -90,7 +90,7 @@ static void learn_tile(const Back &b, Learner &one, int64_t begin, BackDesk &des
 
 template <int C>
 static void finish_learner(const Back &b, int64_t batch, int64_t head, Learner &one) {
-  const Whole &w = b.whole;
+  const SequenceAttention &w = b.whole;
   Group &group = one.group;
   if (group.fresh)
     for (int64_t i = 0; i < w.width * C * WIDE; ++i) group.sums[i] = 0.0f;
@@ -116,7 +116,7 @@ struct Shares {
 
 static void learn_piece(const Back &b, int64_t batch, int64_t head, int64_t piece,
                         const Shares &into, BackDesk &desk) {
-  const Whole &w = b.whole;
+  const SequenceAttention &w = b.whole;
   int64_t shared = head / (w.heads / w.kv_heads);
   int64_t width = whole_vectors(w.width), value_width = whole_vectors(w.value_width);
   int64_t first = piece * BACK_GROUPS;
@@ -161,7 +161,7 @@ static void learn_piece(const Back &b, int64_t batch, int64_t head, int64_t piec
 }
 
 static Shares share_of(const Back &b, int64_t row, int64_t share) {
-  const Whole &w = b.whole;
+  const SequenceAttention &w = b.whole;
   if (share > 0) {
     float *own = b.apart + (row * (b.shares - 1) + share - 1) * w.keys * (w.width + w.value_width);
     return {own, own + w.keys * w.width, w.width, w.value_width};
@@ -172,7 +172,7 @@ static Shares share_of(const Back &b, int64_t row, int64_t share) {
 }
 
 static void learn_task(const Back &b, int64_t task, BackDesk &desk) {
-  const Whole &w = b.whole;
+  const SequenceAttention &w = b.whole;
   int64_t row = task / b.shares, share = task % b.shares, together = w.heads / w.kv_heads;
   int64_t batch = row / w.kv_heads, head = row % w.kv_heads * together;
   Shares into = share_of(b, row, share);
@@ -187,7 +187,7 @@ static void learn_task(const Back &b, int64_t task, BackDesk &desk) {
 
 // Adds the sums of the other shares to those of the first, always in the same order.
 static void gather_shares(const Back &b, int64_t at) {
-  const Whole &w = b.whole;
+  const SequenceAttention &w = b.whole;
   int64_t row = at / w.keys, key = at % w.keys;
   Shares into = share_of(b, row, 0);
   for (int64_t share = 1; share < b.shares; ++share) {
@@ -201,7 +201,7 @@ static void gather_shares(const Back &b, int64_t at) {
 
 static void back_worker(suffice::Team &team, int, void *context) {
   const Back &b = *(const Back *)context;
-  const Whole &w = b.whole;
+  const SequenceAttention &w = b.whole;
   int64_t width = whole_vectors(w.width), value_width = whole_vectors(w.value_width);
   int64_t keys = stretch_of(w) / 2;
   int64_t numbers = BACK_GROUPS * (3 * width + 2 * value_width) * MOST_LANES +
@@ -237,10 +237,10 @@ static void back_worker(suffice::Team &team, int, void *context) {
     for (int64_t at = range.begin; at < range.end; ++at) gather_shares(b, at);
 }
 
-static void attend_back(const Whole *whole, const float *q, const float *k, const float *v,
+static void attend_back(const SequenceAttention *whole, const float *q, const float *k, const float *v,
                         const float *out, const float *logs, const float *slope, float *of_q,
                         float *of_k, float *of_v, int64_t threads) {
-  const Whole &w = *whole;
+  const SequenceAttention &w = *whole;
   Back back{w, q, k, v, out, logs, slope, of_q, of_k, of_v, 0, 0, 1, nullptr};
   back.groups = (w.queries + MOST_LANES - 1) / MOST_LANES;
   back.pieces = (back.groups + BACK_GROUPS - 1) / BACK_GROUPS;

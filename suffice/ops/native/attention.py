@@ -1,10 +1,9 @@
-"""Softmax attention of whole sequences in the library's own CPU kernels, float32.
+"""Softmax attention of whole sequences in native CPU kernels, float32.
 
-A query is a lane of a vector, so a softmax needs no sum across lanes and keys are read where they
-lie: one kernel serves dense, causal, windowed and listed patterns, and computes no block that
-nobody sees.
+A query is a lane of a vector, so a softmax needs no sum across lanes and keys are read in place:
+one kernel serves dense, causal, windowed and listed patterns, and skips blocks without any pair.
 
-Eager calls go to the kernels directly. Where torch has to see what happens (a graph, a mode that
+Eager calls go to the kernels directly. Where torch has to see the call (a graph, a mode that
 counts) the same kernels are a registered operator.
 
 Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths.
@@ -23,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.native import library as of
+from suffice.ops.native import library as native
 from suffice.ops.native.library import library, why_not
 from suffice.ops.op import (
     Op,
@@ -44,7 +43,7 @@ from suffice.torch_compat import finite
 
 MISSING = why_not()  # read once, as a graph cannot call ctypes
 BLOCK = 32  # queries that share a list of keys
-BLOCKS_AT_ONCE = 1 << 10  # whose pairs are evaluated together
+BLOCKS_AT_ONCE = 1 << 10  # blocks whose pairs are evaluated together
 WHOLE_BLOCK = 2  # in a layout: every pair of the block is allowed
 
 
@@ -64,7 +63,7 @@ def attend(
 
 
 def refuses(call: AttentionCall) -> list[str]:
-    """Refuse what needs weights, data that restrict the pattern, and what is not float32."""
+    """Refuse dropout, biases, data that restrict the pattern, and other dtypes than float32."""
     reasons = refuses_features(call) + refuses_native(call, (torch.float32,))
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
@@ -76,7 +75,7 @@ def refuses(call: AttentionCall) -> list[str]:
 
 
 def refuses_native(call: AttentionCall, dtypes: Iterable[torch.dtype]) -> list[str]:
-    """Return why native kernels of these dtypes cannot run here; empty if they can."""
+    """Refuse transforms, other devices and other dtypes; everything where no kernels were built."""
     reasons = refuses_transforms(call)
     if MISSING:
         reasons.append(f"there are no native kernels: {MISSING}")
@@ -121,7 +120,7 @@ SparsityPattern = Band | Lists
 
 
 def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
-    """Return how many keys before and after its own a query sees; None = all of them.
+    """Return how many keys before and after its own a query sees, None = all of them.
 
     None in place of the pair if the pattern is no band, or one with sinks.
     """
@@ -141,16 +140,13 @@ def sparsity_of(pattern: Pattern, queries: int, keys: int, heads: int) -> Sparsi
     band = band_of(pattern)
     if band is None:
         return _lists(pattern, queries, keys, heads)
-    offset, everything = keys - queries, queries + keys
-    before, after = band
-    return Band(
-        -everything if before is None else max(offset - before, -everything),
-        everything if after is None else min(offset + after, everything),
-    )
+    offset, most = keys - queries, queries + keys
+    before, after = (2 * most if n is None else n for n in band)
+    return Band(max(offset - before, -most), min(offset + after, most))
 
 
 def share_of_lanes(lists: Lists) -> float:
-    """Return the share of the pairs computed that are seen."""
+    """Return the share of the computed pairs that the pattern allows."""
     if not len(lists.keys):
         return 1.0
     bits = torch.arange(BLOCK, dtype=torch.int32)
@@ -205,10 +201,10 @@ def forward(
     """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
 
     Args:
-        q: [B, H, T, D], its last axis dense, as of all.
+        q: [B, H, T, D]; the last axis of all inputs is dense.
         k: [B, G, S, D]
         v: [B, G, S, E]
-        sparsity: which keys each query sees.
+        sparsity: keys of each query.
         scale: factor of the products.
         logs: False = None in place of the logarithms [B, H, T].
     """
@@ -264,29 +260,24 @@ def _structure(
 ) -> ctypes._CArgObject:
     """Return the structure the kernels read; it lives as long as it is cached."""
     (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q[0], v[0]
-    whole = of.Whole(
-        batch=batch,
-        heads=heads,
-        kv_heads=kv_heads,
-        queries=queries,
-        keys=keys,
-        width=width,
-        value_width=value_width,
-        scale=scale,
-    )
+    sizes = batch, heads, kv_heads, queries, keys, width, value_width
+    structure = native.SequenceAttention(*sizes, scale)
     strides = {"q": q[1], "k": k[1], "v": v[1], "out": out[1]}
     if grad is not None:
         strides["slope"] = grad
-        for name, (_, number, length, wide) in {"q": q[0], "k": k[0], "v": v[0]}.items():
-            strides[f"of_{name}"] = (length * number * wide, wide, number * wide, 1)
+        for name, (_, number, length, features) in {"q": q[0], "k": k[0], "v": v[0]}.items():
+            strides[f"of_{name}"] = (length * number * features, features, number * features, 1)
     for name, numbers in strides.items():
-        setattr(whole, name, of.Strides(*numbers[:3]))
+        setattr(structure, name, native.Strides(*numbers[:3]))
     if isinstance(sparsity, Band):
-        whole.low, whole.high = sparsity.low, sparsity.high
+        structure.low, structure.high = sparsity.low, sparsity.high
     else:
-        whole.starts, whole.listed = sparsity.starts.data_ptr(), sparsity.keys.data_ptr()
-        whole.seen_by, whole.list_of = sparsity.seen_by.data_ptr(), sparsity.of_heads.data_ptr()
-    return ctypes.byref(whole)
+        structure.starts, structure.listed = sparsity.starts.data_ptr(), sparsity.keys.data_ptr()
+        structure.seen_by, structure.list_of = (
+            sparsity.seen_by.data_ptr(),
+            sparsity.of_heads.data_ptr(),
+        )
+    return ctypes.byref(structure)
 
 
 def _attend_directly(q: Tensor, k: Tensor, v: Tensor, call: AttentionCall) -> tuple[Tensor, bool]:
@@ -324,9 +315,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float) -> tupl
     Arguments as of `forward`, the pattern as JSON.
     """
     q, k, v = map(dense_rows, (q, k, v))
-    out, logs, _ = forward(q, k, v, _sparsity(q, k, pattern), scale, logs=True)
-    assert logs is not None  # noqa: S101 - for the type checker
-    return out, logs
+    return forward(q, k, v, _sparsity(q, k, pattern), scale, logs=True)[:2]
 
 
 @torch.library.custom_op("suffice::native_backward", mutates_args=())

@@ -1,4 +1,4 @@
-"""Describes a layer's KV cache, and the mixing of its values, to the C kernels.
+"""Descriptors of a layer's KV cache, and of the mixing of its values, for the C kernels.
 
 Letters: B batch, G key/value heads.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from suffice.errors import ConfigError
 from suffice.memory import BufferView, Memory, Quantised, Slot
 from suffice.mixing.value_map import ValueMap
-from suffice.ops.native import library as of
+from suffice.ops.native import library as native
 from suffice.ops.native.matrix import BITS, KINDS
 
 
@@ -30,15 +30,9 @@ def why_not(memory: Memory, width: int) -> str:
 
 
 def why_not_sinks(memory: Memory, window: int | None, sinks: int) -> str:
-    """Return why the kernels cannot show first positions beside a window, or "".
-
-    Args:
-        memory: of the layer.
-        window: last positions that the layer's pattern sees.
-        sinks: first positions that it sees beside them.
-    """
-    kept = memory.window is None or (memory.window >= (window or 0) and memory.sinks >= sinks)
-    if not sinks or (kept and not isinstance(memory, Quantised)):
+    """Return why the kernels cannot read `sinks` first positions beside a window, or ""."""
+    complete = memory.window is None or (memory.window >= (window or 0) and memory.sinks >= sinks)
+    if not sinks or (complete and not isinstance(memory, Quantised)):
         return ""
     return (
         f"the pattern sees {sinks} first positions, of which {memory!r} may have lost or coded some"
@@ -49,7 +43,7 @@ class CacheDescriptor:
     """The structure of one layer's cache, updated from one position to the next.
 
     Args:
-        held: the structure that is filled in.
+        kv_cache: the structure that is filled in.
         memory: of the layer.
         window: positions that the layer's pattern sees; None = all.
         width: features of a value's head.
@@ -57,47 +51,52 @@ class CacheDescriptor:
     """
 
     def __init__(
-        self, held: of.Held, memory: Memory, window: int | None, width: int, sinks: int = 0
+        self,
+        kv_cache: native.KVCache,
+        memory: Memory,
+        window: int | None,
+        width: int,
+        sinks: int = 0,
     ) -> None:
-        self.held = held
+        self.kv_cache = kv_cache
         limits = [size for size in (window, memory.window) if size is not None]
         self.window = min(limits, default=None)
-        # without a limit of the memory, or with one beyond the pattern's, sinks are not needed
+        # a memory that keeps all that the pattern sees needs no sinks
         needed = memory.window is not None and (window is None or window > memory.window)
         self.sinks = sinks or (memory.sinks if needed else 0)
         self.reach = None if sinks else window
         self.tensors: dict[str, tuple[Tensor, ...]] = {}  # that each span points at
         self.block = 1
         if isinstance(memory, Quantised):
-            self.block = held.block = memory.block
-            held.group = min(memory.group, width)
+            self.block = kv_cache.block = memory.block
+            kv_cache.group = min(memory.group, width)
             self.coded = BITS[memory.bits]
 
     def update(self, slot: Slot, queries: int = 1) -> int:
         """Describe reserved positions and those before them; return the most a span reads."""
-        held, near, blocks = self.held, slot.recent, slot.encoded
+        kv, near, blocks = self.kv_cache, slot.recent, slot.encoded
         shift = near.first - near.start
         after = near.end + shift  # positions of the text so far
         oldest = 0 if self.window is None else max(after - self.window - (queries - 1), 0)
         self._point("near", near.tensors)
-        held.near.first, held.near.end = max(near.start, oldest - shift), near.end
-        held.near.shift = shift
-        longest = near.end - held.near.first
-        held.coded.first = held.coded.end = held.sinks.first = held.sinks.end = 0
+        kv.near.first, kv.near.end = max(near.start, oldest - shift), near.end
+        kv.near.shift = shift
+        longest = near.end - kv.near.first
+        kv.coded.first = kv.coded.end = kv.sinks.first = kv.sinks.end = 0
         if blocks is not None:
             longest = max(longest, self._update_coded(blocks, oldest))
         if self.sinks and oldest:
-            held.sinks.end = min(self.sinks, oldest)
+            kv.sinks.end = min(self.sinks, oldest)
             if self.reach is not None:  # sinks are no more than what the pattern lets be seen
-                held.sinks.first = min(max(after - self.reach, 0), held.sinks.end)
-            held.sinks.shift = 0
+                kv.sinks.first = min(max(after - self.reach, 0), kv.sinks.end)
+            kv.sinks.shift = 0
             apart = near.sinks if blocks is None else blocks.sinks
             self._point("sinks", apart or near.tensors)  # apart, or still where all the others are
-            longest = max(longest, held.sinks.end)
+            longest = max(longest, kv.sinks.end)
         return longest
 
     def _update_coded(self, blocks: BufferView, oldest: int) -> int:
-        coded, block = self.held.coded, self.block
+        coded, block = self.kv_cache.coded, self.block
         self._point("coded", blocks.tensors)
         coded.shift = (blocks.first - blocks.start) * block
         coded.end = blocks.end * block
@@ -110,7 +109,7 @@ class CacheDescriptor:
         if len(before) == len(parts) and all(map(is_, before, parts)):
             return
         self.tensors[name] = parts
-        span = getattr(self.held, name)
+        span = getattr(self.kv_cache, name)
         if parts[0].dtype is torch.uint8:
             span.kind = self.coded
             keys, key_ranges, values, value_ranges = parts if len(parts) > 2 else parts * 2
@@ -124,7 +123,7 @@ class CacheDescriptor:
         _point_at(span, "value", values)
 
 
-def _point_at(span: of.Span, name: str, tensor: Tensor) -> None:
+def _point_at(span: native.Span, name: str, tensor: Tensor) -> None:
     """Point at one tensor [B, G, n, W], whose positions follow each other."""
     if tensor.device.type != "cpu" or tensor.stride(2) != tensor.shape[3] or tensor.stride(3) != 1:
         raise ConfigError(
@@ -139,14 +138,12 @@ def _point_at(span: of.Span, name: str, tensor: Tensor) -> None:
 class MixingDescriptor:
     """The structure of one layer's mixing, updated from one position to the next.
 
-    Args:
-        mix: the structure that is filled in.
-        mixing: of the layer.
-        weight: its weights in float32 in one piece.
-        bias: likewise, or None.
+    `weight` and `bias` are those of `mixing`, contiguous in float32.
     """
 
-    def __init__(self, mix: of.Mix, mixing: ValueMap, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(
+        self, mix: native.Mixing, mixing: ValueMap, weight: Tensor, bias: Tensor | None
+    ) -> None:
         self.mix, self.mixing = mix, mixing
         mix.weights = weight.data_ptr()
         mix.map = weight[0].numel() if len(weight) > 1 else 0
@@ -157,7 +154,7 @@ class MixingDescriptor:
         self.rows = torch.empty(0, dtype=torch.int64)
 
     def set_positions(self, positions: list[int]) -> None:
-        """Say where the next position stands in each row, B of them.
+        """Set the next position of each row, B of them.
 
         Raises:
             ShapeError: if the mixing does not reach it; nothing has changed then.
@@ -167,7 +164,7 @@ class MixingDescriptor:
         self.mix.first, self.mix.count, self.mix.offset = (row.data_ptr() for row in self.rows)
 
     def update(self, unmixed: BufferView) -> None:
-        """Describe values as they were, the next position's room at the end."""
+        """Describe unmixed values, the next position at the end."""
         mix, values = self.mix, unmixed.tensors[0]
         mix.raw, mix.at = values.data_ptr(), unmixed.end - 1
         mix.row, mix.head = values.stride(0), values.stride(1)

@@ -1,8 +1,7 @@
-"""Softmax attention of a few queries to keys and values where they lie, in the CPU kernels.
+"""Softmax attention of a few queries, such as the next token of a text, in native CPU kernels.
 
-This is what one more token of a text costs. Heads that share keys read them once, long texts are
-split among the threads, float16 and bfloat16 are read as they are stored, and masks are read as
-they are: nothing is copied. Gradients are the other ops'.
+Heads that share keys read them once, long texts are split among the threads, and keys, values and
+masks are read as they are stored: nothing is copied. There are no gradients.
 
 Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head width.
 """
@@ -10,8 +9,9 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head wi
 from __future__ import annotations
 
 from ctypes import byref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from suffice.memory import BufferView, Memory, Quantised, Slot, Store
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.native import cache
-from suffice.ops.native import library as of
+from suffice.ops.native import library as native
 from suffice.ops.native.attention import band_of, refuses_native
 from suffice.ops.native.library import library
 from suffice.ops.native.matrix import KINDS
@@ -53,7 +53,7 @@ def attend(
         k, v = k.to(dtype), v.to(dtype)
     limits = limits_of(masks, call, q.device)
     if is_traced():
-        out = _decode(q, k, v, *arguments_of(limits), call.scale)
+        out = _decode(q, k, v, *limits, call.scale)
     else:
         out, all_finite = decode_attention(q, dense_rows(k), dense_rows(v), limits, call.scale)
         if not all_finite and not call.unrestricted and not finite(k, v):
@@ -64,7 +64,7 @@ def attend(
 
 
 def refuses(call: AttentionCall) -> list[str]:
-    """Refuse many queries, and what the kernels do not know."""
+    """Refuse many queries, wide heads, dropout and biases other than Alibi's."""
     reasons = refuses_features(call) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
@@ -97,9 +97,8 @@ DECODE = Op(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What the queries see.
+class Limits(NamedTuple):
+    """Which keys the queries see, and Alibi's slopes.
 
     Args:
         before: positions before its own that a query sees.
@@ -108,7 +107,7 @@ class Limits:
         allowed: bool, broadcasts to [B, H, T, S]: True = may attend; None = all within the
             distances.
         q_at: int64 [B, T], what distances count from; None = the queries stand last.
-        k_at: int64 [B, S], where the keys stand; given with `q_at`.
+        k_at: int64 [B, S], positions of the keys; given with `q_at`.
     """
 
     before: int = EVERYTHING
@@ -119,16 +118,8 @@ class Limits:
     k_at: Tensor | None = None
 
 
-LimitArguments = tuple[int, int, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-
-
-def arguments_of(limits: Limits) -> LimitArguments:
-    """Return limits as a registered operator takes them."""
-    return limits.before, limits.after, limits.slopes, limits.allowed, limits.q_at, limits.k_at
-
-
 def limits_of(masks: MaskInputs, call: AttentionCall, device: torch.device) -> Limits:
-    """Return what pattern, position and data let the queries see."""
+    """Return the limits that pattern, position and data set."""
     slopes, band = None, band_of(call.pattern)
     if call.position.biases:
         slopes = slopes_of(call.position, call.num_heads)
@@ -149,9 +140,7 @@ def limits_of(masks: MaskInputs, call: AttentionCall, device: torch.device) -> L
 
 def slopes_of(position: Position, heads: int) -> Tensor:
     """Return what a distance of 1 takes from the scores of each head, float32 [H]."""
-    if torch.compiler.is_compiling():
-        return _slopes(position, heads)
-    return _cached_slopes(position, heads)
+    return (_slopes if torch.compiler.is_compiling() else _cached_slopes)(position, heads)
 
 
 def _slopes(position: Position, heads: int) -> Tensor:
@@ -174,63 +163,67 @@ def decode_attention(
         q: [B, H, T, D].
         k: [B, G, S, D] of a dtype of `KINDS`, its last axis dense.
         v: [B, G, S, D], as the keys.
-        limits: what the queries see.
+        limits: which keys the queries see.
         scale: factor of the products.
     """
     queries, keys = q.shape[2], k.shape[2]
     first, of_k, of_v = max(keys - queries - limits.before, 0), k.stride(), v.stride()
-    span = of.Span(
+    span = native.Span(
         KINDS[k.dtype], k.data_ptr(), v.data_ptr(), None, None,
         of_k[0], of_k[1], of_v[0], of_v[1], 0, 0, 0, 0,
         of_k[2], of_v[2], first, keys, 0,
     )  # fmt: skip
-    return _decode_held(q, of.Held(near=span, block=1), limits, k.shape[1], scale)
+    return _decode_cached(q, native.KVCache(near=span, block=1), limits, k.shape[1], scale)
 
 
-def _decode_held(
+def _decode_cached(
     q: Tensor,
-    held: of.Held,
+    kv_cache: native.KVCache,
     limits: Limits,
     groups: int,
     scale: float,
     padding: Tensor | None = None,
 ) -> tuple[Tensor, bool]:
-    """Return the same for the keys and values of `groups` heads that a structure describes.
+    """Return the same for a cache of `groups` heads.
 
-    `padding`: int64 [B], positions at the beginning of each row that are none; None = 0.
+    `padding`: int64 [B], padded positions at the beginning of each row; None = 0.
     """
     batch, heads, queries, width = q.shape
     if q.dtype is not torch.float32 or not q.is_contiguous():
         q = q.to(torch.float32).contiguous()
     out = empty_rows_first(q, width)
-    look = of.Look(
+    attention = native.DecodeAttention(
         q.data_ptr(), out.data_ptr(), heads, groups, width, queries, scale, 0,
         min(limits.before, EVERYTHING), min(limits.after, EVERYTHING),
     )  # fmt: skip
     if limits.slopes is not None:
-        look.slopes = limits.slopes.data_ptr()
+        attention.slopes = limits.slopes.data_ptr()
     if padding is not None:
-        look.padding = padding.data_ptr()
-    alive = _set_masks(look, limits, q)
-    nonfinite = library().suffice_look(byref(look), byref(held), batch, torch.get_num_threads())
-    del alive  # the kernels are through
+        attention.padding = padding.data_ptr()
+    alive = _set_masks(attention, limits, q)
+    nonfinite = library().suffice_look(
+        byref(attention), byref(kv_cache), batch, torch.get_num_threads()
+    )
+    del alive  # not before the kernels have read them
     return out, not nonfinite
 
 
-def _set_masks(look: of.Look, limits: Limits, q: Tensor) -> list[Tensor]:
-    """Fill in the masks and positions; return the tensors that pointers point at."""
+def _set_masks(attention: native.DecodeAttention, limits: Limits, q: Tensor) -> list[Tensor]:
+    """Fill in masks and positions; return the tensors that they point at."""
     batch, heads, queries, _ = q.shape
     alive = []
     if limits.allowed is not None:
         allowed = dense_rows(limits.allowed).expand(batch, heads, queries, -1)
         alive.append(allowed)
-        look.allowed = allowed.data_ptr()
-        look.allowed_row, look.allowed_head, look.allowed_query = allowed.stride()[:3]
+        attention.allowed = allowed.data_ptr()
+        attention.allowed_row, attention.allowed_head, attention.allowed_query = allowed.stride()[
+            :3
+        ]
     if limits.q_at is not None and limits.k_at is not None:
         places = [x.expand(batch, -1).contiguous() for x in (limits.q_at, limits.k_at)]
         alive += places
-        look.q_at, look.k_at = (x.data_ptr() for x in places)
-        look.keys = limits.k_at.shape[1]
+        attention.q_at, attention.k_at = (x.data_ptr() for x in places)
+        attention.keys = limits.k_at.shape[1]
     return alive
 
 
@@ -248,28 +241,20 @@ def _decode(
     scale: float,
 ) -> Tensor:
     """Return the outputs [B, H, T, D], float32; arguments as of `decode_attention` and `Limits`."""
-    limits = Limits(
-        before=before, after=after, slopes=slopes, allowed=allowed, q_at=q_at, k_at=k_at
-    )
+    limits = Limits(before, after, slopes, allowed, q_at, k_at)
     return decode_attention(q, dense_rows(k), dense_rows(v), limits, scale)[0]
-
-
-@_decode.register_fake
-def _(q, *others):
-    del others
-    return empty_rows_first(q, q.shape[3], torch.float32)
 
 
 _descriptors: WeakKeyDictionary[Store, cache.CacheDescriptor] = WeakKeyDictionary()
 
 
 def reads_codes(memory: Memory, call: AttentionCall) -> bool:
-    """Return whether the kernels read what this memory holds as it is coded, for such a call."""
+    """Return whether the kernels can read the codes of this memory for a call."""
     if not isinstance(memory, Quantised) or cache.why_not(memory, call.head_dim):
         return False
     if call.grad or refuses(call):
         return False
-    # a memory that forgets tells where its last position stands, and no other one
+    # of a rolling memory only the last position is known
     return memory.window is None or (call.queries == 1 and band_of(call.pattern) is not None)
 
 
@@ -278,18 +263,12 @@ def attend_coded(
 ) -> tuple[Tensor, bool]:
     """Return the outputs [B, H, T, D] in the dtype of q, and whether all are finite.
 
-    Args:
-        q: [B, H, T, D].
-        store: that keeps the keys and values.
-        slot: where it says they lie.
-        memory: whose settings it has.
-        masks: what restricts the queries; for a memory that forgets, padding on the left alone.
-        call: its pattern is the layer's own.
+    Of a rolling memory's masks only padding on the left is read.
     """
     padding = None
     if memory.window is None:
         limits = limits_of(masks, call, q.device)
-    else:  # what is beyond the window is not read
+    else:  # the memory has dropped what is beyond the window
         limits = limits_of(MaskInputs(), replace(call, pattern=Full()), q.device)
         if masks.q_positions is not None:
             last = slot.recent.end + slot.recent.first - slot.recent.start - 1
@@ -301,14 +280,14 @@ def attend_coded(
         near, coded = slot.recent, slot.encoded or BufferView((), 0, 0, 0)
         spans = [n for part in (near, coded) for n in (part.start, part.end, part.first)]
         tensors = list(near.tensors), list(coded.tensors), list(coded.sinks), spans
-        out = _decode_coded(q, *tensors, text_of(memory), window, *arguments_of(limits), *settings)
+        out = _decode_coded(q, *tensors, text_of(memory), window, *limits, *settings)
         return out.to(q.dtype), True
     descriptor = _descriptors.get(store)
     if descriptor is None or descriptor.reach != window:
-        descriptor = cache.CacheDescriptor(of.Held(), memory, window, call.head_dim)
+        descriptor = cache.CacheDescriptor(native.KVCache(), memory, window, call.head_dim)
         _descriptors[store] = descriptor
     descriptor.update(slot, call.queries)
-    out, all_finite = _decode_held(q, descriptor.held, limits, *settings)
+    out, all_finite = _decode_cached(q, descriptor.kv_cache, limits, *settings)
     return out.to(q.dtype), all_finite
 
 
@@ -332,17 +311,19 @@ def _decode_coded(
     padding: Tensor | None,
 ) -> Tensor:
     """Return the outputs [B, H, T, D], float32, for the tensors and spans of a slot."""
-    limits = Limits(
-        before=before, after=after, slopes=slopes, allowed=allowed, q_at=q_at, k_at=k_at
-    )
+    limits = Limits(before, after, slopes, allowed, q_at, k_at)
     blocks = BufferView(tuple(coded), *spans[3:], tuple(sinks)) if coded else None
-    held = of.Held()
-    descriptor = cache.CacheDescriptor(held, value_of(Memory, memory), window, q.shape[3])
+    descriptor = cache.CacheDescriptor(
+        native.KVCache(), value_of(Memory, memory), window, q.shape[3]
+    )
     descriptor.update(Slot(BufferView(tuple(parts), *spans[:3]), blocks), q.shape[2])
-    return _decode_held(q, held, limits, groups, scale, padding)[0]
+    return _decode_cached(q, descriptor.kv_cache, limits, groups, scale, padding)[0]
 
 
-@_decode_coded.register_fake
-def _(q, *others):
+def _like(q, *others):
     del others
     return empty_rows_first(q, q.shape[3], torch.float32)
+
+
+_decode.register_fake(_like)
+_decode_coded.register_fake(_like)

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from suffice.kernels import Elu, Favor
 from suffice.ops import scan
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.native import library as of
+from suffice.ops.native import library as native
 from suffice.ops.native.attention import refuses_native
 from suffice.ops.native.library import library
 from suffice.ops.op import (
@@ -117,7 +117,7 @@ class _Sums:
     def structure(self, q: Tensor, k: Tensor, v: Tensor, **others: Tensor) -> ctypes._CArgObject:
         """Return what the kernels read; it points at tensors of these sums, which outlive it."""
         (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q.shape, v.shape
-        linear = of.Linear(
+        linear = native.Linear(
             batch=batch,
             heads=heads,
             kv_heads=kv_heads,
@@ -133,7 +133,7 @@ class _Sums:
             tensor = getattr(self, name)
             setattr(linear, name, None if tensor is None else tensor.data_ptr())
         for name, tensor in {"q": q, "k": k, "v": v, **others}.items():
-            setattr(linear, name, of.Strides(*tensor.stride()[:3]))
+            setattr(linear, name, native.Strides(*tensor.stride()[:3]))
         return ctypes.byref(linear)
 
 

@@ -1,4 +1,4 @@
-"""The compiled kernels, found and loaded when they are first asked for."""
+"""The compiled kernels, loaded on first use, and the structures they read."""
 
 from __future__ import annotations
 
@@ -18,44 +18,36 @@ GELU, RELU, SWIGLU = 0, 1, 2
 STAY, HALVES, PAIRS = 0, 1, 2
 
 
+def _fields(ctype: type, names: str) -> list[tuple[str, type]]:
+    return [(name, ctype) for name in names.split()]
+
+
 class Matrix(ctypes.Structure):
     """A linear map."""
 
     _fields_ = (
-        ("kind", INT),
-        ("rows", INT),
-        ("columns", INT),
-        ("group", INT),
-        ("data", POINTER),
-        ("scales", POINTER),
-        ("bias", POINTER),
+        *_fields(INT, "kind rows columns group"),
+        *_fields(POINTER, "data scales bias"),
     )
 
 
 class Norm(ctypes.Structure):
     """Weight and bias of a norm."""
 
-    _fields_ = (("weight", POINTER), ("bias", POINTER))
+    _fields_ = _fields(POINTER, "weight bias")
 
 
 class Layer(ctypes.Structure):
     """Constants of a decoder layer."""
 
     _fields_ = (
-        ("attention_norm", Norm),
-        ("mlp_norm", Norm),
-        *((name, Matrix) for name in ("q", "k", "v", "o", "gate", "up", "down")),
-        ("heads", INT),
-        ("kv_heads", INT),
-        ("head_dim", INT),
+        *_fields(Norm, "attention_norm mlp_norm"),
+        *_fields(Matrix, "q k v o gate up down"),
+        *_fields(INT, "heads kv_heads head_dim"),
         ("scale", FLOAT),
         ("turn", INT32),
         ("turning", INT),
-        ("cosines", POINTER),
-        ("sines", POINTER),
-        ("slopes", POINTER),
-        ("q_gains", POINTER),
-        ("k_gains", POINTER),
+        *_fields(POINTER, "cosines sines slopes q_gains k_gains"),
         ("gain_eps", FLOAT),
         ("unused", INT32),
     )
@@ -66,49 +58,42 @@ class Span(ctypes.Structure):
 
     _fields_ = (
         ("kind", INT),
-        *((name, POINTER) for name in ("keys", "values", "key_ranges", "value_ranges")),
-        *((name, INT) for name in ("key_row", "key_head", "value_row", "value_head")),
-        *((name, INT) for name in ("key_range_row", "key_range_head")),
-        *((name, INT) for name in ("value_range_row", "value_range_head")),
-        *((name, INT) for name in ("key_step", "value_step")),
-        *((name, INT) for name in ("first", "end", "shift")),
+        *_fields(POINTER, "keys values key_ranges value_ranges"),
+        *_fields(INT, "key_row key_head value_row value_head"),
+        *_fields(INT, "key_range_row key_range_head value_range_row value_range_head"),
+        *_fields(INT, "key_step value_step first end shift"),
     )
 
 
-class Held(ctypes.Structure):
+class KVCache(ctypes.Structure):
     """The KV cache of a layer."""
 
-    _fields_ = (
-        *((name, Span) for name in ("sinks", "coded", "near")),
-        *((name, INT) for name in ("block", "group")),
-    )
+    _fields_ = (*_fields(Span, "sinks coded near"), *_fields(INT, "block group"))
 
 
-class Mix(ctypes.Structure):
+class Mixing(ctypes.Structure):
     """The mixing of a layer's values, for one call."""
 
     _fields_ = (
-        ("weights", POINTER),
-        ("bias", POINTER),
-        *((name, INT) for name in ("map", "bias_map")),
-        *((name, POINTER) for name in ("first", "count", "offset", "raw")),
-        *((name, INT) for name in ("row", "head", "at")),
+        *_fields(POINTER, "weights bias"),
+        *_fields(INT, "map bias_map"),
+        *_fields(POINTER, "first count offset raw"),
+        *_fields(INT, "row head at"),
     )
 
 
-class Look(ctypes.Structure):
+class DecodeAttention(ctypes.Structure):
     """Attention of the latest positions of each row to the cache."""
 
     _fields_ = (
-        ("q", POINTER),
-        ("out", POINTER),
-        *((name, INT) for name in ("heads", "kv_heads", "head_dim", "queries")),
+        *_fields(POINTER, "q out"),
+        *_fields(INT, "heads kv_heads head_dim queries"),
         ("scale", FLOAT),
         ("unused", INT32),
-        *((name, INT) for name in ("before", "after")),
-        *((name, POINTER) for name in ("slopes", "places", "padding", "allowed")),
-        *((name, INT) for name in ("allowed_row", "allowed_head", "allowed_query")),
-        *((name, POINTER) for name in ("q_at", "k_at")),
+        *_fields(INT, "before after"),
+        *_fields(POINTER, "slopes places padding allowed"),
+        *_fields(INT, "allowed_row allowed_head allowed_query"),
+        *_fields(POINTER, "q_at k_at"),
         ("keys", INT),
     )
 
@@ -117,37 +102,32 @@ class Model(ctypes.Structure):
     """A stack of layers between an embedding and a head."""
 
     _fields_ = (
-        *((name, INT) for name in ("depth", "d_model", "width", "vocabulary")),
-        ("root_mean_square", INT),
-        ("activation", INT),
+        *_fields(INT, "depth d_model width vocabulary root_mean_square activation"),
         ("eps", FLOAT),
         ("unused", INT32),
         ("layers", ctypes.POINTER(Layer)),
-        ("embedding", Matrix),
-        ("head", Matrix),
+        *_fields(Matrix, "embedding head"),
         ("norm", Norm),
         ("positions", POINTER),
     )
 
 
 class Strides(ctypes.Structure):
-    """Where something [B, heads, positions, width] lies, in elements."""
+    """Strides of a tensor [B, heads, positions, width], in elements."""
 
-    _fields_ = (("batch", INT), ("head", INT), ("row", INT))
+    _fields_ = _fields(INT, "batch head row")
 
 
-class Whole(ctypes.Structure):
+class SequenceAttention(ctypes.Structure):
     """Attention of whole sequences."""
 
     _fields_ = (
-        *((name, INT) for name in ("batch", "heads", "kv_heads", "queries", "keys")),
-        *((name, INT) for name in ("width", "value_width")),
+        *_fields(INT, "batch heads kv_heads queries keys width value_width"),
         ("scale", FLOAT),
         ("unused", INT32),
-        *((name, Strides) for name in ("q", "k", "v", "out", "slope", "of_q", "of_k", "of_v")),
-        ("low", INT),
-        ("high", INT),
-        *((name, POINTER) for name in ("starts", "listed", "seen_by", "list_of")),
+        *_fields(Strides, "q k v out slope of_q of_k of_v"),
+        *_fields(INT, "low high"),
+        *_fields(POINTER, "starts listed seen_by list_of"),
     )
 
 
@@ -155,21 +135,21 @@ class Linear(ctypes.Structure):
     """Sums of features along the sequence."""
 
     _fields_ = (
-        *((name, INT) for name in ("batch", "heads", "kv_heads", "queries", "keys")),
-        *((name, INT) for name in ("width", "value_width", "features", "causal")),
+        *_fields(INT, "batch heads kv_heads queries keys width value_width features causal"),
         ("omega", POINTER),
         ("scale", FLOAT),
         ("unused", INT32),
-        *((name, POINTER) for name in ("seen", "documents")),
-        *((name, Strides) for name in ("q", "k", "v", "out", "slope", "of_q", "of_k", "of_v")),
+        *_fields(POINTER, "seen documents"),
+        *_fields(Strides, "q k v out slope of_q of_k of_v"),
     )
 
 
-STRUCTURES = (Matrix, Norm, Layer, Span, Held, Mix, Look, Model, Strides, Whole, Linear)
-
-
+STRUCTURES = (
+    Matrix, Norm, Layer, Span, KVCache, Mixing, DecodeAttention, Model, Strides,
+    SequenceAttention, Linear,
+)  # fmt: skip
 NAME = "suffice.ops.native._kernels"
-OTHER = "SUFFICE_KERNELS"  # for tests: the file of another build, such as a sanitized one
+OVERRIDE = "SUFFICE_KERNELS"  # for tests: the file of another build, such as a sanitized one
 # results and arguments, as suffice/csrc/interface.h has them
 FUNCTIONS = {
     "suffice_isa": (TEXT,),
@@ -177,22 +157,18 @@ FUNCTIONS = {
     "suffice_use_isa": (ctypes.c_int, TEXT),
     "suffice_sizes": (None, POINTER),
     "suffice_multiply": (None, ctypes.POINTER(Matrix), POINTER, INT, POINTER, INT),
-    "suffice_look": (ctypes.c_int, ctypes.POINTER(Look), ctypes.POINTER(Held), INT, INT),
+    "suffice_look": (ctypes.c_int, *map(ctypes.POINTER, (DecodeAttention, KVCache)), INT, INT),
     "suffice_step_room": (INT, ctypes.POINTER(Model), INT, INT, INT),
     "suffice_step": (
         None,
-        ctypes.POINTER(Model),
-        ctypes.POINTER(Held),
-        ctypes.POINTER(Mix),
-        POINTER,
-        POINTER,
-        POINTER,
+        *map(ctypes.POINTER, (Model, KVCache, Mixing)),
+        *[POINTER] * 3,
         INT,
         INT,
         POINTER,
         POINTER,
         INT,
-    ),
+    ),  # fmt: skip
     "suffice_attend": (ctypes.c_int, *[POINTER] * 6, INT),
     "suffice_attend_back": (None, *[POINTER] * 10, INT),
     "suffice_linear": (None, *[POINTER] * 6, INT),
@@ -201,9 +177,7 @@ FUNCTIONS = {
 
 
 def _path() -> Path | None:
-    """Return where the library lies: as OTHER says, beside this file, or where it was installed."""
-    override = os.environ.get(OTHER)
-    if override:
+    if override := os.environ.get(OVERRIDE):
         return Path(override)
     beside = Path(__file__).with_name("_kernels.so")
     if beside.exists():
@@ -240,16 +214,12 @@ def available() -> bool:
 
 
 def why_not() -> str:
-    """Return why there are none; "" if there are."""
+    """Return why native kernels cannot run here, or ""."""
     return _loaded()[1]
 
 
 def library() -> ctypes.CDLL:
-    """Return the library.
-
-    Raises:
-        ConfigError: if there is none, saying why.
-    """
+    """Return the library; raise ConfigError if there is none."""
     kernels, reason = _loaded()
     if kernels is None:
         raise ConfigError(
@@ -260,9 +230,5 @@ def library() -> ctypes.CDLL:
 
 
 def instructions() -> str:
-    """Return which instructions the kernels use: "avx512", "avx2" or "portable".
-
-    Raises:
-        ConfigError: if there are no kernels.
-    """
+    """Return which instructions the kernels use: "avx512", "avx2" or "portable"."""
     return library().suffice_isa().decode()

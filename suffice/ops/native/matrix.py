@@ -1,4 +1,4 @@
-"""Matrices as the kernels read them.
+"""Products with matrices in 32, 16, 8 or 4 bits, in native CPU kernels.
 
 Letters: N outputs, K inputs, P panels of 16 outputs, C groups of inputs with one scale.
 """
@@ -13,22 +13,22 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.ops.native import library as of
+from suffice.ops.native import library as native
 from suffice.ops.native.library import available, library
 
-KINDS = {torch.float32: of.F32, torch.float16: of.F16, torch.bfloat16: of.BF16}
+KINDS = {torch.float32: native.F32, torch.float16: native.F16, torch.bfloat16: native.BF16}
 PANEL = 16  # outputs whose codes lie together
-BITS = {8: of.INT8, 4: of.INT4}
+BITS = {8: native.INT8, 4: native.INT4}
 COLUMNS = {8: 4, 4: 8}  # inputs in a piece of 64 bytes
 WIDEST = 1 << 15  # inputs with one scale, whose products add up within 32 bits
 
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """A matrix in 8 or 4 bits for each number.
+    """A matrix in 8 or 4 bits a number.
 
-    A weight is (code - zero) * scale, zero 128 or 8. Sixteen outputs lie together, padded with
-    zeros behind the last one.
+    A weight is (code - zero) * scale, zero 128 or 8. Sixteen outputs form a panel; the last one is
+    padded with zeros.
 
     Args:
         bits: of a code, 8 or 4.
@@ -53,11 +53,10 @@ class Codes:
         outputs, inputs = self.shape
         check_group(self.bits, inputs, self.group)
         panels = -(-outputs // PANEL)
-        wanted = {
-            "codes": (self.codes, torch.uint8, (panels, inputs // COLUMNS[self.bits], 64)),
-            "scales": (self.scales, torch.float16, (panels, inputs // self.group, PANEL)),
-        }
-        for name, (tensor, dtype, shape) in wanted.items():
+        for name, tensor, dtype, shape in (
+            ("codes", self.codes, torch.uint8, (panels, inputs // COLUMNS[self.bits], 64)),
+            ("scales", self.scales, torch.float16, (panels, inputs // self.group, PANEL)),
+        ):
             if tensor.dtype is not dtype or tuple(tensor.shape) != shape:
                 raise ShapeError(
                     f"{name} of a {outputs} x {inputs} matrix in {self.bits} bits are "
@@ -73,11 +72,7 @@ class Codes:
 
 
 def check_group(bits: int, inputs: int, group: int) -> None:
-    """Refuse groups that do not divide the inputs into whole pieces.
-
-    Raises:
-        ConfigError: saying which would.
-    """
+    """Raise ConfigError for groups that do not divide the inputs into full pieces."""
     if bits not in BITS:
         raise ConfigError(f"bits={bits}: give 8 or 4.")
     if not 1 <= group <= WIDEST or group % COLUMNS[bits] or inputs % group:
@@ -88,16 +83,7 @@ def check_group(bits: int, inputs: int, group: int) -> None:
 
 
 def in_panels(codes: Tensor, scales: Tensor, bits: int) -> Codes:
-    """Return codes as they lie in panels.
-
-    Args:
-        codes: int [N, K], 0 to 2^bits - 1.
-        scales: float [N, C].
-        bits: 8 or 4.
-
-    Raises:
-        ConfigError: if the groups are not whole pieces.
-    """
+    """Return codes [N, K] of 0 to 2^bits - 1 and scales [N, C], laid out in panels."""
     outputs, inputs = codes.shape
     group = inputs // scales.shape[1]
     check_group(bits, inputs, group)
@@ -109,13 +95,8 @@ def in_panels(codes: Tensor, scales: Tensor, bits: int) -> Codes:
     if bits == 4:
         parts = parts[..., :4] | (parts[..., 4:] << 4)
     scales = scales.view(-1, PANEL, scales.shape[1]).transpose(1, 2)
-    return Codes(
-        bits=bits,
-        shape=(outputs, inputs),
-        group=group,
-        codes=parts.flatten(2).contiguous(),
-        scales=scales.to(torch.float16).contiguous(),
-    )
+    parts, scales = parts.flatten(2).contiguous(), scales.to(torch.float16).contiguous()
+    return Codes(bits=bits, shape=(outputs, inputs), group=group, codes=parts, scales=scales)
 
 
 def numbers_of(codes: Codes) -> Tensor:
@@ -125,95 +106,68 @@ def numbers_of(codes: Codes) -> Tensor:
 
 def decoded(codes: Tensor, scales: Tensor, bits: int, outputs: int) -> Tensor:
     """Return the matrix, float32 [N, K], of the tensors of `Codes`."""
-    parts = codes.view(*codes.shape[:2], PANEL, 4)
-    if bits == 4:
-        parts = torch.cat([parts & 15, parts >> 4], dim=-1)
-    whole = parts.transpose(1, 2).flatten(2).flatten(0, 1)[:outputs].float() - (1 << (bits - 1))
-    each = scales.transpose(1, 2).flatten(0, 1)[:outputs].float()
-    return (whole.view(outputs, each.shape[1], -1) * each[..., None]).flatten(1)
+    numbers = _numbers(codes, bits).transpose(1, 2).flatten(0, 1)[:outputs]
+    return _scaled(numbers, scales.transpose(1, 2).flatten(0, 1)[:outputs], bits)
 
 
 def decoded_rows(codes: Tensor, scales: Tensor, bits: int, rows: Tensor) -> Tensor:
-    """Return some rows of the matrix, float32 [..., K], of the tensors of `Codes`.
-
-    Args:
-        codes: of `Codes`.
-        scales: of `Codes`.
-        bits: of a code.
-        rows: int64 [...], which ones; legal ones.
-    """
+    """Return rows int64 [...] of the matrix, float32 [..., K], of the tensors of `Codes`."""
     panel, row = rows // PANEL, rows % PANEL
-    parts = codes.view(*codes.shape[:2], PANEL, 4)[panel, :, row]
-    if bits == 4:
-        parts = torch.cat([parts & 15, parts >> 4], dim=-1)
-    each = scales[panel, :, row].float()
-    whole = parts.flatten(-2).float() - (1 << (bits - 1))
-    return (whole.unflatten(-1, (each.shape[-1], -1)) * each[..., None]).flatten(-2)
+    return _scaled(_numbers(codes, bits)[panel, :, row], scales[panel, :, row], bits)
 
 
-def structure_of(weight: Tensor | Codes, bias: Tensor | None) -> of.Matrix:
+def _numbers(codes: Tensor, bits: int) -> Tensor:
+    """Return the codes one by one: uint8 [P, K / 4 or K / 8, 16, 4 or 8]."""
+    numbers = codes.view(*codes.shape[:2], PANEL, 4)
+    return numbers if bits == 8 else torch.cat([numbers & 15, numbers >> 4], dim=-1)
+
+
+def _scaled(numbers: Tensor, scales: Tensor, bits: int) -> Tensor:
+    """Return codes [..., pieces, 4 or 8] of rows times their scales [..., C]: [..., K]."""
+    signed = numbers.flatten(-2).float() - (1 << (bits - 1))
+    return (signed.unflatten(-1, (scales.shape[-1], -1)) * scales.float()[..., None]).flatten(-2)
+
+
+def structure_of(weight: Tensor | Codes, bias: Tensor | None) -> native.Matrix:
     """Return the structure of a matrix that the kernels read; the tensors must outlive it.
 
     Raises:
-        ConfigError: for a dtype the kernels do not read, or a tensor they cannot.
-        ShapeError: for what is no matrix, or a bias of other outputs.
+        ConfigError: for a dtype, device or strides that the kernels do not read.
+        ShapeError: if the weight has other axes than two, or the bias another length.
     """
     if isinstance(weight, Codes):
-        kind, data, group = BITS[weight.bits], weight.codes, weight.group
-        readable(weight.scales)
-        scales = weight.scales.data_ptr()
+        kind, data, scales, group = BITS[weight.bits], weight.codes, weight.scales, weight.group
     else:
         if weight.dim() != 2:
             raise ShapeError(f"weights have shape {list(weight.shape)}; give [outputs, inputs].")
         if weight.dtype not in KINDS:
             raise ConfigError(f"weights are {weight.dtype}; kernels read float32, 16 or bfloat16.")
-        kind, data, group, scales = KINDS[weight.dtype], weight, 0, None
-    readable(data)
-    if bias is not None:
-        readable(bias)
-        if bias.dtype is not torch.float32:
-            raise ConfigError(f"biases are {bias.dtype}; kernels read float32.")
-        if tuple(bias.shape) != weight.shape[:1]:
-            raise ShapeError(
-                f"a bias of shape {list(bias.shape)} for {weight.shape[0]} outputs; give one "
-                "number for each."
-            )
-    return of.Matrix(
-        kind=kind,
-        rows=weight.shape[0],
-        columns=weight.shape[1],
-        group=group,
-        data=data.data_ptr(),
-        scales=scales,
-        bias=None if bias is None else bias.data_ptr(),
-    )
+        kind, data, scales, group = KINDS[weight.dtype], weight, None, 0
+    outputs, inputs = weight.shape
+    if bias is not None and bias.dtype is not torch.float32:
+        raise ConfigError(f"biases are {bias.dtype}; kernels read float32.")
+    if bias is not None and tuple(bias.shape) != (outputs,):
+        raise ShapeError(
+            f"a bias of shape {list(bias.shape)} for {outputs} outputs; give one number for each."
+        )
+    return native.Matrix(kind, outputs, inputs, group, *map(_pointer, (data, scales, bias)))
 
 
-def readable(tensor: Tensor) -> None:
-    """Refuse tensors whose memory the kernels cannot read.
-
-    Raises:
-        ConfigError: for another device, or strides.
-    """
+def _pointer(tensor: Tensor | None) -> int | None:
+    if tensor is None:
+        return None
     if tensor.device.type != "cpu" or not tensor.is_contiguous():
         raise ConfigError(
             f"a tensor on {tensor.device} with strides {tensor.stride()}: kernels read contiguous "
             "ones of the CPU."
         )
+    return tensor.data_ptr()
 
 
-def multiply(matrix: of.Matrix, x: Tensor) -> Tensor:
-    """Return x W^T + b, float32; with a matrix of codes x is coded in 8 bits, too.
+def multiply(matrix: native.Matrix, x: Tensor) -> Tensor:
+    """Return x W^T + b, float32 [..., N], for x float32 [..., K] on the CPU.
 
-    Args:
-        matrix: what `structure_of` returned; its tensors are still there.
-        x: float32 on the CPU.
-
-    Shapes:
-        x: [..., K] -> [..., N]
-
-    Raises:
-        ShapeError: if x has other features; nothing was read then.
+    With a matrix of codes x is quantised to 8 bits, too. The tensors of `matrix` must be alive.
     """
     if x.shape[-1] != matrix.columns:
         raise ShapeError(f"x has {x.shape[-1]} features; this matrix reads {matrix.columns}.")
@@ -236,13 +190,8 @@ OPERATORS.define(
 )
 
 
-def learns(x: Tensor) -> bool:
-    """Return whether gradients of x are wanted."""
-    return torch.is_grad_enabled() and x.requires_grad
-
-
 def plain(x: Tensor) -> bool:
-    """Return whether x is a float32 tensor on a CPU that no transformation of torch looks into."""
+    """Return whether x is a float32 tensor on a CPU and no transform of torch is at work."""
     return (
         type(x) is Tensor
         and x.dtype is torch.float32
@@ -255,11 +204,8 @@ def plain(x: Tensor) -> bool:
 
 def fits(numbers: Tensor, bias: Tensor | None) -> bool:
     """Return whether the kernels can read a matrix and its bias here."""
-    return (
-        available()
-        and numbers.device.type == "cpu"
-        and (bias is None or bias.dtype is torch.float32)
-    )
+    exact = bias is None or bias.dtype is torch.float32
+    return available() and numbers.device.type == "cpu" and exact
 
 
 def few(x: Tensor, bits: int) -> bool:
@@ -282,12 +228,10 @@ def by_torch(
 
 def structure_of_parts(
     numbers: Tensor, scales: Tensor | None, bias: Tensor | None, bits: int, outputs: int
-) -> of.Matrix:
-    """Return the same of a packed matrix, in codes or in a half type.
+) -> native.Matrix:
+    """Return the structure of a packed matrix, of codes, or of halves where there are no scales.
 
-    Raises:
-        ShapeError: if numbers and scales do not belong together; nothing was read then.
-        ConfigError: for a tensor the kernels cannot read.
+    Raises as `structure_of`, and ShapeError if numbers and scales do not belong together.
     """
     if scales is None:
         if len(numbers) != outputs:

@@ -46,12 +46,7 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 
 
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    masks: MaskInputs,
-    call: AttentionCall,
-    _parts: Parts,
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, _parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, D]."""
     numbers, valid = None, masks.valid

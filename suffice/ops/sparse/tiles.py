@@ -159,11 +159,7 @@ class Grid:
     keys: int
 
     def parts(
-        self,
-        queries: Run,
-        keys: Run | Gathered,
-        allowed: Allowed,
-        remaining: Tensor | None = None,
+        self, queries: Run, keys: Run | Gathered, allowed: Allowed, remaining: Tensor | None = None
     ) -> list[Part]:
         """Return tiles with their masks, moved to the whole sequence; equal tiles share a mask.
 

@@ -8,7 +8,7 @@ from typing import Any
 from suffice.errors import unknown
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
 from suffice.models.configurations import Configured, layers
-from suffice.recipes.recipe import at_scale
+from suffice.recipes.recipe import Scaled
 from suffice.train.language import LMTraining
 
 SIZES = ("d_model", "depth", "mlp_width")  # which a configuration fixes
@@ -16,7 +16,7 @@ NOT_SET = ("length", "vocabulary_size")  # of the model: the training and the to
 
 
 @dataclass(frozen=True, kw_only=True)
-class LMRecipe:
+class LMRecipe(Scaled):
     """A corpus, a tokenizer, a model and a training.
 
     Args:
@@ -44,20 +44,6 @@ class LMRecipe:
     options: tuple[tuple[str, Any], ...] = ()
     training: LMTraining
     scale: str = "paper"
-
-    def at(self, scale: str, *, training: dict[str, Any] | None = None, **fields: Any) -> LMRecipe:
-        """Return this recipe, which is at the paper's scale, or its small twin.
-
-        Args:
-            scale: "paper" or "small".
-            training: fields of the training that differ when small.
-            **fields: fields of the recipe that differ when small, the title among them; none at
-                all for a recipe without a small scale.
-
-        Raises:
-            ConfigError: for an unknown scale, or one that the recipe does not have.
-        """
-        return at_scale(self, scale, {"training": training or {}}, fields)
 
     @property
     def vocabulary_size(self) -> int | None:
@@ -92,8 +78,7 @@ class LMRecipe:
         """Return the model's sizes and its attention, for a tokenizer of so many tokens.
 
         Raises:
-            ConfigError: for an unknown configuration, mechanism or option, or sizes that do not
-                fit.
+            ConfigError: for an unknown configuration, mechanism or option, or sizes out of range.
         """
         if self.configuration not in CONFIGURATIONS:
             raise unknown("configuration", self.configuration, CONFIGURATIONS)
@@ -152,12 +137,7 @@ def shakespeare_char(scale: str = "paper") -> LMRecipe:
         corpus="tinyshakespeare",
         tokenizer="characters",
         configuration="nanogpt_char_cpu",
-        training=LMTraining(
-            steps=5000,
-            batch_size=12,
-            length=64,
-            **LAPTOP,
-        ),
+        training=LMTraining(steps=5000, batch_size=12, length=64, **LAPTOP),
     ).at(scale)
 
 

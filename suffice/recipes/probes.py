@@ -8,6 +8,8 @@ from suffice.models import LMConfig
 from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
 
+PLAYS = (("corpus", "tinyshakespeare"), ("tokenizer", "characters"), ("length", 64))
+
 
 def lm_small(scale: str = "paper") -> Recipe:
     """Characters of Shakespeare's plays, nanoGPT's model for a laptop: 4 blocks of 128 features.
@@ -23,7 +25,7 @@ def lm_small(scale: str = "paper") -> Recipe:
         name="lm_small",
         title="Tiny Shakespeare by characters, language model of 4 blocks, d_model 128, 64 tokens",
         task="text",
-        task_options=(("corpus", "tinyshakespeare"), ("tokenizer", "characters"), ("length", 64)),
+        task_options=PLAYS,
         model=LMConfig(vocabulary_size=65, length=64, d_model=128, depth=4, mlp_width=512),
         training=Training(
             epochs=5,
@@ -39,12 +41,7 @@ def lm_small(scale: str = "paper") -> Recipe:
     ).at(
         scale,
         title="Tiny Shakespeare by characters, language model of 2 blocks, d_model 64, 64 tokens",
-        task_options=(
-            ("corpus", "tinyshakespeare"),
-            ("tokenizer", "characters"),
-            ("length", 64),
-            ("rows", 6_000),
-        ),
+        task_options=(*PLAYS, ("rows", 6_000)),
         model={"d_model": 64, "depth": 2, "mlp_width": 256, "start": 0.1},
         training={"epochs": 3, "batch_size": 32, "learning_rate": 3e-3, "warmup": 0.1},
     )
@@ -56,16 +53,9 @@ def copy(scale: str = "paper") -> Recipe:
     The stretch is as far back as it is long, so windows shorter than 8 tokens cannot, and sums of
     features have to keep every symbol with its place. A blind guess is right in 1 of 32.
     """
-    return _probe(
-        "copy",
-        "Copying 8 to 12 symbols",
-        (("symbols", 32), ("shortest", 8), ("length", 12), ("room", 16)),
-        vocabulary_size=34,
-        length=32,
-        epochs=8,
-        learning_rate=3e-3,
-        schedule="cosine",
-    ).at(scale)
+    title = "Copying 8 to 12 symbols"
+    options = {"symbols": 32, "shortest": 8, "length": 12, "room": 16}
+    return _probe(scale, "copy", title, options, vocabulary_size=34, length=32, epochs=8)
 
 
 def induction(scale: str = "paper") -> Recipe:
@@ -75,16 +65,9 @@ def induction(scale: str = "paper") -> Recipe:
     in-context copying. Windows shorter than the distance cannot. A guess among
     the symbols not yet repeated is right in about 1 of 11 answers.
     """
-    return _probe(
-        "induction",
-        "Induction, 8 of 16 symbols again",
-        (("symbols", 16), ("length", 16), ("repeated", 8)),
-        vocabulary_size=16,
-        length=24,
-        epochs=4,
-        learning_rate=3e-3,
-        schedule="cosine",
-    ).at(scale)
+    title = "Induction, 8 of 16 symbols again"
+    options = {"symbols": 16, "length": 16, "repeated": 8}
+    return _probe(scale, "induction", title, options, vocabulary_size=16, length=24)
 
 
 def mqar(scale: str = "paper") -> Recipe:
@@ -94,16 +77,9 @@ def mqar(scale: str = "paper") -> Recipe:
     and sums of smooth features blur which value was whose. A guess among the values of a row is
     right in 1 of 8 answers.
     """
-    return _probe(
-        "mqar",
-        "Associative recall of 8 pairs",
-        (("pairs", 8), ("keys", 16), ("values", 16)),
-        vocabulary_size=32,
-        length=24,
-        epochs=4,
-        learning_rate=3e-3,
-        schedule="cosine",
-    ).at(scale)
+    title = "Associative recall of 8 pairs"
+    options = {"pairs": 8, "keys": 16, "values": 16}
+    return _probe(scale, "mqar", title, options, vocabulary_size=32, length=24)
 
 
 def passkey(scale: str = "paper") -> Recipe:
@@ -113,16 +89,9 @@ def passkey(scale: str = "paper") -> Recipe:
     Sums of features do reach, and only have to keep the passkey apart from the other numbers. A
     blind guess of a digit is right in 1 of 10.
     """
-    return _probe(
-        "passkey",
-        "Passkey among 3 other numbers",
-        (("length", 64), ("digits", 3), ("decoys", 3)),
-        vocabulary_size=21,
-        length=64,
-        epochs=4,
-        learning_rate=3e-3,
-        schedule="cosine",
-    ).at(scale)
+    title = "Passkey among 3 other numbers"
+    options = {"length": 64, "digits": 3, "decoys": 3}
+    return _probe(scale, "passkey", title, options, vocabulary_size=21, length=64)
 
 
 def two_hop(scale: str = "paper") -> Recipe:
@@ -133,32 +102,37 @@ def two_hop(scale: str = "paper") -> Recipe:
     1 of 3 answers.
     """
     return _probe(
+        scale,
         "two_hop",
         "Two hops, 3 chains",
-        (("chains", 3), ("symbols", 6)),
+        {"chains": 3, "symbols": 6},
         vocabulary_size=24,
         length=21,
         depth=3,
         epochs=8,
-        learning_rate=1e-3,  # constant: the two hops are learned at once, sooner or later
-    ).at(scale)
+        learning_rate=1e-3,
+        schedule="constant",  # the two hops are learned at once, sooner or later
+    )
 
 
 def _probe(
+    scale: str,
     task: str,
     title: str,
-    task_options: tuple[tuple[str, Any], ...],
+    options: dict[str, Any],
     *,
     vocabulary_size: int,
     length: int,
     depth: int = 2,
-    **training: Any,
+    epochs: int = 4,
+    learning_rate: float = 3e-3,
+    schedule: str = "cosine",
 ) -> Recipe:
     return Recipe(
         name=task,
         title=f"{title}, language model of {depth} blocks, d_model 64, {length} tokens",
         task=task,
-        task_options=task_options,
+        task_options=tuple(options.items()),
         model=LMConfig(
             vocabulary_size=vocabulary_size,
             length=length,
@@ -168,6 +142,13 @@ def _probe(
             tied=False,
             start=0.1,
         ),
-        training=Training(batch_size=64, warmup=0.1, clip=1.0, **training),
+        training=Training(
+            epochs=epochs,
+            batch_size=64,
+            learning_rate=learning_rate,
+            warmup=0.1,
+            schedule=schedule,
+            clip=1.0,
+        ),
         num_heads=2,
-    )
+    ).at(scale)

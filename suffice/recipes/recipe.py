@@ -21,6 +21,7 @@ from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 from suffice.train.settings import Training
 
+R = TypeVar("R", bound="Scaled")
 Sizes = ViTConfig | ClassifierConfig | LMConfig | TranslatorConfig
 
 SCALES = ("paper", "small")
@@ -28,8 +29,36 @@ SMALL = "small scale: not the paper's size"
 """What every output of a small recipe says."""
 
 
+class Scaled:
+    """A recipe that may have a small twin."""
+
+    def at(self: R, scale: str, **fields: Any) -> R:
+        """Return this recipe, which is at the paper's scale, or its small twin.
+
+        Args:
+            scale: "paper" or "small".
+            **fields: those that differ when small, the title among them; a dictionary changes
+                fields of the model or of the training. None for a recipe without a small scale.
+
+        Raises:
+            ConfigError: for an unknown scale, or one that the recipe does not have.
+        """
+        if scale not in SCALES:
+            raise unknown("scale", scale, SCALES)
+        if scale == "paper":
+            return self
+        if not fields:
+            raise ConfigError(f"recipe {self.name} has one scale only; leave scale={scale!r} out.")
+        changed = {
+            name: replace(getattr(self, name), **value) if isinstance(value, dict) else value
+            for name, value in fields.items()
+        }
+        changed["title"] += f"; {SMALL}"
+        return replace(self, **changed, scale=scale)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Scaled):
     """A task, a model's sizes and a training; the mechanism is what a comparison varies.
 
     Args:
@@ -54,77 +83,21 @@ class Recipe:
     scale: str = "paper"
     models: tuple[tuple[str, ViTConfig], ...] = ()
 
-    def at(
-        self,
-        scale: str,
-        *,
-        model: dict[str, Any] | None = None,
-        training: dict[str, Any] | None = None,
-        **fields: Any,
-    ) -> Recipe:
-        """Return this recipe, which is at the paper's scale, or its small twin.
-
-        Args:
-            scale: "paper" or "small".
-            model: fields of the model that differ when small.
-            training: fields of the training that differ when small.
-            **fields: fields of the recipe that differ when small, the title among them; none at
-                all for a recipe without a small scale.
-
-        Raises:
-            ConfigError: for an unknown scale, or one that the recipe does not have.
-        """
-        return at_scale(self, scale, {"model": model or {}, "training": training or {}}, fields)
-
     def model_of(self, mechanism: str) -> Sizes:
         """Return the sizes of the model that has this mechanism."""
         return dict(self.models).get(mechanism, self.model)
 
     def specs(self, mechanism: str, num_heads: int) -> list[AttentionSpec]:
-        """Return the attention of each layer of one cell, made for the model's length.
-
-        Raises:
-            ConfigError: as `specs_of`.
-        """
+        """Return the attention of each layer of one cell, made for the model's length."""
         return specs_of(self.model_of(mechanism), mechanism, num_heads, recipe=self.name)
 
     def spec(self, mechanism: str, num_heads: int) -> AttentionSpec:
-        """Return the attention of the first block of one cell.
-
-        Raises:
-            ConfigError: for an unknown mechanism, or heads that do not fit.
-        """
+        """Return the attention of the first block of one cell."""
         return self.specs(mechanism, num_heads)[0]
 
     def build(self, mechanism: str, num_heads: int) -> ViT | Classifier | LM | Translator:
         """Return a fresh model of one cell, drawn from torch's present random state."""
         return build_model(self.model_of(mechanism), self.specs(mechanism, num_heads))
-
-
-R = TypeVar("R")
-
-
-def at_scale(recipe: R, scale: str, parts: dict[str, dict[str, Any]], fields: dict[str, Any]) -> R:
-    """Return a recipe as it is, or its small twin.
-
-    Args:
-        recipe: at the paper's scale.
-        scale: "paper" or "small".
-        parts: what differs when small, by the field of the recipe that holds it.
-        fields: fields of the recipe that differ when small; empty if it has no small scale.
-
-    Raises:
-        ConfigError: for an unknown scale, or one that the recipe does not have.
-    """
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
-    if scale == "paper":
-        return recipe
-    if not fields:
-        raise ConfigError(f"recipe {recipe.name} has one scale only; leave scale={scale!r} out.")
-    changed = {name: replace(getattr(recipe, name), **part) for name, part in parts.items()}
-    title = f"{fields['title']}; {SMALL}"
-    return replace(recipe, **changed, **{**fields, "title": title, "scale": scale})
 
 
 def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> list[AttentionSpec]:
@@ -133,14 +106,8 @@ def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> li
     A language model's is causal. A translator's are those of its encoder, those of its decoder,
     which are causal, and as many from the decoder to the source.
 
-    Args:
-        model: the sizes.
-        mechanism: its name.
-        num_heads: of every layer.
-        recipe: whose model it is, for messages.
-
     Raises:
-        ConfigError: for an unknown mechanism, one that cannot be causal or look at another text
+        ConfigError: for an unknown mechanism, one that cannot be causal or attend to another text
             where it must, or heads that do not fit.
     """
     if isinstance(model, TranslatorConfig):
@@ -162,13 +129,10 @@ def build_model(model: Sizes, specs: list[AttentionSpec]) -> Any:
 def _of_translator(
     model: TranslatorConfig, mechanism: str, num_heads: int, recipe: str
 ) -> list[AttentionSpec]:
-    encoder, cross = (
-        _layers(model, mechanism, num_heads, depth)
-        for depth in (model.encoder_depth, model.decoder_depth)
-    )
-    decoder = _causal(
-        model, mechanism, num_heads, model.decoder_depth, f"decoder of recipe {recipe}"
-    )
+    depth = model.decoder_depth
+    encoder = _layers(model, mechanism, num_heads, model.encoder_depth)
+    cross = _layers(model, mechanism, num_heads, depth)
+    decoder = _causal(model, mechanism, num_heads, depth, f"decoder of recipe {recipe}")
     try:
         check_crosses(cross)
     except ConfigError as error:

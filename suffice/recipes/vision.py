@@ -116,78 +116,66 @@ def mnist_v2(scale: str = "paper") -> Recipe:
     )
 
 
-Options = tuple[tuple[str, Any], ...]
+@dataclass(frozen=True, kw_only=True)
+class ImageTask:
+    """A task of images, at both scales."""
+
+    task: str  # a key of `suffice.data.TASKS`
+    title: str  # the beginning of a recipe's title
+    num_classes: int
+    small_classes: int = 20  # the first so many
+    options: tuple[tuple[str, Any], ...] = ()  # of the task's loader
+    in_paper: bool = False  # False for images that stand in for the paper's
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageTask:
-    """A task of images, at both scales.
+class Experiment:
+    """An experiment of arXiv:2403.01643 at both scales, on any images of its sizes."""
 
-    Args:
-        task: name of the data set, see `suffice.data.TASKS`.
-        title: of the images, the beginning of a recipe's title.
-        num_classes: of the task.
-        small_classes: of the task at small scale, the first ones.
-        options: keyword arguments of its loader.
-        in_paper: whether the paper uses these images, and not others of the same size.
-    """
+    version: int  # of the paper
+    title: str  # the model's width and tokens
+    side: int | None  # pixels that images are resized to; None leaves them as they are
+    model: ViTConfig  # but for the number of classes
+    training: Training
+    num_heads: int
+    small: dict[str, Any]  # fields of the model that differ at small scale
+    small_title: str
+    small_side: int | None
+    small_rows: int  # of the training part
+    small_training: dict[str, Any]  # fields of the training that differ
 
-    task: str
-    title: str
-    num_classes: int
-    small_classes: int = 20
-    options: Options = ()
-    in_paper: bool = False
-
-    def recipe(
-        self,
-        name: str,
-        scale: str,
-        *,
-        version: int,
-        title: str,
-        side: int | None,
-        model: ViTConfig,
-        training: Training,
-        num_heads: int,
-        small_title: str,
-        small_side: int | None,
-        small_rows: int,
-        small_heads: int,
-        small_model: dict[str, Any],
-        small_training: dict[str, Any],
-    ) -> Recipe:
-        """Return an experiment of the paper on these images, resized to `side` pixels."""
-        source = f"{'' if self.in_paper else 'sizes of '}arXiv:2403.01643v{version}"
-        options = dict(self.options)
-        small = {**options, **_given(side=small_side), "rows": small_rows}
-        if self.small_classes < self.num_classes:
-            small["classes"] = self.small_classes
+    def on(self, images: ImageTask, name: str, scale: str) -> Recipe:
+        """Return the recipe `name` of this experiment on some images."""
+        source = f"{'' if images.in_paper else 'sizes of '}arXiv:2403.01643v{self.version}"
+        options = dict(images.options)
+        small_options = {**options, **_resized(side=self.small_side), "rows": self.small_rows}
+        if images.small_classes < images.num_classes:
+            small_options["classes"] = images.small_classes
         return Recipe(
             name=name,
-            title=f"{self.title}, ViT of {model.depth} blocks, {title} ({source})",
-            task=self.task,
-            task_options=tuple({**options, **_given(side=side)}.items()),
-            model=replace(model, num_classes=self.num_classes),
-            training=training,
-            num_heads=num_heads,
+            title=f"{images.title}, ViT of {self.model.depth} blocks, {self.title} ({source})",
+            task=images.task,
+            task_options=tuple({**options, **_resized(side=self.side)}.items()),
+            model=replace(self.model, num_classes=images.num_classes),
+            training=self.training,
+            num_heads=self.num_heads,
         ).at(
             scale,
-            title=f"{self.title}, {self.small_classes} classes, {small_rows:,} rows, "
-            f"ViT of {small_model['depth']} blocks, {small_title}",
-            task_options=tuple(small.items()),
+            title=f"{images.title}, {images.small_classes} classes, {self.small_rows:,} rows, "
+            f"ViT of {self.small['depth']} blocks, {self.small_title}",
+            task_options=tuple(small_options.items()),
             model={
-                **small_model,
-                **_given(image_size=small_side),
-                "num_classes": self.small_classes,
+                **self.small,
+                **_resized(image_size=self.small_side),
+                "num_classes": images.small_classes,
             },
-            training={"batch_size": 64, **small_training},
-            num_heads=small_heads,
+            training={"batch_size": 64, **self.small_training},
+            num_heads=4,
         )
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+def _resized(**pixels: int | None) -> dict[str, Any]:
+    return {name: count for name, count in pixels.items() if count is not None}
 
 
 CIFAR100 = ImageTask(task="cifar100", title="CIFAR-100", num_classes=100, in_paper=True)
@@ -210,6 +198,31 @@ IMAGENET = ImageTask(
 )
 
 
+VERSION_1 = Experiment(
+    version=1,
+    title="d_model 144, 144 patches",
+    side=72,
+    model=ViTConfig(
+        image_size=72,
+        patch_size=6,
+        num_classes=100,
+        d_model=144,
+        depth=8,
+        mlp_width=288,
+        channels=3,
+        dropout=0.1,
+        **FLATTENED,
+    ),
+    training=replace(TRAINING, augment="flip_turn_zoom"),
+    num_heads=4,
+    small={"d_model": 48, "depth": 2, "mlp_width": 96, "head_widths": SMALL_HEAD},
+    small_title="d_model 48, 64 patches",
+    small_side=48,
+    small_rows=5_000,
+    small_training={"epochs": 8},
+)
+
+
 def cifar100_v1(scale: str = "paper") -> Recipe:
     """CIFAR-100 as in version 1 of arXiv:2403.01643, tables 2 and 5: 8 layers, d 144, 144 tokens.
 
@@ -227,46 +240,42 @@ def cifar100_v1(scale: str = "paper") -> Recipe:
     Small: 5,000 training rows of 20 classes, 48 pixels, 2 layers, d 48, a head of 128 and 64,
     and 8 epochs.
     """
-    return _version_1("cifar100_v1", CIFAR100, scale)
+    return VERSION_1.on(CIFAR100, "cifar100_v1", scale)
 
 
 def cifar10_v1(scale: str = "paper") -> Recipe:
     """`cifar100_v1` on CIFAR-10 from JPEG files, which stands in for the paper's images."""
-    return _version_1("cifar10_v1", JPEG_CIFAR10, scale)
+    return VERSION_1.on(JPEG_CIFAR10, "cifar10_v1", scale)
 
 
 def tiny_imagenet_32_v1(scale: str = "paper") -> Recipe:
     """`cifar100_v1` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images."""
-    return _version_1("tiny_imagenet_32_v1", TINY_32, scale)
+    return VERSION_1.on(TINY_32, "tiny_imagenet_32_v1", scale)
 
 
-def _version_1(name: str, images: ImageTask, scale: str) -> Recipe:
-    return images.recipe(
-        name,
-        scale,
-        version=1,
-        title="d_model 144, 144 patches",
-        side=72,
-        model=ViTConfig(
-            image_size=72,
-            patch_size=6,
-            num_classes=images.num_classes,
-            d_model=144,
-            depth=8,
-            mlp_width=288,
-            channels=3,
-            dropout=0.1,
-            **FLATTENED,
-        ),
-        training=replace(TRAINING, augment="flip_turn_zoom"),
-        num_heads=4,
-        small_title="d_model 48, 64 patches",
-        small_side=48,
-        small_rows=5_000,
-        small_heads=4,
-        small_model={"d_model": 48, "depth": 2, "mlp_width": 96, "head_widths": SMALL_HEAD},
-        small_training={"epochs": 8},
-    )
+VERSION_2 = Experiment(
+    version=2,
+    title="d_model 256, 257 tokens",
+    side=None,
+    model=ViTConfig(
+        image_size=32,
+        patch_size=2,
+        num_classes=100,
+        d_model=256,
+        depth=8,
+        mlp_width=512,
+        channels=3,
+        pooling="class_token",
+        dropout=0.1,
+    ),
+    training=replace(TRAINING, patience=3),
+    num_heads=8,
+    small={"patch_size": 4, "d_model": 48, "depth": 2, "mlp_width": 96},
+    small_title="d_model 48, 65 tokens",
+    small_side=None,
+    small_rows=5_000,
+    small_training={"epochs": 8},
+)
 
 
 def cifar100_v2(scale: str = "paper") -> Recipe:
@@ -284,47 +293,43 @@ def cifar100_v2(scale: str = "paper") -> Recipe:
 
     Small: 5,000 training rows of 20 classes, patches of 4x4, 2 layers, d 48, 4 heads and 8 epochs.
     """
-    return _version_2("cifar100_v2", CIFAR100, scale)
+    return VERSION_2.on(CIFAR100, "cifar100_v2", scale)
 
 
 def cifar10_v2(scale: str = "paper") -> Recipe:
     """`cifar100_v2` on CIFAR-10 from JPEG files, which stands in for the paper's images."""
-    return _version_2("cifar10_v2", JPEG_CIFAR10, scale)
+    return VERSION_2.on(JPEG_CIFAR10, "cifar10_v2", scale)
 
 
 def tiny_imagenet_32_v2(scale: str = "paper") -> Recipe:
     """`cifar100_v2` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images."""
-    return _version_2("tiny_imagenet_32_v2", TINY_32, scale)
+    return VERSION_2.on(TINY_32, "tiny_imagenet_32_v2", scale)
 
 
-def _version_2(name: str, images: ImageTask, scale: str) -> Recipe:
-    return images.recipe(
-        name,
-        scale,
-        version=2,
-        title="d_model 256, 257 tokens",
-        side=None,
-        model=ViTConfig(
-            image_size=32,
-            patch_size=2,
-            num_classes=images.num_classes,
-            d_model=256,
-            depth=8,
-            mlp_width=512,
-            channels=3,
-            pooling="class_token",
-            dropout=0.1,
-        ),
-        training=replace(TRAINING, patience=3),
-        num_heads=8,
-        small_title="d_model 48, 65 tokens",
-        small_side=None,
-        small_rows=5_000,
-        small_heads=4,
-        small_model={"patch_size": 4, "d_model": 48, "depth": 2, "mlp_width": 96},
-        small_training={"epochs": 8},
-    )
-
+IMAGENET_V2 = Experiment(
+    version=2,
+    title="d_model 768, 197 tokens",
+    side=112,
+    model=ViTConfig(
+        image_size=112,
+        patch_size=8,
+        num_classes=1000,
+        d_model=768,
+        depth=8,
+        mlp_width=3072,
+        channels=3,
+        pooling="class_token",
+        head_widths=(2000,),
+        dropout=0.1,
+    ),
+    training=replace(TRAINING, learning_rate=3e-4, warmup=0.05, clip=1.0, patience=3),
+    num_heads=12,
+    small={"d_model": 72, "depth": 3, "mlp_width": 288, "head_widths": (100,)},
+    small_title="d_model 72, 65 tokens",
+    small_side=64,
+    small_rows=3_000,
+    small_training={"epochs": 6, "learning_rate": 1e-3},
+)
 
 # (d_model, depth) by which models have as many parameters as that of Standard
 EQUAL = {"optimised": (816, 8), "efficient": (804, 9), "super_attention": (804, 9)}
@@ -347,12 +352,12 @@ def imagenet_v2(scale: str = "paper") -> Recipe:
     Small: 3,000 training rows of 20 classes, 64 pixels, 3 layers, d 72, a head of 100, and 6
     epochs.
     """
-    return _imagenet("imagenet_v2", IMAGENET, scale)
+    return IMAGENET_V2.on(IMAGENET, "imagenet_v2", scale)
 
 
 def tiny_imagenet_112_v2(scale: str = "paper") -> Recipe:
     """`imagenet_v2` on Tiny ImageNet enlarged to 112x112, which stands in for its images."""
-    return _imagenet("tiny_imagenet_112_v2", TINY_64, scale)
+    return IMAGENET_V2.on(TINY_64, "tiny_imagenet_112_v2", scale)
 
 
 def imagenet_equal_params(scale: str = "paper") -> Recipe:
@@ -365,42 +370,12 @@ def imagenet_equal_params(scale: str = "paper") -> Recipe:
 
     Small: as in `imagenet_v2`, with d 76, 84 and 80 for the three.
     """
-    return _equal(_imagenet("imagenet_equal_params", IMAGENET, scale))
+    return _equal(IMAGENET_V2.on(IMAGENET, "imagenet_equal_params", scale))
 
 
 def tiny_imagenet_112_equal_params(scale: str = "paper") -> Recipe:
     """`imagenet_equal_params` on Tiny ImageNet enlarged to 112x112, which stands in."""
-    return _equal(_imagenet("tiny_imagenet_112_equal_params", TINY_64, scale))
-
-
-def _imagenet(name: str, images: ImageTask, scale: str) -> Recipe:
-    return images.recipe(
-        name,
-        scale,
-        version=2,
-        title="d_model 768, 197 tokens",
-        side=112,
-        model=ViTConfig(
-            image_size=112,
-            patch_size=8,
-            num_classes=images.num_classes,
-            d_model=768,
-            depth=8,
-            mlp_width=3072,
-            channels=3,
-            pooling="class_token",
-            head_widths=(2000,),
-            dropout=0.1,
-        ),
-        training=replace(TRAINING, learning_rate=3e-4, warmup=0.05, clip=1.0, patience=3),
-        num_heads=12,
-        small_title="d_model 72, 65 tokens",
-        small_side=64,
-        small_rows=3_000,
-        small_heads=4,
-        small_model={"d_model": 72, "depth": 3, "mlp_width": 288, "head_widths": (100,)},
-        small_training={"epochs": 6, "learning_rate": 1e-3},
-    )
+    return _equal(IMAGENET_V2.on(TINY_64, "tiny_imagenet_112_equal_params", scale))
 
 
 def _equal(recipe: Recipe) -> Recipe:

@@ -46,46 +46,27 @@ def check_checkpoint(checkpoint: Path | None, *, resume: bool) -> None:
 
 
 class MicroBatch(NamedTuple):
-    """This process's share of the rows of one forward and backward pass.
+    """This process's share of the rows of one forward and backward pass."""
 
-    Args:
-        data: what the loss is computed on.
-        rows: (index of the first row, rows in all) among those of all processes.
-        weight: factor of the summed loss: the number of processes, for DDP averages over them, over
-            the targets of the whole batch. 0 where the share is empty and its one row only keeps
-            the processes in step.
-    """
-
-    data: Any
-    rows: tuple[int, int]
+    data: Any  # what the loss is computed on
+    rows: tuple[int, int]  # (index of the first row, rows in all) among those of all processes
     weight: float
+    """Factor of the summed loss: the number of processes, as DDP averages over them, over the
+    targets of the whole batch; 0 for a row that only keeps an idle process in step."""
 
 
 @dataclass(kw_only=True)
 class Engine(ABC):
-    """A training and its parts; `run` makes the steps that are not done yet.
+    """A training and its parts; `run` makes the steps that are not done yet."""
 
-    Args:
-        model: the model that is trained, on the device.
-        result: the caller's model, which holds the best weights in the end: `model` itself, or a
-            whole one where `model` is sharded.
-        training: the settings.
-        state: what a checkpoint holds.
-        processes: that share each batch.
-        device: of the model.
-        checkpoint: where the state is written; None writes nothing.
-        save_every: seconds between two checkpoints at least.
-        progress: shows the steps.
-    """
-
-    model: nn.Module
-    result: nn.Module
-    training: Any
-    state: Any
-    processes: Processes
+    model: nn.Module  # that is trained, on the device
+    result: nn.Module  # gets the best weights; not `model` where that is sharded
+    training: Any  # the settings
+    state: Any  # what a checkpoint holds
+    processes: Processes  # that share each batch
     device: torch.device
-    checkpoint: Path | None
-    save_every: float
+    checkpoint: Path | None  # None writes nothing
+    save_every: float  # seconds between two checkpoints at least
     progress: Progress
     time_used: float = 0.0  # share of the time limit, agreed between the processes
     learning_rate: float = 0.0  # of the last step

@@ -149,22 +149,14 @@ def _check(dataset: Dataset, training: Training) -> None:
 
 @dataclass(kw_only=True)
 class EpochState(TrainingState):
-    """A training by epochs; its totals are the loss and the hits of the epoch so far.
-
-    Args:
-        epoch: in progress, from 1; one past the last when all are done.
-        step: optimiser steps of that epoch that are done.
-        seconds: training time of that epoch so far.
-        best_epoch: whose weights `best` holds; 0 before the first.
-        stopped_early: whether `patience` or `enough` has ended the run.
-    """
+    """A training by epochs: step, seconds and totals (loss, hits) are those of the epoch so far."""
 
     CONTENT: ClassVar[str] = "training"
     RECORD: ClassVar[type] = Epoch
 
-    epoch: int = 1
-    best_epoch: int = 0
-    stopped_early: bool = False
+    epoch: int = 1  # in progress; one past the last when all are done
+    best_epoch: int = 0  # whose weights `best` holds; 0 before the first
+    stopped_early: bool = False  # by `patience` or `enough`
 
     def keep_best(self) -> None:
         """Copy the present weights to `best`."""

@@ -31,30 +31,19 @@ class TrainingState(ABC):
     """A training between two steps; every field but `identity` changes as it goes on.
 
     A kind of training adds its counters as fields.
-
-    Args:
-        identity: data, settings, seed and device, which a resumed run must share; JSON.
-        model: the bare model.
-        optimiser: AdamW over its parameters.
-        best: copies of the weights with the lowest validation loss so far.
-        totals: float64 [2], sums of loss and count since the last record, of this process.
-        history: the records so far, each with a validation_loss.
-        step: optimiser steps that are done.
-        seconds: training time so far.
     """
 
-    CONTENT: ClassVar[str]
-    """Which kind of checkpoint this is."""
-    RECORD: ClassVar[type]
+    CONTENT: ClassVar[str]  # which kind of checkpoint this is
+    RECORD: ClassVar[type]  # of the history
 
-    identity: dict[str, Any]
-    model: nn.Module
+    identity: dict[str, Any]  # data, settings, seed and device, which a resumed run shares; JSON
+    model: nn.Module  # without a wrapper
     optimiser: torch.optim.AdamW
-    best: dict[str, Tensor]
-    totals: Tensor
-    history: list[Any] = field(default_factory=list)
-    step: int = 0
-    seconds: float = 0.0
+    best: dict[str, Tensor]  # copies of the weights with the lowest validation loss so far
+    totals: Tensor  # float64 [2], sums of loss and count since the last record, of this process
+    history: list[Any] = field(default_factory=list)  # records, each with a validation_loss
+    step: int = 0  # optimiser steps that are done
+    seconds: float = 0.0  # training time so far
 
     @classmethod
     def counters(cls) -> dict[str, type]:

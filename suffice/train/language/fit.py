@@ -228,18 +228,13 @@ def _placed(
 
 @dataclass(kw_only=True)
 class StepState(TrainingState):
-    """A training by steps; its totals are loss and targets since the last validation.
-
-    Args:
-        tokens: targets that were learned from.
-        best_step: after which the weights were what `best` holds; 0 before a validation.
-    """
+    """A training by steps; its totals are loss and targets since the last validation."""
 
     CONTENT: ClassVar[str] = "training of a language model"
     RECORD: ClassVar[type] = Measured
 
-    tokens: int = 0
-    best_step: int = 0
+    tokens: int = 0  # targets that were learned from
+    best_step: int = 0  # after which the weights were `best`; 0 before the first validation
 
     def keep_best(self) -> None:
         """Copy the present weights to `best`."""

@@ -63,21 +63,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Windows:
-    """Random windows of a file of tokens.
-
-    Args:
-        file: of tokens.
-        size: rows of a step.
-        length: tokens of a row.
-        seed: of the draw.
-        separate: whether documents that share a row are kept apart.
-    """
+    """Random windows of a file of tokens, of which a step reads `size` rows of `length` tokens."""
 
     file: TokenFile
     size: int
     length: int
     seed: int
-    separate: bool = False
+    separate: bool = False  # keeps documents that share a row apart
 
     @property
     def facts(self) -> dict[str, object]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
+from suffice.records import is_whole
 
 IGNORE_INDEX = -100
 """The label of a token that has none, which `cross_entropy` ignores."""
@@ -106,7 +107,6 @@ class Split:
 
 
 def _check_valid(name: str, valid: Tensor | None, of: str, tokens: Tensor) -> None:
-    """Refuse a mask that is not one of these tokens."""
     if valid is None:
         return
     if tokens.dim() != 2 or valid.shape != tokens.shape:
@@ -211,15 +211,12 @@ def _widths(split: Split) -> tuple[int, ...]:
     return (*split.inputs.shape[1:], *source)
 
 
-SEED = 0
-
-
 def permutation(count: int) -> Tensor:
     """Return a fixed permutation of range(count), int64 [count].
 
     It comes from NumPy's legacy generator, whose stream is frozen for good.
     """
-    order = np.random.RandomState(SEED).permutation(count)
+    order = np.random.RandomState(0).permutation(count)
     return torch.from_numpy(order.astype(np.int64))
 
 
@@ -234,39 +231,26 @@ def held_out(count: int, fraction: float) -> tuple[Tensor, Tensor]:
 
 
 def stratified(labels: Tensor, train: float, validation: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Cut every class in the same proportions.
+    """Return the rows for training, validation and test, each ascending: shares of every class.
 
-    Args:
-        labels: int64 [N].
-        train: fraction of each class's rows for training.
-        validation: fraction of each class's rows for validation; the rest is for the test.
-
-    Returns:
-        The indices of the training, validation and test rows, each ascending.
+    `train` and `validation` are fractions of each class's rows; the rest is for the test.
     """
     order = permutation(len(labels))
-    parts: tuple[list[Tensor], ...] = ([], [], [])
+    parts = []
     for label in labels.unique():
         rows = order[labels[order] == label]
-        first = round(train * len(rows))
-        second = round((train + validation) * len(rows))
-        for part, piece in zip(parts, rows.tensor_split((first, second)), strict=True):
-            part.append(piece)
-    first_part, second_part, third_part = (torch.cat(part).sort().values for part in parts)
-    return first_part, second_part, third_part
+        cuts = round(train * len(rows)), round((train + validation) * len(rows))
+        parts.append(rows.tensor_split(cuts))
+    first, second, third = (torch.cat(rows).sort().values for rows in zip(*parts, strict=True))
+    return first, second, third
 
 
 def check_counts(task: str, *, least: int = 1, **counts: int | None) -> None:
-    """Refuse options that are neither None nor whole numbers of at least `least`.
-
-    Raises:
-        ConfigError: with every one that is not legal.
-    """
+    """Raise ConfigError for counts that are neither None nor whole numbers of at least `least`."""
     wrong = [
         f"{name}={count!r}"
         for name, count in counts.items()
-        if count is not None
-        and (isinstance(count, bool) or not isinstance(count, int) or count < least)
+        if count is not None and not is_whole(count, least)
     ]
     if wrong:
         raise ConfigError(f"{task}: {', '.join(wrong)}; give whole numbers of at least {least}.")

@@ -39,29 +39,17 @@ LARGEST_MEMBER = 1 << 28  # bytes of a file in an archive; the largest of any da
 
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """A file that a task reads.
+    """A file that a task reads."""
 
-    Args:
-        path: place below the data folder, such as "vision/mnist/train-labels-idx1-ubyte.gz".
-        sha256: of the content after decompression, for .gz and .xz; of the file itself for
-            archives (.tar.gz).
-        urls: official addresses, tried in order.
-        converted: whether the file may be our conversion of an archive, whose sha256 is beside
-            it in a file of the same name with ".sha256" added.
-    """
-
-    path: str
-    sha256: str
-    urls: tuple[str, ...] = ()
+    path: str  # below the data folder, such as "vision/mnist/train-labels-idx1-ubyte.gz"
+    sha256: str  # of the content after decompression; of an archive (.tar.gz) itself
+    urls: tuple[str, ...] = ()  # official addresses, tried in order
     converted: bool = False
+    """Whether it may be our conversion of an archive, whose sha256 is in a file beside it."""
 
 
 def folder() -> Path | None:
-    """Return the folder that $SUFFICE_DATA names, None when it is not set.
-
-    Raises:
-        DataError: if it is set and not a folder.
-    """
+    """Return the folder that $SUFFICE_DATA names, None when it is not set."""
     value = os.environ.get(FOLDER)
     if not value:
         return None
@@ -71,11 +59,7 @@ def folder() -> Path | None:
 
 
 def cache() -> Path:
-    """Return the user's cache: $XDG_CACHE_HOME/suffice, or ~/.cache/suffice.
-
-    Raises:
-        DataError: if the user has no home folder.
-    """
+    """Return the user's cache: $XDG_CACHE_HOME/suffice, or ~/.cache/suffice."""
     value = os.environ.get("XDG_CACHE_HOME", "")
     if Path(value).is_absolute():  # the XDG standard says to ignore a relative one
         return Path(value) / "suffice"
@@ -98,10 +82,6 @@ def locate(path: str) -> Path | None:
 def read(file: DataFile, *, console: Console | None = None) -> bytes:
     """Return the checked content of a file, decompressed; download it when it is absent.
 
-    Args:
-        file: what to read.
-        console: where a download shows its progress; None shows nothing.
-
     Raises:
         DataError: if the file is truncated or altered, or absent and cannot be downloaded.
     """
@@ -117,6 +97,11 @@ def read(file: DataFile, *, console: Console | None = None) -> bytes:
         ) from error
 
 
+def record(place: Path) -> Path:
+    """Return where the sha256 of a conversion is, beside the file."""
+    return place.with_name(f"{place.name}.sha256")
+
+
 def _content(file: DataFile, place: Path) -> bytes:
     try:
         content = place.read_bytes()
@@ -129,19 +114,12 @@ def _content(file: DataFile, place: Path) -> bytes:
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"is truncated or damaged ({error})") from error
     sha256 = hashlib.sha256(content).hexdigest()
-    if sha256 != file.sha256 and not (file.converted and sha256 == _recorded(place)):
+    legal = {file.sha256}
+    if file.converted and record(place).is_file():
+        legal.add(record(place).read_text("ascii", errors="replace").strip())
+    if sha256 not in legal:
         raise DataError(f"is truncated or altered (sha256 {sha256}, not {file.sha256})")
     return content
-
-
-def record(place: Path) -> Path:
-    """Return where the sha256 of a conversion is, beside the file."""
-    return place.with_name(f"{place.name}.sha256")
-
-
-def _recorded(place: Path) -> str:
-    beside = record(place)
-    return beside.read_text("ascii", errors="replace").strip() if beside.is_file() else ""
 
 
 def _download(file: DataFile, console: Console | None) -> bytes:
@@ -191,14 +169,8 @@ def atomically(
 ) -> Iterator[Path]:
     """Yield a temporary name to write to; move it to `path` when the block ends well.
 
-    An error in the block leaves `path` as it was and removes the temporary file.
-
-    Args:
-        path: the file; its folder is made where it is absent.
-        advice: what else a user can do when it cannot be written.
-
-    Raises:
-        DataError: if the file or its folder cannot be written.
+    An error in the block leaves `path` as it was. `advice` is what else a user can do when the file
+    or its folder cannot be written, for the DataError.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,15 +186,10 @@ def atomically(
 def members(
     archive: bytes, form: re.Pattern[str], name: str
 ) -> Iterator[tuple[re.Match[str], bytes]]:
-    """Yield the match and the content of every file whose name has a form, in the archive's order.
-
-    Args:
-        archive: the bytes of a .tar.gz.
-        form: what the whole name of a member must match.
-        name: the archive's own, for errors.
+    """Yield the match and the content of every file of a .tar.gz whose whole name matches `form`.
 
     Raises:
-        DataError: if the archive is truncated or damaged, or a member larger than any could be.
+        DataError: if the archive, called `name`, is damaged, or a member larger than any could be.
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r|gz") as stream:
@@ -241,7 +208,7 @@ OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def lines(path: str | Path) -> Iterator[bytes]:
-    """Yield the lines of a file, without their ends; one named .gz or .xz is decompressed.
+    """Yield the lines of a file without their ends; one named .gz or .xz is decompressed.
 
     Raises:
         DataError: if it is absent, cannot be read, or is truncated.
@@ -263,14 +230,9 @@ ENDS = 1 << 16  # bytes at the start and at the end of a file that enter the dig
 
 
 def resolve(data: str) -> str:
-    """Return the absolute path of the user's data.
+    """Return the absolute path of the user's data, or raise DataError if nothing is there.
 
-    Args:
-        data: a file, a folder, or PATH where PATH.en and PATH.es are; a path that does not exist
-            may be one below the data folder.
-
-    Raises:
-        DataError: if there is nothing.
+    A file, a folder, or PATH where PATH.en and PATH.es are; or one of them below the data folder.
     """
     if _files_at(Path(data)):
         return str(Path(data).absolute())
@@ -286,11 +248,8 @@ def resolve(data: str) -> str:
 def digest(path: str) -> str:
     """Return sixteen characters that identify the content at a path, wherever it is.
 
-    Names and sizes of all files count, and of a few files the first and the last bytes too: a
-    large set is not read as a whole.
-
-    Raises:
-        DataError: if something there cannot be read.
+    Names and sizes of all files count, and of a few files the first and the last bytes too: a large
+    set is not read as a whole.
     """
     place, sha256 = Path(path), hashlib.sha256()
     try:

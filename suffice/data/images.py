@@ -56,13 +56,10 @@ def image_dataset(
         test: the official test part.
         num_classes: that there are.
         rows: training rows to keep, drawn at random but always the same; a quarter as many of
-            validation and test. None keeps all.
+            validation and test. None keeps all, more than there are is a ConfigError.
         classes: the first so many only; None keeps all.
         moments: mean and standard deviation of the pixels; None measures them.
         **fields: the other fields of `Dataset`.
-
-    Raises:
-        ConfigError: if there are fewer rows.
     """
     first, second = _of_classes(train, classes), _of_classes(test, classes)
     kept, held = held_out(len(first), VALIDATION)
@@ -86,18 +83,13 @@ def image_dataset(
 
 
 def _of_classes(split: Split, classes: int | None) -> Tensor:
-    """Return the rows of the first classes."""
     if classes is None:
         return torch.arange(len(split))
     return (split.labels < classes).nonzero()[:, 0]
 
 
 def check_rows(available: int, rows: int | None) -> None:
-    """Refuse to keep more rows than there are.
-
-    Raises:
-        ConfigError: if `rows` is more.
-    """
+    """Raise ConfigError if more rows are to be kept than there are."""
     if rows is not None and rows > available:
         raise ConfigError(
             f"rows={rows:,} of the training part, and there are {available:,}; give fewer, "
@@ -106,11 +98,7 @@ def check_rows(available: int, rows: int | None) -> None:
 
 
 def channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel, over at most 10,000 rows.
-
-    Shapes:
-        images: uint8 [N, C, H, W]
-    """
+    """Return mean and deviation of each channel of uint8 [N, C, H, W], over 10,000 rows at most."""
     pixels = images[:MEASURED].transpose(0, 1).flatten(1)
     counts = torch.stack([torch.bincount(channel, minlength=256) for channel in pixels]).double()
     levels, total = torch.arange(256, dtype=torch.float64), counts.sum(dim=1)
@@ -120,18 +108,10 @@ def channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...
 
 
 def parse_idx(raw: bytes, row: tuple[int, ...], name: str) -> Tensor:
-    """Parse an idx file of unsigned bytes, the format of MNIST.
+    """Parse an idx file of unsigned bytes, the format of MNIST: uint8 [N, *row].
 
     The first four bytes are 0, 0, 8 (unsigned byte) and the number of sizes; the sizes follow as
     big-endian 32-bit integers, then one byte for each element.
-
-    Args:
-        raw: the whole file, decompressed.
-        row: the shape that each row must have, such as (28, 28), or () for labels.
-        name: the file's name, for errors.
-
-    Returns:
-        uint8 [N, *row]
 
     Raises:
         DataError: if the magic number, the sizes or the count of bytes is another.
@@ -151,18 +131,10 @@ def parse_idx(raw: bytes, row: tuple[int, ...], name: str) -> Tensor:
 
 
 def decode(content: bytes, side: int, name: str) -> np.ndarray:
-    """Return the pixels of a JPEG or PNG as red, green and blue, resized to a square.
+    """Return the pixels of a JPEG or PNG as uint8 [3, side, side]: red, green and blue.
 
     Grey images become coloured ones. An image of another size is resized without regard to its
     proportions, each new pixel a weighted mean of all that it covers.
-
-    Args:
-        content: of the file.
-        side: pixels of the square.
-        name: of the file, for errors.
-
-    Shapes:
-        -> uint8 [3, side, side]
 
     Raises:
         DataError: if it is no JPEG or PNG, damaged, or absurdly large.
@@ -191,28 +163,11 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(colours).transpose(2, 0, 1))
 
 
-class Pixels(NamedTuple):
-    """Decoded images with their labels.
-
-    Args:
-        images: uint8 [N, 3, S, S].
-        labels: int64 [N].
-    """
-
-    images: Tensor
-    labels: Tensor
-
-
 class Encoded(NamedTuple):
-    """Images that are still to be decoded.
+    """Images that are still to be decoded."""
 
-    Args:
-        labels: one for each.
-        pixels: uint8 [3, S, S] of each, in the same order; decoded as the iterator advances.
-    """
-
-    labels: list[int]
-    pixels: Iterable[np.ndarray]
+    labels: list[int]  # of each
+    pixels: Iterable[np.ndarray]  # uint8 [3, S, S] of each, decoded as the iterator advances
 
 
 def decoded(
@@ -222,13 +177,12 @@ def decoded(
     encoded: Callable[[], Encoded],
     *,
     console: Console | None = None,
-) -> Pixels:
-    """Return images from the cache; decode them and keep them when it has none.
+) -> Split:
+    """Return uint8 images [N, 3, side, side] from the cache; decode them when it has none.
 
     Args:
         name: of the images in the cache, such as "tiny_imagenet_100-train".
-        key: plain values that tell these images from all others of that name: the digests of
-            their sources, the sizes.
+        key: plain values that tell these images from all others of that name.
         side: of the square images, pixels.
         encoded: gives the images when they are not there yet.
         console: where the progress is shown; None shows nothing.
@@ -246,8 +200,8 @@ def decoded(
         raise DataError(
             f"{path} cannot be read ({error}); delete it and run again to decode the images anew."
         ) from error
-    images, labels = rows["image"], np.ascontiguousarray(rows["label"])
-    return Pixels(torch.from_numpy(images), torch.from_numpy(labels))
+    labels = torch.from_numpy(np.ascontiguousarray(rows["label"]))
+    return Split(torch.from_numpy(rows["image"]), labels)
 
 
 def _write(
@@ -269,34 +223,17 @@ def _write(
 
 @dataclass(frozen=True, kw_only=True)
 class Archives:
-    """Where the images of one part are.
+    """Where the images of one part are."""
 
-    Args:
-        name: of the part, such as "cifar10_jpeg-train".
-        files: the archives, in order.
-        form: of a member's whole name; its first group is the class.
-        classes: the name of each, in the order of their labels.
-        count: images that there must be.
-    """
-
-    name: str
-    files: tuple[DataFile, ...]
-    form: re.Pattern[str]
-    classes: tuple[str, ...]
-    count: int
+    name: str  # of the part, such as "cifar10_jpeg-train"
+    files: tuple[DataFile, ...]  # in order
+    form: re.Pattern[str]  # of a member's whole name; its first group is the class
+    classes: tuple[str, ...]  # in the order of their labels
+    count: int  # images that there must be
 
 
 def read_archives(part: Archives, side: int, *, console: Console | None = None) -> Split:
-    """Return the images of a part, decoded now or before.
-
-    Args:
-        part: where they are.
-        side: pixels of an image; one of another size is resized.
-        console: where progress is shown; None shows nothing.
-
-    Raises:
-        DataError: if a file is absent, truncated or altered, or images are missing.
-    """
+    """Return the images of a part, resized to `side` pixels, decoded now or before."""
 
     def encoded() -> Encoded:
         contents = [read(file, console=console) for file in part.files]
@@ -312,7 +249,7 @@ def read_archives(part: Archives, side: int, *, console: Console | None = None) 
         return Encoded(labels, (decode(content, side, where) for _, content, where in images()))
 
     key = [[file.path, file.sha256] for file in part.files]
-    return Split(*decoded(part.name, key, side, encoded, console=console))
+    return decoded(part.name, key, side, encoded, console=console)
 
 
 Listed = list[tuple[str, int]]  # the place of each image below the folder, and its label
@@ -428,7 +365,7 @@ def _read_listed(
     encoded = Encoded([label for _, label in listed], images())
     key = [str(folder.resolve()), stamps]
     name = f"image_folder-{part}"
-    return Split(*decoded(name, key, side, lambda: encoded, console=console))
+    return decoded(name, key, side, lambda: encoded, console=console)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

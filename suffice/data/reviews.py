@@ -19,6 +19,7 @@ import torch
 from suffice.data.dataset import Dataset, Split, check_counts, held_out, permutation
 from suffice.data.files import DataFile, atomically, cache, lines, locate, members, read, record
 from suffice.errors import ConfigError, DataError
+from suffice.records import is_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,12 +43,8 @@ def words(text: str) -> list[str]:
 
 
 def check_vocabulary_size(size: int) -> None:
-    """Refuse a size of vocabulary that leaves no room for a word.
-
-    Raises:
-        ConfigError: if size is not an integer above 3.
-    """
-    if isinstance(size, bool) or not isinstance(size, int) or size <= len(SPECIAL):
+    """Raise ConfigError for a size of vocabulary that leaves no room for a word."""
+    if not is_whole(size, least=len(SPECIAL) + 1):
         raise ConfigError(
             f"vocabulary_size={size!r} is not legal; give an integer above {len(SPECIAL)}, for "
             "three ids are special."
@@ -57,9 +54,6 @@ def check_vocabulary_size(size: int) -> None:
 @dataclass(frozen=True)
 class Vocabulary:
     """The word of each id: 0 pads, 1 starts a text, 2 is any unknown word, words from 3.
-
-    Args:
-        words: the word of each id, the three special ones first.
 
     Example:
         >>> vocabulary = Vocabulary.build([["b", "a", "b"], ["c", "a", "d"]], size=6)
@@ -73,17 +67,10 @@ class Vocabulary:
 
     @classmethod
     def build(cls, texts: Iterable[Sequence[str]], size: int) -> Vocabulary:
-        """Return the vocabulary of the most frequent words of some texts.
+        """Return the vocabulary of the most frequent words of some texts: `size` ids at most.
 
         The more frequent word has the smaller id; of equally frequent words, the one that comes
         first by code points. So the order of the texts does not matter.
-
-        Args:
-            texts: the words of each text.
-            size: the most ids there may be, the three special ones included.
-
-        Raises:
-            ConfigError: if size leaves no room for a word.
         """
         check_vocabulary_size(size)
         counts: Counter[str] = Counter()
@@ -105,12 +92,9 @@ class Vocabulary:
 def last_words(
     texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary, length: int
 ) -> Split:
-    """Return texts as rows of their last `length` ids, padded in front.
+    """Return texts as rows int64 [N, length] of their last ids, padded in front.
 
     A text is its words after a start token, which a text that fills the row loses.
-
-    Shapes:
-        inputs: int64 [N, length]; labels: int64 [N]; valid: bool [N, length]
     """
     ids = np.full((len(texts), length), PAD, dtype=np.int64)
     for row, text in enumerate(texts):
@@ -151,9 +135,6 @@ def classified(
         vocabulary_size: the most ids there may be.
         rows: training rows that are kept at most, drawn by a fixed permutation; None = all.
         **fields: the other fields of `Dataset`.
-
-    Raises:
-        DataError: if a part has no text.
     """
     parts: dict[str, tuple[list[str], list[int]]] = {
         part: ([], []) for part in ("train", "validation", "test")
@@ -196,12 +177,10 @@ KEYS = (("rating", "text"), ("overall", "reviewText"))  # ours, and those of Ni 
 def starred(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
     """Yield the text and the class, stars from 0, of each review that has a text.
 
-    Args:
-        lines: JSON objects with "rating" and "text", or "overall" and "reviewText".
-        where: the file, for messages.
+    Lines are JSON objects with "rating" and "text", or "overall" and "reviewText".
 
     Raises:
-        DataError: if a line is no review.
+        DataError: if a line of the file `where` is no review.
     """
     for number, line in enumerate(lines, 1):
         try:
@@ -336,16 +315,11 @@ ARCHIVE = DataFile(
     urls=("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",),
 )
 FILES = {
-    "train": DataFile(
-        path=f"{PLACE}/train.jsonl.xz",
-        sha256="a8e26fc1b1508a9f6ddab7f84203c5bd4f4ca13241079daf7187ce4936764358",
-        converted=True,
-    ),
-    "test": DataFile(
-        path=f"{PLACE}/test.jsonl.xz",
-        sha256="a17d3864569419dd31ba1b93004f9422507453612d58c5c6d2c606aff53eed16",
-        converted=True,
-    ),
+    part: DataFile(path=f"{PLACE}/{part}.jsonl.xz", sha256=sha256, converted=True)
+    for part, sha256 in (
+        ("train", "a8e26fc1b1508a9f6ddab7f84203c5bd4f4ca13241079daf7187ce4936764358"),
+        ("test", "a17d3864569419dd31ba1b93004f9422507453612d58c5c6d2c606aff53eed16"),
+    )
 }
 MEMBER = re.compile(r"aclImdb/(train|test)/(pos|neg)/(\d{1,5})_(\d{1,2})\.txt")
 LABELS = {"neg": 0, "pos": 1}

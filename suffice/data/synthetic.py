@@ -37,6 +37,8 @@ def subsets(random: np.random.RandomState, rows: int, *, of: int, size: int) -> 
 
 def _drawn(name: str, draw: Draw, *, rows: int, seed: int, paper: str, **fields: Any) -> Dataset:
     """Return a task whose parts are drawn independently, each a pure function of (seed, part)."""
+    check_counts(name, rows=rows)
+    check_counts(name, least=0, seed=seed)
     parts = {}
     for part, count in {"train": rows, "validation": VALIDATION, "test": TEST}.items():
         inputs, labels = draw(part, stream(name, part, seed), count)
@@ -97,8 +99,7 @@ def copy(
         length, blanks precede the stretch, and symbols are drawn alike.
     """
     sizes = {"symbols": symbols, "shortest": shortest, "length": length, "room": room}
-    check_counts("copy", **sizes, rows=rows)
-    check_counts("copy", least=0, seed=seed)
+    check_counts("copy", **sizes)
     if not shortest <= length <= room:
         raise ConfigError(
             f"copy: stretches of {shortest} to {length} symbols in room for {room}; give shortest "
@@ -157,8 +158,7 @@ def induction(
         Differs: the paper repeats whole sequences that may hold a token twice; here a token has
         one successor, so every answer is determined.
     """
-    check_counts("induction", symbols=symbols, length=length, repeated=repeated, rows=rows)
-    check_counts("induction", least=0, seed=seed)
+    check_counts("induction", symbols=symbols, length=length, repeated=repeated)
     if not repeated < length <= symbols:
         raise ConfigError(
             f"induction: {repeated} tokens again of {length} out of {symbols} symbols; a sequence "
@@ -212,8 +212,7 @@ def mqar(
         distances drawn from a power law, with the answers shown and noise between; here all keys
         follow at once, so no answer can be found by elimination.
     """
-    check_counts("mqar", pairs=pairs, keys=keys, values=values, rows=rows)
-    check_counts("mqar", least=0, seed=seed)
+    check_counts("mqar", pairs=pairs, keys=keys, values=values)
     if min(keys, values) < pairs:
         raise ConfigError(
             f"mqar: {pairs} pairs of {keys} keys and {values} values; those of a row are all "
@@ -275,8 +274,8 @@ def passkey(
     Source: Mohtashami and Jaggi 2023, "Landmark Attention", arXiv:2305.16300, section 4.2.
         Differs: the filler is random words instead of the same sentences, and holds other numbers.
     """
-    check_counts("passkey", length=length, digits=digits, rows=rows)
-    check_counts("passkey", least=0, decoys=decoys, seed=seed)
+    check_counts("passkey", length=length, digits=digits)
+    check_counts("passkey", least=0, decoys=decoys)
     if digits > MOST_DIGITS:
         raise ConfigError(f"passkey: digits={digits}; give at most {MOST_DIGITS}.")
     count = decoys + 1
@@ -362,8 +361,7 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
         arXiv:2402.09268 (k-hop induction heads). Differs: the hops are facts of two
         tokens, and each is queried by its first one.
     """
-    check_counts("two_hop", chains=chains, symbols=symbols, rows=rows)
-    check_counts("two_hop", least=0, seed=seed)
+    check_counts("two_hop", chains=chains, symbols=symbols)
     if symbols < chains:
         raise ConfigError(
             f"two_hop: {chains} chains of {symbols} symbols; those of a row are all different, so "

@@ -72,12 +72,7 @@ def table(
 
 
 def classes(path: str, columns: str = COLUMNS) -> list[str]:
-    """Return the classes of a table, in the order of their numbers.
-
-    Raises:
-        ConfigError: as `table`.
-        DataError: as `table`.
-    """
+    """Return the classes of a table, in the order of their numbers; errors as `table`."""
     return _classes(list(_rows(path, columns)), path, columns)
 
 

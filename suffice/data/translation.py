@@ -33,33 +33,21 @@ PYTHON_DOCS = DataFile(
 
 
 def anki(console: Console | None) -> Iterator[Pair]:
-    """Yield the sentences of learners' cards: 118,121 pairs of 2018.
-
-    Raises:
-        DataError: if the file is absent, truncated or altered.
-    """
+    """Yield the sentences of learners' cards: 118,121 pairs of 2018."""
     for line in read(ANKI, console=console).decode().splitlines():
         english, spanish = line.split("\t")
         yield english, spanish
 
 
 def python_docs(console: Console | None) -> Iterator[Pair]:
-    """Yield the paragraphs of Python's documentation and of its translation: 41,771 pairs.
-
-    Raises:
-        DataError: if the file is absent, truncated or altered.
-    """
+    """Yield the paragraphs of Python's documentation and of its translation: 41,771 pairs."""
     for line in read(PYTHON_DOCS, console=console).split(b"\n")[:-1]:
         row = json.loads(line)
         yield row["en"], row["es"]
 
 
 def parallel_files(prefix: str) -> Iterator[Pair]:
-    """Yield the lines of `prefix`.en beside those of `prefix`.es, as Europarl comes.
-
-    Raises:
-        DataError: if a file is absent or cannot be read, or one is longer than the other.
-    """
+    """Yield the lines of `prefix`.en beside those of `prefix`.es, as Europarl comes."""
     sides = zip_longest(lines(f"{prefix}.en"), lines(f"{prefix}.es"))
     for number, (english, spanish) in enumerate(sides, 1):
         if english is None or spanish is None:

@@ -60,31 +60,20 @@ MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
+SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
 FILES = {
     part: DataFile(
-        path=f"vision/mnist/{name}", sha256=sha256, urls=tuple(url + name for url in MIRRORS)
+        path=f"vision/mnist/{name}.gz",
+        sha256=sha256,
+        urls=tuple(f"{mirror}{name}.gz" for mirror in MIRRORS),
     )
-    for part, name, sha256 in (
-        (
-            "train images",
-            "train-images-idx3-ubyte.gz",
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        ),
-        (
-            "train labels",
-            "train-labels-idx1-ubyte.gz",
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        ),
-        (
-            "test images",
-            "t10k-images-idx3-ubyte.gz",
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        ),
-        (
-            "test labels",
-            "t10k-labels-idx1-ubyte.gz",
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        ),
+    for part, (name, sha256) in zip(
+        ("train images", "train labels", "test images", "test labels"), SHA256.items(), strict=True
     )
 }
 

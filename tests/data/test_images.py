@@ -231,15 +231,15 @@ def test_images_are_decoded_once_and_then_read(home: Path):
     again = decoded("it", ["key"], 2, made(calls))
     assert len(calls) == 1
     for pixels in (first, again):
-        assert (pixels.images.dtype, tuple(pixels.images.shape)) == (torch.uint8, (3, 3, 2, 2))
-        assert pixels.images[:, 0, 0, 0].tolist() == [9, 10, 11]
+        assert (pixels.inputs.dtype, tuple(pixels.inputs.shape)) == (torch.uint8, (3, 3, 2, 2))
+        assert pixels.inputs[:, 0, 0, 0].tolist() == [9, 10, 11]
         assert (pixels.labels.dtype, pixels.labels.tolist()) == (torch.int64, LABELS)
     assert os.listdir(home / "decoded") == [only(home).name]
 
 
 def test_another_key_or_size_is_another_file(home: Path):
     for key, side in ((["a"], 2), (["b"], 2), (["b"], 1)):
-        assert decoded("it", key, side, made(side=side)).images.shape[2:] == (side, side)
+        assert decoded("it", key, side, made(side=side)).inputs.shape[2:] == (side, side)
     assert len(list((home / "decoded").glob("it-*.npy"))) == 3
 
 
@@ -250,7 +250,7 @@ def test_a_cached_file_that_is_cut_short_is_refused(home: Path, size: int):
     with pytest.raises(DataError, match=r"cannot be read \(.*\); delete it and run again"):
         decoded("it", ["key"], 2, made())
     only(home).unlink()
-    assert decoded("it", ["key"], 2, made()).images[0, 0, 0, 0] == 9
+    assert decoded("it", ["key"], 2, made()).inputs[0, 0, 0, 0] == 9
 
 
 def test_an_error_midway_leaves_nothing(home: Path):

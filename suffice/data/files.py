@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+
+import numpy as np
 
 from suffice.errors import DataError
 from suffice.files import replacing
@@ -223,6 +225,13 @@ def lines(path: str | Path) -> Iterator[bytes]:
         raise DataError(
             f"cannot read {path} ({reason}); give the path of a whole file, plain, .gz or .xz."
         ) from error
+
+
+def write_npy_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
+    """Write the header of [count] elements; its size does not depend on the count."""
+    file.seek(0)
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+    np.lib.format.write_array_header_1_0(file, {**facts, "shape": (count,)})
 
 
 READ_EACH = 64  # files; of more, names and sizes alone enter the digest

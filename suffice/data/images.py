@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from suffice.data.dataset import Dataset, Split, check_counts, held_out, permutation
-from suffice.data.files import DataFile, atomically, cache, locate, members, read
+from suffice.data.files import DataFile, atomically, cache, locate, members, read, write_npy_header
 from suffice.errors import ConfigError, DataError
 from suffice.progress import bar
 
@@ -214,8 +214,7 @@ def _write(
         temporary.open("wb") as file,
         bar(console, description, count) as advance,
     ):
-        header = {"descr": np.lib.format.dtype_to_descr(row), "fortran_order": False}
-        np.lib.format.write_array_header_1_0(file, {**header, "shape": (count,)})
+        write_npy_header(file, row, count)
         for label, pixels in zip(encoded.labels, encoded.pixels, strict=True):
             file.write(np.array((pixels, label), dtype=row).tobytes())
             advance()

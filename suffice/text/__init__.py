@@ -1,10 +1,9 @@
 """Text for language models: tokenizers, corpora, tokens on disk, and rows packed of documents."""
 
-from suffice.text.bpe import BPE, gpt2
+from suffice.text.bpe import BPE, gpt2, llama
 from suffice.text.characters import Characters
 from suffice.text.corpus import CORPORA, corpus
 from suffice.text.documents import Corpus, Documents
-from suffice.text.llama import llama
 from suffice.text.load import choose_tokenizer, load_tokenizer
 from suffice.text.rows import pack, text
 from suffice.text.token_file import TokenFile

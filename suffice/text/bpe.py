@@ -1,9 +1,11 @@
-"""Byte-pair tokenizers: trained on the user's text, or read from GPT-2's files."""
+"""Byte-pair tokenizers: trained on the user's text, GPT-2's, and Llama's."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +14,9 @@ from suffice.data.files import DataFile
 from suffice.data.files import read as read_data
 from suffice.errors import ConfigError, DataError
 from suffice.progress import bar
+from suffice.records import is_whole
 from suffice.text import tokenizer as saved
-from suffice.text.documents import decoded, number_of, read_text
+from suffice.text.documents import decoded, number_of, opened, read_text
 from suffice.text.tokenizer import (
     build,
     check_ids,
@@ -22,6 +25,7 @@ from suffice.text.tokenizer import (
     library,
     library_errors,
     parsed,
+    read_object,
     special_token,
 )
 
@@ -32,8 +36,6 @@ END = "<|endoftext|>"
 BYTES = 256
 MOST = 1 << 20  # tokens; the library allocates memory for as many
 MIN_FREQUENCY = 2  # times a pair must occur
-
-
 AT_ONCE = 1 << 20  # characters encoded at once, on all cores
 
 
@@ -70,15 +72,16 @@ class BPE:
         self._description = description
         self._special = {"begin": begin, "end": end}
         self.vocabulary_size: int = max(self._library.get_vocab().values(), default=-1) + 1
-        self.begin = self._id(begin, name)
-        self.end = self._id(end, name)
+        self.begin, self.end = self._id(begin), self._id(end)
         facts = json.dumps([description, begin, end])
         self.fingerprint: str = hashlib.sha256(facts.encode()).hexdigest()
 
-    def _id(self, token: str | None, name: object) -> int | None:
-        id_ = None if token is None else self._library.token_to_id(token)
-        if id_ is None and token is not None:
-            raise DataError(f"{name} has no token {token!r:.40}; name one of its vocabulary.")
+    def _id(self, token: str | None) -> int | None:
+        if token is None:
+            return None
+        id_ = self._library.token_to_id(token)
+        if id_ is None:
+            raise DataError(f"{self._name} has no token {token!r:.40}; name one of its vocabulary.")
         return id_
 
     @classmethod
@@ -103,20 +106,11 @@ class BPE:
         return cls(learn(texts, vocabulary_size, console), end=END)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text.
-
-        Raises:
-            ConfigError: if it is not a text.
-            DataError: if it holds half a surrogate pair.
-        """
+        """Return the ids of a text; DataError if it holds half a surrogate pair."""
         return next(self.encode_many([text]))
 
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        """Yield the ids of each text, many texts at once on all cores.
-
-        Raises:
-            ConfigError, DataError: as `encode`.
-        """
+        """Yield the ids of each text, many texts at once on all cores; errors as `encode`."""
         batch: list[str] = []
         room = AT_ONCE
         for text in texts:
@@ -138,40 +132,24 @@ class BPE:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids; special tokens show as their names.
 
-        Bytes that are no UTF-8, such as half a character, show as U+FFFD.
-
-        Raises:
-            ConfigError: if an id is not in the vocabulary.
+        Bytes that are no UTF-8, such as half a character, show as U+FFFD. An id that is not in the
+        vocabulary is a ConfigError.
         """
         check_ids(ids, self.vocabulary_size)
         with library_errors(self._name):
             return self._library.decode(list(ids), skip_special_tokens=False)
 
     def save(self, folder: Path | str) -> None:
-        """Write tokenizer.json and tokenizer_config.json, which transformers reads too.
-
-        Raises:
-            DataError: if the folder cannot be written.
-        """
+        """Write tokenizer.json and tokenizer_config.json, which transformers reads too."""
         saved.write(folder, self._description, **self._special)
 
 
 def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -> str:
-    """Return the description of a byte-level tokenizer in the library's format.
+    """Return the description of a byte-level tokenizer in the library's format, see `BPE.train`.
 
     Ctrl-C is noticed between texts; while the library counts pairs, only when it is done.
-
-    Args:
-        texts: documents to learn from.
-        vocabulary_size: how many ids there will be.
-        console: where to show the progress; None shows nothing.
-
-    Raises:
-        ConfigError: if an argument is not legal, or the tokenizers library is not installed.
-        DataError: if the texts do not hold that many pairs that occur often enough.
     """
-    is_integer = isinstance(vocabulary_size, int) and not isinstance(vocabulary_size, bool)
-    if not is_integer or not BYTES < vocabulary_size <= MOST:
+    if not is_whole(vocabulary_size, least=BYTES + 1) or vocabulary_size > MOST:
         raise ConfigError(
             f"vocabulary_size={vocabulary_size!r} is not legal; give an integer of {BYTES + 1} "
             f"(the bytes and {END}) to {MOST:,}."
@@ -284,3 +262,116 @@ def _gpt2_description(vocabulary: dict[str, int], merges: str) -> str:
         model={"type": "BPE", "vocab": vocabulary, "merges": pairs},
     )
     return json.dumps(description)
+
+
+# Llama's
+UNKNOWN, BEGIN, LLAMA_END = SPECIAL = ("<unk>", "<s>", "</s>")
+FIRST = len(SPECIAL) + 256  # id of the first piece that is no byte
+LARGEST = 1 << 24  # bytes of a file
+LONGEST = 1 << 10  # bytes of a piece; every way to cut it in two is tried
+# The tokens around a document: Llama 1 and 2, Llama 3.
+AROUND = ((BEGIN, LLAMA_END), ("<|begin_of_text|>", "<|end_of_text|>"))
+
+
+def llama(file: Path | str) -> BPE:
+    """Return the tokenizer in a file of a Llama model; it has a begin and an end token.
+
+    Args:
+        file: a tokenizer.json, or a tokenizer.bin of llama2.c such as tok512.bin.
+
+    Raises:
+        ConfigError: if the tokenizers library is not installed.
+        DataError: if the file is absent, of another format, or not that of a Llama tokenizer.
+    """
+    file = Path(file)
+    if file.suffix == ".bin":
+        return BPE(_llama2_c_description(file), begin=BEGIN, end=LLAMA_END, name=file)
+    if file.suffix != ".json":
+        raise DataError(
+            f"{file} is not a tokenizer.json nor a .bin of llama2.c; convert a tokenizer.model "
+            "to one of them."
+        )
+    text, stored = read_object(file)
+    added = stored.get("added_tokens")
+    rows = added if isinstance(added, list) else []
+    names = [row.get("content") for row in rows if isinstance(row, dict)]
+    pair = next((pair for pair in AROUND if all(name in names for name in pair)), None)
+    if pair is None:
+        wanted = " nor ".join(" and ".join(pair) for pair in AROUND)
+        raise DataError(f"{file} adds neither {wanted}; give the tokenizer of a Llama model.")
+    return BPE(text, begin=pair[0], end=pair[1], name=file)
+
+
+def _llama2_c_description(file: Path) -> str:
+    """Return the tokenizer of a llama2.c file in the format of the tokenizers library.
+
+    A text is encoded as sentencepiece does: a space before it, then characters (bytes where the
+    vocabulary lacks one), then the pair whose piece has the highest score, again and again. Equal
+    pieces made in two ways at once are the one difference: there the leftmost pair comes first in
+    sentencepiece, here the pair of the smaller ids.
+    """
+    with opened(file) as stream:
+        content = stream.read(LARGEST + 1)
+    pieces = list(_pieces(content, file))
+    specials = [piece.strip() for piece, _ in pieces[: len(SPECIAL)]]
+    bytes_ = [piece for piece, _ in pieces[len(SPECIAL) : FIRST]]
+    if specials != list(SPECIAL) or bytes_ != [f"<0x{byte:02X}>" for byte in range(256)]:
+        raise DataError(
+            f"{file} does not begin with {', '.join(SPECIAL)} and the 256 bytes, as a tokenizer "
+            "file of llama2.c does; give such a file."
+        )
+    names = [*SPECIAL, *(piece for piece, _ in pieces[len(SPECIAL) :])]
+    ids = {name: number for number, name in enumerate(names)}
+    if len(ids) < len(names):
+        raise DataError(f"{file} holds a piece twice; give the file complete.")
+    scores = {name: pieces[number][1] for name, number in ids.items() if number >= FIRST}
+    description = description_of(
+        added_tokens=[special_token(ids[name], name) for name in SPECIAL],
+        normalizer={"type": "Prepend", "prepend": " "},
+        decoder={
+            "type": "Sequence",
+            "decoders": [
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+        model={
+            "type": "BPE",
+            "unk_token": UNKNOWN,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "vocab": ids,
+            "merges": _merges(ids, scores),
+        },
+    )
+    return json.dumps(description)
+
+
+def _pieces(content: bytes, file: Path) -> Iterator[tuple[str, float]]:
+    """Yield the piece and the score of each id."""
+    at = 4
+    while at < len(content) or at == 4:
+        head = content[at : at + 8]
+        score, length = struct.unpack("<fi", head) if len(head) == 8 else (0.0, 0)
+        piece = content[at + 8 : at + 8 + length] if 0 < length <= LONGEST else b""
+        if not piece or len(piece) < length or not math.isfinite(score) or at > LARGEST:
+            raise DataError(
+                f"{file} is not a tokenizer file of llama2.c, or is cut short (at byte {at:,}); "
+                "give it complete."
+            )
+        try:
+            yield piece.decode(), score
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file} holds a piece that is not UTF-8 (at byte {at:,}).") from error
+        at += 8 + length
+
+
+def _merges(ids: dict[str, int], scores: dict[str, float]) -> list[tuple[str, str]]:
+    """Return the pairs to merge, the highest score of the piece they make first."""
+    merges = []
+    for piece in sorted(scores, key=lambda name: (-scores[name], ids[name])):
+        pairs = ((piece[:at], piece[at:]) for at in range(1, len(piece)))
+        known = [pair for pair in pairs if scores.keys() >= set(pair)]
+        merges += sorted(known, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+    return merges

@@ -53,22 +53,14 @@ class Characters:
 
     @classmethod
     def of(cls, texts: str | Iterable[str]) -> Characters:
-        """Return the tokenizer of all characters that occur in a text or in several.
-
-        Raises:
-            DataError: if there is none.
-        """
+        """Return the tokenizer of all characters that occur in a text or in several."""
         alphabet: set[str] = set()
         for text in texts:
             alphabet.update(text)
         return cls("".join(sorted(alphabet)))
 
     def encode(self, text: str) -> list[int]:
-        """Return the id of each character.
-
-        Raises:
-            DataError: if a character has none.
-        """
+        """Return the id of each character; DataError if one has none."""
         try:
             return [self._ids[character] for character in text]
         except KeyError:
@@ -79,28 +71,16 @@ class Characters:
             ) from None
 
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        """Yield the ids of each text.
-
-        Raises:
-            DataError: as `encode`.
-        """
+        """Yield the ids of each text; errors as `encode`."""
         return map(self.encode, texts)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of some ids.
-
-        Raises:
-            ConfigError: if an id is not in the vocabulary.
-        """
+        """Return the text of some ids; ConfigError if one is not in the vocabulary."""
         check_ids(ids, self.vocabulary_size)
         return "".join([self.characters[id_] for id_ in ids])
 
     def save(self, folder: Path | str) -> None:
-        """Write tokenizer.json and tokenizer_config.json, which transformers reads too.
-
-        Raises:
-            DataError: if the folder cannot be written.
-        """
+        """Write tokenizer.json and tokenizer_config.json, which transformers reads too."""
         tokenizer.write(folder, self._description, begin=None, end=None)
 
 

@@ -46,9 +46,6 @@ C4 = DataFile(
 def openwebtext_sample() -> Corpus:
     """Return a thousand pages of OpenWebText; a tenth is held out by text.
 
-    Raises:
-        DataError: if the file is absent, truncated or altered.
-
     Source: A. Gokaslan and V. Cohen 2019; documents of nanoGPT's validation set.
     """
     return _sample(
@@ -60,9 +57,6 @@ def openwebtext_sample() -> Corpus:
 
 def c4_sample() -> Corpus:
     """Return a thousand pages of C4; a tenth is held out by text.
-
-    Raises:
-        DataError: if the file is absent, truncated or altered.
 
     Source: Raffel et al. 2020, arXiv:1910.10683.
     """
@@ -85,13 +79,9 @@ GENERATED = "_sysconfigdata"  # begins the name of a file that describes how thi
 def stdlib() -> Corpus:
     """Return the modules of the running Python's standard library, a document each.
 
-    They come in the order of their names, without tests and without what is installed beside
-    them. A tenth is held out by name, so that a module is in the same part in every version of
-    Python, whose text it has. A module whose text is held out under another name too is left out
-    of training.
-
-    Raises:
-        DataError: if this Python comes without its sources.
+    They come in the order of their names, without tests and without what is installed beside them.
+    A tenth is held out by name, so that a module is in the same part in every version of Python,
+    whose text it has; one whose text is held out under another name too is left out of training.
     """
     root = Path(sysconfig.get_path("stdlib"))
     below = files_below(root, WITHOUT) if root.is_dir() else []
@@ -123,12 +113,6 @@ SHAKESPEARE = DataFile(
 def tinyshakespeare(*, console: Console | None = None) -> Corpus:
     """Return the plays; the last tenth of the characters is for validation, as in nanoGPT.
 
-    Args:
-        console: where a download shows its progress; None shows nothing.
-
-    Raises:
-        DataError: if the file is absent and cannot be downloaded, truncated or altered.
-
     Source: A. Karpathy, char-rnn, 2015.
     """
     train, validation = cut(decoded(read(SHAKESPEARE, console=console), SHAKESPEARE.path))
@@ -154,11 +138,8 @@ HEADING = re.compile(r"(?:\A \n|(?<=\n \n)) = (?!=).* = \n(?= \n)")
 def wikitext2() -> Corpus:
     """Return the official parts, a document for each article; nothing of the text is left out.
 
-    The validation and test parts are needed; the training part is read where the user has it.
-
-    Raises:
-        DataError: if a part that is needed is absent, truncated or altered; and by a pass over the
-            training part where it is absent.
+    The validation and test parts are needed; the training part is read where the user has it, and a
+    pass over it is a DataError elsewhere.
 
     Source: Merity et al. 2016, arXiv:1609.07843.
     """

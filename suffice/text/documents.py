@@ -43,7 +43,6 @@ class Documents:
     count: int = 0
 
     def __iter__(self) -> Iterator[str]:
-        """Yield each text in turn."""
         empty = True
         for text in self.read():
             if text:
@@ -53,7 +52,6 @@ class Documents:
             raise DataError(f"{self.name} holds no text; give a corpus of more documents.")
 
     def __length_hint__(self) -> int:
-        """Return how many there are, 0 if unknown."""
         return self.count
 
 
@@ -103,12 +101,10 @@ class Corpus:
 
 
 def held_out(key: str) -> bool:
-    """Return whether a document is for validation: a fixed tenth, drawn by the digest of its key.
+    """Return whether the document of a key, its name or else its text, is for validation.
 
-    The same key falls on the same side everywhere and for good, whatever else is in the corpus.
-
-    Args:
-        key: the document's name where it has one, else its text.
+    A fixed tenth, drawn by the key's digest: the same key falls on the same side everywhere and for
+    good, whatever else is in the corpus.
     """
     return _draw(key) < VALIDATION
 
@@ -146,11 +142,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a text file.
-
-    Raises:
-        DataError: if it cannot be read, is too long, or is not UTF-8 text.
-    """
+    """Return the content of a text file, as `decoded`."""
     with opened(path) as file:
         content = file.read(LONGEST + 1)
     return decoded(content, path)
@@ -159,12 +151,8 @@ def read_text(path: Path) -> str:
 def decoded(content: bytes, name: object) -> str:
     """Return UTF-8 text as it is, line ends included; a byte order mark in front is dropped.
 
-    Args:
-        content: the bytes of a text.
-        name: of their file, for errors.
-
     Raises:
-        DataError: if it is longer than `LONGEST`, holds zero bytes or is not UTF-8.
+        DataError: if the content of the file `name` is too long, holds zero bytes or is not UTF-8.
     """
     if len(content) > LONGEST:
         raise DataError(
@@ -191,11 +179,7 @@ def is_jsonl(path: Path) -> bool:
 
 
 def rows(path: Path) -> Iterator[str]:
-    """Yield the text of each line of a .jsonl or .jsonl.xz file; one line is held at a time.
-
-    Raises:
-        DataError: as `texts`, or if the file cannot be read.
-    """
+    """Yield the text of each line of a .jsonl or .jsonl.xz file; one line is held at a time."""
     with opened(path) as file:
         yield from texts(iter(partial(file.readline, LONGEST + 1), b""), path)
 
@@ -203,12 +187,8 @@ def rows(path: Path) -> Iterator[str]:
 def texts(lines: Iterable[bytes], name: object) -> Iterator[str]:
     r"""Yield the string under "text" of each line; other keys and blank lines are skipped.
 
-    Args:
-        lines: the lines of a file.
-        name: of the file, for errors.
-
     Raises:
-        DataError: if a line is too long, or not a JSON object with a string under "text".
+        DataError: if a line of the file `name` is too long, or no JSON object with such a string.
 
     Example:
         >>> list(texts([b'{"text": "one"}\n', b'{"id": 2, "text": "two"}\n'], "a file"))
@@ -295,9 +275,7 @@ def _of_text(path: Path) -> Corpus:
 def split(names: Sequence[str], *, at_least_one: bool = True) -> tuple[list[str], list[str]]:
     """Split names by `held_out`: those for training and those for validation, each in order.
 
-    Args:
-        names: of documents.
-        at_least_one: whether both parts get one of several names, where chance would not.
+    With `at_least_one`, both parts get one of several names, where chance would not.
     """
     held = {name for name in names if held_out(name)}
     if at_least_one and len(names) > 1 and len(held) in (0, len(names)):
@@ -317,15 +295,7 @@ def cut(text: str) -> tuple[str, str]:
 
 
 def files_below(root: Path, without: Collection[str] = ()) -> list[str]:
-    """Return the names of all files below a folder, sorted; hidden ones are skipped.
-
-    Args:
-        root: the folder.
-        without: names of folders that are not entered.
-
-    Raises:
-        DataError: if a folder cannot be read.
-    """
+    """Return the names of all files below a folder but hidden ones, sorted; skip some folders."""
     names = []
     for place, folders, files in os.walk(root, onerror=_refuse):
         folders[:] = [name for name in folders if name[0] != "." and name not in without]
@@ -345,11 +315,8 @@ def training_texts(
 ) -> Iterator[str]:
     """Yield the texts to learn from, without those that are held out under another name.
 
-    Args:
-        root: a folder.
-        train: names of the files below it to learn from.
-        validation: names of the files below it that are held out.
-        lines: files of JSON lines, of which a tenth is held out.
+    `train` and `validation` are names of files below `root`, of which the second are held out;
+    `lines` are files of JSON lines, of which a tenth is held out.
     """
     held = {_digest(text) for text in validation_texts(root, validation)}
     for name in train:
@@ -375,11 +342,7 @@ def _digest(text: str) -> bytes:
 
 
 def number_of(documents: Iterable[str]) -> int:
-    """Return how many documents there are, as far as they tell; 0 = unknown.
-
-    Raises:
-        ConfigError: if they are one text, of which each character would be a document.
-    """
+    """Return how many documents there are, 0 if unknown; one text alone is a ConfigError."""
     if isinstance(documents, str):
         raise ConfigError("the documents are one text; give an iterable of texts, such as [text].")
     return length_hint(documents)

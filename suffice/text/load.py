@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
 from suffice.text import tokenizer
-from suffice.text.bpe import BPE, gpt2
+from suffice.text.bpe import BPE, gpt2, llama
 from suffice.text.characters import Characters, alphabet_of
 from suffice.text.documents import Corpus
-from suffice.text.llama import llama
 from suffice.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from suffice.data.files import atomically
+from suffice.data.files import atomically, write_npy_header
 from suffice.errors import ConfigError, DataError
 from suffice.progress import bar
-from suffice.records import check_fields, decode
+from suffice.records import check_fields, decode, is_whole
 from suffice.text.documents import number_of
 from suffice.text.tokenizer import ADVICE, Tokenizer, check_ids, check_text, parsed
 
@@ -33,28 +33,15 @@ STARTS = np.dtype("<u8")
 
 @dataclass(frozen=True, kw_only=True)
 class TokenHeader:
-    """The facts of a file of tokens.
+    """The facts of a file of tokens; ConfigError if a value is not legal."""
 
-    Args:
-        tokens: how many there are, >= 1.
-        documents: how many documents, >= 1.
-        vocabulary_size: ids are 0 .. vocabulary_size - 1.
-        begin: id before each document, None where there is none.
-        end: id after each document, None where there is none.
-        tokenizer: fingerprint of the tokenizer.
-        version: of the format.
-
-    Raises:
-        ConfigError: if a value is not legal.
-    """
-
-    tokens: int
-    documents: int
-    vocabulary_size: int
-    begin: int | None
-    end: int | None
-    tokenizer: str
-    version: int = VERSION
+    tokens: int  # how many there are, >= 1
+    documents: int  # how many, >= 1
+    vocabulary_size: int  # ids are 0 .. vocabulary_size - 1
+    begin: int | None  # id before each document
+    end: int | None  # id after each document
+    tokenizer: str  # its fingerprint
+    version: int = VERSION  # of the format
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -172,15 +159,10 @@ class TokenFile:
         return cls(path, tokenizer=tokenizer)
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
         return self.header.tokens
 
     def document(self, number: int) -> Tensor:
-        """Return the tokens of one document, int64.
-
-        Raises:
-            ConfigError: if there is no document of that number.
-        """
+        """Return the tokens of one document, int64; ConfigError if there is none of that number."""
         count = self.header.documents
         if not 0 <= number < count:
             raise ConfigError(f"{self.path} has no document {number}; give 0 to {count - 1:,}.")
@@ -230,9 +212,6 @@ class TokenFile:
 
         Shapes:
             places: int64 [B] -> int64 [B, length + 1]
-
-        Raises:
-            ConfigError: as `take`.
         """
         positions = self._positions(places, length).astype(np.uint64)
         numbers = np.searchsorted(self.documents, positions, side="right") - 1
@@ -305,8 +284,8 @@ def _write(
     before = [] if tokenizer.begin is None else [tokenizer.begin]
     after = [] if tokenizer.end is None else [tokenizer.end]
     dtype = dtype_for(tokenizer.vocabulary_size)
-    _write_npy_header(tokens, dtype, 0)
-    _write_npy_header(starts, STARTS, 0)
+    write_npy_header(tokens, dtype, 0)
+    write_npy_header(starts, STARTS, 0)
     total, num_documents, num_tokens = number_of(documents), 0, 0
     with bar(console, f"encoding {path.name}", total, unit="documents") as advance:
         for ids in tokenizer.encode_many(_texts(documents)):
@@ -319,8 +298,8 @@ def _write(
             advance(1, f"{num_tokens:,} tokens")
     if not num_tokens:
         raise DataError(f"there is no token for {path}; give documents that hold text.")
-    _write_npy_header(tokens, dtype, num_tokens)
-    _write_npy_header(starts, STARTS, num_documents)
+    write_npy_header(tokens, dtype, num_tokens)
+    write_npy_header(starts, STARTS, num_documents)
     return TokenHeader(
         tokens=num_tokens,
         documents=num_documents,
@@ -340,13 +319,6 @@ def _texts(documents: Iterable[str]) -> Iterator[str]:
                 yield text
     except OSError as error:
         raise DataError(f"the documents cannot be read ({error.strerror or error}).") from error
-
-
-def _write_npy_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
-    """Write the header of [count] elements; its size does not depend on the count."""
-    file.seek(0)
-    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-    np.lib.format.write_array_header_1_0(file, {**facts, "shape": (count,)})
 
 
 def _read_header(path: Path) -> TokenHeader:
@@ -393,5 +365,5 @@ def _check_starts(starts: np.ndarray[Any, Any], tokens: int, path: Path) -> None
 
 def _at_least(least: int, **values: int) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if not is_whole(value, least):
             raise ConfigError(f"{name}={value!r} is not legal; give an integer >= {least}.")

@@ -46,12 +46,7 @@ class Tokenizer(Protocol):
 
 
 def check_text(text: str) -> None:
-    """Refuse what no tokenizer can encode.
-
-    Raises:
-        ConfigError: if it is not a text.
-        DataError: if it holds half a surrogate pair.
-    """
+    """Refuse what no tokenizer can encode: no str (ConfigError), half a surrogate (DataError)."""
     if not isinstance(text, str):
         raise ConfigError(f"{text!r:.60} is not a text; give a str.")
     try:
@@ -61,11 +56,7 @@ def check_text(text: str) -> None:
 
 
 def check_ids(ids: Sequence[int], vocabulary_size: int) -> None:
-    """Refuse ids that no token has.
-
-    Raises:
-        ConfigError: naming the first.
-    """
+    """Raise ConfigError, naming the first, for ids that no token has."""
     wrong = next((id_ for id_ in ids if not 0 <= id_ < vocabulary_size), None)
     if wrong is not None:
         raise ConfigError(
@@ -80,11 +71,7 @@ ADVICE = "give another folder"
 
 
 def write(folder: Path | str, description: str, *, begin: str | None, end: str | None) -> None:
-    """Write a tokenizer's description and the names of its two special tokens.
-
-    Raises:
-        DataError: if the folder cannot be written.
-    """
+    """Write a tokenizer's description and the names of its two special tokens."""
     folder = Path(folder)
     facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     facts |= {"clean_up_tokenization_spaces": False, "bos_token": begin, "eos_token": end}
@@ -95,11 +82,7 @@ def write(folder: Path | str, description: str, *, begin: str | None, end: str |
 
 
 def read(folder: Path | str) -> tuple[str, dict[str, Any], str | None, str | None]:
-    """Return the description of a tokenizer, as text and parsed, and its begin and end tokens.
-
-    Raises:
-        DataError: if a file is absent or not what `write` writes.
-    """
+    """Return the description of a tokenizer, as text and parsed, and its begin and end tokens."""
     folder = Path(folder)
     text, description = read_object(folder / DESCRIPTION)
     _, facts = read_object(folder / NAMES)
@@ -108,21 +91,13 @@ def read(folder: Path | str) -> tuple[str, dict[str, Any], str | None, str | Non
 
 
 def read_object(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return a file of one JSON object, as text and parsed.
-
-    Raises:
-        DataError: if it is absent, longer than a text may be, or not a JSON object.
-    """
+    """Return a file of one JSON object, as text and parsed."""
     text = read_text(path)
     return text, parsed(text, path)
 
 
 def parsed(text: str, name: object) -> dict[str, Any]:
-    """Return the JSON object that a text spells.
-
-    Raises:
-        DataError: if it spells none.
-    """
+    """Return the JSON object that a text spells, or raise DataError."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -141,11 +116,7 @@ def _name(facts: dict[str, Any], key: str, path: Path) -> str | None:
 
 
 def library() -> ModuleType:
-    """Return the module `tokenizers`.
-
-    Raises:
-        ConfigError: if it is not installed.
-    """
+    """Return the module `tokenizers`, or raise ConfigError if it is not installed."""
     try:
         import tokenizers
     except ImportError as error:
@@ -157,14 +128,10 @@ def library() -> ModuleType:
 
 
 def build(text: str, name: object) -> Any:
-    """Return the byte-pair tokenizer that a text in the library's format describes.
+    """Return the byte-pair tokenizer that the content of a tokenizer.json describes.
 
     It encodes texts whole, whatever the description says of truncation and padding, and the names
     of special tokens in a text are ordinary text to it.
-
-    Args:
-        text: the content of a tokenizer.json.
-        name: of the file, for errors.
 
     Raises:
         ConfigError: if the library is not installed.
@@ -210,11 +177,7 @@ def special_token(id_: int | None, content: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def library_errors(name: object) -> Iterator[None]:
-    """Turn what the library raises in the block into a DataError.
-
-    Raises:
-        DataError: naming the tokenizer.
-    """
+    """Raise a DataError that names the tokenizer for what the library raises in the block."""
     try:
         yield
     except BaseException as error:

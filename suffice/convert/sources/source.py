@@ -13,8 +13,7 @@ from suffice.convert.sources import hugging_face, llama2c
 from suffice.convert.sources.weights import check_finite
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import LM, folder
-from suffice.text import BPE, Tokenizer, load_tokenizer
-from suffice.text.llama import llama
+from suffice.text import BPE, Tokenizer, llama, load_tokenizer
 from suffice.text.tokenizer import read_object
 
 TOKENIZER = "tokenizer.json"

@@ -26,11 +26,7 @@ OnCall = Callable[[str, Tensor, dict[str, Any], Tensor], None]
 
 
 class Moments:
-    """Sums over the inputs [x 1] of one layer, without padding.
-
-    Args:
-        inputs: M.
-    """
+    """Sums over the inputs [x 1] of one layer, of M features each, without padding."""
 
     def __init__(self, inputs: int) -> None:
         self.sums = torch.zeros(inputs + 1, inputs + 1, dtype=torch.float64)
@@ -82,11 +78,7 @@ def attention_layers(model: nn.Module) -> dict[str, Attention]:
 
 @contextmanager
 def observing(layers: Mapping[str, Attention], on_call: OnCall) -> Iterator[None]:
-    """Call `on_call` after each call of the layers, within the block.
-
-    Raises:
-        ConfigError: if a layer attends to another sequence.
-    """
+    """Call `on_call` after each call of the layers, which must attend to their own input."""
 
     def hook(name: str) -> Callable[..., None]:
         def called(_layer: nn.Module, args: tuple, kwargs: dict[str, Any], y: Tensor) -> None:
@@ -114,11 +106,7 @@ def collect_moments(
     batches: Iterable[Tensor],
     step: Callable[[int], None] = lambda _done: None,
 ) -> dict[str, Moments]:
-    """Return the moments of each layer's input over batches that the model is called with.
-
-    Raises:
-        DataError: if there is no batch, or a layer's input holds NaN or infinity.
-    """
+    """Return the moments of each layer's input over batches that the model is called with."""
     moments = {name: Moments(layer.spec.d_model) for name, layer in layers.items()}
 
     def add(name: str, x: Tensor, call: dict[str, Any], _y: Tensor) -> None:
@@ -143,20 +131,7 @@ def collect_moments(
 def calibration_batches(
     corpus: Corpus, tokenizer: Tokenizer, *, length: int, tokens: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return batches of the training part of a text, and half as much of its validation part.
-
-    Args:
-        corpus: the text.
-        tokenizer: of the model.
-        length: context length of the model, tokens.
-        tokens: to fit on.
-
-    Raises:
-        DataError: if a part is shorter than one batch.
-
-    Shapes:
-        int64 [8, T] each, with T of 256 or length
-    """
+    """Return batches int64 [8, T] of the training part, and half as many of the validation part."""
     length = min(length, ROW_LENGTH)
     fitted = _batches(corpus.train, corpus.train.name, tokenizer, length, tokens)
     held_out = _batches(corpus.validation, corpus.validation.name, tokenizer, length, tokens // 2)

@@ -107,12 +107,7 @@ class Certificate:
 
 @torch.inference_mode()
 def row_losses(lm: LM, rows: Tensor) -> list[float]:
-    """Return the mean loss of each row, nats per token.
-
-    Args:
-        lm: in evaluation.
-        rows: int [B, T]; every token but a row's first is predicted.
-    """
+    """Return the mean loss of each row, nats per token."""
     losses: list[float] = []
     for batch in rows.to(lm.device).split(ROWS_AT_ONCE):
         logits = lm(batch[:, :-1]).double().transpose(1, 2)
@@ -121,13 +116,7 @@ def row_losses(lm: LM, rows: Tensor) -> list[float]:
 
 
 def change_of_loss(before: list[float], after: list[float], tokens: int) -> LossChange:
-    """Return the change of the losses of rows, paired by row.
-
-    Args:
-        before: of each row.
-        after: of the same rows.
-        tokens: number of predicted tokens.
-    """
+    """Return the change of the losses of rows, paired by row."""
     differences = summarise([b - a for a, b in zip(before, after, strict=True)])
     return LossChange(
         before=sum(before) / len(before),

@@ -32,19 +32,7 @@ KEYS_ARE_COLUMNS = ("efficient", "super")  # after these changes
 def fitted(
     step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec, moments: Moments
 ) -> Maps:
-    """Return the maps after one change with the least error, before the output map is refitted.
-
-    Args:
-        step: the change; not a window, which changes no map.
-        maps: of the layer.
-        spec: of the layer.
-        after: its composition after the change.
-        moments: of the layer's inputs.
-
-    Raises:
-        ConfigError: if the layer mixes its values along the sequence, or a norm between keys and
-            queries keeps the queries' map from making up for the keys.
-    """
+    """Return the maps after one change with the least error, before the output map is refitted."""
     _check_mixing(step, spec)
     if not has_closed_form(step.name, spec):
         raise ConfigError(
@@ -72,11 +60,7 @@ def has_closed_form(name: str, spec: AttentionSpec) -> bool:
 
 
 def naive(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps:
-    """Return the maps that are usually taken after one change, without calibration.
-
-    Raises:
-        ConfigError: if the layer mixes its values along the sequence.
-    """
+    """Return the maps that are usually taken after one change, without calibration."""
     if step.name == "window":
         return maps
     _check_mixing(step, spec)
@@ -103,14 +87,7 @@ def _check_mixing(step: Step, spec: AttentionSpec) -> None:
 
 
 def shared(maps: Maps, spec: AttentionSpec, kv_heads: int, moments: Moments) -> Maps:
-    """Return the layer with fewer key/value heads; neighbours share.
-
-    Args:
-        maps: of the layer.
-        spec: of the layer.
-        kv_heads: after the change; divides the number before.
-        moments: of the layer's inputs.
-    """
+    """Return the layer with fewer key/value heads, a divisor of those before; neighbours share."""
     k, q = shared_keys(maps, spec, kv_heads, moments)
     v, o, offset = shared_values(maps, kv_heads, moments, bias=spec.bias)
     return Maps(q=q, k=k, v=v, o=o, offset=offset)
@@ -206,14 +183,7 @@ def averaged(maps: Maps, kv_heads: int) -> Maps:
 
 
 def sliced_values(maps: Maps, kv_heads: int, moments: Moments, *, bias: bool) -> Maps:
-    """Return the layer whose values are the first columns of its input.
-
-    Args:
-        maps: of the layer, with any number of key/value heads.
-        kv_heads: that read columns, neighbours sharing them.
-        moments: of the layer's inputs.
-        bias: whether the layer has biases.
-    """
+    """Return the layer whose values are the first columns of its input."""
     heads, width = len(maps.q), maps.v.shape[-1]
     second = with_ridge(moments.second(centred=bias))
     v, offset = maps.per_query(maps.v), maps.offset
@@ -229,13 +199,7 @@ def sliced_values(maps: Maps, kv_heads: int, moments: Moments, *, bias: bool) ->
 
 
 def sliced_keys(maps: Maps, spec: AttentionSpec, moments: Moments) -> Maps:
-    """Return the layer whose keys are the first columns of its input, a slice for each head.
-
-    Args:
-        maps: of the layer.
-        spec: of the layer before.
-        moments: of the layer's inputs.
-    """
+    """Return the layer whose keys are the first columns of its input, a slice for each head."""
     width = maps.k.shape[-1]
     covariance, second = with_ridge(moments.second(centred=True)), moments.augmented
     pairs, unrotated = rotary_pairs(spec.position, width)
@@ -258,13 +222,7 @@ def sliced_keys(maps: Maps, spec: AttentionSpec, moments: Moments) -> Maps:
 
 
 def dropped(maps: Maps, kv_heads: int, *, keys: bool) -> Maps:
-    """Return the layer that reads columns with its other maps unchanged: the usual start.
-
-    Args:
-        maps: of the layer.
-        kv_heads: that read columns.
-        keys: whether keys are columns, too.
-    """
+    """Return the layer that reads columns with its other maps unchanged: the usual start."""
     columns = column_maps(maps.k.shape[1] - 1, kv_heads, maps.k.shape[-1])
     if keys:
         return replace(maps, k=columns, v=columns)
@@ -273,14 +231,7 @@ def dropped(maps: Maps, kv_heads: int, *, keys: bool) -> Maps:
 
 
 def latent(maps: Maps, width: int, moments: Moments, *, bias: bool) -> Maps:
-    """Return the layer whose heads all read one latent, as keys and as values.
-
-    Args:
-        maps: of the layer, whose keys do not rotate.
-        width: of the latent, R.
-        moments: of the layer's inputs.
-        bias: whether the layer has biases.
-    """
+    """Return the layer whose heads all read one latent, as keys and as values."""
     second = with_ridge(moments.second(centred=bias))
     lower = torch.linalg.cholesky(second)
     keys, values = maps.per_query(maps.k), maps.per_query(maps.v)

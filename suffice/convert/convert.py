@@ -177,12 +177,7 @@ def _fits(
 
 
 def with_layers(model: nn.Module, layers: Mapping[str, Attention]) -> nn.Module:
-    """Return a copy of a model with other attention layers, and their specs in its lists.
-
-    Args:
-        model: any.
-        layers: by the names of the modules they replace; "" is the model itself.
-    """
+    """Return a copy of a model with other layers by name; "" replaces the model itself."""
     if "" in layers:
         return layers[""]
     model = copy.deepcopy(model)

@@ -26,23 +26,14 @@ ROUNDING = 1e-9  # of the largest output
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A layer and its conversion.
+    """A layer and its conversion."""
 
-    Args:
-        layer: before.
-        steps: the changes.
-        spec: of the layer after them.
-        maps: after them, where the layer computes the same; None where they have to be fitted.
-        difference: of outputs in float64, where maps are present.
-        exact_up_to: tokens up to which windows change nothing; None = no such limit.
-    """
-
-    layer: Attention
-    steps: Steps
-    spec: AttentionSpec
-    maps: Maps | None
-    difference: float | None = None
-    exact_up_to: int | None = None
+    layer: Attention  # before
+    steps: Steps  # the changes
+    spec: AttentionSpec  # of the layer after them
+    maps: Maps | None  # of that layer where it computes the same; None = to be fitted
+    difference: float | None = None  # of outputs in float64, relative to the largest
+    exact_up_to: int | None = None  # tokens up to which windows change nothing
 
     @property
     def unchanged(self) -> bool:
@@ -56,15 +47,7 @@ class Change:
 
 
 def changes(model: nn.Module, plan: Mapping[str, Steps]) -> dict[str, Change]:
-    """Return the conversion of each layer of a model, with its maps where it is exact.
-
-    Args:
-        model: holds the layers.
-        plan: the changes of each by name.
-
-    Raises:
-        ConfigError: naming a layer that cannot be converted as planned.
-    """
+    """Return the conversion of each layer of a model, with its maps where it is exact."""
     layers, changes = attention_layers(model), {}
     for name, steps in plan.items():
         try:
@@ -111,15 +94,7 @@ def difference(
     longest: int | None = None,
     seed: int = 0,
 ) -> float:
-    """Return the largest difference of outputs, in float64, relative to the largest output.
-
-    Args:
-        layer: before.
-        maps: of the layer after.
-        spec: of that layer.
-        longest: the longest input of the model, tokens; None = any.
-        seed: of the inputs.
-    """
+    """Return the largest difference of outputs, in float64, relative to the largest output."""
     limits = (longest, layer.spec.max_length, spec.max_length)
     length = min([TEST_LENGTH, *(n for n in limits if n is not None)])
     draws = torch.Generator().manual_seed(seed)
@@ -138,14 +113,7 @@ def difference(
 
 
 def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
-    """Return the maps after one change if the layer computes the same, else None.
-
-    Args:
-        step: the change; its effect on a pattern is ignored.
-        maps: of the layer.
-        spec: of the layer.
-        after: its composition after the change, by `spec_after`.
-    """
+    """Return the maps after one change if the layer computes the same, else None."""
     if step.name in ("keep", "window", "standard"):
         return maps
     if spec.mixing.mixes:

@@ -34,14 +34,7 @@ def permuted_for(
 ) -> tuple[nn.Module, Mapping[str, Moments]]:
     """Return an equal model with its features permuted for the slices of its conversion.
 
-    Args:
-        model: before the conversion.
-        changes: of the layers that will be fitted, by name.
-        moments: of their inputs.
-
-    Returns:
-        The model, and the moments in its order; unchanged where no layer will read columns, or the
-        features of the model cannot be permuted.
+    The moments follow the new order. Nothing changes where no layer will read columns.
     """
     sliced = {
         name: change
@@ -75,12 +68,7 @@ def can_permute(model: nn.Module) -> bool:
 
 
 def permuted(lm: LM, order: Tensor) -> LM:
-    """Return a language model whose feature i is feature order[i] of another; its logits are equal.
-
-    Args:
-        lm: with learned positions or none, and learned keys and values.
-        order: a permutation of its features, [M].
-    """
+    """Return a model with equal logits whose feature i is feature order[i] of another."""
     lm = copy.deepcopy(lm)
     readers = [lm.embedding.tokens, lm.embedding.positions, lm.head]
     norms = [lm.norm]
@@ -121,14 +109,7 @@ def _greedy_order(residuals: list[_LayerResidual], heads: int, width: int, featu
 
 
 class _LayerResidual:
-    """The values and keys of one layer that the slices of its heads do not explain yet.
-
-    Args:
-        layer: before the conversion.
-        moments: of its inputs.
-        heads: that read slices, G.
-        keys: whether keys are columns, too.
-    """
+    """The values and keys of one layer that the slices of its heads do not explain yet."""
 
     def __init__(self, layer: Attention, moments: Moments, heads: int, *, keys: bool) -> None:
         spec, maps = layer.spec, read(layer)
@@ -146,12 +127,7 @@ class _LayerResidual:
         ]
 
     def gains(self, head: int, chosen: list[int]) -> Tensor:
-        """Return the share that each feature would explain at the next place of a slice, [M].
-
-        Args:
-            head: of the slice.
-            chosen: the features at its first places.
-        """
+        """Return the share that each feature would explain at the next place of a slice, [M]."""
         gains, place = self.values[head].gains(), len(chosen)
         if self.rotary_keys and place in self.pair_at:
             return gains + self._pair_gains(head, chosen)
@@ -182,12 +158,7 @@ class _LayerResidual:
 
 
 class _Residual:
-    """A linear map of the input minus its regression on chosen features.
-
-    Args:
-        second: second moments of the input, [M, M].
-        part: the map, [M, D].
-    """
+    """A linear map of the input minus its regression on chosen features."""
 
     def __init__(self, second: Tensor, part: Tensor) -> None:
         self.second, self.part = second, part

@@ -22,34 +22,17 @@ CLOSED_FORM = "closed form"
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A fitted layer.
-
-    Args:
-        maps: of it.
-        chosen: name of the start that the fit began with.
-        error: root mean square of the change of its output relative to that of its output, on the
-            calibration; None without one.
-    """
+    """A fitted layer."""
 
     maps: Maps
-    chosen: str
-    error: float | None
+    chosen: str  # name of the start
+    error: float | None  # relative root mean square of the output's change; None = not measured
 
 
 def starts(
     change: Change, layer: Attention, moments: Moments | None, length: int | None
 ) -> dict[str, Maps]:
-    """Return the maps that a fit may begin with, by name.
-
-    Args:
-        change: of the layer.
-        layer: before it.
-        moments: of its inputs; None = only the usual start.
-        length: context length of the model, tokens.
-
-    Raises:
-        ConfigError: if a step has no closed form for this layer.
-    """
+    """Return the maps that a fit may begin with, by name; without moments only the usual start."""
     spec, usual = layer.spec, read(layer)
     best, names = usual, []
     for step in change.steps:
@@ -77,14 +60,9 @@ def fit(
     refit: bool = True,
     step: Callable[[int], None] = lambda _done: None,
 ) -> dict[Key, Fit]:
-    """Return the best fit of each candidate; all of them are fitted in one pass.
+    """Fit all candidates (layer name, change, maps to begin with) in one pass; return the best.
 
-    Args:
-        model: before the conversion, in evaluation.
-        candidates: the name of a layer, its change and the maps to begin with, by any key.
-        batches: that the model is called with.
-        refit: whether output maps are refitted; False only measures the errors.
-        step: called with the number of batches that are done.
+    With refit=False the errors are measured and the output maps stay.
     """
     layers = attention_layers(model)
     trials: dict[str, list[_Trial]] = {}
@@ -139,13 +117,7 @@ class _Trial:
 
 
 class OutputRegression:
-    """Least-squares refit of the output projection.
-
-    Args:
-        features: F, inputs of the output projection.
-        outputs: M.
-        bias: whether the output projection has one.
-    """
+    """Least-squares refit of the output projection."""
 
     def __init__(self, features: int, outputs: int, *, bias: bool) -> None:
         self.bias = bias
@@ -191,13 +163,7 @@ class OutputRegression:
 def output_errors(
     model: nn.Module, layers: Mapping[str, Attention], batches: Iterable[Tensor]
 ) -> dict[str, float]:
-    """Return the relative root mean square error of layers' outputs against a model's own layers.
-
-    Args:
-        model: before the conversion, in evaluation.
-        layers: converted, by the names of its own.
-        batches: that the model is called with.
-    """
+    """Return the relative root mean square error of each converted layer's outputs."""
     own = attention_layers(model)
     errors, energies = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
 

@@ -24,11 +24,7 @@ CLASSIFIERS: dict[str, type] = {"text classifier": ClassifierConfig, "image clas
 
 
 def check_source(source: Source) -> None:
-    """Check that a model can be written as a folder, before any work is done.
-
-    Raises:
-        ConfigError: if a language model has no tokenizer.
-    """
+    """Check that a model can be written as a folder, before any work is done."""
     if isinstance(source.model, LM) and source.tokenizer is None:
         raise ConfigError(
             f"this {source.kind} model has no tokenizer beside it, and a folder of a language "
@@ -78,11 +74,7 @@ def classifier_kind(path: Path) -> str:
 
 
 def load_classifier(path: Path) -> Source:
-    """Return the classifier in a folder that `save` wrote.
-
-    Raises:
-        CheckpointError: if its files are damaged or do not fit each other.
-    """
+    """Return the classifier in a folder that `save` wrote."""
     config, weights, kind = read_json(path / folder.CONFIG), path / folder.WEIGHTS, ""
     try:
         kind = config["kind"]

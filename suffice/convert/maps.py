@@ -21,21 +21,13 @@ from suffice.spec import AttentionSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Maps:
-    """The maps of one layer; keys and values are explicit even where they are columns of the input.
+    """The maps of one layer, keys and values included where they are columns of the input."""
 
-    Args:
-        q: [H, M + 1, D].
-        k: [G, S + 1, D].
-        v: [G, S + 1, D].
-        o: [H, D, M].
-        offset: [M], the bias of the output map.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    o: Tensor
-    offset: Tensor
+    q: Tensor  # [H, M + 1, D]
+    k: Tensor  # [G, S + 1, D]
+    v: Tensor  # [G, S + 1, D]
+    o: Tensor  # [H, D, M]
+    offset: Tensor  # [M], the bias of the output map
 
     @property
     def group_size(self) -> int:
@@ -55,11 +47,7 @@ class Maps:
 
 @torch.no_grad()
 def read(layer: Attention) -> Maps:
-    """Return the maps of a layer.
-
-    Raises:
-        ConfigError: if its weights are packed or not finite, or it is no softmax attention.
-    """
+    """Return the maps of a layer."""
     spec = layer.spec
     lowered = spec.lower()
     if type(lowered) is not DenseSoftmax or lowered.infini is not None:
@@ -91,15 +79,7 @@ def read(layer: Attention) -> Maps:
 def build(
     maps: Maps, spec: AttentionSpec, *, dtype: torch.dtype | None = None, like: Attention
 ) -> Attention:
-    """Return the layer with these maps.
-
-    Args:
-        maps: of the layer; those that its encoder has no parameters for are ignored.
-        spec: its composition.
-        dtype: of the parameters; None = that of `like`.
-        like: the layer it replaces: gives device, mode, norms of queries and keys, and the mixing
-            where the spec has the same.
-    """
+    """Return the layer with these maps; device, mode, norms and mixing are those of `like`."""
     weight = like.q_proj.weight
     layer = Attention(spec, device=weight.device, dtype=dtype or weight.dtype)
     _set(layer.q_proj, maps.q.transpose(0, 1).flatten(1))

@@ -314,15 +314,7 @@ def _encoder_entries(model: Classifier | ViT) -> dict[str, Any]:
 
 
 def rope_parameters(rope: Rope, head_dim: int) -> dict[str, Any]:
-    """Return the entry rope_parameters.
-
-    Args:
-        rope: the positions; their layout has no entry, as `half_layout` brings any into the usual.
-        head_dim: width of a head.
-
-    Raises:
-        ConfigError: for a scaling that transformers does not have.
-    """
+    """Return the entry rope_parameters."""
     features, scaling = rope.features or head_dim, rope.scaling
     entry: dict[str, Any] = {
         "rope_type": "default",

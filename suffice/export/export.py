@@ -76,13 +76,7 @@ def export(
 
 
 def open_model(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
-    """Return the model at a path in float32, and whether its weights were packed.
-
-    Raises:
-        CheckpointError: if there is no such model, or its files do not fit each other.
-        ConfigError: if the model has something that no model here supports.
-        DataError: if a tokenizer is absent or damaged.
-    """
+    """Return the model at a path in float32, and whether its weights were packed."""
     if classifier_kind(path):
         source = load_classifier(path)
     else:
@@ -131,13 +125,6 @@ def replacing_folder(out: Path) -> Iterator[Path]:
     """Yield an empty folder to write into; it becomes `out` when the block ends well.
 
     An error in the block leaves `out` as it was.
-
-    Args:
-        out: absent, empty, or an export, which is replaced.
-
-    Raises:
-        CheckpointError: if the folder cannot be written.
-        ConfigError: if `out` holds something else.
     """
     _check_replaceable(out)
     temporary = out.parent / f".{out.name}.{os.getpid()}.part"
@@ -216,18 +203,7 @@ def _write_manifest(
     module: DecoderGraph | ClassifierGraph | None = None,
     graph: str | None = None,
 ) -> dict[str, Any]:
-    """Write the manifest of a folder with all other files, and return it.
-
-    Args:
-        folder: holds the other files.
-        source: the exported model.
-        form: "hf", "onnx" or "torch".
-        packed: whether the weights had fewer bits before.
-        parity: of the files with the model.
-        architecture: the class of transformers that reads them.
-        module: of the graph.
-        graph: the file of the graph.
-    """
+    """Write the manifest of a folder with all other files, and return it."""
     model = source.model
     kind = "language model"
     if not isinstance(model, LM):

@@ -28,22 +28,13 @@ EMPTY = "data/sample_inputs/model.pt"
 
 
 def check_packages() -> None:
-    """Check that the packages that write and read ONNX files are installed.
-
-    Raises:
-        ConfigError: naming the one that is absent.
-    """
+    """Check that the packages that write and read ONNX files are installed."""
     for name in ("onnxscript", "onnxruntime"):
         _package(name)
 
 
 def write_onnx(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
-    """Write a module as an ONNX file.
-
-    Raises:
-        ConfigError: if a package is not installed, or the module cannot be traced or translated.
-        CheckpointError: if its weights are more than one file can hold.
-    """
+    """Write a module as an ONNX file."""
     ir = _package("onnx_ir")
     size = sum(one.numel() * one.element_size() for one in module.parameters())
     if size > MAX_WEIGHTS:
@@ -122,12 +113,7 @@ def call_onnx(path: Path) -> Callable[..., Sequence[np.ndarray]]:
 
 
 def write_archive(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
-    """Write a module as an archive.
-
-    Raises:
-        ConfigError: if torch cannot trace it for every length.
-        CheckpointError: if torch put anything into the archive that is neither JSON nor numbers.
-    """
+    """Write a module as an archive."""
     graph = trace(module)
     graph.example_inputs = None
     for part in graph.graph_module.modules():
@@ -140,11 +126,7 @@ def write_archive(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Check that an archive holds nothing but JSON and raw numbers.
-
-    Raises:
-        CheckpointError: naming what it holds.
-    """
+    """Check that an archive holds nothing but JSON and raw numbers."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             name = info.filename.partition("/")[2]

@@ -36,9 +36,6 @@ EXAMPLE_SIZES = {"batch": 2, "chunk": 3, "past": 4, "length": 3}  # from 2; 0 an
 def cached_names(spec: AttentionSpec) -> tuple[str, ...]:
     """Return the names of the tensors that a layer caches; each is [B, G, P, D].
 
-    Raises:
-        ConfigError: if a graph cannot hold the layer.
-
     Example:
         >>> from suffice import preset
         >>> cached_names(preset("efficient", 8, 2, causal=True))
@@ -51,11 +48,7 @@ def cached_names(spec: AttentionSpec) -> tuple[str, ...]:
 
 
 def check_dense(spec: AttentionSpec) -> None:
-    """Check that a graph of dense attention can hold a layer.
-
-    Raises:
-        ConfigError: saying why it cannot.
-    """
+    """Check that a graph of dense attention can hold a layer."""
     lowered = spec.lower()
     if isinstance(lowered, FeatureSum):
         raise ConfigError(
@@ -75,12 +68,9 @@ def check_dense(spec: AttentionSpec) -> None:
 
 
 class CallPositions:
-    """Positions of queries and keys in one call, and what all layers compute from them once.
+    """Positions of queries and keys in one call, and values that layers share, computed once.
 
-    Args:
-        queries: int [B or 1, T].
-        keys: int [B or 1, S], -1 = padding.
-        valid: bool [B, T], True = a real query; None = all are.
+    queries: int [B or 1, T]; keys: int [B or 1, S], -1 = padding; valid: bool [B, T] or None
     """
 
     def __init__(self, queries: Tensor, keys: Tensor, valid: Tensor | None) -> None:
@@ -126,14 +116,7 @@ class _CallInputs(Inputs):
 class DenseAttention(nn.Module):
     """Computes an `Attention` by dense products and a mask; padding gives 0 and is never read.
 
-    Args:
-        layer: the layer; its parameters are shared.
-
-    Raises:
-        ConfigError: if a graph cannot hold it.
-
-    Shapes:
-        x: [B, T, d_model] -> [B, T, d_model]
+    x: [B, T, d_model] -> [B, T, d_model]
     """
 
     def __init__(self, layer: Attention) -> None:
@@ -156,13 +139,7 @@ class DenseAttention(nn.Module):
     def step(
         self, x: Tensor, positions: CallPositions, past: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the attended x behind a past, and the past with x.
-
-        Args:
-            x: [B, T, d_model].
-            positions: with valid.
-            past: the tensors of `cached_names`.
-        """
+        """Return the attended x behind a past, and the past with x."""
         q, k, v = self._encode(x, positions)
         keys = torch.cat([past[0], k], dim=2)
         if len(past) == 1:
@@ -211,21 +188,13 @@ class DenseAttention(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """An input or output of a graph.
-
-    Args:
-        name: in the graph.
-        dtype: "int64", "bool" or "float32".
-        shape: sizes, a name where it is dynamic; dynamic sizes of one name are equal.
-        holds: a description.
-        becomes: of a state, the output that is this input of the next call.
-    """
+    """An input or output of a graph."""
 
     name: str
-    dtype: str
-    shape: tuple[int | str, ...]
+    dtype: str  # "int64", "bool" or "float32"
+    shape: tuple[int | str, ...]  # a name where a size is dynamic
     holds: str
-    becomes: str = ""
+    becomes: str = ""  # of a state, the output that is this input of the next call
 
     def to_json(self) -> dict[str, Any]:
         """Return the port as plain data."""
@@ -238,16 +207,9 @@ class Port:
 class DecoderGraph(nn.Module):
     """A language model with dense attention whose state is a list of tensors.
 
-    Args:
-        lm: in evaluation and float32; it is copied.
-
-    Shapes:
-        tokens: int [B, T]; valid: bool [B, T], True = a real token; earlier: int [B, P], positions
-        of the earlier tokens, -1 = padding; past: tensors [B, G, P, D] -> logits [B, T, V], then
-        the positions and the past with the new tokens
-
-    Raises:
-        ConfigError: if a graph cannot hold a layer.
+    tokens: int [B, T]; valid: bool [B, T], True = a real token; earlier: int [B, P], positions
+    of the earlier tokens, -1 = padding; past: tensors [B, G, P, D] -> logits [B, T, V], then
+    the positions and the past with the new tokens
     """
 
     def __init__(self, lm: LM) -> None:
@@ -327,14 +289,7 @@ class DecoderGraph(nn.Module):
 class ClassifierGraph(nn.Module):
     """A Classifier or ViT with dense attention.
 
-    Args:
-        model: in evaluation and float32; it is copied.
-
-    Shapes:
-        tokens: int [B, T] and valid: bool [B, T], or images: [B, C, S, S] -> logits [B, N]
-
-    Raises:
-        ConfigError: if a graph cannot hold a layer.
+    tokens: int [B, T] and valid: bool [B, T], or images: [B, C, S, S] -> logits [B, N]
     """
 
     def __init__(self, model: Classifier | ViT) -> None:
@@ -389,11 +344,7 @@ def reach(lm: LM) -> int | None:
 
 
 def trace(module: DecoderGraph | ClassifierGraph) -> torch.export.ExportedProgram:
-    """Return the graph of a module.
-
-    Raises:
-        ConfigError: if torch cannot trace it for every length.
-    """
+    """Return the graph of a module."""
     ports = module.inputs()
     examples = call_arguments(module, list(map(_example, ports)))
     dynamic = call_arguments(module, list(map(_dynamic_axes, ports)))

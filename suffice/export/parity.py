@@ -34,15 +34,10 @@ Case = tuple[Tensor, Tensor]  # logits of the export and of the model, at real t
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """The result of a comparison.
-
-    Args:
-        cases: number of calls.
-        difference: the largest of a logit.
-    """
+    """The result of a comparison."""
 
     cases: int
-    difference: float
+    difference: float  # of logits, the largest
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain data."""
@@ -57,17 +52,7 @@ def check_graph(
     *,
     pasts: Sequence[int] = PASTS,
 ) -> Parity:
-    """Compare a graph with its model.
-
-    Args:
-        call: runs the graph.
-        module: that the graph was traced from.
-        model: eager.
-        pasts: tokens read before the call that is compared.
-
-    Raises:
-        CheckpointError: if the logits differ.
-    """
+    """Compare a graph with its model."""
     names = [port.name for port in module.outputs()]
 
     def outputs(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -82,11 +67,7 @@ def check_graph(
 
 @torch.no_grad()
 def check_model(stock: nn.Module, model: nn.Module) -> Parity:
-    """Compare two models on inputs of several lengths.
-
-    Raises:
-        CheckpointError: if the logits differ.
-    """
+    """Compare two models on inputs of several lengths."""
     draws, length = torch.Generator().manual_seed(0), model.config.length
     batches = [(batch, n) for batch in (1, 3) for n in (1, min(7, length), min(64, length))]
     inputs = (_inputs(model, batch, n, draws) for batch, n in batches)
@@ -161,15 +142,7 @@ def _classifier_cases(call: Callable, module: ClassifierGraph, model: nn.Module)
 
 
 class EagerSession:
-    """A language model with the inputs and outputs of its graph, computed by torch.
-
-    Args:
-        folder: of an export to hf.
-
-    Raises:
-        ConfigError: if the model generates no text.
-        CheckpointError: if it cannot be read.
-    """
+    """A language model with the inputs and outputs of its graph, computed by torch."""
 
     def __init__(self, folder: Path) -> None:
         model = hugging_face.read(folder, hugging_face.read_config(folder))

@@ -21,27 +21,15 @@ GIVE = "give the model that it was converted from"
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Copies of a student and its teacher.
+    """Copies of a student and its teacher."""
 
-    Args:
-        student: to heal.
-        teacher: in evaluation, with its features in the student's order.
-        layers: names of the attention layers that differ.
-    """
-
-    student: LM
-    teacher: LM
-    layers: tuple[str, ...]
+    student: LM  # to heal
+    teacher: LM  # in evaluation, with its features in the student's order
+    layers: tuple[str, ...]  # names of the attention layers that differ
 
 
 def paired(student: nn.Module, teacher: nn.Module) -> Pair:
-    """Return copies of a student and its teacher, with equal feature order.
-
-    Raises:
-        ConfigError: if one of them is no language model, is packed or holds NaN, or the student is
-            no conversion of the teacher.
-        ShapeError: if their vocabularies differ.
-    """
+    """Return copies of a student and its teacher, with equal feature order."""
     _check("student", student)
     _check("teacher", teacher)
     sizes, wanted = student.config, teacher.config
@@ -75,9 +63,6 @@ def feature_order(student: LM, teacher: LM) -> Tensor | None:
 
     A conversion may permute the features of the residual stream. The permutation is recovered from
     the embeddings, even if training has since changed them a little.
-
-    Raises:
-        ConfigError: if the embeddings are unrelated, or the teacher's features cannot be permuted.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -105,15 +90,7 @@ def feature_order(student: LM, teacher: LM) -> Tensor | None:
 
 @torch.no_grad()
 def check_unlike(pair: Pair, rows: Tensor) -> None:
-    """Check that the two models give different predictions.
-
-    Args:
-        pair: the models, on one device.
-        rows: of tokens, int64 [B, T].
-
-    Raises:
-        ConfigError: if there is nothing to heal.
-    """
+    """Check that the two models give different predictions."""
     rows = rows.to(pair.teacher.device)
     logits, wanted = pair.student.eval()(rows), pair.teacher(rows)
     if (logits - wanted).abs().max() <= ROUNDING * wanted.abs().max():

@@ -67,15 +67,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class LaterWindows:
-    """The windows of a text that follow those of earlier stages.
-
-    Args:
-        windows: random windows of the text.
-        first: the number of steps whose rows are skipped.
-    """
+    """The windows of a text that follow those of earlier stages."""
 
     windows: Windows
-    first: int
+    first: int  # steps whose rows are skipped
 
     @property
     def facts(self) -> dict[str, object]:
@@ -89,23 +84,13 @@ class LaterWindows:
 
 @dataclass(kw_only=True)
 class Stages:
-    """Runs the stages, and records them in `done`.
-
-    Args:
-        texts: to train on, and to choose weights by.
-        healing: the settings.
-        seed: of rows, dropout and adapters.
-        device: "cpu" or "cuda".
-        folder: for checkpoints and logs; None writes none.
-        resume: continue from the checkpoints in the folder.
-        progress: called with every step.
-    """
+    """Runs the stages, and records them in `done`."""
 
     texts: Texts
     healing: Healing
-    seed: int
+    seed: int  # of rows, dropout and adapters
     device: str
-    folder: Path | None
+    folder: Path | None  # for checkpoints and logs; None writes none
     resume: bool
     progress: Progress
     done: list[Stage] = field(default_factory=list)
@@ -157,16 +142,7 @@ class Stages:
         loss: str,
         first: int = 0,
     ) -> None:
-        """Train a model in place; the weights it began with stay if none are better.
-
-        Args:
-            name: of the stage.
-            model: whose parameters that require gradients are trained.
-            settings: of the training.
-            objective: to lower.
-            loss: the objective in words.
-            first: steps of earlier stages, whose rows are skipped.
-        """
+        """Train a model in place; the weights it began with stay if none are better."""
         start = {n: tensor.clone() for n, tensor in model.state_dict().items()}
         before = self._validation_loss(model, settings)
         self.progress.cell(name)
@@ -238,11 +214,7 @@ class Stages:
 
 
 def check_peft() -> None:
-    """Check that adapters can be trained.
-
-    Raises:
-        ConfigError: if PEFT is not installed.
-    """
+    """Check that adapters can be trained."""
     try:
         import peft  # noqa: F401
     except ImportError as error:
@@ -270,11 +242,6 @@ class Regression:
 
     Dividing by the energy of the teacher's output makes layers of large and small outputs count
     alike.
-
-    Args:
-        teacher: in evaluation, its features in the student's order.
-        layers: names of the layers that are trained.
-        facts: of both models, for the checkpoint.
     """
 
     def __init__(
@@ -310,13 +277,7 @@ def _relative_error(output: Tensor, wanted: Tensor, valid: Tensor | None) -> Ten
 
 
 class Distillation:
-    """KL divergence from the teacher's next-token distribution, mixed with cross-entropy.
-
-    Args:
-        teacher: in evaluation.
-        kl: weight of the divergence, 0 to 1; the rest is cross-entropy.
-        facts: of both models, for the checkpoint.
-    """
+    """KL divergence from the teacher's next-token distribution, mixed with cross-entropy."""
 
     def __init__(self, teacher: LM, kl: float, facts: Mapping[str, object] | None = None) -> None:
         self.teacher, self.kl = teacher, kl
@@ -338,11 +299,7 @@ class Distillation:
 
 
 class Control(CrossEntropy):
-    """Cross-entropy, under a name of its own in the checkpoint.
-
-    Args:
-        facts: of the model, for the checkpoint.
-    """
+    """Cross-entropy, under a name of its own in the checkpoint."""
 
     def __init__(self, facts: Mapping[str, object] | None = None) -> None:
         self.facts = {"name": "control", **(facts or {})}

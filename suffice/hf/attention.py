@@ -52,14 +52,7 @@ def check_servable(spec: AttentionSpec) -> None:
 
 
 class SufficeAttention(Attention):
-    """`Attention` whose queries, keys and values an engine can take over.
-
-    Args:
-        config: of the model; `_attn_implementation` names the engine, "eager" = none.
-        spec: of the layer.
-        layer_idx: number of the layer.
-        device: where the parameters live.
-    """
+    """`Attention` whose queries, keys and values an engine can take over."""
 
     is_causal = True
 
@@ -72,13 +65,7 @@ class SufficeAttention(Attention):
         self.scaling = spec.score_scale
 
     def forward(self, x: Tensor, *, engine: dict[str, Any] | None = None, **where: Any) -> Tensor:
-        """Return the attended x.
-
-        Args:
-            x: [B, T, d_model].
-            engine: arguments for the engine, position_ids [B, T] among them; None = compute here.
-            **where: of `Attention`.
-        """
+        """Return the attended x; engine: its arguments, position_ids [B, T] among them."""
         if engine is None:
             return super().forward(x, **where)
         rows = RowLayout(positions=engine["position_ids"])

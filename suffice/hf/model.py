@@ -47,13 +47,7 @@ def _only_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tenso
 
 
 def _valid_tokens(mask: Tensor | None, inputs: Tensor, past: int) -> Tensor | None:
-    """Return which of the new tokens are real, bool [B, T]; None = all.
-
-    Args:
-        mask: [B, P + T], 1 or True = a real token.
-        inputs: [B, T, ...].
-        past: P.
-    """
+    """Return which of the new tokens are real, bool [B, T]; None = all."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor) or mask.dim() != 2:
@@ -78,17 +72,7 @@ def _segments_of(
     valid: Tensor | None,
     positions: Tensor | None = None,
 ) -> Tensor | None:
-    """Return the documents that position_ids imply, int [B, T]; None if each row is one.
-
-    Args:
-        position_ids: [B or 1, T], or None.
-        inputs: [B, T, ...].
-        valid: bool [B, T], True = a real token; None = all are.
-        positions: of the tokens, as the model counts; None = from 0.
-
-    Raises:
-        ConfigError: for positions that are not counted from the start of a row or a document.
-    """
+    """Return the documents that position_ids imply, int [B, T]; None if each row is one."""
     if position_ids is None:
         return None
     real = valid
@@ -133,10 +117,6 @@ class Weights:
         """Return a model with the weights of a folder or of the hub, from safetensors alone.
 
         Arguments are those of `PreTrainedModel.from_pretrained`.
-
-        Raises:
-            ConfigError: if asked to unpickle.
-            CheckpointError: if the index names a file outside the folder.
         """
         if kwargs.get("use_safetensors") is False:
             raise ConfigError(
@@ -149,11 +129,7 @@ class Weights:
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)  # type: ignore[misc]
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        """Write config.json and model.safetensors; arguments as `PreTrainedModel`'s.
-
-        Raises:
-            ConfigError: if asked to pickle.
-        """
+        """Write config.json and model.safetensors; arguments as `PreTrainedModel`'s."""
         if kwargs.get("safe_serialization") is False:
             raise ConfigError(
                 "safe_serialization=False would pickle the weights; leave it out to write "
@@ -237,11 +213,7 @@ class SufficePreTrainedModel(Weights, PreTrainedModel):
         self.base_model.embedding.tokens = value
 
     def state(self, memory: Memory | None = None) -> ModelState:
-        """Return an empty state to stream with, as `LM.state`.
-
-        Args:
-            memory: of the KV cache; None = as configured, else everything.
-        """
+        """Return an empty state to stream with, of the configured memory by default."""
         memory = memory or self.config.memory_value() or Dynamic()
         return ModelState(layer_states([b.attention for b in self.base_model.blocks], memory))
 

@@ -23,45 +23,26 @@ ROUNDS = 31
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A choice, after it was measured as a whole.
-
-    Args:
-        choice: of each layer.
-        additive: whether the sum of its layers' divergences is that of the whole, up to noise; None
-            where it changes nothing.
-        weighed: neighbours that were measured.
-        moved: whether one of them was chosen instead.
-    """
+    """A choice, after it was measured as a whole."""
 
     choice: Choice
-    additive: bool | None
-    weighed: int = 0
-    moved: bool = False
+    additive: bool | None  # whether its layers' divergences add up; None = nothing changes
+    weighed: int = 0  # neighbours that were measured
+    moved: bool = False  # whether one of them was chosen instead
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Measures choices of one program.
+    """Measures choices of one program."""
 
-    Args:
-        table: costs and scores of the options.
-        program: of one backend.
-        options: that it chooses from.
-        limits: the budget.
-        backend: of its models.
-        fits: the layers.
-        late: whether time is up.
-        step: called with the stage, and how much of it is done.
-    """
-
-    table: CostTable
-    program: Program
-    options: Sequence[Sequence[Option]]
-    limits: Sequence[Limit]
-    backend: str
-    fits: CandidateFits
-    late: Callable[[], bool]
-    step: Callable[[str, int, int], None]
+    table: CostTable  # costs and scores of the options
+    program: Program  # of one backend
+    options: Sequence[Sequence[Option]]  # that it chooses from
+    limits: Sequence[Limit]  # the budget
+    backend: str  # of its models
+    fits: CandidateFits  # the layers
+    late: Callable[[], bool]  # whether time is up
+    step: Callable[[str, int, int], None]  # called with the stage, and how much of it is done
 
     def chosen(self, choice: Choice) -> list[Option]:
         """Return the options of a choice."""
@@ -77,12 +58,7 @@ class Comparison:
         return sum(self.table.cost(name, one, self.backend) for one in self.chosen(choice))
 
     def plan(self, evaluator: Evaluator, choice: Choice) -> Plan:
-        """Measure a choice, and its neighbours if its divergence is not the sum of its layers'.
-
-        Args:
-            evaluator: on the rows that single layers were scored on.
-            choice: of the program.
-        """
+        """Measure a choice, and its neighbours if its divergence is not the sum of its layers'."""
         options = self.chosen(choice)
         if all(one.change.unchanged for one in options):
             return Plan(choice=choice, additive=None)
@@ -131,13 +107,7 @@ class Comparison:
         )
 
     def rivals(self, evaluator: Evaluator, before: RowScores, seed: int) -> list[Combination]:
-        """Measure uniform and random choices.
-
-        Args:
-            evaluator: on rows that nothing was chosen by.
-            before: scores of the original there.
-            seed: of the random choices.
-        """
+        """Measure uniform and random choices."""
         draws = Random(seed)
         drawn = (self.program.random(draws) for _ in range(RANDOM))
         choices = [("uniform", choice) for choice in self._uniform()]
@@ -162,13 +132,7 @@ class Comparison:
     def quality(
         self, choice: Choice, rows: RowScores, before: RowScores
     ) -> tuple[Quantity, Quantity]:
-        """Return loss and divergence of a plan, predicted and measured on rows not chosen by.
-
-        Args:
-            choice: the plan.
-            rows: scores of its model.
-            before: scores of the original, on the same rows.
-        """
+        """Return loss and divergence of a plan, predicted and measured on rows not chosen by."""
         divergence, source = summarise(rows.divergence), summarise(before.loss).mean
         change = _change_of_loss(before, rows)
         ends = (None if end is None else source + end for end in (change.low, change.high))
@@ -219,13 +183,7 @@ class Comparison:
     def latency(
         self, options: Sequence[Option], backends: tuple[str, str], models: tuple[LM, LM]
     ) -> Quantity:
-        """Return the seconds of a step of the original and of the plan, in the same rounds.
-
-        Args:
-            options: of the plan.
-            backends: of the original and of the plan's model.
-            models: the original and the plan's.
-        """
+        """Return the seconds of a step of the original and of the plan, in the same rounds."""
         table, names = self.table, ("source", "plan")
         calls = {
             name: stepper(lm, table.length, backend)

@@ -167,11 +167,6 @@ def memory_of(spec: AttentionSpec, *, spare: int = 1) -> Memory:
 def state_bytes(spec: AttentionSpec, length: int, *, rolls: bool = True) -> int:
     """Return the bytes that a layer has to keep of a text.
 
-    Args:
-        spec: of the layer.
-        length: of the text, tokens.
-        rolls: whether positions out of reach are dropped, by `memory_of`.
-
     Example:
         >>> spec = AttentionSpec(d_model=8, num_heads=2)
         >>> state_bytes(spec, 10) == 10 * 2 * 8 * 4

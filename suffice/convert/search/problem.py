@@ -111,19 +111,12 @@ def _limit(word: str, text: str) -> Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Layers with options, each of which adds to a score and to costs.
+    """Layers with options, each of which adds to a score and to costs."""
 
-    Args:
-        scores: of the options of each layer; their sum is minimised.
-        costs: by name, of the options of each layer.
-        base: of each cost, without the layers.
-        bounds: absolute, of costs by name.
-    """
-
-    scores: Sequence[Sequence[float]]
-    costs: Mapping[str, Sequence[Sequence[float]]]
-    base: Mapping[str, float]
-    bounds: Mapping[str, float]
+    scores: Sequence[Sequence[float]]  # of the options of each layer; their sum is minimised
+    costs: Mapping[str, Sequence[Sequence[float]]]  # by name, of the options of each layer
+    base: Mapping[str, float]  # of each cost, without the layers
+    bounds: Mapping[str, float]  # absolute, of costs by name
 
     def score(self, choice: Choice) -> float:
         """Return the score of a choice."""
@@ -261,23 +254,14 @@ def _sum(values: Sequence[Sequence[float]], choice: Choice) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CostTable:
-    """Options, and what is known of their costs and scores so far.
+    """Options, and what is known of their costs and scores so far."""
 
-    Args:
-        options: of each layer, in order; the first keeps it.
-        length: tokens of the text behind which costs count.
-        others: parameters of the model beside its attention.
-        latency: by backend, the seconds that each option adds to a step; None = not measured yet.
-        steps: by backend, the seconds of a step of the original.
-        rows: by option, its scores; None = not scored yet.
-    """
-
-    options: Sequence[Sequence[Option]]
-    length: int
-    others: int
-    latency: Mapping[str, Mapping[Key, float]] | None = None
-    steps: Mapping[str, float] | None = None
-    rows: Mapping[Key, RowScores] | None = None
+    options: Sequence[Sequence[Option]]  # of each layer, in order; the first keeps it
+    length: int  # tokens of the text behind which costs count
+    others: int  # parameters of the model beside its attention
+    latency: Mapping[str, Mapping[Key, float]] | None = None  # seconds an option adds to a step
+    steps: Mapping[str, float] | None = None  # seconds of a step of the original, by backend
+    rows: Mapping[Key, RowScores] | None = None  # by option, its scores; None = not scored yet
 
     def source(self, name: str) -> float:
         """Return a quantity of the original."""

@@ -35,15 +35,10 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class RowScores:
-    """The effect of replacing layers, for each row of text.
+    """The effect of replacing layers, for each row of text."""
 
-    Args:
-        divergence: of the predictions from those of the original model, nats per token.
-        loss: nats per token.
-    """
-
-    divergence: tuple[float, ...]
-    loss: tuple[float, ...]
+    divergence: tuple[float, ...]  # from the original's predictions, nats per token
+    loss: tuple[float, ...]  # nats per token
 
 
 @dataclass(frozen=True)
@@ -56,12 +51,7 @@ class _Reference:
 
 
 class Evaluator:
-    """Compares variants of a language model with the original, on rows of text.
-
-    Args:
-        lm: the original, in evaluation.
-        batches: rows of tokens [B, T]; every token but a row's first is predicted.
-    """
+    """Compares variants of a language model with the original, on rows of text."""
 
     def __init__(self, lm: LM, batches: Sequence[Tensor]) -> None:
         self.lm = lm
@@ -128,26 +118,14 @@ def _with_attention(block: nn.Module, attention: Attention) -> nn.Module:
 
 
 class WorkFolder:
-    """Results of a search by name, in a folder or in memory.
-
-    Args:
-        folder: created when something is written; None = in memory.
-    """
+    """Results of a search by name, in a folder or in memory."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.memory: dict[str, Any] = {}
 
     def claim(self, settings: dict[str, Any], *, resume: bool) -> None:
-        """Begin a search in the folder, or resume the one it holds.
-
-        Args:
-            settings: that the results depend on.
-            resume: whether to resume.
-
-        Raises:
-            ConfigError: if the folder holds a search and it is not resumed, or another one.
-        """
+        """Begin a search in the folder, or resume the one it holds."""
         if self.folder is None:
             return
         run = RunFolder(self.folder, "asked.json", "search")
@@ -162,11 +140,7 @@ class WorkFolder:
         run.claim(settings, resume=resume, check=check)
 
     def read(self, name: str) -> Any:
-        """Return the plain data of a name; None if there is none.
-
-        Raises:
-            DataError: if the file is damaged.
-        """
+        """Return the plain data of a name; None if there is none."""
         if self.folder is None:
             return self.memory.get(name)
         path = self._path(name, "json")
@@ -180,11 +154,7 @@ class WorkFolder:
         write_atomic(self._path(name, "json"), json.dumps(data, allow_nan=False) + "\n")
 
     def read_tensors(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return the tensors and facts of a name; None if there are none.
-
-        Raises:
-            CheckpointError: if the file is damaged.
-        """
+        """Return the tensors and facts of a name; None if there are none."""
         if self.folder is None:
             return self.memory.get(f"{name} tensors")
         path = self._path(name, "safetensors")
@@ -227,11 +197,6 @@ def permuted_for_all(
 
     `convert` permutes the features for the layers of the plan alone; here one permutation serves
     all layers, so that a plan can only be better than its parts.
-
-    Args:
-        lm: the original.
-        options: of each layer.
-        batches: of the calibration text.
     """
     changes: dict[str, Change] = {}
     for name, of_layer in options.items():
@@ -251,13 +216,7 @@ def permuted_for_all(
 
 
 class CandidateFits:
-    """The converted layers of all options, fitted where they are not exact.
-
-    Args:
-        lm: the model, whose features are no longer permuted.
-        options: of its layers, changes of this very model.
-        work: keeps the fitted layers.
-    """
+    """The converted layers of all options, fitted where they are not exact."""
 
     def __init__(self, lm: LM, options: Sequence[Option], work: WorkFolder) -> None:
         self.lm, self.options, self.work = lm, options, work
@@ -353,17 +312,7 @@ def score(
     late: Callable[[dict[Key, RowScores]], bool],
     step: Callable[[int, int], None],
 ) -> dict[Key, RowScores]:
-    """Return the scores of each option alone; each is written as soon as it is known.
-
-    Args:
-        evaluator: of the model.
-        fits: the layers.
-        options: in the order of scoring.
-        work: keeps the scores.
-        late: whether to stop, given the scores so far; options that keep a layer, and those in the
-            work folder, are returned anyway.
-        step: called with the number of options that are done, and all.
-    """
+    """Return the scores of each option alone; each is written as soon as it is known."""
     scores: dict[Key, RowScores] = {}
     original = evaluator.with_layers({})
     for done, option in enumerate(options, start=1):

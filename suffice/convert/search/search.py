@@ -305,15 +305,6 @@ def rows_for(
 
     Calibration rows are of the training part. The rows of the validation part alternate between
     scoring and judging. Documents give equal shares where there are few, an eighth at most.
-
-    Args:
-        corpus: the text.
-        tokenizer: of the model.
-        length: tokens of a row, T.
-        tokens: to fit on; half as many to choose by, and as many to judge.
-
-    Raises:
-        DataError: if a part of the text is too short.
     """
     train, held_out = corpus.train, corpus.validation
     fitted = _rows(train, train.name, tokenizer, length, tokens, MIN_ROWS)

@@ -28,16 +28,10 @@ Samples = tuple[float, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTimes:
-    """Decoding steps of layers at several lengths of the text.
+    """Decoding steps of layers at several lengths of the text."""
 
-    Args:
-        lengths: tokens; plans are compared at the last one.
-        layers: by backend and composition, for each length: seconds of one layer with everything
-            else in its model, to be compared with another layer's only. Backends that do not
-            support a composition are absent.
-    """
-
-    lengths: tuple[int, ...]
+    lengths: tuple[int, ...]  # tokens; plans are compared at the last one
+    # by backend and composition, at each length: seconds of a layer with the rest of its model
     layers: Mapping[tuple[str, AttentionSpec], tuple[Times, ...]]
 
 
@@ -57,14 +51,7 @@ def time_layers(
     length: int,
     step: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> LayerTimes:
-    """Time layers in small models with the sizes of a large one.
-
-    Args:
-        lm: the large model.
-        specs: of the layers.
-        length: the longest text, tokens.
-        step: called with the number of lengths that are done, and all.
-    """
+    """Time layers in small models with the sizes of a large one."""
     lengths = lengths_up_to(length)
     times: dict[tuple[str, AttentionSpec], list[Times]] = {}
     models = {spec: _small_model(lm, spec) for spec in specs}
@@ -112,11 +99,6 @@ def stepper(lm: LM, length: int, backend: str) -> Call | None:
     """Return a call that decodes one token after a text; None if the backend cannot.
 
     The state is the same after each call.
-
-    Args:
-        lm: the model, in evaluation.
-        length: of the text with that token.
-        backend: "native" or "torch".
     """
     if backend == NATIVE and unsupported(lm, Dynamic()):
         return None
@@ -154,11 +136,6 @@ def added_seconds(seconds: float, before: float, share: float) -> float:
     """Return the seconds that one layer instead of another adds to a step of a whole model.
 
     It never saves more than the layer's share of the step, whatever the noise.
-
-    Args:
-        seconds: of the new layer, by `time_layers`.
-        before: of the layer it replaces.
-        share: of a step of the whole model that is one layer's.
 
     Example:
         >>> added_seconds(3.0, 2.0, 1.0), added_seconds(1.0, 2.0, 8.0), added_seconds(1.0, 5.0, 1.0)

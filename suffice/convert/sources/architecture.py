@@ -25,12 +25,7 @@ ACTIVATIONS = {
 
 
 class ConfigReader:
-    """Reads and checks the entries of a config.json; an entry that is null counts as absent.
-
-    Args:
-        entries: the content of the file.
-        where: the file, for messages.
-    """
+    """Reads and checks the entries of a config.json; an entry that is null counts as absent."""
 
     def __init__(self, entries: dict[str, Any], where: object) -> None:
         self.entries, self.where = entries, where
@@ -96,59 +91,32 @@ class ConfigReader:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorMapping:
-    """Maps one tensor of transformers to one or more of ours.
+    """Maps one tensor of transformers to one or more of ours."""
 
-    Args:
-        theirs: its name; "" = they have none, and ours is zero.
-        ours: names of our tensors, whose rows are concatenated in theirs.
-        transposed: whether theirs is stored with inputs first.
-        shape: of theirs, where it has further dimensions; None = as ours.
-        plus: a table of theirs whose first row is added to every row of ours; on the way back our
-            tensor holds the sum and the table is zero.
-        plus_rows: of that table.
-    """
-
-    theirs: str
-    ours: tuple[str, ...]
-    transposed: bool = False
-    shape: tuple[int, ...] | None = None
-    plus: str = ""
+    theirs: str  # its name; "" = they have none, and ours is zero
+    ours: tuple[str, ...]  # names of our tensors, whose rows are concatenated in theirs
+    transposed: bool = False  # whether theirs is stored with inputs first
+    shape: tuple[int, ...] | None = None  # of theirs, where it has further dimensions
+    plus: str = ""  # a table of theirs whose first row is added to ours; zero on the way back
     plus_rows: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """An architecture of transformers that can be read and written.
+    """An architecture of transformers that can be read and written."""
 
-    Args:
-        model_type: its name in a config.json.
-        class_name: the class whose weights are read.
-        build: makes our model, on "meta", from a configuration.
-        mappings: of every tensor of such a model.
-        prefix: of the names of all tensors but the head's; absent where the model was saved
-            without a head.
-        derived: suffixes of tensors that follow from the sizes and are not read.
-    """
-
-    model_type: str
-    class_name: str
-    build: Callable[[ConfigReader], nn.Module]
-    mappings: Callable[[nn.Module, ConfigReader], list[TensorMapping]]
-    prefix: str = ""
-    derived: tuple[str, ...] = ()
+    model_type: str  # its name in a config.json
+    class_name: str  # the class whose weights are read
+    build: Callable[[ConfigReader], nn.Module]  # makes our model, on "meta", from a configuration
+    mappings: Callable[[nn.Module, ConfigReader], list[TensorMapping]]  # of every tensor
+    prefix: str = ""  # of all tensors but the head's; absent in a model saved without a head
+    derived: tuple[str, ...] = ()  # suffixes of tensors that follow from the sizes and are not read
 
 
 def linear(
     theirs: str, ours: str | tuple[str, ...], *, bias: bool | None = True, transposed: bool = False
 ) -> list[TensorMapping]:
-    """Map a linear layer.
-
-    Args:
-        theirs: name of their module.
-        ours: names of our modules, concatenated in theirs.
-        bias: whether theirs has one; False = only ours has one; None = neither has.
-        transposed: whether theirs is stored with inputs first.
-    """
+    """Map a linear layer; bias: True = both have one, False = only ours, None = neither."""
     names = (ours,) if isinstance(ours, str) else ours
     weights, biases = (tuple(f"{name}.{kind}" for name in names) for kind in ("weight", "bias"))
     mappings = [TensorMapping(theirs=f"{theirs}.weight", ours=weights, transposed=transposed)]
@@ -169,18 +137,7 @@ def our_state(
     model: nn.Module,
     where: object,
 ) -> dict[str, Tensor]:
-    """Return the state dict of our model from their tensors.
-
-    Args:
-        mappings: every tensor of ours, once.
-        tensors: theirs.
-        model: ours, for the shapes.
-        where: the file, for messages.
-
-    Raises:
-        CheckpointError: if a tensor is missing, unexpected, of another shape, or not floating
-            point.
-    """
+    """Return the state dict of our model; CheckpointError if their tensors do not fit it."""
     expected = {name for one in mappings for name in (one.theirs, one.plus) if name}
     if expected != set(tensors):
         problem = _name_mismatch(expected, tensors)
@@ -220,11 +177,7 @@ def our_state(
 def their_tensors(
     mappings: Iterable[TensorMapping], state: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return their tensors from our state dict.
-
-    Raises:
-        ConfigError: if a tensor of ours that theirs cannot hold is not zero.
-    """
+    """Return their tensors from our state dict."""
     tensors = {}
     for one in mappings:
         if not one.theirs:

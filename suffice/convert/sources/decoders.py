@@ -162,18 +162,7 @@ def read_rope(
     theta: float = 10_000.0,
     share: float | None = 1.0,
 ) -> Rope:
-    """Return the rotary positions of a configuration, from rope_parameters or older entries.
-
-    Args:
-        reader: of the configuration.
-        head_dim: width of a head.
-        layout: of the pairs, see `Rope`.
-        theta: default base.
-        share: default share of the features that rotate; None = all, and no other is legal.
-
-    Raises:
-        ConfigError: for an unknown kind of scaling, or entries that contradict each other.
-    """
+    """Return the rotary positions of a configuration, from rope_parameters or older entries."""
     entries = dict(reader.entries)
     newer, older = entries.get("rope_parameters") or {}, entries.get("rope_scaling") or {}
     if newer and older and newer != older:
@@ -232,40 +221,22 @@ def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaVariant:
-    """Differences of an architecture from Llama's.
+    """Differences of an architecture from Llama's."""
 
-    Args:
-        qkv_bias: whether the projections of queries, keys and values have biases, or the entry
-            that says so.
-        o_bias: the same of the output projection.
-        mlp_bias: the same of the MLP.
-        norm: "rms", or "layer" with biases.
-        eps: entry with the eps of the norms.
-        layout: of rotary pairs.
-        packed: whether q, k, v are one tensor, and gate and up another.
-        tied: default of tie_word_embeddings.
-        qk_norm: whether queries and keys have an RMS norm per head.
-        theta: default base of rotary positions.
-        share: default share of a head's features that rotate; None = always all.
-        rotary: which layers have rotary positions.
-        windows: of each layer.
-        fixed: entries and the only value that is supported.
-    """
-
-    qkv_bias: str | bool = "attention_bias"
+    qkv_bias: str | bool = "attention_bias"  # whether there is one, or the entry that says so
     o_bias: str | bool = "attention_bias"
     mlp_bias: str | bool = "mlp_bias"
-    norm: str = "rms"
-    eps: str = "rms_norm_eps"
-    layout: str = "half"
-    packed: bool = False
-    tied: bool = False
-    qk_norm: bool = False
-    theta: float = 10_000.0
-    share: float | None = None
+    norm: str = "rms"  # "rms", or "layer" with biases
+    eps: str = "rms_norm_eps"  # entry with the eps of the norms
+    layout: str = "half"  # of rotary pairs
+    packed: bool = False  # whether q, k, v are one tensor, and gate and up another
+    tied: bool = False  # default of tie_word_embeddings
+    qk_norm: bool = False  # whether queries and keys have an RMS norm per head
+    theta: float = 10_000.0  # default base of rotary positions
+    share: float | None = None  # default share of a head's features that rotate; None = always all
     rotary: Callable[[ConfigReader, int], list[bool]] = _all_rotary
     windows: Windows = _no_windows
-    fixed: tuple[tuple[str, object], ...] = ()
+    fixed: tuple[tuple[str, object], ...] = ()  # entries and the only value that is supported
 
     def biases(self, reader: ConfigReader) -> tuple[bool, bool, bool]:
         """Return whether q, k and v, the output projection, and the MLP have biases."""

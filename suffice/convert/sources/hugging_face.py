@@ -26,11 +26,7 @@ ARCHITECTURES: dict[str, Architecture] = {one.model_type: one for one in (GPT2, 
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the config.json of a folder.
-
-    Raises:
-        CheckpointError: if there is none, or it is no JSON object.
-    """
+    """Return the config.json of a folder."""
     if not (folder / CONFIG).is_file():
         # a tokenizer or weights of torch are no model of llama2.c
         files = [p for p in folder.glob("*.bin") if not p.name.startswith(("tok", "pytorch_model"))]
@@ -43,16 +39,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path, config: dict[str, Any]) -> nn.Module:
-    """Return the model of a folder with Standard attention, in evaluation and float32.
-
-    Args:
-        folder: holds the weights.
-        config: the content of its config.json.
-
-    Raises:
-        CheckpointError: for an unknown architecture, or files that do not fit.
-        ConfigError: if the configuration has something that no model here supports.
-    """
+    """Return the model of a folder with Standard attention, in evaluation and float32."""
     architecture, reader = _architecture(config, folder)
     try:
         with torch.device("meta"):

@@ -39,11 +39,7 @@ NAMES = {
 
 
 def read(path: Path) -> LM:
-    """Return the language model in a file.
-
-    Raises:
-        CheckpointError: if the file cannot be read, has the wrong size, or holds NaN.
-    """
+    """Return the language model in a file."""
     try:
         content = path.read_bytes()
     except OSError as error:

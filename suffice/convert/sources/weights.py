@@ -20,12 +20,7 @@ MAX_NAME = 255  # bytes of the name of a file
 
 
 def load_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return all tensors of a folder by name, floating-point ones in float32.
-
-    Raises:
-        CheckpointError: if there are none, the index names a file outside the folder or does not
-            match the files, or a tensor holds NaN.
-    """
+    """Return all tensors of a folder by name, floating-point ones in float32."""
     if (folder / WEIGHTS).is_file():
         if (folder / INDEX).is_file():
             raise CheckpointError(
@@ -46,11 +41,7 @@ def load_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Check that weights hold neither NaN nor infinity.
-
-    Raises:
-        CheckpointError: naming the first that does.
-    """
+    """Check that weights hold neither NaN nor infinity."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(
@@ -59,11 +50,7 @@ def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        CheckpointError: if it holds no object.
-    """
+    """Return the object in a JSON file."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(MAX_JSON))

@@ -19,9 +19,21 @@ from suffice.convert.folder import classifier_kind, load_classifier
 from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
 from suffice.convert.sources.decoders import GPT2
 from suffice.errors import CheckpointError, ConfigError, DataError, unknown
-from suffice.export import formats
 from suffice.export.architecture import config_of, stock_model
-from suffice.export.graph import ClassifierGraph, DecoderGraph, Port, graph_module, reach
+from suffice.export.graph import (
+    ARCHIVE_FILE,
+    ONNX_FILE,
+    ClassifierGraph,
+    DecoderGraph,
+    Port,
+    call_archive,
+    call_onnx,
+    check_packages,
+    graph_module,
+    reach,
+    write_archive,
+    write_onnx,
+)
 from suffice.export.parity import Parity, check_graph, check_model
 from suffice.files import sync_folder, write_json
 from suffice.generate.generate import max_length
@@ -63,7 +75,7 @@ def export(
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
     if form == "onnx":
-        formats.check_packages()
+        check_packages()
     step(f"reading {source}")
     tokenizer = None if tokenizer is None else Path(tokenizer)
     opened, packed = open_model(Path(source), tokenizer=tokenizer)
@@ -103,20 +115,20 @@ def _write_hf(source: Source, folder: Path, step: Step) -> dict[str, Any]:
 
 
 def _write_onnx(source: Source, folder: Path, step: Step) -> dict[str, Any]:
-    module, path = graph_module(source.model), folder / formats.ONNX_FILE
+    module, path = graph_module(source.model), folder / ONNX_FILE
     step("tracing the model, and translating it to ONNX")
-    formats.write_onnx(module, path)
+    write_onnx(module, path)
     step(COMPARING)
-    parity = check_graph(formats.call_onnx(path), module, source.model)
+    parity = check_graph(call_onnx(path), module, source.model)
     return {"parity": parity, "module": module, "graph": path.name}
 
 
 def _write_torch(source: Source, folder: Path, step: Step) -> dict[str, Any]:
-    module, path = graph_module(source.model), folder / formats.ARCHIVE_FILE
+    module, path = graph_module(source.model), folder / ARCHIVE_FILE
     step("tracing the model")
-    formats.write_archive(module, path)
+    write_archive(module, path)
     step(COMPARING)
-    parity = check_graph(formats.call_archive(path, module), module, source.model)
+    parity = check_graph(call_archive(path, module), module, source.model)
     return {"parity": parity, "module": module, "graph": path.name}
 
 

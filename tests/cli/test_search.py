@@ -11,7 +11,7 @@ import pytest
 from suffice import AttentionSpec
 from suffice.cli.search import folder_of, search, sentences
 from suffice.cli.terminal import Stopped
-from suffice.convert.search import Combination, Quantity, SearchResult, combinations, timing
+from suffice.convert.search import Combination, Quantity, SearchResult, timing
 from suffice.convert.search.scoring import score
 from suffice.errors import ConfigError, DataError
 from suffice.measure.statistics import summarise
@@ -30,7 +30,7 @@ WORDS = ("--options", "gqa:2; mqa;window:4", "--tokens", 500)
 def short(monkeypatch):
     monkeypatch.setattr(timing, "ROUNDS", 3)
     monkeypatch.setattr(timing, "SECONDS", 1e-4)
-    monkeypatch.setattr(combinations, "ROUNDS", 4)
+    monkeypatch.setattr(import_module("suffice.convert.search.search"), "ROUNDS", 4)
 
 
 @pytest.fixture

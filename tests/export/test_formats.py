@@ -20,7 +20,7 @@ from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export import export, formats, graph, parity
+from suffice.export import export, graph, parity
 from suffice.export.export import open_model
 from suffice.export.graph import ClassifierGraph, DecoderGraph
 from suffice.patterns import Causal, Pattern
@@ -66,7 +66,7 @@ def test_any_past_chunk_batch_and_padding(form, made):
     lm = open_model(path / {"onnx": "two", "torch": "one"}[form])[0].model
     decoder = DecoderGraph(lm)
     file = path / form / told[form]["graph"]
-    call = formats.call_onnx(file) if form == "onnx" else formats.call_archive(file, decoder)
+    call = graph.call_onnx(file) if form == "onnx" else graph.call_archive(file, decoder)
     found = parity.check_graph(call, decoder, lm, pasts=PASTS)
     assert found.cases == 16
     assert found.difference < 1e-4
@@ -91,8 +91,8 @@ def test_the_manifest_says_how_to_call_it(made):
 
 def test_the_graph_has_the_names_and_sizes_of_the_manifest(made):
     path, told = made
-    graph = onnx.load(path / "onnx" / "model.onnx").graph
-    for ports, values in (("inputs", graph.input), ("outputs", graph.output)):
+    stored = onnx.load(path / "onnx" / "model.onnx").graph
+    for ports, values in (("inputs", stored.input), ("outputs", stored.output)):
         for port, value in zip(told["onnx"][ports], values, strict=True):
             dims = value.type.tensor_type.shape.dim
             sizes = [dim.dim_param or dim.dim_value for dim in dims]
@@ -135,25 +135,25 @@ def test_files_hold_no_traces_of_the_machine(made):
 
 def test_the_archive_is_json_and_numbers(made, tmp_path):
     path, _ = made
-    formats.check_archive(path / "torch" / "model.pt2")
+    graph.check_archive(path / "torch" / "model.pt2")
     with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
         parts.writestr("x/data/sample_inputs/model.pt", b"\x80\x02}.")
     with pytest.raises(
         CheckpointError, match="this torch writes 'data/sample_inputs/model.pt' int"
     ):
-        formats.check_archive(tmp_path / "x.pt2")
+        graph.check_archive(tmp_path / "x.pt2")
     with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
         parts.writestr("x/data/weights/config.json", '{"config": [{"use_pickle": true}]}')
     with pytest.raises(CheckpointError, match="which is neither JSON nor raw numbers"):
-        formats.check_archive(tmp_path / "x.pt2")
+        graph.check_archive(tmp_path / "x.pt2")
 
 
 def test_numbers_of_the_code_are_raw_in_the_archive(tmp_path):
     lm = language(replace(SPEC, position=Alibi()), depth=1)
     decoder = DecoderGraph(lm)
-    formats.write_archive(decoder, tmp_path / "x.pt2")
+    graph.write_archive(decoder, tmp_path / "x.pt2")
     found = parity.check_graph(
-        formats.call_archive(tmp_path / "x.pt2", decoder), decoder, lm, pasts=(0, 1)
+        graph.call_archive(tmp_path / "x.pt2", decoder), decoder, lm, pasts=(0, 1)
     )
     assert found.difference < 1e-4
 
@@ -201,13 +201,13 @@ def test_models_that_cannot_be_traced_or_translated_are_refused(tmp_path, monkey
         raise torch.onnx.errors.OnnxExporterError("nothing") from ValueError("no operator for x")
 
     monkeypatch.setattr(torch.onnx, "export", failing)
-    monkeypatch.setattr(formats, "trace", lambda module: module)
+    monkeypatch.setattr(graph, "trace", lambda module: module)
     decoder = DecoderGraph(language(depth=1))
     with pytest.raises(ConfigError, match=r"ONNX has no operators for this model \(no operator fo"):
-        formats.write_onnx(decoder, tmp_path / "x.onnx")
-    monkeypatch.setattr(formats, "MAX_WEIGHTS", 1000)
+        graph.write_onnx(decoder, tmp_path / "x.onnx")
+    monkeypatch.setattr(graph, "MAX_WEIGHTS", 1000)
     with pytest.raises(CheckpointError, match="bytes, and one ONNX file holds at most 1,000"):
-        formats.write_onnx(decoder, tmp_path / "x.onnx")
+        graph.write_onnx(decoder, tmp_path / "x.onnx")
 
 
 def test_an_absent_package_is_named_before_anything_is_read(tmp_path, monkeypatch):
@@ -224,11 +224,11 @@ def test_every_mechanism_that_streams(name, form, tmp_path):
     lm = language(spec, **sizes)
     decoder = DecoderGraph(lm)
     if form == "onnx":
-        formats.write_onnx(decoder, tmp_path / "x")
-        call = formats.call_onnx(tmp_path / "x")
+        graph.write_onnx(decoder, tmp_path / "x")
+        call = graph.call_onnx(tmp_path / "x")
     else:
-        formats.write_archive(decoder, tmp_path / "x")
-        call = formats.call_archive(tmp_path / "x", decoder)
+        graph.write_archive(decoder, tmp_path / "x")
+        call = graph.call_archive(tmp_path / "x", decoder)
     assert parity.check_graph(call, decoder, lm, pasts=PASTS).difference < 1e-4
 
 
@@ -248,8 +248,8 @@ def test_every_pattern(pattern, tmp_path):
         pytest.skip("made for another number of heads")
     lm = language(replace(SPEC, pattern=seen), depth=1)
     decoder = DecoderGraph(lm)
-    formats.write_onnx(decoder, tmp_path / "x")
-    found = parity.check_graph(formats.call_onnx(tmp_path / "x"), decoder, lm, pasts=PASTS)
+    graph.write_onnx(decoder, tmp_path / "x")
+    found = parity.check_graph(graph.call_onnx(tmp_path / "x"), decoder, lm, pasts=PASTS)
     assert found.difference < 1e-4
 
 
@@ -258,6 +258,6 @@ def test_every_mechanism_of_whole_inputs(tmp_path):
     for number, name in enumerate(("super_attention", "linformer")):
         model = bert(preset(name, 32, 4, length=80))
         module = ClassifierGraph(model)
-        formats.write_onnx(module, tmp_path / str(number))
-        call = formats.call_onnx(tmp_path / str(number))
+        graph.write_onnx(module, tmp_path / str(number))
+        call = graph.call_onnx(tmp_path / str(number))
         assert parity.check_graph(call, module, model).difference < 1e-4

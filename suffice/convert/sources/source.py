@@ -1,22 +1,43 @@
-"""Opens the model at a path; the files there decide which kind it is."""
+"""Opens the model at a path, of this library, transformers or llama2.c, by the files there."""
 
 from __future__ import annotations
 
 import json
+import math
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-from suffice.convert.sources import hugging_face, llama2c
+from suffice.convert.sources import hugging_face
 from suffice.convert.sources.weights import check_finite
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.models import LM, folder
+from suffice.models import LM, LMConfig, folder
+from suffice.patterns import Causal
+from suffice.positions import Rope
+from suffice.spec import AttentionSpec
 from suffice.text import BPE, Tokenizer, llama, load_tokenizer
 from suffice.text.tokenizer import read_object
 
 TOKENIZER = "tokenizer.json"
+LLAMA2C_HEADER = struct.Struct("<7i")
+LLAMA2C_MAX_SIZE = 1 << 20
+LLAMA2C_NAMES = {
+    "attention_norm": "attention_norm",
+    "q": "attention.q_proj",
+    "k": "attention.k_proj",
+    "v": "attention.v_proj",
+    "o": "attention.o_proj",
+    "mlp_norm": "mlp_norm",
+    "gate": "mlp.gate",
+    "down": "mlp.down",
+    "up": "mlp.up",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +74,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
     """
     path, facts = Path(path), {}
     if path.is_file() and path.suffix == ".bin" and path.stem != "pytorch_model":
-        model, kind = llama2c.read(path), "llama2.c"
+        model, kind = _read_llama2c(path), "llama2.c"
         words = _llama2c_tokenizer(path) if tokenizer is None else None
     elif not path.is_dir():
         problem = "is no checkpoint" if path.exists() else "does not exist"
@@ -81,6 +102,104 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
             "tokenizer that the model was trained with."
         )
     return Source(model=model, kind=kind, tokenizer=words, facts=facts)
+
+
+def _read_llama2c(path: Path) -> LM:
+    """Return the language model in a file of llama2.c: seven integers, then float32 weights.
+
+    The header holds d_model, MLP width, layers, heads, key/value heads, vocabulary (negative where
+    the head has its own weights) and length, little-endian int32. The tensors follow in the order
+    of `_llama2c_shapes`, each stacked over all layers.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read {path} ({error.strerror}); check its permissions."
+        ) from error
+    if len(content) < LLAMA2C_HEADER.size:
+        raise CheckpointError(
+            f"{path} is truncated ({len(content)} bytes); give a checkpoint of llama2.c."
+        )
+    width, hidden, depth, heads, kv_heads, vocabulary, length = LLAMA2C_HEADER.unpack_from(content)
+    sizes = (width, hidden, depth, heads, kv_heads, abs(vocabulary), length)
+    if (
+        not all(1 <= size <= LLAMA2C_MAX_SIZE for size in sizes)
+        or width % heads
+        or heads % kv_heads
+    ):
+        raise CheckpointError(
+            f"{path} begins with {sizes}, which are no sizes of a model; give a checkpoint of "
+            "llama2.c of its first format (no version)."
+        )
+    config = LMConfig(
+        vocabulary_size=abs(vocabulary),
+        length=length,
+        d_model=width,
+        depth=depth,
+        mlp_width=hidden,
+        activation="swiglu",
+        norm="rms",
+        positions="none",
+        bias=False,
+        tied=vocabulary > 0,
+    )
+    try:
+        spec = AttentionSpec(
+            d_model=width,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            pattern=Causal(),
+            position=Rope(layout="interleaved"),
+            bias=False,
+        )
+    except ConfigError as error:
+        raise CheckpointError(f"{path} is no model here: {error}") from error
+    shapes = list(_llama2c_shapes(config, spec))
+    size = LLAMA2C_HEADER.size + 4 * sum(math.prod(shape) for _, shape in shapes)
+    if len(content) != size:
+        raise CheckpointError(
+            f"{path} holds {len(content):,} bytes and its sizes ask for {size:,}; give it whole."
+        )
+    tensors, offset = {}, LLAMA2C_HEADER.size
+    for name, shape in shapes:
+        count = math.prod(shape)
+        numbers = np.frombuffer(content, dtype="<f4", count=count, offset=offset)
+        tensors[name] = torch.from_numpy(numbers.astype("f4").reshape(shape))
+        offset += 4 * count
+    check_finite(tensors, path)
+    lm = config.build(spec, device="meta")
+    lm.load_state_dict(_llama2c_state_dict(tensors), assign=True)
+    return lm.eval()
+
+
+def _llama2c_shapes(config: LMConfig, spec: AttentionSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+    depth, width, hidden = config.depth, config.d_model, config.mlp_width
+    yield "tokens", (config.vocabulary_size, width)
+    yield "attention_norm", (depth, width)
+    yield "q", (depth, width, width)
+    yield "k", (depth, spec.widths.kv, width)
+    yield "v", (depth, spec.widths.kv, width)
+    yield "o", (depth, width, width)
+    yield "mlp_norm", (depth, width)
+    yield "gate", (depth, hidden, width)
+    yield "down", (depth, width, hidden)
+    yield "up", (depth, hidden, width)
+    yield "norm", (width,)
+    yield "cosines", (config.length, spec.head_width // 2)
+    yield "sines", (config.length, spec.head_width // 2)
+    if not config.tied:
+        yield "head", (config.vocabulary_size, width)
+
+
+def _llama2c_state_dict(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    state = {"embedding.tokens.weight": tensors["tokens"], "norm.weight": tensors["norm"]}
+    if "head" in tensors:
+        state["head.weight"] = tensors["head"]
+    for theirs, ours in LLAMA2C_NAMES.items():
+        for number, tensor in enumerate(tensors[theirs]):
+            state[f"blocks.{number}.{ours}.weight"] = tensor.contiguous()
+    return state
 
 
 def _llama2c_tokenizer(checkpoint: Path) -> Tokenizer | None:

@@ -11,7 +11,15 @@ import torch
 
 from suffice.convert import convert
 from suffice.convert.calibration import attention_layers
-from suffice.convert.search import Quantity, SearchResult, budget_of, combinations, scoring, search
+from suffice.convert.search import (
+    Quantity,
+    SearchResult,
+    budget_of,
+    library,
+    options,
+    scoring,
+    search,
+)
 from suffice.convert.search.options import state_bytes
 from suffice.convert.search.problem import CostTable
 from suffice.convert.search.result import draw
@@ -25,7 +33,7 @@ from suffice.testing import assert_close
 
 from .models import LENGTH, WORDS, model, rows, texts
 
-offered = import_module("suffice.convert.search.options")  # the name is its function's, too
+searching = import_module("suffice.convert.search.search")  # the name is its function's, too
 FULL = 3 * LENGTH * 32 * 4  # bytes
 
 
@@ -147,13 +155,13 @@ def test_an_impossible_budget_names_the_nearest_possible_one():
 @pytest.fixture
 def never(monkeypatch):
     """Let no sum of parts be that of a whole."""
-    summed = combinations.summarise
+    summed = searching.summarise
 
     def parted(values):
         found = summed(values)
         return found if min(values) >= 0 else replace(found, low=1.0, high=1.0)
 
-    monkeypatch.setattr(combinations, "summarise", parted)
+    monkeypatch.setattr(searching, "summarise", parted)
 
 
 def test_neighbours_are_measured_where_divergences_do_not_add_up(never, monkeypatch):
@@ -162,7 +170,7 @@ def test_neighbours_are_measured_where_divergences_do_not_add_up(never, monkeypa
     assert found.additive is False
     assert found.weighed > 0
     assert list(dict.fromkeys(told))[:5] == ["timing", "reading", "fitting", "scoring", "weighing"]
-    monkeypatch.setattr(import_module("suffice.convert.search.search"), "TOTAL_SHARE", 0.0)
+    monkeypatch.setattr(searching, "TOTAL_SHARE", 0.0)
     late = searched("state<=40%")
     assert (late.additive, late.weighed, late.moved) == (False, 0, False)
 
@@ -205,7 +213,7 @@ def test_features_keep_the_order_that_layers_were_fitted_in(tmp_path, monkeypatc
     given = {"words": ["efficient:4", "gqa:1"], "work": tmp_path / "w"}
     first = searched("state<=50%", **given)
     assert (tmp_path / "w" / "ordered.safetensors").exists()
-    monkeypatch.setattr(import_module("suffice.convert.search.search"), "permuted_for_all", None)
+    monkeypatch.setattr(searching, "permuted_for_all", None)
     again = searched("state<=50%", resume=True, **given)
     assert again.scores == first.scores
     assert again.plan.divergence == first.plan.divergence
@@ -218,12 +226,12 @@ def test_when_time_is_up_scored_options_are_chosen_from(monkeypatch):
     assert found.scored < found.pairs
     assert {one.words for one in found.scores} == {"keep", "gqa:2"}  # until the budget can be met
     assert found.quantity("state").met
-    assert len(found.of("random")) <= combinations.MINIMUM
+    assert len(found.of("random")) <= searching.MINIMUM
 
 
 def test_the_library_is_found_where_none_is_given(monkeypatch):
-    monkeypatch.setattr(offered, "WINDOWS", (4,))
-    monkeypatch.setattr(offered, "PAIRED_WINDOWS", ())
+    monkeypatch.setattr(options, "WINDOWS", (4,))
+    monkeypatch.setattr(options, "PAIRED_WINDOWS", ())
     found = search(model(), "state<=50%", texts())
     words = {one.words for one in found.scores}
     assert {"input", "latent:16", "gqa:2", "window:4", "efficient:4"} <= words
@@ -232,10 +240,10 @@ def test_the_library_is_found_where_none_is_given(monkeypatch):
 
 
 def test_dominated_options_are_left_out():
-    options = tuple(offered.library(model(), LENGTH).values())
-    keys = [one.key for row in options for one in row]
+    offered = tuple(library(model(), LENGTH).values())
+    keys = [one.key for row in offered for one in row]
     table = CostTable(
-        options=options, length=LENGTH, others=0, latency={"torch": dict.fromkeys(keys, 0)}
+        options=offered, length=LENGTH, others=0, latency={"torch": dict.fromkeys(keys, 0)}
     )
     for budget, wanted in (("state<=9%", False), ("parameters<=99%", True)):
         left = {

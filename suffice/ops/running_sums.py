@@ -1,9 +1,9 @@
-"""Running sums of features: a piece of a sequence at a time, the state handed on.
+"""Running sums of features: a sequence in pieces, the state passed from one to the next.
 
 State of a key/value head after some keys: sum over them of phi(k_s) [v_s, 1]^T, [F, columns]. A
 query reads phi(q) . state: its weighted values, and beside them the sum of its weights. A piece is
 cut into chunks: a query sums the pairs of its own chunk and reads the state before it. Scales of
-keys are kept as logarithms, relative to a stabilizer: the largest one a document has shown so far.
+keys are logarithms relative to a stabilizer, the largest one of a document so far.
 
 Letters: B batch, H query heads, G key/value heads, L = N C positions of a piece, N chunks of C,
 M = N B G products of a batch, F features, D and E head widths.
@@ -28,45 +28,35 @@ SPAN = 1 << 38  # steps; separates the documents of a row, whose numbers rise
 
 
 class Inputs(NamedTuple):
-    """A piece of a sequence: only keys, only queries, or both at the same positions.
+    """A piece of a sequence: only keys, only queries, or both at the same positions."""
 
-    Args:
-        q: [B, H, L, D], None = no queries.
-        k: [B, G, L, D], None = no keys.
-        v: [B, G, L, E].
-        valid: bool [B, L], False = a masked key; None = all are seen.
-        documents: int [B, L], which rise along a row; None = one.
-    """
-
-    q: Tensor | None
-    k: Tensor | None
-    v: Tensor | None
-    valid: Tensor | None = None
-    documents: Tensor | None = None
+    q: Tensor | None  # [B, H, L, D]
+    k: Tensor | None  # [B, G, L, D]
+    v: Tensor | None  # [B, G, L, E]
+    valid: Tensor | None = None  # bool [B, L], False = a masked key
+    documents: Tensor | None = None  # int [B, L], which rise along a row; None = one
 
 
 class Stabilizers(NamedTuple):
-    """What the sums at some positions are relative to: [N, B, G or 1, C], or some of them.
+    """The exponents that sums at some positions are relative to, and their documents.
 
-    Args:
-        steps: exponents, in steps; None = keys have no scales.
-        documents: whose sums they are; None = there is one.
+    Both are [N, B, G or 1, C] or a part of that; None = keys have no scales, there is one document.
     """
 
     steps: Tensor | None
     documents: Tensor | None
 
     def at(self, *index: slice | int | None) -> Stabilizers:
-        """Return both indexed."""
+        """Return the stabilizers at an index."""
         return Stabilizers(*(None if part is None else part[index] for part in self))
 
     def followed_by(self, later: Stabilizers) -> Stabilizers:
-        """Return these chunks and later ones behind each other."""
+        """Return the stabilizers of these chunks and later ones."""
         pairs = zip(self, later, strict=True)
         return Stabilizers(*(None if a is None else torch.cat([a, b]) for a, b in pairs))
 
     def factor(self, later: Stabilizers) -> Tensor | None:
-        """Return what a sum that is relative to these counts at later ones; None = 1 for all."""
+        """Return the factor of sums relative to these at later ones; None = 1 for all."""
         factor = None
         if self.steps is not None:
             factor = (self.steps - later.steps).clamp_(max=0.0).mul_(STEP).exp_()
@@ -76,9 +66,9 @@ class Stabilizers(NamedTuple):
         return (~apart).float() if factor is None else factor.masked_fill_(apart, 0.0)
 
     def factor_in_later_chunks(self) -> Tensor | None:
-        """Return what each chunk's own sum (column) counts in the state after each chunk (row).
+        """Return the factor of each chunk's sum (column) in the state after each chunk (row).
 
-        Of the last positions of chunks [N, B, G or 1, 1]: [N, N, B, G or 1].
+        These are the stabilizers of the ends of chunks [N, B, G or 1, 1]: [N, N, B, G or 1].
         """
         factor = self.at(None).factor(self.at(slice(None), None))
         if factor is None:
@@ -87,29 +77,25 @@ class Stabilizers(NamedTuple):
 
 
 class State(NamedTuple):
-    """The keys so far.
+    """Sums [B, G, F, columns] over the keys so far of the last position's document.
 
-    Args:
-        sums: [B, G, F, columns], over those of the last position's document, relative to its
-            stabilizer.
-        stabilizer: of the last position.
+    They are relative to `stabilizer`, that of the last position.
     """
 
     sums: Tensor
     stabilizer: Stabilizers
 
     def copied(self) -> State:
-        """Return the same in memory of its own, laid out as any other's."""
-
-        def copy(x: Tensor) -> Tensor:
-            return x.clone(memory_format=torch.contiguous_format)
-
-        parts = (None if part is None else copy(part) for part in self.stabilizer)
-        return State(copy(self.sums), Stabilizers(*parts))
+        """Return a contiguous copy."""
+        sums, *parts = (
+            None if x is None else x.clone(memory_format=torch.contiguous_format)
+            for x in (self.sums, *self.stabilizer)
+        )
+        return State(sums, Stabilizers(*parts))
 
 
 class Chunks(NamedTuple):
-    """How a piece is cut: B rows, G key/value heads, N chunks of C positions."""
+    """A piece of B rows and G key/value heads, cut into N chunks of C positions."""
 
     batch: int
     groups: int
@@ -161,45 +147,29 @@ class Chunks(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Factors of the sums of some chunks, none above 1; None = all are 1.
+    """Factors of the sums of some chunks, none above 1; None = all are 1."""
 
-    Args:
-        key: [N, B, G or 1, C], of a key within its chunk.
-        key_to_state: [N, B, G or 1, C], of a key as its chunk is added to the state, beside `key`.
-        decay: [N, B, G or 1, 1], of the state before a chunk as the chunk is added.
-        state_to_query: [N, B, G or 1, C], of the state before a chunk as a query reads it.
-        pairs: [N, B, G or 1, C, C], of a query (row) and an earlier key within a chunk.
-    """
-
-    key: Tensor | None = None
-    key_to_state: Tensor | None = None
-    decay: Tensor | None = None
-    state_to_query: Tensor | None = None
-    pairs: Tensor | None = None
+    key: Tensor | None = None  # [N, B, G or 1, C], of a key within its chunk
+    key_to_state: Tensor | None = None  # [N, B, G or 1, C], of a key in the state, beside `key`
+    decay: Tensor | None = None  # [N, B, G or 1, 1], of the state before, as a chunk is added
+    state_to_query: Tensor | None = None  # [N, B, G or 1, C], of the state before, for a query
+    pairs: Tensor | None = None  # [N, B, G or 1, C, C], of a query (row) and an earlier key
 
 
 class Features(NamedTuple):
-    """A piece with its features.
+    """The features of a piece."""
 
-    Args:
-        queries: [M, rows, F] or None.
-        keys: [M, C, F] or None.
-        values: [M, C, columns], values with ones beside them, times the factors of the keys.
-        factors: of the sums.
-        ends: the stabilizers of each chunk's last position.
-    """
-
-    queries: Tensor | None
-    keys: Tensor | None
-    values: Tensor | None
+    queries: Tensor | None  # [M, rows, F]
+    keys: Tensor | None  # [M, C, F]
+    values: Tensor | None  # [M, C, columns], with ones beside them, times the factors of the keys
     factors: Factors
-    ends: Stabilizers
+    ends: Stabilizers  # of the last position of each chunk
 
 
 def featurize(
     inputs: Inputs, before: State | None, feature_map: FeatureMap, chunks: Chunks
 ) -> Features:
-    """Return the features of a piece: the only place where they are made."""
+    """Return the features of a piece."""
     queries = None if inputs.q is None else feature_map.queries(chunks.split(inputs.q))
     if inputs.k is None:
         return Features(queries, None, None, Factors(), Stabilizers(None, None))
@@ -227,10 +197,10 @@ def _factors(
 
     Args:
         logs: [N, B, G, C], logarithms of the keys' scales.
-        valid: bool [N, B, 1, C], False = masked from every query.
+        valid: bool [N, B, 1, C], False = a masked key.
         documents: int [N, B, 1, C], which rise along a row.
-        before: of the last position before, [1, B, G or 1, 1]; None = these are the first.
-        pairs: whether pairs within a chunk are needed.
+        before: stabilizers of the last position before, [1, B, G or 1, 1].
+        pairs: whether those of pairs within a chunk are needed.
     """
     stabilizers = Stabilizers(_steps(logs, valid, documents, before), documents)
     key = None
@@ -257,7 +227,7 @@ def _factors(
 def _steps(
     logs: Tensor | None, valid: Tensor | None, documents: Tensor | None, before: Stabilizers | None
 ) -> Tensor | None:
-    """Return the stabilizer of each position: the largest its document has shown so far."""
+    """Return the stabilizer of each position: the largest of its document so far."""
     if logs is None:
         return None
     steps = (logs / STEP).ceil().clamp(1 - LIMIT, LIMIT).to(torch.int64)
@@ -294,11 +264,7 @@ def scan(
 ) -> tuple[Tensor, State | None]:
     """Return the sums [M, rows, columns] of queries that see keys up to their own, and the state.
 
-    Args:
-        part: the piece.
-        before: the state before it; None = there are no keys before.
-        chunks: its chunks.
-        last: True if no piece follows, so that no state is needed after this one.
+    With `last` no piece follows, and the state is None.
     """
     pairs = torch.bmm(part.queries, part.keys.transpose(1, 2))
     sums = torch.bmm(chunks.causal(pairs, part.factors.pairs), part.values)
@@ -316,7 +282,7 @@ def scan(
 
 
 def _stateless(before: State | None, chunks: Chunks) -> int:
-    """Return how many products read no state: those of a chunk without keys before it."""
+    """Return how many products read no state: those of a first chunk."""
     return chunks.products if before is None else 0
 
 
@@ -347,7 +313,7 @@ def _states(part: Features, before: State | None, chunks: Chunks, count: int) ->
 
 
 def _states_at_once(added: Tensor, ends: Stabilizers, before: State | None) -> Tensor:
-    """Return the same states by one product, whose graph does not depend on how many there are."""
+    """Return the same states by one product, whose graph does not depend on their number."""
     ends = ends.at(slice(0, len(added)))
     if before is not None:
         added = torch.cat([before.sums[None], added])
@@ -360,19 +326,12 @@ def _states_at_once(added: Tensor, ends: Stabilizers, before: State | None) -> T
 
 
 class Gradients(NamedTuple):
-    """Gradients.
+    """Gradients of the features of a piece, and of the sums before it."""
 
-    Args:
-        queries: of the features of the queries [M, rows, F], None if there are none.
-        keys: of the features of the keys [M, C, F], None if there are none.
-        values: of the values times their factors [M, C, columns].
-        state: of the sums before [B, G, F, columns]; None = there are none.
-    """
-
-    queries: Tensor | None
-    keys: Tensor | None
-    values: Tensor | None
-    state: Tensor | None
+    queries: Tensor | None  # [M, rows, F]
+    keys: Tensor | None  # [M, C, F]
+    values: Tensor | None  # [M, C, columns], of the values times their factors
+    state: Tensor | None  # [B, G, F, columns]
 
 
 def add_backward(
@@ -422,15 +381,10 @@ def _through_states(
     of_read: Sequence[Tensor],
     of_state: Tensor | None,
 ) -> Gradients:
-    """Add what the keys and values of each chunk mean for later states, in place.
+    """Add the gradients that keys and values of each chunk get through later states, in place.
 
-    Args:
-        grads: what they mean within their chunks.
-        part: the piece.
-        before: the state before it.
-        chunks: its chunks.
-        of_read: gradients of the states that the last chunks read.
-        of_state: gradient of the state after the last chunk; None = nothing uses it.
+    `of_read`: gradients of the states that the last chunks read; `of_state`: of the state after
+    the last chunk, None = nothing uses it.
     """
     of_added = []  # gradient of each chunk's own sums, the last one first
     decay = part.factors.decay

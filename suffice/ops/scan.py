@@ -1,12 +1,12 @@
 """Sums of features along the sequence, for kernels that weigh no pairs: O(T) time and memory.
 
 Without a pattern two products: keys into a state, queries out of it. Causal: chunk by chunk, pairs
-within a chunk and a state between chunks (`running_sums`). Sums are float32 or better. What a piece
-of the sequence makes, features among it, fits into the cache and is dropped; for the backward pass
-it is made again, but not in a graph or under a transform.
+within a chunk and a state between chunks (`running_sums`). Sums are float32 or better. Features of
+a piece of the sequence fit into the cache and are dropped; the backward pass computes them again,
+except in a graph or under a transform.
 
-Packed rows: a state serves the document it ends in. Without a pattern each document's keys are
-laid before its queries, which makes the causal sum the whole one.
+Packed rows: a state serves the document it ends in. Without a pattern the keys of each document
+precede its queries, so that a causal sum is the sum over all of them.
 
 Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths.
 """
@@ -88,7 +88,7 @@ def stream(
         valid: bool [B, T], False = padding, which leaves the state as it is; None = all are real.
         call: of the layer.
         features: phi.
-        before: the state before them; None = nothing was read.
+        before: the state before them; None = they are the first.
     """
     with torch.autocast(q.device.type, enabled=False):
         length = q.shape[2]
@@ -103,7 +103,7 @@ def stream(
         else:
             _, positions = _in_cache(q, k, call.kernel.num_features(call.head_dim))
         steps = _steps(q.shape[2], q.shape[2], positions, causal=True)
-        schedule = Schedule(q.shape[0], steps, KeyMasks(valid, None), v.shape[3], features)
+        schedule = _Schedule(q.shape[0], steps, KeyMasks(valid, None), v.shape[3], features)
         state, outs = before, []
         for step in steps:
             inputs, chunks = schedule.inputs(step, slice(None), q, k, v)
@@ -130,15 +130,10 @@ def _attend_within_documents(
 
 
 class KeyMasks(NamedTuple):
-    """What masks and separates the keys.
+    """Masked keys, and the documents of the keys."""
 
-    Args:
-        valid: bool [B, S], False = masked; None = all are seen.
-        documents: int [B, S], which rise along a row; None = one.
-    """
-
-    valid: Tensor | None
-    documents: Tensor | None
+    valid: Tensor | None  # bool [B, S], False = masked; None = none is
+    documents: Tensor | None  # int [B, S], which rise along a row; None = one
 
 
 def _attend(
@@ -156,7 +151,7 @@ def _attend(
     learned = [p for p in features.parameters() if p.requires_grad]
     rows, positions = _in_cache(q, k, call.kernel.num_features(call.head_dim))
     steps = _steps(q.shape[2], k.shape[2], positions, causal)
-    schedule = Schedule(rows, steps, data, v.shape[3], features)
+    schedule = _Schedule(rows, steps, data, v.shape[3], features)
     if needs_gradient(q, k, v, *learned):
         return _Recomputed.apply(schedule, q, k, v, *learned)
     return _forward(schedule, q, k, v).to(q.dtype)
@@ -172,23 +167,16 @@ def _in_cache(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:
     return rows, min(max(chunks, 1), CHUNKS) * CHUNK
 
 
-Span = tuple[int, int]
+Span = tuple[int, int]  # the first position and the one behind the last
 
 
 class Step(NamedTuple):
-    """One piece.
-
-    Args:
-        queries: first and behind the last position of q; None = keys only.
-        keys: the same of k and v; None = queries only, which see all keys so far.
-        chunk: positions of a chunk, where there are both.
-        last: True if no later step needs a state.
-    """
+    """One piece of a sequence: queries and keys, keys only, or queries that see all keys so far."""
 
     queries: Span | None
     keys: Span | None
-    chunk: int = 0
-    last: bool = False
+    chunk: int = 0  # positions of a chunk, where there are both
+    last: bool = False  # no later step needs a state
 
 
 def _steps(queries: int, keys: int, positions: int, causal: bool) -> tuple[Step, ...]:
@@ -199,12 +187,13 @@ def _steps(queries: int, keys: int, positions: int, causal: bool) -> tuple[Step,
             *(Step(span, None) for span in _spans(0, queries, positions)),
         )
     early = keys - queries
-    whole = queries - queries % CHUNK
+    rest = queries % CHUNK
+    end = queries - rest  # of the full chunks
     steps = [Step(None, span) for span in _spans(0, early, positions)]
-    for a, b in _spans(0, whole, positions):
+    for a, b in _spans(0, end, positions):
         steps.append(Step((a, b), (early + a, early + b), CHUNK, last=b == queries))
-    if whole < queries:
-        steps.append(Step((whole, queries), (early + whole, keys), queries - whole, last=True))
+    if end < queries:
+        steps.append(Step((end, queries), (early + end, keys), rest, last=True))
     return tuple(steps)
 
 
@@ -215,31 +204,22 @@ def _spans(start: int, stop: int, positions: int) -> list[Span]:
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """What is computed in which order.
+class _Schedule:
+    """The order in which the pieces of a batch are computed."""
 
-    Args:
-        rows: rows of a batch that are computed together.
-        steps: for each of them.
-        data: of the keys.
-        value_dim: E.
-        features: phi.
-    """
-
-    rows: int
-    steps: tuple[Step, ...]
+    rows: int  # of the batch that are computed together
+    steps: tuple[Step, ...]  # for each of them
     data: KeyMasks
     value_dim: int
     features: FeatureMap
 
     def batches(self, batch: int) -> list[slice]:
-        """Return the rows computed together."""
         return [slice(b, min(b + self.rows, batch)) for b in range(0, batch, self.rows)]
 
     def inputs(
         self, step: Step, rows: slice, q: Tensor, k: Tensor, v: Tensor
     ) -> tuple[Inputs, Chunks]:
-        """Return the inputs of a step, and how they are cut."""
+        """Return the inputs of a step and their chunks."""
         groups = k.shape[1]
         q = None if step.queries is None else q[rows, :, slice(*step.queries)]
         if step.keys is None:
@@ -269,9 +249,9 @@ class Schedule:
 def _attend_in_one_piece(
     q: Tensor, k: Tensor, v: Tensor, data: KeyMasks, features: FeatureMap, *, causal: bool
 ) -> Tensor:
-    """Return the outputs by operations that torch can trace, which do not depend on the length.
+    """Return the outputs by operations that torch can trace, the same for all lengths.
 
-    Whole chunks: positions behind the last one are read by none before it.
+    A last chunk is filled up, as no earlier position reads what follows it.
     """
     queries, dtype = q.shape[2], q.dtype
     if causal:
@@ -279,7 +259,7 @@ def _attend_in_one_piece(
         q, k, v = (F.pad(x, (0, 0, 0, more)) for x in (q, k, v))
         data = KeyMasks(*(None if x is None else F.pad(x, (0, more)) for x in data))
     steps = _steps(q.shape[2], k.shape[2], max(q.shape[2], k.shape[2]), causal)
-    schedule = Schedule(q.shape[0], steps, data, v.shape[3], features)
+    schedule = _Schedule(q.shape[0], steps, data, v.shape[3], features)
     state, outs = None, []
     for step in steps:
         inputs, chunks = schedule.inputs(step, slice(None), q, k, v)
@@ -291,7 +271,7 @@ def _attend_in_one_piece(
 
 
 class Saved(NamedTuple):
-    """What the backward pass of a step reads beside the inputs: the state before it, the totals."""
+    """The state before a step and the totals of its queries, for its backward pass."""
 
     state: State | None
     totals: Tensor | None
@@ -299,7 +279,7 @@ class Saved(NamedTuple):
 
 @torch.no_grad()
 def _forward(
-    schedule: Schedule, q: Tensor, k: Tensor, v: Tensor, saved: list[Saved] | None = None
+    schedule: _Schedule, q: Tensor, k: Tensor, v: Tensor, saved: list[Saved] | None = None
 ) -> Tensor:
     """Return the outputs [B, H, T, E] in float32 or better; append to `saved`, if it is given."""
     batch, heads, queries, _ = q.shape
@@ -314,7 +294,7 @@ def _forward(
             if result is not None:
                 out, totals = result
                 outs[rows, :, slice(*step.queries)] = chunks.join(out)
-            if saved is not None:  # copies, so that what surrounds them is dropped
+            if saved is not None:  # copies, as views would keep the states of all chunks alive
                 if before is not None:
                     before = State(before.sums.clone(), before.stabilizer)
                 saved.append(Saved(before, None if totals is None else totals.clone()))
@@ -322,7 +302,7 @@ def _forward(
 
 
 class _Recomputed(torch.autograd.Function):
-    """The forward pass with a gradient: each step is computed again, the last one first."""
+    """The forward pass with a gradient, which computes each step again, the last one first."""
 
     @staticmethod
     def forward(ctx, schedule, q, k, v, *learned):
@@ -359,7 +339,7 @@ class _Recomputed(torch.autograd.Function):
 
 
 def _step_backward(
-    schedule: Schedule,
+    schedule: _Schedule,
     inputs: Inputs,
     chunks: Chunks,
     saved: Saved,
@@ -368,17 +348,10 @@ def _step_backward(
     out: Tensor | None,
     of_state: Tensor | None,
 ) -> tuple[list[Tensor | None], Tensor | None, list[Tensor]]:
-    """Return the gradients of a step's q, k and v, of the state before, and of what is learned.
+    """Return the gradients of a step's q, k and v, of the state before, and of learned parameters.
 
-    Args:
-        schedule: of the call.
-        inputs: of the step.
-        chunks: how they are cut.
-        saved: by the forward pass.
-        learned: parameters of the features.
-        grad: of the step's outputs [B, H, L, E]; None = it has no queries.
-        out: these outputs.
-        of_state: gradient of the state after the step.
+    `grad` [B, H, L, E] is that of the step's outputs `out`, None = it has no queries; `of_state`
+    that of the state after the step.
     """
     leaves = [None if x is None else x.detach().requires_grad_() for x in inputs[:2]]
     with torch.enable_grad():
@@ -395,9 +368,12 @@ def _step_backward(
         grads = running_sums.query_backward(part, saved.state, of_sums, of_state)
     else:
         grads = running_sums.scan_backward(part, saved.state, chunks, of_sums, of_state)
-    made, of_made = _present(part[:2]), _present(grads[:2])
     sources = [*_present(leaves), *learned]
-    of_sources = iter(torch.autograd.grad(made, sources, of_made, materialize_grads=True))
+    of_sources = iter(
+        torch.autograd.grad(
+            _present(part[:2]), sources, _present(grads[:2]), materialize_grads=True
+        )
+    )
     parts = [None if x is None else next(of_sources) for x in leaves]
     of_v = None
     if grads.values is not None:

@@ -79,10 +79,7 @@ class AttentionCall:
 
     @classmethod
     def here(cls, **fields: Any) -> AttentionCall:
-        """Return a call of all fields but the last four, which are looked up.
-
-        What the constructor does at a fifth of its cost, as each eager call of a layer makes one.
-        """
+        """Return a call of all fields but the last four, at a fifth of the constructor's cost."""
         if torch.compiler.is_compiling():
             return cls(**fields)
         return cls._filled(
@@ -154,17 +151,10 @@ class AttentionCall:
 
 
 class Restriction(NamedTuple):
-    """The mask an op applies.
+    """The mask an op applies, in which rows without any key are opened: a softmax needs one."""
 
-    Args:
-        allowed: bool, broadcasts to [B, H, T, S]; rows without any key are opened, because a
-            softmax needs one. None = everything is allowed.
-        empty: bool, broadcasts to [B, H, T, 1]: the rows opened above, whose output is 0. None =
-            there is no such row.
-    """
-
-    allowed: Tensor | None
-    empty: Tensor | None
+    allowed: Tensor | None  # bool, broadcasts to [B, H, T, S]; None = everything is allowed
+    empty: Tensor | None  # bool, broadcasts to [B, H, T, 1]: opened rows, whose output is 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,12 +182,7 @@ class MaskInputs:
     @property
     def plain(self) -> bool:
         """True if there is no restriction."""
-        return (
-            self.valid is None
-            and self.k_segments is None
-            and self.mask is None
-            and (self.q_positions is None)
-        )
+        return self.valid is self.k_segments is self.mask is self.q_positions is None
 
     @property
     def pairwise(self) -> bool:
@@ -223,7 +208,7 @@ class MaskInputs:
         return allowed
 
     def restrict(self, call: AttentionCall, device: torch.device) -> Restriction:
-        """Return the mask an op applies, with its empty rows opened and named."""
+        """Return the mask an op applies."""
         if call.unrestricted:
             return Restriction(None, None)
         if self.plain:
@@ -248,17 +233,14 @@ class MaskInputs:
         return out.masked_fill(~self.q_valid[:, None, :, None], 0.0)
 
     def clean(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Zero the keys and values [B, G, S, *] that no query may see, so that they are not read.
-
-        A product with a weight of 0 still spreads NaN and Inf; zeros do not.
-        """
-        if self.valid is None and self.k_segments is None and self.mask is None:
+        """Zero the keys and values [B, G, S, *] that no query may see: 0 * NaN would be NaN."""
+        if self.valid is self.k_segments is self.mask is None:
             return k, v
-        hidden = reduce(or_, (hidden[..., None] for hidden in self._unread(k.shape[1])))
+        hidden = reduce(or_, self._hidden(k.shape[1]))[..., None]
         return k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
 
-    def _unread(self, groups: int) -> Iterator[Tensor]:
-        """Give each reason why no query may see a key: bool, broadcasts to [B, G, S]."""
+    def _hidden(self, groups: int) -> Iterator[Tensor]:
+        """Yield masks of keys that no query may see: bool, broadcasts to [B, G, S]."""
         if self.valid is not None:
             yield ~self.valid[:, None]
         if self.q_segments is not None and self.k_segments is not None:
@@ -271,7 +253,7 @@ class MaskInputs:
             yield ~read
 
 
-CACHED_PAIRS = 1 << 22  # masks up to 4 MiB are kept between calls
+CACHED_PAIRS = 1 << 22  # masks of up to 4 MiB are cached
 
 
 def _pattern_mask(pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:

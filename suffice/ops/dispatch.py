@@ -1,8 +1,8 @@
-"""Which op computes a call: decided once, from its description, and explained.
+"""The choice of an op for a call, and its explanation.
 
-An op named by impl= is used or refused, never replaced. Crossovers of the automatic choice on a
-two-core AVX-512 CPU, fp32: of matmul and folded by benchmarks/crossover.py, of blocked judged by
-the sparse cases of benchmarks/mechanisms.py, of native_decode by benchmarks/decode.py --crossover.
+Crossovers were measured on a two-core AVX-512 CPU, fp32: of matmul and folded by
+benchmarks/crossover.py, of blocked by the sparse cases of benchmarks/mechanisms.py, of
+native_decode by benchmarks/decode.py --crossover.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPS: dict[str, Op] = {
     op.name: op
     for op in (FUSED, FOLDED, DECODE, NATIVE, BLOCKED, FLEX, NATIVE_SCAN, SCAN, MATMUL, REFERENCE)
 }
-PLANS = 256  # choices kept between calls, the latest ones
+PLANS = 256  # choices that are cached
 
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
@@ -42,7 +42,7 @@ LONG_PAIRS = 1 << 22  # pairs from which the mask itself is what costs
 LONG_SHARE = 0.6
 LANES = 16  # queries of a vector of the native kernels
 NATIVE_PAIRS, LEARNT_PAIRS = 64 * 128, 128 * 128  # of queries and keys; calls in Python cost more
-FULL_LANES = 0.5  # share of what they compute that is seen, from which lists of keys pay
+FULL_LANES = 0.5  # share of the computed pairs that is allowed, from which lists of keys pay
 LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than they save
 LONG_KEYS = {torch.float32: 2048, torch.float16: 1024}  # from which one query that sees all pays
 
@@ -70,19 +70,19 @@ def choose(call: AttentionCall, impl: str = "auto") -> Op:
     return OPS[impl]
 
 
-_kept_choice = lru_cache(maxsize=PLANS)(choose)
+_cached_choice = lru_cache(maxsize=PLANS)(choose)
 
 
 def plan(call: AttentionCall, impl: str = "auto") -> Op:
-    """Return what `choose` does, kept between calls; the cache is one, and bounded."""
+    """Return the op that `choose` returns, from a cache."""
     if call.compiling:  # lengths may be symbols
         return choose(call, impl)
-    return _kept_choice(call, impl)
+    return _cached_choice(call, impl)
 
 
 def forget_plans() -> None:
-    """Empty the cache of `plan`: for who changes what ops refuse."""
-    _kept_choice.cache_clear()
+    """Empty the cache of `plan`, after a change of what ops refuse."""
+    _cached_choice.cache_clear()
 
 
 def explain(call: AttentionCall, impl: str = "auto") -> str:
@@ -116,7 +116,7 @@ def ranking(call: AttentionCall) -> tuple[Op, ...]:
 
 def _prefers_decode(call: AttentionCall) -> bool:
     """The kernels for few queries pay where keys are masked, for several queries, in long texts."""
-    # a graph must not ask for lengths: each answer would be a graph of its own
+    # a graph must not depend on lengths, or each length would have a graph of its own
     if call.grad or (call.compiling and call.queries > 1) or DECODE.refuses(call):
         return False
     if call.dtype not in LONG_KEYS and "avx512_bf16" in capabilities():
@@ -128,13 +128,13 @@ def _prefers_decode(call: AttentionCall) -> bool:
 
 @lru_cache(maxsize=1)
 def capabilities() -> frozenset[str]:
-    """Return the instructions that torch finds here, as it names them; older ones find none."""
+    """Return the names of the CPU's instructions; older torch has no such list."""
     get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
     return frozenset(name for name, present in get_capabilities().items() if present is True)
 
 
 def _prefers_native(call: AttentionCall) -> bool:
-    """The kernels pay from a vector of queries on, where most of what they compute is seen."""
+    """The kernels pay from a vector of queries on, where most pairs they compute are allowed."""
     if call.queries < LANES or NATIVE.refuses(call):
         return False
     if not call.compiling and call.queries * call.keys < _fewest_pairs(call):

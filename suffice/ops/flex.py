@@ -66,13 +66,6 @@ def block_mask(
 ) -> BlockMask:
     """Return FlexAttention's form of a pattern, the queries last among the keys.
 
-    Args:
-        pattern: any.
-        num_heads: H.
-        queries: T.
-        keys: S.
-        device: where it is used.
-
     Example:
         >>> from suffice.patterns import Causal
         >>> block_mask(Causal(), 1, 256, 256, torch.device("cpu")).sparsity()
@@ -81,11 +74,10 @@ def block_mask(
     from torch.nn.attention.flex_attention import BlockMask
 
     by_head = pattern.of_heads(num_heads) if pattern.heads else (pattern,)
-    touched = torch.stack([one.layout(queries, keys, SIDE).touched for one in by_head])
-    some, every = _listed(touched == 1, device), _listed(touched == 2, device)
+    touched = torch.stack([head.layout(queries, keys, SIDE).touched for head in by_head])
     return BlockMask.from_kv_blocks(
-        *some,
-        *every,
+        *_listed(touched == 1, device),
+        *_listed(touched == 2, device),
         BLOCK_SIZE=SIDE,
         mask_mod=_predicate(by_head, keys - queries),
         seq_lengths=(queries, keys),
@@ -100,21 +92,21 @@ def _listed(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _predicate(by_head: tuple[Pattern, ...], offset: int) -> Callable[..., Tensor]:
-    """Return mask_mod: may query q of head h see key k."""
+    """Return mask_mod, True where query q of a head may see key k."""
 
     def allowed(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         del batch
         if len(by_head) == 1:
             return by_head[0].allowed(q + offset, k)
-        seen = [(head == i) & one.allowed(q + offset, k) for i, one in enumerate(by_head)]
-        return torch.stack(seen).any(0)
+        masks = [(head == i) & one.allowed(q + offset, k) for i, one in enumerate(by_head)]
+        return torch.stack(masks).any(0)
 
     return allowed
 
 
 @lru_cache(maxsize=32)
 def _score(position: Position, num_heads: int, offset: int) -> Callable[..., Tensor]:
-    """Return score_mod: a scaled product with the position's bias."""
+    """Return score_mod, which adds the position's bias to a scaled product."""
 
     def biased(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         del batch

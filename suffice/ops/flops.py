@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from suffice.kernels.base import CHUNK, flops
 from suffice.memory import Memory
 from suffice.ops import linear
+from suffice.ops.op import value_of
 from suffice.ops.sparse.plan import BACKWARD, FORWARD, cut
 from suffice.patterns import Pattern
 
@@ -19,9 +19,9 @@ Shape = Sequence[int]
 
 
 def register_flops() -> None:
-    """Teach torch's FlopCounterMode the products behind our ops; call it before counting.
+    """Register formulas of the ops of this package with torch's FlopCounterMode.
 
-    Not done by `import suffice`, because the counter's module loads triton where there is one.
+    `import suffice` leaves it out, because the counter's module loads triton where there is one.
     """
     from torch.utils.flop_counter import flop_registry, register_flop_formula
 
@@ -56,12 +56,13 @@ def _fused(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
     return 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3])
 
 
-def _native(*args: Any, **_: object) -> int:
-    return 2 * _pairs(args[0], args[1], args[3]) * (args[0][3] + args[2][3])
+def _native(q: Shape, k: Shape, v: Shape, pattern: str, *_: object, **__: object) -> int:
+    return 2 * _pairs(q, k, pattern) * (q[3] + v[3])
 
 
 def _native_backward(*args: Any, **_: object) -> int:
-    return _pairs(args[1], args[2], args[6]) * (6 * args[1][3] + 4 * args[3][3])
+    q, k, v, pattern = *args[1:4], args[6]
+    return _pairs(q, k, pattern) * (6 * q[3] + 4 * v[3])
 
 
 def _decode(q: Shape, k: Shape, v: Shape, before: int, *_: object, **__: object) -> int:
@@ -71,21 +72,19 @@ def _decode(q: Shape, k: Shape, v: Shape, before: int, *_: object, **__: object)
 
 
 def _decode_coded(*args: Any, **_: object) -> int:
-    """Count all keys that a claim tells of, as far as a window goes."""
+    """Count all keys of a slot, as far as a window goes."""
     q, blocks, spans, window = args[0], args[2], args[4], args[6]
-    near, old = spans[1] - spans[0], (spans[4] - spans[3]) * _block(args[5]) if blocks else 0
+    near, old = spans[1] - spans[0], 0
+    if blocks:
+        old = (spans[4] - spans[3]) * value_of(Memory, args[5]).block
     keys = near + old if window is None else min(near + old, window + q[2] - 1)
     return 4 * math.prod(q) * keys
 
 
-def _block(memory: str) -> int:
-    return Memory.from_json(json.loads(memory)).block
-
-
 def _native_scan(*args: Any, **_: object) -> int:
     q, k, v, omega, causal = *args[:4], args[6]
-    made = 0 if omega is None else 2 * math.prod(omega) * (math.prod(q[:3]) + math.prod(k[:3]))
-    return made + q[0] * flops(
+    projected = 0 if omega is None else 2 * math.prod(omega) * (math.prod(q[:3]) + math.prod(k[:3]))
+    return projected + q[0] * flops(
         q[2],
         k[2],
         heads=q[1],
@@ -99,16 +98,16 @@ def _native_scan(*args: Any, **_: object) -> int:
 def _native_scan_backward(*args: Any, **_: object) -> int:
     """Twice the forward, and in a causal one the pairs of a chunk once more."""
     q, k, v, omega, causal = *args[1:4], args[6], args[9]
-    whole, rest = divmod(min(q[2], k[2]), CHUNK)
+    full, rest = divmod(min(q[2], k[2]), CHUNK)
     features = q[3] if omega is None else omega[0]
-    again = 2 * features * math.prod(q[:2]) * (whole * CHUNK**2 + rest**2) if causal else 0
+    again = 2 * features * math.prod(q[:2]) * (full * CHUNK**2 + rest**2) if causal else 0
     return 2 * _native_scan(q, k, v, omega, None, None, causal) + again
 
 
 def _pairs(q: Shape, k: Shape, pattern: str) -> int:
     """Return the pairs of all heads that the native kernels compute, as the patterns count them."""
-    of_heads = Pattern.from_json(json.loads(pattern)).of_heads(q[1])
-    return q[0] * sum(one.pairs(q[2], k[2]) for one in of_heads)
+    heads = value_of(Pattern, pattern).of_heads(q[1])
+    return q[0] * sum(head.pairs(q[2], k[2]) for head in heads)
 
 
 def _blocked(*args: Any, **_: object) -> int:
@@ -120,7 +119,7 @@ def _blocked_backward(*args: Any, **_: object) -> int:
 
 
 def _of_tiles(q: Shape, k: Shape, pattern: str, per_pair: int, speed: float) -> int:
-    """Return so many FLOPs for each pair of the tiles and each feature."""
+    """Return `per_pair` FLOPs for each pair of the tiles and each feature."""
     batch, heads, queries, width = q
-    of_heads = Pattern.from_json(json.loads(pattern)).of_heads(heads)
-    return per_pair * batch * width * sum(cut(one, queries, k[2], speed).pairs for one in of_heads)
+    cuts = [cut(head, queries, k[2], speed) for head in value_of(Pattern, pattern).of_heads(heads)]
+    return per_pair * batch * width * sum(tiles.pairs for tiles in cuts)

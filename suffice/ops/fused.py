@@ -1,8 +1,8 @@
 """One call of torch's fused attention: exact, O(T) memory, forward and backward.
 
 On a CPU that is its flash kernel; on CUDA torch picks cuDNN, FlashAttention-2 or the
-memory-efficient kernel. They want keys and values of one width: the narrower ones are filled up
-with zeros. Refused is whatever would make torch leave the fused kernels unseen.
+memory-efficient kernel. Keys and values need one width: the narrower ones are padded with zeros.
+Calls for which torch would silently leave the fused kernels are refused.
 """
 
 from __future__ import annotations

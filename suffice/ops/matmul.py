@@ -16,7 +16,7 @@ from torch import Tensor
 
 from suffice.ops import reference
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.op import Op, Parts, is_transformed
+from suffice.ops.op import Op, Parts, is_transformed, needs_gradient
 
 
 def attend(
@@ -41,21 +41,20 @@ def _softmax(
     allowed, empty = masks.restrict(call, q.device)
 
     def weigh(q: Tensor, k: Tensor) -> Tensor:
-        scores = _scaled(q, k.transpose(1, 2), call.scale).view(whole)
+        scores = _scaled(q, k.transpose(1, 2), call.scale).view(shape)
         if bias is not None:
             scores = scores + bias.to(scores.dtype)
         if allowed is not None:
             scores = scores.masked_fill_(~allowed, -torch.inf)
         return scores.softmax(dim=-1)
 
-    whole = (*q.shape[:3], call.keys)
+    shape = (*q.shape[:3], call.keys)
     rows = _rows(q, call), *(x.flatten(0, 1) for x in (k, v))
-    learning = torch.is_grad_enabled() and any(x.requires_grad for x in rows)
-    if learning and not call.dropping and not is_transformed():
+    if needs_gradient(*rows) and not call.dropping and not is_transformed():
         out = _Weighed.apply(*rows, call.scale, lambda q, k: _rows(weigh(q, k), call))
     else:
         out = torch.bmm(_rows(parts.drop(weigh(*rows[:2])), call), rows[2])
-    return out if empty is None else out.view(*whole[:3], v.shape[3]).masked_fill(empty, 0.0)
+    return out if empty is None else out.view(*shape[:3], v.shape[3]).masked_fill(empty, 0.0)
 
 
 def _rows(x: Tensor, call: AttentionCall) -> Tensor:
@@ -74,15 +73,7 @@ class _Weighed(torch.autograd.Function):
     """Values [N, S, E] summed by weights: the backward pass keeps nothing but the weights."""
 
     @staticmethod
-    def forward(
-        ctx,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        weigh: Callable[[Tensor, Tensor], Tensor],
-    ):
-        """Return the sums [N, R, E]."""
+    def forward(ctx, q, k, v, scale: float, weigh: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         weights = weigh(q, k)
         out = torch.bmm(weights, v)
         ctx.scale, ctx.weigh = scale, weigh
@@ -91,7 +82,6 @@ class _Weighed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        """Return the gradients of q, k and v."""
         q, k, v, weights, out = ctx.saved_tensors
         if torch.is_grad_enabled():  # they will be differentiated themselves
             again = torch.bmm(ctx.weigh(q, k), v)

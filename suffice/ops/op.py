@@ -1,4 +1,4 @@
-"""One way to compute an attention, as an object: its name, its function, what it refuses."""
+"""The interface of ops, each one way to compute an attention, and helpers they share."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Op:
 
     Args:
         name: how a user asks for it: impl="name".
-        about: one sentence for explain().
+        about: a description for explain().
         run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], masks, call, parts) -> out
             [B, H, T, E]; keys and values that no query may see are finite (`MaskInputs.clean`).
         refuses: call -> why this op cannot compute it, a sentence each; empty = it can.
-        masks_nonfinite: True if the op itself keeps masked NaN and Inf from what it returns.
+        masks_nonfinite: True if the op itself keeps masked NaN and Inf out of its outputs.
         trains: False if it has no gradients, and refuses to run where they are recorded.
     """
 
@@ -115,7 +115,7 @@ def needs_gradient(*tensors: Tensor) -> bool:
 
 
 def dense_rows(x: Tensor) -> Tensor:
-    """Return x with its last axis dense: kernels read nothing else."""
+    """Return x with its last axis dense, as kernels read it."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -159,15 +159,15 @@ def register_attention(forward: CustomOpDef, backward: CustomOpDef) -> None:
 
 
 def is_traced() -> bool:
-    """Return True where torch must see an operator: in a graph, or under a dispatch mode."""
+    """Return True where torch must see operators: in a graph, or under a dispatch mode."""
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def is_transformed() -> bool:
     """Return True while torch traces, vmaps or differentiates the call by a transform.
 
-    Then operations must be ones torch knows, none may depend on numbers, and none may write in
-    place of an argument.
+    Then only operations that torch knows may run, no branch may depend on the content of tensors,
+    and no argument may be written to.
     """
     return torch.compiler.is_compiling() or inside_transform()
 
@@ -176,7 +176,7 @@ _values: dict[tuple[str, str], Axis] = {}  # by family and JSON
 
 
 def text_of(value: Axis) -> str:
-    """Return an axis value as JSON, which is how a registered operator takes it."""
+    """Return an axis value as JSON, the form that registered operators accept."""
     if not torch.compiler.is_compiling():
         _values[value.family, value.text] = value
     return value.text

@@ -16,15 +16,10 @@ from suffice.ops.op import Op, Parts
 
 
 def divisor(totals: Tensor, floor: float) -> Tensor:
-    """Return what sums of weights are divided by.
+    """Return the divisors of weighted values, for sums of weights of any shape.
 
-    Positive features: the sum itself, but at least the least number whose neighbours are as dense
-    as those of larger ones; 1 where the sum is 0, because there is nothing to divide. Features of
-    both signs: a magnitude of `floor` at least, the sign kept.
-
-    Args:
-        totals: sums of weights, of any shape.
-        floor: of the feature map.
+    Positive features: the sum itself, at least the least number of full relative precision; 1 where
+    the sum is 0. Features of both signs: a magnitude of `floor` at least, with the sign of the sum.
     """
     if floor:
         return torch.where(totals < 0.0, totals.clamp(max=-floor), totals.clamp(min=floor))
@@ -35,10 +30,7 @@ def divisor(totals: Tensor, floor: float) -> Tensor:
 def divided(sums: Tensor, floor: float, value_dim: int) -> tuple[Tensor, Tensor]:
     """Return weighted values over the sums of their weights, and those sums [..., 1].
 
-    Args:
-        sums: [..., columns], the first `value_dim` weighted values, the next one their weights.
-        floor: of the feature map.
-        value_dim: E.
+    `sums` [..., columns]: first `value_dim` weighted values, then the sum of their weights.
     """
     totals = sums[..., value_dim : value_dim + 1]
     return sums[..., :value_dim] / divisor(totals, floor), totals
@@ -47,15 +39,7 @@ def divided(sums: Tensor, floor: float, value_dim: int) -> tuple[Tensor, Tensor]
 def divided_backward(
     grad: Tensor, out: Tensor, totals: Tensor, floor: float, columns: int
 ) -> Tensor:
-    """Return the gradient [..., columns] of the sums of `divided`.
-
-    Args:
-        grad: of the result [..., E].
-        out: the result.
-        totals: the sums of weights.
-        floor: of the feature map.
-        columns: numbers beside each other in the sums.
-    """
+    """Return the gradient [..., columns] of the sums of `divided`, from that of its outputs."""
     value_dim = out.shape[-1]
     over = divisor(totals, floor)
     of_sums = out.new_zeros(*out.shape[:-1], columns)

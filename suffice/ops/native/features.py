@@ -1,10 +1,9 @@
-"""Sums of features along the sequence in the library's own CPU kernels.
+"""Sums of features along the sequence in native CPU kernels, for Elu and Favor.
 
-What `scan` computes, with the features of Elu and Favor made where they are summed: neither
-features nor pairs nor states leave the cache. The kernels compute float32; half types go through
-it, as everywhere. Packed rows cost what their documents' last chunks leave unfilled.
+What `scan` computes, with features made where they are summed: neither features nor pairs nor
+states leave the cache. The kernels compute float32; half types are converted.
 
-Eager calls go to the kernels directly. Where torch has to see what happens (a graph, a mode that
+Eager calls go to the kernels directly. Where torch has to see the call (a graph, a mode that
 counts) the same kernels are a registered operator.
 
 Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths,
@@ -52,10 +51,8 @@ def attend(
     if is_traced():
         out = _scan(*inputs, *data)[0]
     else:
-        q_, k_, v_ = map(dense_rows, inputs)
-        sums = _Sums.of(*data)
-        learning = needs_gradient(q_, k_, v_)
-        out = _Scan.apply(q_, k_, v_, sums) if learning else forward(q_, k_, v_, sums)[0]
+        args = *map(dense_rows, inputs), _Sums.of(*data)
+        out = _Scan.apply(*args) if needs_gradient(*inputs) else forward(*args)[0]
     return (F.pad(out, (0, 0, early, 0)) if early else out).to(q.dtype)
 
 
@@ -77,24 +74,24 @@ NATIVE_SCAN = Op(
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Sums:
-    """What is summed, beside queries, keys and values.
+    """The inputs of the sums beside queries, keys and values; all tensors are dense.
 
     Args:
-        causal: whether a query sees itself and earlier keys only; then T <= S, the queries last.
         omega: float32 [F, D], features exp(omega x' - |x'|^2 / 2) of x' = sqrt(scale) x; None =
             elu(x) + 1.
-        scale: above 0; without omega it is not read.
         seen: bool [B, S], False = a masked key; None = all are seen.
-        documents: int64 [B, S], runs of equal numbers, T = S; None = one. All tensors are dense.
+        documents: int64 [B, S], runs of equal numbers, T = S; None = one.
+        causal: whether a query sees itself and earlier keys only; then T <= S, the queries last.
+        scale: above 0; without omega it is not read.
     """
 
-    causal: bool
     omega: Tensor | None
-    scale: float
     seen: Tensor | None
     documents: Tensor | None
+    causal: bool
+    scale: float
 
     @classmethod
     def of(
@@ -105,46 +102,32 @@ class _Sums:
         causal: bool,
         scale: float,
     ) -> _Sums:
-        """Return the sums of the operator's arguments, as the kernels read them."""
         return cls(
-            causal=causal,
-            omega=None if omega is None else omega.detach().float().contiguous(),
-            scale=scale,
-            seen=None if seen is None else seen.contiguous(),
-            documents=None if documents is None else documents.long().contiguous(),
+            None if omega is None else omega.detach().float().contiguous(),
+            None if seen is None else seen.contiguous(),
+            None if documents is None else documents.long().contiguous(),
+            causal,
+            scale,
         )
 
     def structure(self, q: Tensor, k: Tensor, v: Tensor, **others: Tensor) -> ctypes._CArgObject:
-        """Return what the kernels read; it points at tensors of these sums, which outlive it."""
+        """Return the structure the kernels read, which points at the tensors of these sums."""
         (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q.shape, v.shape
-        linear = native.Linear(
-            batch=batch,
-            heads=heads,
-            kv_heads=kv_heads,
-            queries=queries,
-            keys=keys,
-            width=width,
-            value_width=value_width,
-            features=width if self.omega is None else self.omega.shape[0],
-            causal=self.causal,
-            scale=self.scale,
-        )
+        features = width if self.omega is None else self.omega.shape[0]
+        sizes = batch, heads, kv_heads, queries, keys, width, value_width, features
+        structure = native.Linear(*sizes, causal=self.causal, scale=self.scale)
         for name in ("omega", "seen", "documents"):
             tensor = getattr(self, name)
-            setattr(linear, name, None if tensor is None else tensor.data_ptr())
+            setattr(structure, name, None if tensor is None else tensor.data_ptr())
         for name, tensor in {"q": q, "k": k, "v": v, **others}.items():
-            setattr(linear, name, native.Strides(*tensor.stride()[:3]))
-        return ctypes.byref(linear)
+            setattr(structure, name, native.Strides(*tensor.stride()[:3]))
+        return ctypes.byref(structure)
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, sums: _Sums) -> tuple[Tensor, Tensor]:
-    """Return the outputs [B, H, T, E] and the sums [B, H, T] of the weights behind them.
+    """Return the outputs [B, H, T, E] and the sums [B, H, T] of their weights.
 
-    Args:
-        q: [B, H, T, D], its last axis dense, as of all.
-        k: [B, G, S, D]
-        v: [B, G, S, E]
-        sums: what is summed.
+    The last axis of q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E] is dense.
     """
     out, totals = empty_rows_first(q, v.shape[3]), q.new_empty(q.shape[:3])
     if not (q.numel() and k.numel() and v.numel()):
@@ -195,7 +178,7 @@ def _scan(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs [B, H, T, E] and the sums [B, H, T] of the weights behind them.
+    """Return the outputs [B, H, T, E] and the sums [B, H, T] of their weights.
 
     Arguments as of `_Sums`.
     """

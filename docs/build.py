@@ -33,29 +33,27 @@ MADE = "<!-- written by `make docs` from the docstrings: edit those -->"
 
 def pages() -> dict[str, str]:
     """Return every generated file by its name below docs/."""
-    made = {"mechanisms/README.md": _index(), "axes.md": _axes()}
-    made[DRAWINGS[0]] = picture()
+    files = {"mechanisms/README.md": _index(), "axes.md": _axes(), DRAWINGS[0]: picture()}
     for name in PRESETS:
         spec = sized(name, D_MODEL, HEADS, length=DRAWN)
-        drawing = drawing_of(spec, DRAWN)
-        made[f"mechanisms/{name}.md"] = _page(name, spec)
-        made[f"mechanisms/{name}.svg"] = svg(drawing, titled(name, spec, DRAWN))
-    return made
+        files[f"mechanisms/{name}.md"] = _page(name, spec)
+        files[f"mechanisms/{name}.svg"] = svg(drawing_of(spec, DRAWN), titled(name, spec, DRAWN))
+    return {
+        name: re.sub(r"arXiv:(\d{4}\.\d{4,5})", LINK, content) if name.endswith(".md") else content
+        for name, content in files.items()
+    }
 
 
 def write(folder: Path = FOLDER) -> None:
     """Write every page, and remove those of mechanisms that are gone."""
     mechanisms = folder / "mechanisms"
     mechanisms.mkdir(parents=True, exist_ok=True)
-    made = pages()
+    files = pages()
     for old in mechanisms.iterdir():
-        if f"mechanisms/{old.name}" not in made:
+        if f"mechanisms/{old.name}" not in files:
             old.unlink()
-    for name, content in made.items():
-        linked = (
-            re.sub(r"arXiv:(\d{4}\.\d{4,5})", LINK, content) if name.endswith(".md") else content
-        )
-        (folder / name).write_text(linked, encoding="utf-8")
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
 
 
 def _page(name: str, spec: AttentionSpec) -> str:
@@ -123,7 +121,7 @@ def _values(spec: AttentionSpec) -> Iterator[Axis]:
 
 
 def _inside(value: object) -> Iterator[Axis]:
-    """Return an axis value and those in its fields; `&` and `|` are only their parts."""
+    """Yield an axis value and those in its fields; of `&` and `|` only their parts."""
     if isinstance(value, tuple):
         for part in value:
             yield from _inside(part)

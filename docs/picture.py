@@ -1,4 +1,4 @@
-"""A picture of the axes and of one composed layer, for the README and the site."""
+"""A picture of the axes and of one composed layer, for the site."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def picture() -> str:
     tallest = max(len(names) for names in columns.values())
     width = len(columns) * (WIDTH + GAP) + GAP + 10
     height = TOP + tallest * (CELL + GAP) + 78
-    drawn = [
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="{FONTS}" font-size="11">',
         "<title>The axes of an attention layer, one composed layer highlighted</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',
     ]
     for place, (axis, names) in enumerate(columns.items()):
-        drawn += _column(GAP + 5 + place * (WIDTH + GAP), axis, names)
-    drawn += _sentence(height, width)
-    return "\n".join([*drawn, "</svg>", ""])
+        elements += _column(GAP + 5 + place * (WIDTH + GAP), axis, names)
+    elements += _sentence(height, width)
+    return "\n".join([*elements, "</svg>", ""])
 
 
 def _columns() -> dict[str, list[str]]:
@@ -81,7 +81,7 @@ def _chosen() -> set[str]:
 
 def _column(left: int, axis: str, names: Sequence[str]) -> list[str]:
     middle = left + WIDTH // 2
-    drawn = [
+    elements = [
         f'<text x="{middle}" y="28" text-anchor="middle" font-size="13" font-weight="bold" '
         f'fill="#1f2933">{axis}</text>',
         f'<text x="{middle}" y="46" text-anchor="middle" fill="#62707d">{QUESTIONS[axis]}</text>',
@@ -89,11 +89,11 @@ def _column(left: int, axis: str, names: Sequence[str]) -> list[str]:
     for row, name in enumerate(names):
         top = TOP + row * (CELL + GAP)
         fill, ink = ("#0f766e", "#ffffff") if name in _chosen() else ("#eef2f5", "#3e4c59")
-        drawn.append(
+        elements.append(
             f'<rect x="{left}" y="{top}" width="{WIDTH}" height="{CELL}" rx="4" fill="{fill}"/>'
             f'<text x="{middle}" y="{top + 15}" text-anchor="middle" fill="{ink}">{name}</text>'
         )
-    return drawn
+    return elements
 
 
 def _sentence(height: int, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Heads that share keys and values: found in closed form, beside the mean that is usual."""
+"""Heads that share keys and values: fitted in closed form, beside the usual mean of heads."""
 
 import argparse
 import inspect
@@ -34,8 +34,8 @@ for _ in range(STEPS):
     optimiser.step()
 
 for naive in (True, False):
-    found = convert(model, "mqa", calibration=calibration, held_out=held_out, naive=naive)
-    change = found.certificate.loss
+    conversion = convert(model, "mqa", calibration=calibration, held_out=held_out, naive=naive)
+    change = conversion.certificate.loss
     kind = "mean of heads" if naive else "closed form"
     print(
         f"mqa, {kind:13}: loss {change.before:.4f} -> {change.after:.4f} nats per character, "

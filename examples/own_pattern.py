@@ -1,4 +1,4 @@
-"""A pattern of one's own: a query sees itself and the keys 1, 2, 4, 8, ... before it."""
+"""Define a pattern: a query attends to itself and to the keys 1, 2, 4, 8, ... before it."""
 
 import time
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from suffice.view import text
 
 @dataclass(frozen=True)
 class Powers(Pattern):
-    """A query sees itself and the keys at distances 1, 2, 4, 8, ... before it."""
+    """A query attends to itself and to the keys at distances 1, 2, 4, 8, ... before it."""
 
     causal = True
 
     def allowed(self, q_positions, k_positions):
-        """Return which pairs may attend."""
-        back = q_positions - k_positions
-        return (back >= 0) & (back & (back - 1) == 0)
+        """Return which queries may attend to which keys."""
+        distance = q_positions - k_positions
+        return (distance >= 0) & (distance & (distance - 1) == 0)
 
 
 LENGTH = 1024
@@ -34,6 +34,6 @@ for pattern in (Causal(), Powers()):
         start = time.perf_counter()
         for _ in range(5):
             layer(x)
-    spent = (time.perf_counter() - start) / 5
-    chosen = layer.explain(LENGTH).splitlines()[0]
-    print(f"{pattern!r:10} {spent * 1e3:6.2f} ms  {chosen}")
+    seconds = (time.perf_counter() - start) / 5
+    op = layer.explain(LENGTH).splitlines()[0]
+    print(f"{pattern!r:10} {seconds * 1e3:6.2f} ms  {op}")

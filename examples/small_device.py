@@ -18,21 +18,21 @@ model = config.build(suffice.preset("efficient", 128, 4, causal=True)).eval()
 prompt = torch.randint(512, (1, 16))
 
 
-def rate(one):
-    """Return tokens a second, the best of three."""
-    spent = []
+def tokens_per_second(model):
+    """Return the best rate of three runs."""
+    seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        generate(one, prompt, max_new_tokens=TOKENS)
-        spent.append(time.perf_counter() - start)
-    return TOKENS / min(spent)
+        generate(model, prompt, max_new_tokens=TOKENS)
+        seconds.append(time.perf_counter() - start)
+    return TOKENS / min(seconds)
 
 
-print(f"32 bits: {rate(model):8.0f} tokens/s")
+print(f"32 bits: {tokens_per_second(model):8.0f} tokens/s")
 for bits in (8, 4):
     packed = copy.deepcopy(model)
-    told = quantise(packed, bits=bits)
+    report = quantise(packed, bits=bits)
     print(
-        f"{bits:2} bits: {rate(packed):8.0f} tokens/s, "
-        f"{told.bytes_before / 1e6:.2f} -> {told.bytes_after / 1e6:.2f} MB"
+        f"{bits:2} bits: {tokens_per_second(packed):8.0f} tokens/s, "
+        f"{report.bytes_before / 1e6:.2f} -> {report.bytes_after / 1e6:.2f} MB"
     )

@@ -1,4 +1,4 @@
-"""A language model trained for moments on Python's own sources, writing with several memories."""
+"""A language model, trained for seconds on Python source code, writes with several KV caches."""
 
 import argparse
 import inspect
@@ -24,8 +24,8 @@ model = config.build(suffice.preset("efficient", 64, 4, causal=True))
 
 optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
 for _ in range(STEPS):
-    places = torch.randint(len(tokens) - LENGTH, (16, 1)) + torch.arange(LENGTH)
-    rows = tokens[places]
+    positions = torch.randint(len(tokens) - LENGTH, (16, 1)) + torch.arange(LENGTH)
+    rows = tokens[positions]
     loss = torch.nn.functional.cross_entropy(
         model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten()
     )
@@ -36,5 +36,5 @@ print(f"loss after {STEPS} steps: {loss.item():.2f} nats per character")
 
 prompt = torch.tensor([tokenizer.encode("    def ")])
 for memory in (Dynamic(), Rolling(32, sinks=4), Quantised(Dynamic(), bits=8)):
-    found = generate(model.eval(), prompt, max_new_tokens=24, memory=memory)
-    print(f"{memory!r:60} {tokenizer.decode(found.tokens[0].tolist())!r}")
+    output = generate(model.eval(), prompt, max_new_tokens=24, memory=memory)
+    print(f"{memory!r:60} {tokenizer.decode(output.tokens[0].tolist())!r}")

@@ -1,4 +1,4 @@
-"""An nn.MultiheadAttention replaced: first with its own weights, then by something cheaper."""
+"""Replace an nn.MultiheadAttention: first with its own weights, then by a cheaper layer."""
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ print(f"with its own weights: largest difference {difference:.1e}")
 # Fewer keys and values, fitted to what the layer reads: no training.
 calibration = [torch.randn(8, 30, 64) for _ in range(4)]
 cheaper = convert(layer, "gqa:2", calibration=calibration)
-told = cheaper.certificate.layers[0]
-print(f"gqa:2: {told.parameters_before:,} -> {told.parameters_after:,} parameters,")
-print(f"       {told.state_before} -> {told.state_after} numbers kept for each past token,")
-print(f"       {told.predicted:.1%} of the output changed on the calibration")
+report = cheaper.certificate.layers[0]
+print(f"gqa:2: {report.parameters_before:,} -> {report.parameters_after:,} parameters,")
+print(f"       {report.state_before} -> {report.state_after} numbers kept for each past token,")
+print(f"       {report.predicted:.1%} of the output changed on the calibration")

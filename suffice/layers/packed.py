@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError, ShapeError
 from suffice.ops.linear import Linear
 from suffice.ops.native import library as native
-from suffice.ops.native import matrix as op
-from suffice.ops.native.library import available, instructions
+from suffice.ops.native import matrix as kernels
 from suffice.ops.native.matrix import COLUMNS, PANEL, Codes, check_group, decoded_rows, multiply
 from suffice.ops.op import needs_gradient
 from suffice.records import check_fields
@@ -157,7 +156,7 @@ class Packed(nn.Module):
             raise ShapeError(f"x has {x.shape[-1]} features; this map reads {self.inputs}.")
         if torch.compiler.is_compiling() or needs_gradient(x):
             return self._by_torch(x)
-        if op.plain(x) and op.few(x, self.scheme.bits):
+        if kernels.plain(x) and kernels.few(x, self.scheme.bits):
             matrix = self.native_matrix()
             if matrix is not None:
                 return multiply(matrix, x)
@@ -174,7 +173,7 @@ class Packed(nn.Module):
 
     def dequantised(self) -> Tensor:
         """Return the matrix, float32 [N, K]."""
-        return op.unpacked(*self.stored(), self.scheme.bits, self.outputs)
+        return kernels.unpacked(*self.stored(), self.scheme.bits, self.outputs)
 
     def native_matrix(self) -> native.Matrix | None:
         """Return the descriptor that the native kernels read; None if they cannot."""
@@ -183,8 +182,8 @@ class Packed(nn.Module):
         key = (codes.shape, *(0 if t is None else t.data_ptr() for t in tensors))
         if self._native is None or self._native[0] != key:
             matrix = None
-            if op.fits(codes, bias):
-                matrix = op.structure_of_parts(*tensors, self.scheme.bits, self.outputs)
+            if kernels.fits(codes, bias):
+                matrix = kernels.structure_of_parts(*tensors, self.scheme.bits, self.outputs)
             self._native = key, matrix
         return self._native[1]
 
@@ -203,7 +202,8 @@ class Packed(nn.Module):
     def kernel(self) -> str:
         """What multiplies: the kernels' instructions, or "torch" (dequantised in each call)."""
         device = next(self.buffers()).device
-        return instructions() if device.type == "cpu" and available() else "torch"
+        on_cpu = device.type == "cpu" and native.available()
+        return native.instructions() if on_cpu else "torch"
 
     def extra_repr(self) -> str:
         """Show sizes and scheme in the printed module."""
@@ -217,7 +217,7 @@ class Packed(nn.Module):
         args = (x, *self.stored(), self.bias, self.scheme.bits, self.outputs)
         if torch.compiler.is_compiling() and not needs_gradient(x):
             return torch.ops.suffice.packed_linear(*args)  # one node of the graph
-        return op.by_torch(*args)
+        return kernels.by_torch(*args)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Packed:
         halves = {name: self._buffers[name] for name in HALVES if name in self._buffers}

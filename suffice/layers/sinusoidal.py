@@ -9,7 +9,7 @@ from torch import Tensor
 
 from suffice.torch_compat import readable
 
-KEPT_NUMBERS = 1 << 20  # tables up to 4 MiB in fp32 are kept between calls
+CACHED_NUMBERS = 1 << 20  # tables up to 4 MiB in fp32 are cached
 
 
 def sinusoidal(
@@ -38,9 +38,9 @@ def sinusoidal(
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5. No difference.
     """
     device = torch.device(device)
-    if not readable() or length * d_model > KEPT_NUMBERS:
+    if not readable() or length * d_model > CACHED_NUMBERS:
         return sinusoidal_at(torch.arange(length, device=device), d_model, dtype=dtype)
-    return _kept(length, d_model, device, dtype).clone()  # the caller may change its own
+    return _cached_table(length, d_model, device, dtype).clone()  # the caller may change it
 
 
 def sinusoidal_at(positions: Tensor, d_model: int, *, dtype: torch.dtype) -> Tensor:
@@ -52,6 +52,6 @@ def sinusoidal_at(positions: Tensor, d_model: int, *, dtype: torch.dtype) -> Ten
 
 
 @lru_cache(maxsize=16)
-def _kept(length: int, d_model: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    with torch.inference_mode(False):  # a kept tensor must serve training calls too
+def _cached_table(length: int, d_model: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):  # a cached tensor must serve training calls too
         return sinusoidal_at(torch.arange(length, device=device), d_model, dtype=dtype)

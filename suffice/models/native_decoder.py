@@ -24,10 +24,10 @@ from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
 from suffice.models.state import ModelState
 from suffice.ops.linear import Linear
-from suffice.ops.native import cache, library, matrix
+from suffice.ops.native import cache
 from suffice.ops.native import library as native
 from suffice.ops.native.cache import MixingDescriptor
-from suffice.ops.native.matrix import KINDS, structure_of_parts
+from suffice.ops.native.matrix import KINDS, structure_of, structure_of_parts
 from suffice.patterns import Band
 from suffice.spec import AttentionSpec
 
@@ -41,27 +41,8 @@ class NativeDecoder:
     """A language model that decodes one token of each row in one native call.
 
     It reads the model's own weights, which must not move meanwhile, and its states; prefill goes
-    through the model itself. Arithmetic is float32, whatever the weights are stored in.
-
-    Args:
-        lm: the model.
-        memory: of the states it decodes with.
-
-    Raises:
-        ConfigError: if native code cannot; see `unsupported`.
-
-    Example:
-        >>> from suffice import preset
-        >>> from suffice.memory import Dynamic
-        >>> from suffice.models import LMConfig
-        >>> sizes = dict(vocabulary_size=9, length=16, d_model=8, depth=1, mlp_width=8)
-        >>> lm = LMConfig(**sizes).build(preset("efficient", 8, 2, causal=True)).eval()
-        >>> fast = lm if unsupported(lm, Dynamic()) else NativeDecoder(lm, Dynamic())
-        >>> with torch.inference_mode():
-        ...     state, token = lm.state(), torch.tensor([3])
-        ...     logits = fast.step(token, state), fast.step(token, state)
-        >>> (logits[1].shape, state.length)
-        (torch.Size([1, 9]), 2)
+    through the model itself. Arithmetic is float32, whatever the weights are stored in. A model or
+    memory that native code cannot decode is refused; see `unsupported`.
     """
 
     def __init__(self, lm: LM, memory: Memory) -> None:
@@ -70,7 +51,7 @@ class NativeDecoder:
         self.lm, self.config, self.specs, self.device = lm, lm.config, lm.specs, lm.device
         self.state, self.features, self.logits = lm.state, lm.features, lm.logits
         self.train = lm.train
-        self.library = library.library()
+        self.library = native.library()
         self.memory = memory
         self.depth = len(lm.blocks)
         self.lowered: list[Any] = [spec.lower() for spec in lm.specs]
@@ -105,11 +86,6 @@ class NativeDecoder:
 
         The model itself reads the first tokens of a text, from which sizes are known and which
         sinks keep, and padded rows where a pattern has sinks, whose positions differ by row.
-
-        Raises:
-            ConfigError: if the model is training, gradients are recorded, an id is out of range,
-                the state is of another model or memory, or padding follows a real token.
-            ShapeError: for another number of rows than before, or beyond learned positions.
         """
         if state.length < self.prefill:
             return self.lm.step(tokens, state)
@@ -173,9 +149,9 @@ class NativeDecoder:
         for mixing in self.mixings:
             if mixing is not None:
                 mixing.set_positions(rows)  # raises beyond its length, before any cache has changed
-        for layer, held, mixing in zip(state.layers, self.caches, self.mixings, strict=True):
+        for layer, descriptor, mixing in zip(state.layers, self.caches, self.mixings, strict=True):
             slot = layer.reserve(step)
-            longest = max(longest, held.update(slot))
+            longest = max(longest, descriptor.update(slot))
             if mixing is not None:
                 mixing.update(slot.unmixed)
         return longest
@@ -225,7 +201,7 @@ class NativeDecoder:
             return native.Matrix(kind=native.ABSENT)
         weight = weight.detach().contiguous()
         self.tensors.append(weight)
-        return matrix.structure_of(weight, bias)
+        return structure_of(weight, bias)
 
     def _mixing(self, mix: native.Mixing, mixing: ValueMap) -> MixingDescriptor:
         bias = None if mixing.bias is None else self._float32(mixing.bias)
@@ -292,8 +268,8 @@ def unsupported(lm: object, memory: Memory) -> str | None:
     """Return why native code cannot decode with a model and a memory, or None if it can."""
     if type(lm) is not LM:
         return f"{type(lm).__name__} is not an LM"
-    if not library.available():
-        return library.why_not()
+    if not native.available():
+        return native.why_not()
     if lm.config.activation not in ACTIVATIONS:
         return f"activation {lm.config.activation!r} is not supported by native decoding"
     if lm.device.type != "cpu":

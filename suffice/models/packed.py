@@ -185,11 +185,7 @@ def with_torchao(model: nn.Module) -> dict[str, str]:
         ({}, 'torchao')
     """
     packed = {name: m for name, m in model.named_modules() if isinstance(m, Packed)}
-    replacements = {
-        name: _by_torchao(module)
-        for name, module in packed.items()
-        if module.scheme.group is not None
-    }
+    replacements = {n: _by_torchao(m) for n, m in packed.items() if m.scheme.group is not None}
     if not replacements:
         raise ConfigError(
             "the model holds no codes for torchao; pack it into 8 or 4 bits (`quantise`) first."

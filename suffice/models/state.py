@@ -16,12 +16,9 @@ from suffice.spec import AttentionSpec
 
 
 class ModelState:
-    """The states of all layers of a model, changed together.
+    """The states of all layers of a model, in order, changed together.
 
     Made by a model's `state`; `model(tokens, state=state)` reads it and adds to it.
-
-    Args:
-        layers: one for each attention layer, in order.
     """
 
     def __init__(self, layers: list[LayerState]) -> None:
@@ -73,11 +70,7 @@ class ModelState:
         return all(layer.can_drop(tokens) for layer in self.layers)
 
     def drop_last(self, tokens: int) -> None:
-        """Drop the last tokens, as if they had never been read.
-
-        Raises:
-            ConfigError: if a layer cannot; nothing has changed then.
-        """
+        """Drop the last tokens, as if they had never been read; ConfigError if a layer cannot."""
         # layers that cannot come first and raise before another has changed
         layers = sorted(self.layers, key=lambda layer: layer.can_drop(tokens))
         self._change(layers, lambda layer: layer.drop_last(tokens))
@@ -116,12 +109,7 @@ class ModelState:
         return batch
 
     def reorder(self, rows: Tensor) -> None:
-        """Replace every row of the batch by another one, as a beam search does.
-
-        Raises:
-            StateError: if nothing was read yet.
-            ShapeError: if the number of rows changes, or an index is not that of a row.
-        """
+        """Replace every row of the batch by another one, as a beam search does."""
         _check_indices(rows)
         if rows.numel() != self._batch():
             raise ShapeError(
@@ -130,12 +118,7 @@ class ModelState:
         self.select(rows)
 
     def repeat(self, times: int) -> None:
-        """Repeat each row `times` times, itself included; copies follow their row.
-
-        Raises:
-            StateError: if nothing was read yet.
-            ConfigError: if times < 1.
-        """
+        """Repeat each row `times` times, itself included; copies follow their row."""
         batch = self._batch()
         if not is_whole(times, least=1):
             raise ConfigError(

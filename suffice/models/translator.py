@@ -204,18 +204,7 @@ class Translator(nn.Module):
         source_valid: Tensor | None = None,
         target_valid: Tensor | None = None,
     ) -> Tensor:
-        """Return logits [B, T, V] of a target and its encoded source [B, S, M].
-
-        Args:
-            target: ids [B, T].
-            source: what `encode` returned, for as many rows.
-            source_valid: bool [B, S], as given to `encode`.
-            target_valid: bool [B, T], True = a real token.
-
-        Raises:
-            ShapeError: if a shape does not fit.
-            MaskError: if a mask is not boolean.
-        """
+        """Return logits [B, T, V] of a target and of what `encode` returned for its source."""
         check_rows("target", target, target_valid)
         check("source", source, (len(target), None, self.config.d_model))
         x = self.target(target, valid=target_valid)
@@ -234,8 +223,6 @@ class Translator(nn.Module):
             memory: the KV cache of each self-attention; layers of features keep their sums.
 
         Raises:
-            ShapeError: if a shape does not fit.
-            MaskError: if the mask is not boolean.
             ConfigError: if a layer cannot stream, or not with this memory.
         """
         check("source", source, (None, None, self.config.d_model))

@@ -222,31 +222,25 @@ def _layers(
 ) -> tuple[Layer, ...]:
     layers = []
     for name, module in model.named_modules():
+        if name not in packed and name not in skipped:
+            continue
         parameters = list(module.parameters(recurse=False))
-        before = sum(p.nbytes for p in parameters)
         if name in packed:
-            layers.append(
-                Layer(
-                    name=name,
-                    scheme=str(packed[name].scheme),
-                    kernel=packed[name].kernel,
-                    bytes_before=before,
-                    bytes_after=packed[name].nbytes,
-                    error=errors[name],
-                )
-            )
-        elif name in skipped:
-            layers.append(
-                Layer(
-                    name=name,
-                    scheme=str(parameters[0].dtype).removeprefix("torch."),
-                    kernel="",
-                    bytes_before=before,
-                    bytes_after=4 * sum(p.numel() for p in parameters),
-                    error=None,
-                    skipped=skipped[name],
-                )
-            )
+            scheme, kernel = str(packed[name].scheme), packed[name].kernel
+            after = packed[name].nbytes
+        else:
+            scheme, kernel = str(parameters[0].dtype).removeprefix("torch."), ""
+            after = 4 * sum(p.numel() for p in parameters)
+        layer = Layer(
+            name=name,
+            scheme=scheme,
+            kernel=kernel,
+            bytes_before=sum(p.nbytes for p in parameters),
+            bytes_after=after,
+            error=errors.get(name),
+            skipped=skipped.get(name, ""),
+        )
+        layers.append(layer)
     return tuple(layers)
 
 

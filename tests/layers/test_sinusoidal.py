@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice.layers import sinusoidal
-from suffice.layers.sinusoidal import KEPT_NUMBERS
+from suffice.layers.sinusoidal import CACHED_NUMBERS
 from suffice.testing import assert_close
 
 
@@ -33,7 +33,7 @@ def test_lower_types_are_rounded_once(dtype):
 
 
 def test_long_tables_are_not_kept():
-    length = KEPT_NUMBERS // 4 + 3
+    length = CACHED_NUMBERS // 4 + 3
     far = sinusoidal(length, 4, dtype=torch.float64)
     assert_close(far[:9], sinusoidal(9, 4, dtype=torch.float64))
     assert abs(far[-1, 0].item() - math.sin(length - 1)) <= 1e-10

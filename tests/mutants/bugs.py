@@ -157,8 +157,8 @@ BUGS = (
     ),
     Bug(
         "suffice/layers/sinusoidal.py",
-        "return _kept(length, d_model, device, dtype).clone()",
-        "return _kept(length, d_model, device, dtype)",
+        "return _cached_table(length, d_model, device, dtype).clone()",
+        "return _cached_table(length, d_model, device, dtype)",
         "tests/layers/test_sinusoidal.py",
         "positions changed in place are changed for every later call",
     ),

@@ -87,7 +87,7 @@ def test_drafts_are_proposed_natively(lm, memory):
 
 
 @needs_kernels
-def test_a_kept_state_goes_on_with_gradients(lm):
+def test_the_state_of_a_result_goes_on_with_gradients(lm):
     want = generate(lm, PROMPTS, max_new_tokens=6, impl="torch").new
     got = generate(lm, PROMPTS, max_new_tokens=5, keep_state=True, impl="native")
     assert got.state.length == 9 + 4

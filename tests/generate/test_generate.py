@@ -62,8 +62,8 @@ def test_padding_of_a_tensor_may_stand_anywhere(lm):
     want = generate(lm, PROMPTS, max_new_tokens=4)
     got = generate(lm, tokens, valid=valid, max_new_tokens=4)
     assert torch.equal(got.tokens, want.tokens)
-    whole = generate(lm, torch.tensor(PROMPTS[:1]).int(), max_new_tokens=4)
-    assert as_lists(whole) == as_lists(want)[:1]
+    first_row = generate(lm, torch.tensor(PROMPTS[:1]).int(), max_new_tokens=4)
+    assert as_lists(first_row) == as_lists(want)[:1]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_dropout_is_off():
     assert lm.training
 
 
-def test_a_kept_state_goes_on(lm):
+def test_the_state_of_a_result_goes_on(lm):
     got = generate(lm, PROMPTS, max_new_tokens=5, keep_state=True)
     assert got.state.length == 9 + 4
     with torch.no_grad():

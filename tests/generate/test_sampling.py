@@ -30,15 +30,15 @@ def by_definition(logits, sample, present=()):
         logits = [logit if logit >= least else -math.inf for logit in logits]
     weights = [math.exp(logit - max(logits)) for logit in logits]
     probs = [weight / sum(weights) for weight in weights]
-    kept, total = set(), 0.0
+    tokens_left, total = set(), 0.0
     for token in sorted(range(len(probs)), key=lambda token: (-probs[token], token)):
-        if sample.top_p < 1.0 and kept and total >= sample.top_p:
+        if sample.top_p < 1.0 and tokens_left and total >= sample.top_p:
             break
-        kept.add(token)
+        tokens_left.add(token)
         total += probs[token]
-    kept = {token for token in kept if probs[token] >= sample.min_p * max(probs)}
-    kept_sum = sum(probs[token] for token in kept)
-    return [probs[token] / kept_sum if token in kept else 0.0 for token in range(len(probs))]
+    tokens_left = {token for token in tokens_left if probs[token] >= sample.min_p * max(probs)}
+    kept_sum = sum(probs[token] for token in tokens_left)
+    return [probs[token] / kept_sum if token in tokens_left else 0.0 for token in range(len(probs))]
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,10 @@ def test_weights_of_restricted_calls():
     layer = layer_of(pattern=Causal())
     valid, numbers = padded(2, 5, "right"), documents(2, 5, seed=3)
     shares = layer.weights(X, valid=valid, segments=numbers)
-    seen = Causal().mask(5, 5) & valid[:, None, :] & valid[:, :, None]
-    seen = seen & (numbers[:, :, None] == numbers[:, None, :])
-    assert torch.equal(shares > 0, seen[:, None].expand(2, 2, 5, 5))
-    assert_close(shares.sum(-1), seen.any(-1)[:, None].double().expand(2, 2, 5))
+    visible = Causal().mask(5, 5) & valid[:, None, :] & valid[:, :, None]
+    visible = visible & (numbers[:, :, None] == numbers[:, None, :])
+    assert torch.equal(shares > 0, visible[:, None].expand(2, 2, 5, 5))
+    assert_close(shares.sum(-1), visible.any(-1)[:, None].double().expand(2, 2, 5))
 
 
 def test_weights_of_dropout_layers_are_not_dropped():

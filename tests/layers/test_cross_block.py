@@ -59,9 +59,9 @@ def block(**options) -> Block:
 
 @pytest.mark.parametrize("make", [block, block_of], ids=["self", "cross"])
 def test_blocks_of_other_norms(make):
-    told = {"norm": "post", "normalisation": "rms"}
-    made = make(**told)
-    norms = [module for name, module in made.named_children() if name.endswith("_norm")]
+    choices = {"norm": "post", "normalisation": "rms"}
+    built = make(**choices)
+    norms = [module for name, module in built.named_children() if name.endswith("_norm")]
     assert {type(norm) for norm in norms} == {RMSNorm}
     bare = make(norm="post", bias=False)
     assert not any(name.endswith("_norm.bias") for name in bare.state_dict())
@@ -71,23 +71,25 @@ def test_blocks_of_other_norms(make):
 
 
 def test_a_block_of_rms_norms():
-    made = drawn(block(normalisation="rms", eps=0.1).double(), seed=1)
+    built = drawn(block(normalisation="rms", eps=0.1).double(), seed=1)
     x = normal(2, 5, 4, seed=1)
 
     def norm(value, layer):
         return F.rms_norm(value, (4,), layer.weight, 0.1)
 
-    half = x + made.attention(norm(x, made.attention_norm))
-    assert_close(made(x), half + made.mlp(norm(half, made.mlp_norm)))
+    half = x + built.attention(norm(x, built.attention_norm))
+    assert_close(built(x), half + built.mlp(norm(half, built.mlp_norm)))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_block_hands_on_what_the_attention_takes(norm):
-    made = drawn(block(norm=norm, eps=0.1).double(), seed=1)
+    built = drawn(block(norm=norm, eps=0.1).double(), seed=1)
     x, segments = normal(2, 5, 4, seed=1), documents(2, 5, seed=4)
     cut = [
-        made(x[row : row + 1, segments[row] == n]) for row in (0, 1) for n in segments[row].unique()
+        built(x[row : row + 1, segments[row] == n])
+        for row in (0, 1)
+        for n in segments[row].unique()
     ]
-    assert_close(made(x, segments=segments).flatten(0, 1), torch.cat([c[0] for c in cut]))
+    assert_close(built(x, segments=segments).flatten(0, 1), torch.cat([c[0] for c in cut]))
     with pytest.raises(TypeError, match="unexpected keyword argument 'sogments'"):
-        made(x, sogments=segments)
+        built(x, sogments=segments)

@@ -94,7 +94,7 @@ def test_what_was_frozen_stays_frozen():
     assert not any(p.requires_grad for p in extend(layer, 8).parameters())
 
 
-def test_mode_dtype_and_impl_are_kept():
+def test_mode_dtype_and_impl_do_not_change():
     layer = Attention(preset("super_attention", D, 2, length=5), impl="matmul").half().eval()
     longer = extend(layer, 8)
     assert not longer.training
@@ -177,8 +177,10 @@ def test_the_same_length_is_a_copy():
 
 
 def test_refusals():
-    told = r"extend lengthens an Alignment, .* this layer has NoMixing\(\), which takes any length"
-    with pytest.raises(ConfigError, match=told):
+    pattern = (
+        r"extend lengthens an Alignment, .* this layer has NoMixing\(\), which takes any length"
+    )
+    with pytest.raises(ConfigError, match=pattern):
         extend(Attention(preset("efficient", D, 2)), 9)
     with pytest.raises(ConfigError, match="this layer has ToeplitzAlignment.*takes any length"):
         extend(Attention(spec_around(ToeplitzAlignment(3))), 9)

@@ -44,7 +44,7 @@ def test_the_same_length_is_the_same_layer(mixing, mode, grid):
 @EACH
 @MODES
 @pytest.mark.parametrize(("length", "grid"), [(4, None), (5, None), (31, None), (36, (3, 3))])
-def test_sums_over_a_row_are_kept(mixing, mode, length, grid):
+def test_sums_over_a_row_do_not_change(mixing, mode, length, grid):
     """Of the interpolated rows; the same for all positions if they were."""
     layer = built(mixing)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_a_line_of_samples(old, new, mode):
     )
 
 
-def test_a_line_twice_as_fine():
+def test_a_line_of_double_resolution():
     want = [[1, 0], [0.75, 0.25], [0.25, 0.75], [0, 1]]
     assert_close(_line(2, 4, "linear"), torch.tensor(want).double())
 
@@ -115,8 +115,8 @@ def test_grids_are_interpolated_in_both_directions(old, new, token, mode):
     if token:
         assert_close(other.weight[0, 0, 0], weight[0, 0])
         assert_close(other.bias[0, 0], layer.mixing.bias[0, 0])
-        own = torch.einsum("ck,dl,kl->cd", down_rows, down_columns, weight[0, 1:].view(old))
-        assert_close(other.weight[0, 0, 1:], own.flatten())
+        resampled = torch.einsum("ck,dl,kl->cd", down_rows, down_columns, weight[0, 1:].view(old))
+        assert_close(other.weight[0, 0, 1:], resampled.flatten())
         read = torch.einsum("ai,bj,ij->ab", rows, columns, weight[1:, 0].view(old))
         assert_close(other.weight[0, 1:, 0], read.flatten())
 
@@ -134,7 +134,7 @@ def test_a_map_of_means_stays_one():
     assert_close(interpolate(layer, 25).mixing(ones, ones, RowLayout())[1], ones)
 
 
-def test_what_else_is_kept():
+def test_other_settings_do_not_change():
     layer = Attention(preset("super_attention", 8, 2, length=5), impl="matmul").half().eval()
     layer.mixing.weight.requires_grad_(requires_grad=False)
     other = interpolate(layer, 9)
@@ -155,8 +155,8 @@ def test_both_ways_out_of_a_length():
 
 @pytest.mark.parametrize("mixing", [NoMixing(), BandedAlignment(9, 2)], ids=repr)
 def test_mixings_without_a_map_to_resample(mixing):
-    told = "interpolate resamples an Alignment or a LowRank; this layer has .*use extend"
-    with pytest.raises(ConfigError, match=told):
+    message = "interpolate resamples an Alignment or a LowRank; this layer has .*use extend"
+    with pytest.raises(ConfigError, match=message):
         interpolate(built(mixing), 12)
 
 
@@ -193,8 +193,8 @@ def test_modes_and_lengths():
     ],
 )
 def test_grids_that_do_not_fit(grid, length):
-    told = rf"grid=\({grid[0]}, {grid[1]}\) of 9 positions cannot become {length}: the old and"
-    with pytest.raises(ConfigError, match=told):
+    message = rf"grid=\({grid[0]}, {grid[1]}\) of 9 positions cannot become {length}: the old and"
+    with pytest.raises(ConfigError, match=message):
         interpolate(built(Alignment(9)), length, grid=grid)
 
 

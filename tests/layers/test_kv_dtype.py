@@ -19,7 +19,7 @@ F32, HALF = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4, dtype=torch.bfloat1
 
 
 @pytest.mark.parametrize(
-    ("k", "v", "held", "want"),
+    ("k", "v", "cached", "want"),
     [
         (HALF, HALF, None, torch.bfloat16),
         (F32, HALF, None, torch.float32),
@@ -27,8 +27,8 @@ F32, HALF = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4, dtype=torch.bfloat1
     ],
     ids=["half", "columns beside a map", "again"],
 )
-def test_the_wider_dtype_is_kept(k, v, held, want):
-    assert [x.dtype for x in promote_kv_dtype((k, v), held)] == [want, want]
+def test_the_wider_dtype_is_kept(k, v, cached, want):
+    assert [x.dtype for x in promote_kv_dtype((k, v), cached)] == [want, want]
 
 
 def test_half_precision_of_autocast_is_widened():
@@ -46,8 +46,8 @@ def test_a_piece_of_another_dtype_is_refused(memory, first):
     with torch.no_grad():
         layer.to(first)(X[:, :5].to(first), state=state)
         layer.float()
-        told = f"torch.float32 but the cache is {first}"
-        with pytest.raises(ConfigError, match=told):
+        message = f"torch.float32 but the cache is {first}"
+        with pytest.raises(ConfigError, match=message):
             layer(X[:, 5:], state=state)
         assert state.length == 5
         state.reset()

@@ -26,11 +26,11 @@ def test_rms_norm(dtype):
 
 
 def test_norms_by_name():
-    made = {"device": "meta", "dtype": torch.float16}
-    layer = normalisation("layer", 4, eps=0.5, bias=False, **made)
+    factory = {"device": "meta", "dtype": torch.float16}
+    layer = normalisation("layer", 4, eps=0.5, bias=False, **factory)
     assert isinstance(layer, nn.LayerNorm)
     assert (layer.eps, layer.bias) == (0.5, None)
-    rms = normalisation("rms", 4, eps=0.25, bias=True, **made)
+    rms = normalisation("rms", 4, eps=0.25, bias=True, **factory)
     assert isinstance(rms, RMSNorm)
     assert rms.eps == 0.25
     for norm in (layer, rms):

@@ -55,7 +55,7 @@ def test_dropout_is_the_same_on_any_number_of_processes(parts):
     """Each process draws the whole mask and takes its rows."""
     x = normal(8, 3, 5, seed=1)
     torch.manual_seed(7)
-    whole = Dropout(0.5)(x)
+    global_batch = Dropout(0.5)(x)
     got, offset = [], 0
     for size in parts:
         drop = Dropout(0.5)
@@ -63,7 +63,7 @@ def test_dropout_is_the_same_on_any_number_of_processes(parts):
         torch.manual_seed(7)
         got.append(drop(x[offset : offset + size]))
         offset += size
-    assert_close(torch.cat(got), whole, "exact")
+    assert_close(torch.cat(got), global_batch, "exact")
 
 
 def gelu_tanh(x):
@@ -88,7 +88,7 @@ def test_mlp_refuses():
         MLP(4, 6, dropout=1.0)
 
 
-def test_mlp_drops_where_told():
+def test_inner_dropout_of_an_mlp_can_be_left_out():
     mlp = MLP(4, 6, dropout=0.5, inner_dropout=False)
     assert (mlp.inner_dropout.p, mlp.dropout.p) == (0.0, 0.5)
     assert (MLP(4, 6, dropout=0.5).inner_dropout.p) == 0.5
@@ -141,10 +141,10 @@ def test_runs():
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("given", ["valid", "segments", "both"])
-def test_positions_count_real_tokens_of_a_document(given, seed):
-    valid = bits(3, 9, seed=seed) if given != "segments" else None
-    segments = documents(3, 9, seed=seed) if given != "valid" else None
+@pytest.mark.parametrize("arguments", ["valid", "segments", "both"])
+def test_positions_count_real_tokens_of_a_document(arguments, seed):
+    valid = bits(3, 9, seed=seed) if arguments != "segments" else None
+    segments = documents(3, 9, seed=seed) if arguments != "valid" else None
     got = positions(valid, segments)
     for row in range(3):
         counts: dict[int, int] = {}

@@ -49,7 +49,7 @@ def streamed(monkeypatch, spec, memory, sizes, padding):
     layer, exact = Attention(spec), Attention(spec, impl="matmul")
     exact.load_state_dict(layer.state_dict())
     calls, real = [], decode.attend_coded
-    monkeypatch.setattr(decode, "attend_coded", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr(decode, "attend_coded", lambda *args: calls.append(1) or real(*args))
     states = layer.state(memory), exact.state(memory)
     x, valid = torch.randn(3, sum(sizes), spec.d_model), valid_of(padding, sum(sizes))
     # inputs are the same, so are codes: what differs is the rounding of queries to 16 bits
@@ -91,8 +91,8 @@ def test_heads_that_share_codes_in_whole_numbers(monkeypatch, isa, memory, encod
 
 
 def test_what_cannot_be_read_in_codes_is_unpacked(monkeypatch):
-    def never(*given):
-        raise AssertionError(given)
+    def never(*args):
+        raise AssertionError(args)
 
     monkeypatch.setattr(decode, "attend_coded", never)
     spec = AttentionSpec(d_model=12, num_heads=4, pattern=Causal())
@@ -119,7 +119,7 @@ def test_hidden_numbers_that_codes_would_spread(some_isa):
         assert layer(x[:, 11:], state=state).isfinite().all()
 
 
-def test_a_claim_of_a_compiled_graph(some_isa):
+def test_a_compiled_graph_reads_codes_as_eager(some_isa):
     spec = AttentionSpec(d_model=16, num_heads=2, pattern=Window(9) & Causal())
     layer, x = Attention(spec), torch.randn(2, 16, 16)
     memory = Quantised(block=4, recent=2)
@@ -135,12 +135,12 @@ def test_a_claim_of_a_compiled_graph(some_isa):
     torch._dynamo.reset()
 
 
-def test_one_position_is_looked_at_where_it_lies(monkeypatch):
-    seen, real = [], decode.decode_attention
-    monkeypatch.setattr(decode, "decode_attention", lambda *given: seen.append(1) or real(*given))
+def test_one_position_is_read_in_place(monkeypatch):
+    reads, real = [], decode.decode_attention
+    monkeypatch.setattr(decode, "decode_attention", lambda *args: reads.append(1) or real(*args))
     layer = Attention(AttentionSpec(d_model=8, num_heads=2, pattern=Causal()), impl="native_decode")
     state = layer.state()
     with torch.inference_mode():
         for size in (5, 1, 1):
             layer(torch.randn(1, size, 8), state=state)
-    assert len(seen) == 3
+    assert len(reads) == 3

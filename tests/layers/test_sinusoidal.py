@@ -32,7 +32,7 @@ def test_lower_types_are_rounded_once(dtype):
     assert sinusoidal(3, 4).dtype is torch.float32
 
 
-def test_long_tables_are_not_kept():
+def test_long_tables_are_not_cached():
     length = CACHED_NUMBERS // 4 + 3
     far = sinusoidal(length, 4, dtype=torch.float64)
     assert_close(far[:9], sinusoidal(9, 4, dtype=torch.float64))
@@ -45,7 +45,7 @@ def test_a_result_is_its_own():
     assert_close(sinusoidal(9, 4), before, "exact")
 
 
-def test_a_table_kept_in_inference_serves_training():
+def test_a_table_cached_in_inference_serves_training():
     with torch.inference_mode():
         sinusoidal(11, 6)
     x = torch.zeros(11, 6, requires_grad=True)

@@ -341,8 +341,8 @@ def test_sums_do_not_hold_on_to_those_of_every_chunk(kernel):
     layer = Attention(replace(BASE, kernel=kernel))
     state = layer.state()
     layer(torch.randn(1, 300, D_MODEL), state=state)
-    kept = [x for x in (state.sums.sums, *state.sums.stabilizer) if x is not None]
-    assert all(x.untyped_storage().nbytes() == x.numel() * x.element_size() for x in kept)
+    tensors = [x for x in (state.sums.sums, *state.sums.stabilizer) if x is not None]
+    assert all(x.untyped_storage().nbytes() == x.numel() * x.element_size() for x in tensors)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5])

@@ -37,7 +37,7 @@ def test_swiglu_drops_at_its_end():
 
 
 @pytest.mark.parametrize("feed", [MLP, SwiGLU])
-def test_built_where_and_as_told(feed):
+def test_device_dtype_and_bias(feed):
     layer = feed(4, 6, bias=False, device="meta", dtype=torch.bfloat16)
     assert not any(name.endswith("bias") for name in layer.state_dict())
     for parameter in layer.parameters():

@@ -52,14 +52,14 @@ def test_every_mechanism_has_maps_whose_rows_sum_to_one(name):
     layer = Attention(preset(name, D, HEADS, **options), dtype=torch.float64).eval()
     with watched(layer) as maps:
         y = layer(X)
-    (found,) = maps
+    (map_of_layer,) = maps
     assert_close(y, layer(X), "exact")
     heads = layer.spec.query_heads
-    assert found.weights.shape[:3] == (2, heads, LENGTH)
-    assert found.effective.shape == (2, heads, LENGTH, LENGTH)
-    assert_close(found.weights.sum(-1), torch.ones(2, heads, LENGTH).double())
+    assert map_of_layer.weights.shape[:3] == (2, heads, LENGTH)
+    assert map_of_layer.effective.shape == (2, heads, LENGTH, LENGTH)
+    assert_close(map_of_layer.weights.sum(-1), torch.ones(2, heads, LENGTH).double())
     if layer.spec.pattern.causal:
-        assert not found.effective.triu(1).any()
+        assert not map_of_layer.effective.triu(1).any()
 
 
 @pytest.mark.parametrize("mixing", MIXINGS, ids=repr)
@@ -69,10 +69,10 @@ def test_the_effective_map_is_what_is_taken_of_each_value(mixing):
     for given in ({}, {"valid": valid}):
         with watched(layer) as maps:
             y = layer(X, **given)
-        (found,) = maps
-        assert found.effective is not found.weights
+        (map_of_layer,) = maps
+        assert map_of_layer.effective is not map_of_layer.weights
         want = y if not given else y.masked_fill(~valid[..., None], 0.0)
-        got = outputs(layer, found.effective, X)
+        got = outputs(layer, map_of_layer.effective, X)
         got = got if not given else got.masked_fill(~valid[..., None], 0.0)
         assert_close(got, want)
 
@@ -86,7 +86,7 @@ def test_the_effective_map_of_super_is_its_weights_times_w_a():
     assert not maps[0].effective.requires_grad
 
 
-def test_documents_and_padding_are_seen_as_in_the_call():
+def test_maps_respect_documents_and_padding():
     layer, numbers = layer_of(mixing=Alignment(LENGTH)), documents(2, LENGTH)
     with watched(layer) as maps:
         layer(X, segments=numbers)
@@ -104,7 +104,7 @@ def test_nothing_mixed_is_one_tensor():
     assert maps[0].effective is maps[0].weights
 
 
-def test_half_a_model_has_whole_maps():
+def test_maps_of_a_model_in_half_precision():
     layer = Attention(preset("super_attention", D, HEADS, length=LENGTH)).bfloat16()
     with watched(layer) as maps, torch.autocast("cpu", dtype=torch.bfloat16):
         layer(X.bfloat16())
@@ -121,7 +121,10 @@ def test_a_model_names_its_layers_in_their_order():
     lm = LMConfig(**SIZES, length=LENGTH, depth=2).build(preset("efficient", D, HEADS, causal=True))
     with watched(lm.eval()) as maps:
         lm(torch.arange(LENGTH)[None])
-    assert [found.layer for found in maps] == ["blocks.0.attention", "blocks.1.attention"]
+    assert [map_of_layer.layer for map_of_layer in maps] == [
+        "blocks.0.attention",
+        "blocks.1.attention",
+    ]
     config = ViTConfig(image_size=8, patch_size=4, num_classes=2, d_model=D, depth=1, mlp_width=8)
     vit = config.build(preset("super_attention", D, HEADS, length=4)).eval()
     with watched(vit) as maps:
@@ -129,7 +132,7 @@ def test_a_model_names_its_layers_in_their_order():
     assert maps[0].effective.shape == (1, HEADS, 4, 4)
 
 
-def test_a_translator_shows_where_it_looks_in_the_source():
+def test_maps_of_the_cross_attention_of_a_translator():
     config = TranslatorConfig(
         source_vocabulary_size=11,
         target_vocabulary_size=11,
@@ -143,7 +146,11 @@ def test_a_translator_shows_where_it_looks_in_the_source():
     model = config.build([specs[0]], [specs[1]], [specs[2]]).eval()
     with watched(model) as maps:
         model(torch.ones(1, 5, dtype=torch.long), torch.ones(1, 3, dtype=torch.long))
-    assert [tuple(found.weights.shape[2:]) for found in maps] == [(5, 5), (3, 3), (3, 5)]
+    assert [tuple(map_of_layer.weights.shape[2:]) for map_of_layer in maps] == [
+        (5, 5),
+        (3, 3),
+        (3, 5),
+    ]
 
 
 def test_outside_the_block_a_layer_does_nothing_for_it():

@@ -33,10 +33,10 @@ def attention(x, layer, real):
     q, k, v = (linear(x, part) for part in (layer.q_proj, layer.k_proj, layer.v_proj))
     outputs = []
     for head in range(heads):
-        own = slice(head * width, (head + 1) * width)
-        scores = q[:, own] @ k[:, own].T / math.sqrt(width)
+        columns = slice(head * width, (head + 1) * width)
+        scores = q[:, columns] @ k[:, columns].T / math.sqrt(width)
         powers = torch.exp(scores - scores.max()) * real.double()
-        outputs.append(powers / powers.sum(dim=1, keepdim=True) @ v[:, own])
+        outputs.append(powers / powers.sum(dim=1, keepdim=True) @ v[:, columns])
     return linear(torch.cat(outputs, dim=1), layer.o_proj)
 
 

@@ -46,11 +46,11 @@ def attention(x, state, name, heads, kv_heads, turn):
     width = q.shape[1] // heads
     outputs = []
     for head in range(heads):
-        own = slice(head * width, (head + 1) * width)
+        columns = slice(head * width, (head + 1) * width)
         group = head // (heads // kv_heads)
         shared = slice(group * width, (group + 1) * width)
         rows = []
-        queries, keys = turn(q[:, own]), turn(k[:, shared])
+        queries, keys = turn(q[:, columns]), turn(k[:, shared])
         for t in range(len(x)):
             powers = torch.exp(keys[: t + 1] @ queries[t] / math.sqrt(width))
             rows.append(powers / powers.sum() @ v[: t + 1, shared])

@@ -179,7 +179,7 @@ def test_a_head_without_hidden_layers_is_one_map():
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "layer", "whole"),
+    ("mechanism", "layer", "total"),
     [
         ("standard", 4_224, 648_190),
         ("optimised", 3_168, 647_134),
@@ -187,7 +187,7 @@ def test_a_head_without_hidden_layers_is_one_map():
         ("super_attention", 3_168, 647_134),
     ],
 )
-def test_imdb(mechanism, layer, whole):
+def test_imdb(mechanism, layer, total):
     config = ClassifierConfig(
         vocabulary_size=20_000,
         length=32,
@@ -200,7 +200,7 @@ def test_imdb(mechanism, layer, whole):
     length = {"length": 32} if needs_length(mechanism) else {}
     model = config.build(preset(mechanism, 32, 4, **length))
     assert sum(p.numel() for p in model.blocks[0].attention.parameters()) == layer
-    assert sum(p.numel() for p in model.parameters()) == whole
+    assert sum(p.numel() for p in model.parameters()) == total
 
 
 # what is refused

@@ -131,8 +131,8 @@ def test_sizes():
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_other_sizes_and_mechanisms(name):
-    given = {"vocabulary_size": 11, "length": 16, "num_heads": 2, "dropout": 0.1}
-    config, specs = configuration(name, "super_attention", **given)
+    sizes = {"vocabulary_size": 11, "length": 16, "num_heads": 2, "dropout": 0.1}
+    config, specs = configuration(name, "super_attention", **sizes)
     assert (config.vocabulary_size, config.length, config.dropout) == (11, 16, 0.1)
     spec = preset("super_attention", config.d_model, 2, length=16, causal=True, bias=False)
     assert specs[0] == replace(spec, position=specs[0].position, dropout=0.1)
@@ -160,8 +160,8 @@ def test_key_value_heads_of_tinyllama():
 # schedules
 
 
-def patterns(*given, **options):
-    return [one.pattern for one in layers(*given, **options)]
+def patterns(*args, **options):
+    return [spec.pattern for spec in layers(*args, **options)]
 
 
 def test_windows_between_full_layers():

@@ -130,9 +130,9 @@ def test_no_gradient_comes_from_the_future(mechanism):
     for t in range(T):
         table = model.embedding.tokens.weight
         (gradient,) = torch.autograd.grad(logits[0, t].square().sum(), table, retain_graph=True)
-        seen = gradient[tokens[0]].abs().sum(dim=1)
-        assert (seen[t + 1 :] == 0).all()
-        assert seen[t] > 0
+        read = gradient[tokens[0]].abs().sum(dim=1)
+        assert (read[t + 1 :] == 0).all()
+        assert read[t] > 0
 
 
 @mechanisms
@@ -177,8 +177,8 @@ def test_a_packed_document_gives_what_it_gives_alone(style):
     got = model(tokens, segments=segments)
     for row in range(3):
         for number in segments[row].unique():
-            own = segments[row] == number
-            assert_close(got[row, own], model(tokens[row, own][None])[0])
+            document = segments[row] == number
+            assert_close(got[row, document], model(tokens[row, document][None])[0])
 
 
 @mechanisms
@@ -192,20 +192,20 @@ def test_packed_and_padded(mechanism):
     got = model(tokens, segments=segments, valid=valid)
     for row in range(3):
         for number in segments[row].unique():
-            own = (segments[row] == number) & valid[row]
-            if own.any():
-                assert_close(got[row, own], model(tokens[row, own][None])[0])
+            document = (segments[row] == number) & valid[row]
+            if document.any():
+                assert_close(got[row, document], model(tokens[row, document][None])[0])
 
 
 @styles
 def test_rows_do_not_meet(style):
     model, tokens = build(*STYLES[style]), rows(4)
-    whole = model(tokens)
+    logits = model(tokens)
     order = torch.tensor([2, 0, 3, 1])
-    assert_close(model(tokens[order]), whole[order])
-    assert_close(torch.cat([model(row[None]) for row in tokens]), whole)
+    assert_close(model(tokens[order]), logits[order])
+    assert_close(torch.cat([model(row[None]) for row in tokens]), logits)
     valid = padded(4, T, "left")
-    assert_close(model(tokens, valid=valid)[:1], whole[:1])
+    assert_close(model(tokens, valid=valid)[:1], logits[:1])
 
 
 @pytest.mark.parametrize("style", ["sinusoidal", "rope", "alibi"])
@@ -243,9 +243,11 @@ def test_all_weights_start_from_the_scale_of_the_config(tied):
     for start in (0.1, 1):
         torch.manual_seed(1)
         model = replace(config, start=start).build(spec)
-        for (name, own), other in zip(model.named_parameters(), usual.parameters(), strict=True):
+        for (name, document), other in zip(
+            model.named_parameters(), usual.parameters(), strict=True
+        ):
             scaled = name.endswith("weight") and "norm" not in name and "mixing" not in name
-            assert_close(own, other * start / 0.02 if scaled else other, "same_math")
+            assert_close(document, other * start / 0.02 if scaled else other, "same_math")
 
 
 def test_a_mixing_keeps_its_own_initialisation():
@@ -321,15 +323,15 @@ def fresh():
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 @pytest.mark.parametrize(
-    ("style", "given"),
+    ("style", "arguments"),
     [("learned", {"valid": padded(3, T, "left")}), ("rope", {"segments": documents(3, T)})],
     ids=["learned-padded", "rope-packed"],
 )
-def test_one_graph_equals_eager(style, given):
+def test_one_graph_equals_eager(style, arguments):
     config, spec = STYLES[style]
     model, tokens = replace(config, depth=1).build(spec), rows()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert_close(compiled(tokens, **given), model(tokens, **given), n=64)
+    assert_close(compiled(tokens, **arguments), model(tokens, **arguments), n=64)
 
 
 @pytest.mark.usefixtures("fresh")

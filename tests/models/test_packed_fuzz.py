@@ -41,8 +41,8 @@ def split(path):
 
 
 def join(path, header, rest):
-    told = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(told)) + told + rest)
+    encoded = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + rest)
 
 
 def cut_short(pick, place):
@@ -89,8 +89,8 @@ def header_changed(pick, place):
 
 def config_changed(pick, place):
     """Say something else of a scheme or of a size."""
-    told = json.loads((place / CONFIG).read_text())
-    part = told["packed"] if pick.random() < 0.5 else told
+    facts = json.loads((place / CONFIG).read_text())
+    part = facts["packed"] if pick.random() < 0.5 else facts
     name = pick.choice(list(part))
     if isinstance(part[name], dict) and pick.random() < 0.8:
         part = part[name]
@@ -99,7 +99,7 @@ def config_changed(pick, place):
         part = part[name][0]
         name = pick.choice(list(part))
     part[name] = pick.choice(ODD)
-    (place / CONFIG).write_text(json.dumps(told))
+    (place / CONFIG).write_text(json.dumps(facts))
 
 
 def rest_changed(pick, place):

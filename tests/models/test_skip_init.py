@@ -36,17 +36,17 @@ def test_a_model_on_meta_draws_no_numbers(name):
     options = {"length": 8} if name == "super_attention" else {}
     spec = preset(name, 8, 2, causal=True, **options)
     torch.manual_seed(3)
-    whole = LMConfig(**SIZES).build(spec)
+    initialised = LMConfig(**SIZES).build(spec)
     after = torch.rand(1)
     torch.manual_seed(3)
     empty = LMConfig(**SIZES).build(spec, device="meta")
     assert {n: p.shape for n, p in empty.named_parameters()} == {
-        n: p.shape for n, p in whole.named_parameters()
+        n: p.shape for n, p in initialised.named_parameters()
     }
     assert all(p.is_meta for p in empty.parameters())
     again = LMConfig(**SIZES).build(spec)
     assert torch.equal(torch.rand(1), after)
-    for one, other in zip(again.parameters(), whole.parameters(), strict=True):
+    for one, other in zip(again.parameters(), initialised.parameters(), strict=True):
         assert torch.equal(one, other)
 
 

@@ -45,7 +45,7 @@ def texts(batch=3):
     return source, target
 
 
-# the whole model, by hand
+# the model, by hand
 
 
 def attention(x, source, layer, causal):
@@ -55,12 +55,12 @@ def attention(x, source, layer, causal):
     k, v = formulas.linear(source, layer.k_proj), formulas.linear(source, layer.v_proj)
     rows = []
     for t in range(len(x)):
-        seen = slice(0, t + 1) if causal else slice(None)
+        visible = slice(0, t + 1) if causal else slice(None)
         heads = []
         for head in range(HEADS):
-            own = slice(head * width, (head + 1) * width)
-            powers = torch.exp(k[seen, own] @ q[t, own] / width**0.5)
-            heads.append(powers / powers.sum() @ v[seen, own])
+            columns = slice(head * width, (head + 1) * width)
+            powers = torch.exp(k[visible, columns] @ q[t, columns] / width**0.5)
+            heads.append(powers / powers.sum() @ v[visible, columns])
         rows.append(torch.cat(heads))
     return formulas.linear(torch.stack(rows), layer.o_proj)
 
@@ -94,14 +94,20 @@ def by_hand(model, source, target):
     last = config.norm == "pre"
     m = embedded(source, model.source, config.positions)
     for b in model.encoder:
-        own = (b.attention_norm, lambda x, b=b: attention(x, x, b.attention, causal=False))
-        m = halves(m, b, activation, own)
+        self_attention = (
+            b.attention_norm,
+            lambda x, b=b: attention(x, x, b.attention, causal=False),
+        )
+        m = halves(m, b, activation, self_attention)
     m = formulas.norm(m, model.encoder_norm) if last else m
     x = embedded(target, model.target, config.positions)
     for b in model.decoder:
-        own = (b.attention_norm, lambda x, b=b: attention(x, x, b.attention, causal=True))
+        self_attention = (
+            b.attention_norm,
+            lambda x, b=b: attention(x, x, b.attention, causal=True),
+        )
         other = (b.cross_norm, lambda x, b=b, m=m: attention(x, m, b.cross, causal=False))
-        x = halves(x, b, activation, own, other)
+        x = halves(x, b, activation, self_attention, other)
     x = formulas.norm(x, model.decoder_norm) if last else x
     return formulas.linear(x, model.head)
 
@@ -147,9 +153,9 @@ def test_no_gradient_comes_from_the_future(mechanism):
         to_target, to_source = torch.autograd.grad(
             logits[0, t].square().sum(), tables, retain_graph=True
         )
-        seen = to_target[target[0]].abs().sum(dim=1)
-        assert (seen[t + 1 :] == 0).all()
-        assert seen[t] > 0
+        read = to_target[target[0]].abs().sum(dim=1)
+        assert (read[t + 1 :] == 0).all()
+        assert read[t] > 0
         assert (to_source[source[0]].abs().sum(dim=1) > 0).all()
 
 
@@ -168,8 +174,8 @@ def test_padding_changes_nothing(side, mechanism):
     """On both sides, whatever stands there, whatever the width."""
     if mechanism == "linformer":
         reads = preset("linformer", D, HEADS, length=9)
-        made = SMALL.build(reads, specs_of("standard")[1], reads)
-        model = drawn(made, seed=1).double().eval()
+        built = SMALL.build(reads, specs_of("standard")[1], reads)
+        model = drawn(built, seed=1).double().eval()
     else:
         model = build(mechanism)
     source, target = texts()
@@ -190,10 +196,10 @@ def test_padding_changes_nothing(side, mechanism):
 def test_rows_do_not_meet(mechanism):
     model = build(mechanism)
     source, target = texts(4)
-    whole = model(source, target)
+    want = model(source, target)
     order = torch.tensor([2, 0, 3, 1])
-    assert_close(model(source[order], target[order]), whole[order])
-    assert_close(model(source[1:2], target[1:2]), whole[1:2])
+    assert_close(model(source[order], target[order]), want[order])
+    assert_close(model(source[1:2], target[1:2]), want[1:2])
 
 
 def test_a_source_of_padding_alone_gives_finite_logits():
@@ -202,7 +208,7 @@ def test_a_source_of_padding_alone_gives_finite_logits():
     assert torch.isfinite(build()(source, target, none)).all()
 
 
-# how it is made
+# how it is built
 
 
 @pytest.mark.parametrize(
@@ -256,8 +262,8 @@ def test_one_graph_equals_eager():
     torch._dynamo.reset()
     model, (source, target) = SMALL.build(*specs_of("efficient")), texts()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    given = (source, target, padded(3, S, "left"), padded(3, T, "right"))
-    assert_close(compiled(*given), model(*given), n=64)
+    inputs = (source, target, padded(3, S, "left"), padded(3, T, "right"))
+    assert_close(compiled(*inputs), model(*inputs), n=64)
     torch._dynamo.reset()
 
 

@@ -60,12 +60,12 @@ def test_every_map_of_a_language_model(bits, tied):
     kernel = library.instructions() if library.available() else "torch"
     for layer in report.layers:
         if not layer.skipped:
-            own = lm.get_submodule(layer.name)
-            assert (layer.scheme, layer.kernel) == (str(own.scheme), kernel)
+            module = lm.get_submodule(layer.name)
+            assert (layer.scheme, layer.kernel) == (str(module.scheme), kernel)
             weight = state[f"{layer.name}.weight"]
-            assert layer.bytes_after == own.nbytes
+            assert layer.bytes_after == module.nbytes
             assert layer.bytes_before >= weight.nbytes
-            wrong = (own.dequantised() - weight).norm() / weight.norm()
+            wrong = (module.dequantised() - weight).norm() / weight.norm()
             assert layer.error == pytest.approx(float(wrong), rel=1e-3)
     assert report.bytes_before == sum(t.nbytes for t in state.values())
     assert report.bytes_after == sum(t.nbytes for t in lm.state_dict().values())
@@ -148,7 +148,7 @@ def test_other_models_are_packed_too():
             preset("standard", 32, 4),
         ),
     }
-    given = {
+    arguments = {
         "classifier": (text(2)[:, :16],),
         "vit": (torch.randn(2, 1, 8, 8),),
         "translator": (text(2)[:, :9], text(2)[:, :7]),
@@ -156,9 +156,9 @@ def test_other_models_are_packed_too():
     for name, model in models.items():
         model.eval()
         with torch.no_grad():
-            before = model(*given[name])
+            before = model(*arguments[name])
             report = quantise(model, 8)
-            gap = (model(*given[name]) - before).norm() / before.norm()
+            gap = (model(*arguments[name]) - before).norm() / before.norm()
         assert gap < 0.05, name
         assert report.change is None
         if name == "classifier":
@@ -188,9 +188,9 @@ def test_skipped_modules_do_not_change():
     report = quantise(lm, 4, skip=("head", "blocks.0.*"))
     assert not isinstance(lm.head, Packed)
     assert isinstance(lm.blocks[1].mlp.up, PackedLinear)
-    asked = [n.name for n in report.layers if n.skipped == "as asked"]
-    assert len(asked) == 1 + 6
-    assert "head" in asked
+    excluded = [n.name for n in report.layers if n.skipped == "as asked"]
+    assert len(excluded) == 1 + 6
+    assert "head" in excluded
 
 
 def test_maps_that_do_not_fit_are_skipped_with_a_reason():

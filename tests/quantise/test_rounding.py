@@ -66,9 +66,9 @@ def test_levels_that_fit_are_kept():
 
 def test_rows_are_rounded_alone(monkeypatch):
     weight = torch.randn(9, 64)
-    whole = round_to_nearest(weight, 4, 32)
+    at_once = round_to_nearest(weight, 4, 32)
     monkeypatch.setattr(sys.modules["suffice.quantise.quantise"], "TOGETHER", 100)
-    for got, want in zip(round_to_nearest(weight, 4, 32), whole, strict=True):
+    for got, want in zip(round_to_nearest(weight, 4, 32), at_once, strict=True):
         assert_close(got, want, "exact")
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,7 @@ def _page(name: str, spec: AttentionSpec) -> str:
         f"# {name}",
         *about.paragraphs,
         f'```python\nsuffice.preset("{name}", d_model, num_heads{length})\n```',
-        "\n".join(f"- `{name}`: {text}" for name, text in about.arguments),
+        _arguments(name),
         f"**Cost.** {about.cost}",
         f"**Source.** {about.source}.",
         "## Who sees whom",
@@ -86,6 +87,15 @@ def _page(name: str, spec: AttentionSpec) -> str:
         ),
         *(_value(type(value), "###") for value in _values(spec)),
     )
+
+
+def _arguments(name: str) -> str:
+    """List the arguments of a preset; those it does not describe are those of `standard`."""
+    meanings = dict(describe(PRESETS["standard"]).arguments) | dict(
+        describe(PRESETS[name]).arguments
+    )
+    arguments = inspect.signature(PRESETS[name]).parameters
+    return "\n".join(f"- `{argument}`: {meanings[argument]}" for argument in arguments)
 
 
 def _characters(spec: AttentionSpec) -> str:

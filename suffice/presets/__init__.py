@@ -1,4 +1,7 @@
-"""Published mechanisms by name: each only assembles axis values."""
+"""Published mechanisms by name: each only assembles axis values.
+
+Arguments that a function here does not describe are those of `standard`.
+"""
 
 from __future__ import annotations
 
@@ -24,63 +27,37 @@ from suffice.presets.sparse import (
 from suffice.spec import AttentionSpec
 
 PRESETS: dict[str, Callable[..., AttentionSpec]] = {
-    "standard": standard,
-    "optimised": optimised,
-    "efficient": efficient,
-    "super_attention": super_attention,
-    "gqa": gqa,
-    "mqa": mqa,
-    "qk_norm": qk_norm,
-    "mla": mla,
-    "differential": differential,
-    "sliding_window": sliding_window,
-    "mistral": mistral,
-    "longformer": longformer,
-    "etc": etc,
-    "bigbird": bigbird,
-    "star_transformer": star_transformer,
-    "sparse_strided": sparse_strided,
-    "sparse_fixed": sparse_fixed,
-    "infini": infini,
-    "linear": linear,
-    "performer": performer,
-    "rfa": rfa,
-    "linformer": linformer,
-    "toeplitz_super": toeplitz_super,
+    function.__name__: function
+    for function in (
+        standard,
+        optimised,
+        efficient,
+        super_attention,
+        gqa,
+        mqa,
+        qk_norm,
+        mla,
+        differential,
+        sliding_window,
+        mistral,
+        longformer,
+        etc,
+        bigbird,
+        star_transformer,
+        sparse_strided,
+        sparse_fixed,
+        infini,
+        linear,
+        performer,
+        rfa,
+        linformer,
+        toeplitz_super,
+    )
 }
 
 UNLESS_CAUSAL = ("bigbird",)  # only a causal layer can do without a length
 
-__all__ = [
-    "PRESETS",
-    "bigbird",
-    "differential",
-    "efficient",
-    "etc",
-    "gqa",
-    "infini",
-    "linear",
-    "linformer",
-    "longformer",
-    "mistral",
-    "mla",
-    "mqa",
-    "needs_length",
-    "optimised",
-    "performer",
-    "preset",
-    "qk_norm",
-    "rfa",
-    "schedule",
-    "sliding_window",
-    "sparse_fixed",
-    "sparse_strided",
-    "standard",
-    "star_transformer",
-    "super_attention",
-    "takes_length",
-    "toeplitz_super",
-]
+__all__ = ["PRESETS", "needs_length", "preset", "schedule", "takes_length", *PRESETS]
 
 
 def preset(name: str, /, d_model: int, num_heads: int, **options: Any) -> AttentionSpec:
@@ -145,12 +122,12 @@ def schedule(
 
 
 def needs_length(name: str) -> bool:
-    """Return whether a mechanism must be told the longest input, at least where it looks ahead."""
+    """Return whether a mechanism needs the longest input, at least where it looks ahead."""
     length = inspect.signature(PRESETS[name]).parameters.get("length")
     required = length is not None and length.default is inspect.Parameter.empty
     return required or name in UNLESS_CAUSAL
 
 
 def takes_length(name: str) -> bool:
-    """Return whether a mechanism can be told the longest input."""
+    """Return whether a mechanism takes the longest input."""
     return "length" in inspect.signature(PRESETS[name]).parameters

@@ -1,4 +1,4 @@
-"""The Linear Transformer's attention."""
+"""Mechanisms whose cost grows with the length: feature maps, low rank, compressive memory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,6 @@ def linear(
     and a state has one size. It weighs keys more smoothly than a softmax, so not where one exact
     key has to be found; below some hundred tokens a softmax is as fast.
 
-    Args:
-        d_model: features.
-        num_heads: query heads.
-        causal: no look-ahead.
-        bias: biases on the maps.
-
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T d (d / h + 8) FLOPs, causal
         8 T d^2 + about 4 T d (d / h + 72); state d (d / h + 1) numbers in all.
     Source: Katharopoulos et al. 2020, arXiv:2006.16236, equations 7 and 9.
@@ -56,12 +50,8 @@ def performer(
     more; linear is the cheaper of the two when training from scratch.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         features: random features of a head; the error of the weights falls with their root.
         seed: of the random features.
-        causal: no look-ahead.
-        bias: biases on the maps.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 8 T d F FLOPs for F features, causal more by
         2 T h C (F + d / h) for chunks of C positions; state h (F (d / h + 1) + 1) numbers in all.
@@ -87,12 +77,8 @@ def rfa(
     negative.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         features: random features of a head, even: a sine and a cosine for each frequency.
         seed: of the frequencies.
-        causal: no look-ahead.
-        bias: biases on the maps.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 6 T d F FLOPs for F features, causal more by
         2 T h C (F + d / h) for chunks of C positions; state h F (d / h + 1) numbers in all.
@@ -121,8 +107,6 @@ def linformer(
     over the whole input, so `causal` is refused, and so is input longer than `length`.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         length: the longest input, tokens.
         rank: sums that are attended to; None = a quarter of length, at least 1, as the paper's 128
             for 512 tokens.
@@ -130,7 +114,6 @@ def linformer(
         per_head: maps of its own for each head instead of the same for all.
         causal: no look-ahead; refused.
         bias: biases on the maps of features; the maps along the sequence have none.
-        dropout: on the weights, while training.
 
     Cost: 4 (d^2 + d) + r l parameters; 8 T d^2 + 8 T r d FLOPs.
     Source: Wang et al. 2020, arXiv:2006.04768, equation 7; sharing as in its section 4. Differs:
@@ -155,17 +138,14 @@ def infini(
     """Infini-attention: a softmax within segments, and a memory of one size of all before them.
 
     Choose it for language models of endless text: what is kept when streaming with
-    `Rolling(segment)` has one size, and each head learns how much of it to hear. What lies in an
-    earlier segment is heard blurred; for exact recall keep a window or everything. It has no form
+    `Rolling(segment)` has one size, and each head learns how much of it to read. What lies in an
+    earlier segment is read blurred; for exact recall keep a window or everything. It has no form
     that looks ahead.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         segment: tokens of a segment.
         delta: with the delta rule: a segment adds to the memory what it does not tell already.
         causal: no look-ahead; True alone is legal.
-        bias: biases on the maps.
         dropout: on the weights within a segment, while training.
 
     Cost: 4 (d^2 + d) + h parameters; 8 T d^2 + 4 T N d FLOPs for segments of N and about

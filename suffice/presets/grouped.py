@@ -28,13 +28,8 @@ def gqa(
     it saves parameters there, but no work on the pairs.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         num_kv_heads: key/value heads, a divisor of num_heads; None = half of the heads, or one if
             their number is odd.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Cost: 2 (1 + g) (d^2 + d) parameters for g = num_kv_heads / num_heads (biases of K and V
     shrink too); 4 (1 + g) T d^2 + 4 T^2 d FLOPs; state 2 g d numbers per token.
@@ -62,13 +57,6 @@ def mqa(
     Choose it for the smallest KV cache of a softmax over every key. Not where quality
     decides: gqa keeps more of it at a state in between.
 
-    Args:
-        d_model: features.
-        num_heads: query heads.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
-
     Cost: 2 (d^2 + d) + 2 (d^2 + d) / h parameters; 4 (1 + 1 / h) T d^2 + 4 T^2 d FLOPs; state
     2 d / h numbers per token.
     Source: Shazeer 2019, arXiv:1911.02150, section 3.
@@ -92,13 +80,9 @@ def qk_norm(
     until single keys take all weight. Not to save anything: it costs as much as standard attention.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
         eps: keeps a query or key of zeros finite.
-        causal: no look-ahead.
         bias: biases on the maps; Qwen3 has none.
-        dropout: on the weights, while training.
 
     Cost: 4 (d^2 + d) + 2 d / h parameters; 8 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
     Source: Henry et al. 2020, arXiv:2010.04245; in the form of Yang et al. 2025,
@@ -126,14 +110,10 @@ def mla(
     all heads share. Not for encoders, which cache nothing.
 
     Args:
-        d_model: features.
-        num_heads: heads.
         rank: width of the latent; None = four times the width of a head, at most d_model.
         rotary_dim: width of the rotary part; None = half the width of a head, made even.
         query_rank: width of the queries' own latent; None = they are one map of x.
-        causal: no look-ahead.
         bias: biases on the maps; the paper's model has none.
-        dropout: on the weights, while training.
 
     Cost: d (r + p) + 2 r d + d (d + h p) + d^2 parameters without biases for a rank r, a rotary
         width p and h heads; state r + p numbers per token.
@@ -171,9 +151,7 @@ def differential(
         num_heads: heads, each a pair of maps.
         num_kv_heads: key/value heads; None = num_heads.
         layer: which one of a model, from 0, decides how lambda starts; `schedule` numbers them.
-        causal: no look-ahead.
         bias: biases on the maps; the paper's model has none.
-        dropout: on the weights, while training.
 
     Cost: 4 (d^2 + d) + 3 d / h parameters for h heads; 8 T d^2 + 6 T^2 d FLOPs; state 2 d numbers
         per token.

@@ -1,4 +1,4 @@
-"""Multi-head attention."""
+"""Multi-head attention, and the mechanisms of Hosseini et al. 2024."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def standard(
 
     Args:
         d_model: features.
-        num_heads: query heads, each with keys and values of its own.
+        num_heads: query heads.
         causal: no look-ahead.
         bias: biases on the maps.
         dropout: on the weights, while training.
@@ -46,11 +46,7 @@ def optimised(
     smaller KV cache: keys are still learned, so x is kept beside them; take efficient.
 
     Args:
-        d_model: features.
         num_heads: query heads; head h reads the h-th slice of columns.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Cost: 3 (d^2 + d) parameters; 6 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 2.
@@ -64,17 +60,13 @@ def efficient(
 ) -> AttentionSpec:
     """Efficient Attention: no W_K and no W_V, keys and values are column slices of x.
 
-    Choose it for half the attention parameters and half the KV cache (with rotary positions
-    the turned keys are kept as well, and the state is that of standard attention). num_heads=1 is
-    version 1 of the paper, one head as wide as x; more heads are the slices of version 2. Not
-    for very narrow heads: the keys and values of a head are its slice of x and nothing else.
+    Choose it for half the attention parameters and half the KV cache (with rotary positions the
+    rotated keys are cached as well, as much as standard attention caches). num_heads=1 is version 1
+    of the paper, one head as wide as x; more heads are the slices of version 2. Not for very narrow
+    heads: the keys and values of a head are its slice of x and nothing else.
 
     Args:
-        d_model: features.
         num_heads: query heads; head h reads the h-th slice of columns.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Cost: 2 (d^2 + d) parameters; 4 T d^2 + 4 T^2 d FLOPs; state d numbers per token.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 3.
@@ -100,12 +92,9 @@ def super_attention(
     the square of `length`, and what is longer is refused.
 
     Args:
-        d_model: features.
         num_heads: query heads; 1 is version 1 of the paper.
         length: the longest input, tokens.
-        causal: no look-ahead.
         bias: biases on the maps and on W_A, as in the paper's parameter counts.
-        dropout: on the weights, while training.
         init: of W_A, see `Alignment`.
 
     Cost: 2 (d^2 + d) + l^2 + l parameters; 4 T d^2 + 6 T^2 d FLOPs; state 2 d numbers per token.
@@ -134,12 +123,8 @@ def toeplitz_super(
     mixes all positions.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         width: positions back that are mixed, the own included; as many ahead, if not causal.
-        causal: no look-ahead.
         bias: biases on the maps and on W_A.
-        dropout: on the weights, while training.
         init: of W_A, see `ToeplitzAlignment`.
 
     Cost: 2 (d^2 + d) + w + 1 parameters (2 w if not causal); 4 T d^2 + 4 T^2 d FLOPs and about

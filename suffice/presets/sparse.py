@@ -1,4 +1,4 @@
-"""Sizes of sparse patterns that a preset takes from the length of its input."""
+"""Mechanisms whose pattern leaves pairs out, sized by the length of the input where it is given."""
 
 from __future__ import annotations
 
@@ -13,35 +13,38 @@ from suffice.records import is_whole
 from suffice.spec import AttentionSpec
 
 
-def window_for(length: int | None, published: int) -> int:
-    """Return an eighth of the input, at least 2 positions; without a length, the published size.
-
-    Example:
-        >>> window_for(64, 256), window_for(3, 256), window_for(None, 256)
-        (8, 2, 256)
-    """
-    return published if length is None else max(2, checked("length", length) // 8)
-
-
-def stride_for(length: int | None, published: int) -> int:
-    """Return the square root of the input, at least 2; without a length, the published stride.
-
-    Example:
-        >>> stride_for(64, 128), stride_for(None, 128)
-        (8, 128)
-    """
-    return published if length is None else max(2, isqrt(checked("length", length)))
-
-
 def checked(name: str, size: int) -> int:
-    """Return the size.
-
-    Raises:
-        ConfigError: if it is not a whole number of at least 1.
-    """
+    """Return a size; raise ConfigError if it is not a whole number of at least 1."""
     if not is_whole(size, least=1):
         raise ConfigError(f"{name}={size!r}: give a whole number of at least 1.")
     return size
+
+
+def _window(window: int | None, length: int | None, published: int) -> Window:
+    """Return a window of an eighth of the input, or of the published size, unless it is given."""
+    if window is None:
+        window = published if length is None else max(2, checked("length", length) // 8)
+    return Window(window)
+
+
+def _stride(stride: int | None, length: int | None) -> int:
+    """Return the root of the input, or the published stride, unless one is given."""
+    if stride is not None:
+        return checked("stride", stride)
+    return 128 if length is None else max(2, isqrt(checked("length", length)))
+
+
+def _sparse(
+    d_model: int, num_heads: int, pattern: Pattern, *, causal: bool, bias: bool, dropout: float
+) -> AttentionSpec:
+    """Return multi-head attention with a pattern."""
+    return AttentionSpec(
+        d_model=d_model,
+        num_heads=num_heads,
+        pattern=pattern & Causal() if causal else pattern,
+        bias=bias,
+        dropout=dropout,
+    )
 
 
 def sliding_window(
@@ -62,26 +65,17 @@ def sliding_window(
     attention serves as fast.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         window: positions at a distance below it are seen, the own included; causal, exactly this
             many. None = an eighth of length, at least 2; without a length 256.
         length: the input that sizes not given are made for, tokens; longer input is served too.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T (2 w - 1) d FLOPs of visible pairs, causal
         8 T d^2 + 4 T w d; state 2 d numbers per token, of which the last w are read.
     Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1, "sliding window". The paper counts
         both sides: its w is our 2 window - 2, and its w = 512 our 257.
     """
-    near = Window(window_for(length, 256) if window is None else window)
-    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
-    return replace(base, pattern=near & Causal() if causal else near)
-
-
-SHARED = 4  # query heads of one key/value head in Mistral 7B
+    near = _window(window, length, 256)
+    return _sparse(d_model, num_heads, near, causal=causal, bias=bias, dropout=dropout)
 
 
 def mistral(
@@ -105,8 +99,6 @@ def mistral(
     Not for short input, which a window does not make cheaper.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         window: positions at a distance below it are seen, the own included; causal, exactly this
             many. None = an eighth of length, at least 2; without a length 4096.
         full_every: None = every layer has the window, as in Mistral 7B; n = layers n - 1, 2 n - 1,
@@ -114,9 +106,7 @@ def mistral(
         num_kv_heads: None = a quarter of the heads where 4 divides them, else a half, else all.
         layer: which one of a model, from 0; `schedule` gives each block its own.
         length: the input that sizes not given are made for, tokens; longer input is served too.
-        causal: no look-ahead, as in the paper.
         bias: biases on the maps; the paper's model has none.
-        dropout: on the weights, while training.
 
     Raises:
         ConfigError: for a negative layer, or full_every below 1.
@@ -131,12 +121,11 @@ def mistral(
     """
     if not is_whole(layer, least=0):
         raise ConfigError(f"layer={layer!r}: layers have whole numbers from 0.")
-    near = Window(window_for(length, 4096) if window is None else window)
-    base = replace(
-        standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout),
-        num_kv_heads=num_heads // gcd(num_heads, SHARED) if num_kv_heads is None else num_kv_heads,
-        position=Rope(),
-    )
+    near = _window(window, length, 4096)
+    if num_kv_heads is None:
+        num_kv_heads = num_heads // gcd(num_heads, 4)  # Mistral 7B shares each among 4 query heads
+    base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
+    base = replace(base, num_kv_heads=num_kv_heads, position=Rope())
     if full_every is not None and (layer + 1) % checked("full_every", full_every) == 0:
         return base
     return replace(base, pattern=near & Causal() if causal else near)
@@ -157,19 +146,14 @@ def longformer(
 
     Choose it for long documents that are classified or asked about: the class token or the
     question stands first and reads everything, the rest reads its surroundings, at a cost that
-    grows with the length. Not causal without need: the first tokens then hear nothing of what
+    grows with the length. Not causal without need: the first tokens then read nothing of what
     follows them.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         window: positions at a distance below it are seen, the own included. None = an eighth of
             length, at least 2; without a length 257, the paper's 256 on each side.
         global_tokens: how many first positions are global; 1 as for the paper's class token.
         length: the input that sizes not given are made for, tokens; longer input is served too.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T (2 w - 1 + 2 g) d FLOPs of visible pairs;
         state 2 d numbers per token.
@@ -178,10 +162,9 @@ def longformer(
         where the paper lets a task choose; no dilation, which the paper uses in some heads of its
         character models only.
     """
-    near = Window(window_for(length, 257) if window is None else window)
+    near = _window(window, length, 257)
     pattern = near | Global(global_tokens)
-    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
-    return replace(base, pattern=pattern & Causal() if causal else pattern)
+    return _sparse(d_model, num_heads, pattern, causal=causal, bias=bias, dropout=dropout)
 
 
 def etc(
@@ -206,16 +189,11 @@ def etc(
     long sees the window.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         window: long positions at a distance below it are seen, the own included. None = an eighth
             of length, at least 2; without a length 85, the paper's radius of 84.
         global_tokens: how many first positions are global. None = a sixteenth of length, at least
             1; without a length 230, the paper's for 4096 long positions.
         length: the input that sizes not given are made for, tokens; longer input is served too.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T (2 w - 1 + 2 g) d FLOPs of visible pairs;
         state 2 d numbers per token.
@@ -226,13 +204,9 @@ def etc(
     """
     if global_tokens is None:
         global_tokens = 230 if length is None else max(1, checked("length", length) // 16)
-    near = Window(window_for(length, 85) if window is None else window)
+    near = _window(window, length, 85)
     pattern = near | Global(global_tokens)
-    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
-    return replace(base, pattern=pattern & Causal() if causal else pattern)
-
-
-LARGEST = 64  # positions of a block, the paper's
+    return _sparse(d_model, num_heads, pattern, causal=causal, bias=bias, dropout=dropout)
 
 
 def bigbird(
@@ -256,8 +230,6 @@ def bigbird(
     for input of some hundred tokens, where nearly every block is seen.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         length: the longest input, tokens; longer input is refused unless causal, which alone may
             leave it out.
         block: positions of a block. None = a sixteenth of length, 1 to 64; without a length 64.
@@ -266,9 +238,6 @@ def bigbird(
         random_blocks: blocks drawn for each block, of all or, if causal, of those so far.
         global_blocks: how many first blocks see all and are seen by all.
         seed: of the draws; a model that is built again is the same.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Raises:
         ConfigError: without a length unless causal; for an even number of window blocks, or none.
@@ -290,15 +259,12 @@ def bigbird(
             f"window_blocks={window_blocks}: the window is a block and as many on each side; give "
             "an odd number."
         )
-    if length is None:
-        block = LARGEST if block is None else block
-    elif block is None:
-        block = min(LARGEST, max(1, checked("length", length) // 16))
+    if block is None:
+        block = 64 if length is None else min(64, max(1, checked("length", length) // 16))
     blocks = None if causal else -(-checked("length", length) // checked("block", block))
     over = Window(window_blocks // 2 + 1) | Random(random_blocks, length=blocks, seed=seed)
     pattern = Block(block, over | Global(global_blocks))
-    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
-    return replace(base, pattern=pattern & Causal() if causal else pattern)
+    return _sparse(d_model, num_heads, pattern, causal=causal, bias=bias, dropout=dropout)
 
 
 def star_transformer(
@@ -312,17 +278,10 @@ def star_transformer(
     """Star-Transformer's attention: every token sees its two neighbours and one relay for all.
 
     Choose it for short, modest data sets and the smallest number of pairs: any two tokens meet
-    through the relay in two layers. Not for language models: causal, the relay hears nothing.
+    through the relay in two layers. Not for language models: causal, the relay reads nothing.
 
     Our reading: the relay is the first token of the sequence, so a class token there does both;
     the ring is `Window(2)`, the star `Global(1)`.
-
-    Args:
-        d_model: features.
-        num_heads: query heads.
-        causal: no look-ahead.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 20 T d FLOPs of visible pairs; state 2 d numbers
         per token.
@@ -332,33 +291,20 @@ def star_transformer(
         its own.
     """
     pattern = Window(2) | Global(1)
-    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
-    return replace(base, pattern=pattern & Causal() if causal else pattern)
+    return _sparse(d_model, num_heads, pattern, causal=causal, bias=bias, dropout=dropout)
 
 
-def factorised(
-    near: Pattern, far: Pattern, num_heads: int, *, per_head: bool, causal: bool
-) -> Pattern:
-    """Return the union of two patterns, or the first one for half of the heads.
-
-    Args:
-        near: of the first heads; the larger half, if their number is odd.
-        far: of the others.
-        num_heads: query heads.
-        per_head: whether heads differ.
-        causal: no look-ahead.
-
-    Raises:
-        ConfigError: for heads that differ and fewer than two of them.
-    """
-    if per_head and num_heads < 2:  # noqa: PLR2004
+def _factorised(near: Pattern, far: Pattern, num_heads: int, *, per_head: bool) -> Pattern:
+    """Return the union of two patterns, or the first for the first half of the heads."""
+    if not per_head:
+        return near | far
+    if num_heads < 2:  # noqa: PLR2004
         raise ConfigError(
             f"per_head gives the two patterns to different heads; num_heads={num_heads} is too "
             "few. Give two heads or more, or per_head=False."
         )
     half = num_heads // 2
-    pattern = PerHead((near,) * (num_heads - half) + (far,) * half) if per_head else near | far
-    return pattern & Causal() if causal else pattern
+    return PerHead((near,) * (num_heads - half) + (far,) * half)
 
 
 def sparse_strided(
@@ -379,16 +325,11 @@ def sparse_strided(
     sparse_fixed.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         stride: positions, of the window too. None = the square root of length, at least 2; without
             a length 128.
         per_head: False = every head sees the union; True = the first half of the heads has the
             window, the others the stride.
         length: the input that sizes not given are made for, tokens; longer input is served too.
-        causal: no look-ahead, as in the paper.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Raises:
         ConfigError: for per_head with a single head.
@@ -396,17 +337,12 @@ def sparse_strided(
     Cost: 4 (d^2 + d) parameters; causal, about 8 T d^2 + 4 T (l + T / 2 l) d FLOPs of visible
         pairs for stride l, without per_head; state 2 d numbers per token.
     Source: Child et al. 2019, arXiv:1904.10509, section 4.2, strided attention. The paper's window
-        also holds the key at distance l, which here the stride brings; it is causal, ours also
-        looks ahead unless told.
+        also holds the key at distance l, which here the stride brings; it is causal, ours only
+        with causal=True.
     """
-    stride = stride_for(length, 128) if stride is None else stride
-    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
-    return replace(
-        base,
-        pattern=factorised(
-            Window(stride), Strided(stride), num_heads, per_head=per_head, causal=causal
-        ),
-    )
+    stride = _stride(stride, length)
+    pattern = _factorised(Window(stride), Strided(stride), num_heads, per_head=per_head)
+    return _sparse(d_model, num_heads, pattern, causal=causal, bias=bias, dropout=dropout)
 
 
 def sparse_fixed(
@@ -427,8 +363,6 @@ def sparse_fixed(
     on, whatever the distance, at a cost of T sqrt(T). For input with a period take sparse_strided.
 
     Args:
-        d_model: features.
-        num_heads: query heads.
         stride: length of a stretch, positions. None = the square root of length, at least 2;
             without a length 128.
         tail: how many last keys of each stretch are seen by all. None = a quarter of the stride,
@@ -436,25 +370,17 @@ def sparse_fixed(
         per_head: False = every head sees the union; True = the first half of the heads has the
             own stretch, the others the tails. Causal, these see nothing before the first tail.
         length: the input that sizes not given are made for, tokens; longer input is served too.
-        causal: no look-ahead, as in the paper.
-        bias: biases on the maps.
-        dropout: on the weights, while training.
 
     Raises:
         ConfigError: for per_head with a single head.
 
     Cost: 4 (d^2 + d) parameters; causal, about 8 T d^2 + 4 T (l + c T / l) d / 2 FLOPs of visible
         pairs for stride l and tail c, without per_head; state 2 d numbers per token.
-    Source: Child et al. 2019, arXiv:1904.10509, section 4.2, fixed attention. It is causal, ours
-        also looks ahead unless told; all heads have one tail, where the paper's may take different
-        parts of the stretch.
+    Source: Child et al. 2019, arXiv:1904.10509, section 4.2, fixed attention. It is causal, ours only
+        with causal=True; all heads have one tail, where the paper's may take different parts of the
+        stretch.
     """
-    stride = stride_for(length, 128) if stride is None else checked("stride", stride)
+    stride = _stride(stride, length)
     tail = max(1, stride // 4) if tail is None else tail
-    base = standard(d_model, num_heads, bias=bias, dropout=dropout)
-    return replace(
-        base,
-        pattern=factorised(
-            Block(stride), Fixed(stride, tail), num_heads, per_head=per_head, causal=causal
-        ),
-    )
+    pattern = _factorised(Block(stride), Fixed(stride, tail), num_heads, per_head=per_head)
+    return _sparse(d_model, num_heads, pattern, causal=causal, bias=bias, dropout=dropout)

@@ -59,7 +59,7 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     linear += 2 * queries * spec.widths.o * spec.d_model  # the output map
     causal, mixing = spec.pattern.causal, spec.mixing
     values = spec.kv_heads * spec.value_width
-    fixed = linear + mixing.flops(keys, spec.kv_heads, values, causal=causal)
+    fixed = linear + mixing.flops(keys, values, causal=causal)
     fixed += spec.past.flops(queries, spec.num_heads, spec.kv_heads, spec.head_width)
     read = mixing.reads(keys)
     computed, visible = _summed(spec, queries, read) or _weighed(spec, queries, read)

@@ -61,10 +61,7 @@ class Static(Memory):
         if self.length < 1:
             raise ConfigError(f"Static(length={self.length}) holds nothing; give at least 1.")
 
-    @property
-    def capacity(self) -> int:  # type: ignore[override]
-        """The length."""
-        return self.length
+    capacity = property(lambda self: self.length)
 
     def build(self, unit: int = 1) -> Store:
         """Return an empty store."""

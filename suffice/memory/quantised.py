@@ -65,30 +65,11 @@ class Quantised(Memory):
                 "at least 1."
             )
 
-    @property
-    def window(self) -> int | None:  # type: ignore[override]
-        """That of the inner memory."""
-        return self.inner.window
-
-    @property
-    def sinks(self) -> int:  # type: ignore[override]
-        """Those of the inner memory."""
-        return self.inner.sinks
-
-    @property
-    def spare(self) -> int:  # type: ignore[override]
-        """That of the inner memory."""
-        return self.inner.spare
-
-    @property
-    def capacity(self) -> int | None:  # type: ignore[override]
-        """That of the inner memory."""
-        return self.inner.capacity
-
-    @property
-    def grain(self) -> int:  # type: ignore[override]
-        """A block not quantised yet, one half out of the window, and the recent positions."""
-        return 2 * self.block + self.recent
+    window = property(lambda self: self.inner.window)
+    sinks = property(lambda self: self.inner.sinks)
+    spare = property(lambda self: self.inner.spare)
+    capacity = property(lambda self: self.inner.capacity)
+    grain = property(lambda self: 2 * self.block + self.recent)
 
     def widened(self, window: int) -> Quantised:
         """Return it with the inner memory widened."""

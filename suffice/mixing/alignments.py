@@ -2,6 +2,8 @@
 
 Four forms of W_A: a whole square, its diagonals near the main one, one block repeated along the
 sequence, and one filter for all positions.
+
+Letters: B batch, S positions, N sides, F features of a map.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, unknown
-from suffice.mixing import band
 from suffice.mixing.base import Mixing, RowLayout
 from suffice.mixing.value_map import ValueMap, WeightSpan
+
+MIN_SIDE = 32  # positions; below, a product is too small to run at full speed
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of W and of b
 
 
 class LearnedMixing(Mixing, base=True):
@@ -33,12 +37,13 @@ class LearnedMixing(Mixing, base=True):
     bias: bool
     init: str
 
-    def _check_init(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.init not in self.starts:
             raise unknown(f"init of {type(self).__name__}", self.init, self.starts)
 
     @abstractmethod
-    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def shapes(self, *, causal: bool) -> Shapes:
         """Return the shapes of W and of b of one map."""
 
     def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
@@ -89,10 +94,7 @@ class _SquareMap(ValueMap):
 class AlignmentMap(_SquareMap):
     """W_A [maps, length, length] and b [maps, length]."""
 
-    @property
-    def local(self) -> bool:  # type: ignore[override]
-        """True if W_A is triangular."""
-        return self.causal
+    local = property(lambda self: self.causal)
 
     def locate(self, q: Tensor, k: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return row q, column k."""
@@ -159,26 +161,15 @@ class Alignment(LearnedMixing):
         super().__post_init__()
         if self.length < 1:
             raise ConfigError(f"Alignment(length={self.length!r}): give the longest input, >= 1.")
-        self._check_init()
 
-    @property
-    def max_length(self) -> int:  # type: ignore[override]
-        """The side of W_A, in tokens."""
-        return self.length
+    max_length = property(lambda self: self.length)
 
-    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
+    def shapes(self, *, causal: bool) -> Shapes:  # noqa: ARG002
         """Return a square and a number per row."""
         return (self.length, self.length), (self.length,)
 
-    def flops(
-        self,
-        keys: int,
-        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
-        value_width: int,
-        *,
-        causal: bool = False,  # noqa: ARG002 - the upper triangle is multiplied too
-    ) -> int:
-        """Count 2 S^2 W."""
+    def flops(self, keys: int, value_width: int, *, causal: bool = False) -> int:  # noqa: ARG002
+        """Count 2 S^2 W, the upper triangle of a causal layer too."""
         return 2 * keys * keys * value_width
 
     @classmethod
@@ -222,13 +213,14 @@ class BlockMap(_SquareMap):
     def _packed(self, weight: Tensor, x: Tensor, positions: Tensor) -> Tensor:
         """Return W_A x of packed rows: blocks start anywhere, so W_A is a band of `size`."""
         size = self.weight.shape[-1]
-        before, after = band.reach(x.shape[2], size - 1, 0 if self.causal else size - 1)
+        before = min(size - 1, max(x.shape[2] - 1, 0))
+        after = 0 if self.causal else before
         row = positions % size
         column = row[..., None] + torch.arange(-before, after + 1, device=x.device)
         inside = (column >= 0) & (column < size)
         diagonals = weight[:, row[..., None], column.clamp(0, size - 1)].transpose(0, 1)
-        inside = inside[:, None] & band.same_document(positions, before, after)
-        return band.product(diagonals * inside, x, before)
+        inside = inside[:, None] & _same_document(positions, before, after)
+        return _banded_product(diagonals * inside, x, before)
 
 
 @dataclass(frozen=True)
@@ -277,25 +269,14 @@ class BlockAlignment(LearnedMixing):
             raise ConfigError(
                 f"BlockAlignment(size={self.size!r}): give the positions of a block, >= 1."
             )
-        self._check_init()
 
-    @property
-    def history(self) -> int:  # type: ignore[override]
-        """At most the rest of a block."""
-        return self.size - 1
+    history = property(lambda self: self.size - 1)
 
-    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
+    def shapes(self, *, causal: bool) -> Shapes:  # noqa: ARG002
         """Return a square and a number per row."""
         return (self.size, self.size), (self.size,)
 
-    def flops(
-        self,
-        keys: int,
-        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
-        value_width: int,
-        *,
-        causal: bool = False,  # noqa: ARG002 - the upper triangle is multiplied too
-    ) -> int:
+    def flops(self, keys: int, value_width: int, *, causal: bool = False) -> int:  # noqa: ARG002
         """Count one product for each block."""
         side = min(self.size, max(keys, 1))
         return 2 * -(-keys // side) * side * side * value_width
@@ -337,6 +318,13 @@ class _DiagonalMap(ValueMap):
         column = k - q + self.back
         return column.clamp(0, self.back), (column >= 0) & (k <= q) & (k >= 0)
 
+    def _multiply(self, diagonals: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
+        """Return the product of a band [B or 1, maps, S or 1, offsets] and x within documents."""
+        if rows.documents is not None:
+            after = diagonals.shape[-1] - 1 - self.back
+            diagonals = diagonals * _same_document(rows.positions, self.back, after)
+        return _banded_product(diagonals, x, self.back)
+
 
 class BandedMap(_DiagonalMap):
     """The diagonals of W_A [maps, length, offsets] and b [maps, length]."""
@@ -355,11 +343,8 @@ class BandedMap(_DiagonalMap):
     def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         """Return W_A x; a document of a packed row starts at row 0."""
         if rows.documents is None:
-            return band.product(weight[None, :, : x.shape[2]], x, self.back)
-        diagonals = weight[:, rows.positions].transpose(0, 1)  # [B, maps, S, offsets]
-        after = weight.shape[-1] - 1 - self.back
-        inside = band.same_document(rows.positions, self.back, after)
-        return band.product(diagonals * inside, x, self.back)
+            return self._multiply(weight[None, :, : x.shape[2]], x, rows)
+        return self._multiply(weight[:, rows.positions].transpose(0, 1), x, rows)
 
 
 class ToeplitzMap(_DiagonalMap):
@@ -381,11 +366,7 @@ class ToeplitzMap(_DiagonalMap):
 
     def product(self, weight: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         """Return W_A x."""
-        diagonals = weight[None, :, None]  # one row of the band for all positions
-        if rows.documents is not None:
-            after = weight.shape[-1] - 1 - self.back
-            diagonals = diagonals * band.same_document(rows.positions, self.back, after)
-        return band.product(diagonals, x, self.back)
+        return self._multiply(weight[None, :, None], x, rows)
 
 
 class _DiagonalMixing(LearnedMixing):
@@ -395,22 +376,16 @@ class _DiagonalMixing(LearnedMixing):
 
     width: int
 
-    @property
-    def history(self) -> int:  # type: ignore[override]
-        """The width, less the value's own position."""
-        return self.width - 1
+    history = property(lambda self: self.width - 1)
 
-    def flops(
-        self,
-        keys: int,
-        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
-        value_width: int,
-        *,
-        causal: bool = False,
-    ) -> int:
+    def flops(self, keys: int, value_width: int, *, causal: bool = False) -> int:
         """Count the products of the sides that the sequence is cut into."""
-        back = self.width - 1
-        return band.flops(keys, back, 0 if causal else back, value_width)
+        count, side, before, after = cut(keys, self.width - 1, 0 if causal else self.width - 1)
+        columns = side if count == 1 else side + before + after
+        return 2 * count * side * columns * value_width
+
+    def _offsets(self, *, causal: bool) -> int:
+        return self.width if causal else 2 * self.width - 1
 
 
 @dataclass(frozen=True)
@@ -467,16 +442,12 @@ class BandedAlignment(_DiagonalMixing):
                 f"BandedAlignment(length={self.length!r}, width={self.width!r}): give the longest "
                 "input, >= 1, and a width from 1 to that length."
             )
-        self._check_init()
 
-    @property
-    def max_length(self) -> int:  # type: ignore[override]
-        """The rows of W_A, in tokens."""
-        return self.length
+    max_length = property(lambda self: self.length)
 
-    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def shapes(self, *, causal: bool) -> Shapes:
         """Return the diagonals of each row and a number per row."""
-        return (self.length, self.width if causal else 2 * self.width - 1), (self.length,)
+        return (self.length, self._offsets(causal=causal)), (self.length,)
 
     @classmethod
     def samples(cls) -> tuple[Mixing, ...]:
@@ -536,13 +507,88 @@ class ToeplitzAlignment(_DiagonalMixing):
             raise ConfigError(
                 f"ToeplitzAlignment(width={self.width!r}): give the positions it reads back, >= 1."
             )
-        self._check_init()
 
-    def shapes(self, *, causal: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def shapes(self, *, causal: bool) -> Shapes:
         """Return a filter and one number."""
-        return (self.width if causal else 2 * self.width - 1,), ()
+        return (self._offsets(causal=causal),), ()
 
     @classmethod
     def samples(cls) -> tuple[Mixing, ...]:
         """Return narrow, wide and per-head forms."""
         return (cls(2), cls(7, bias=False, init="glorot"), cls(3, per_head=True, init="glorot"))
+
+
+# Banded products: the sequence is cut into sides of equal length; each is multiplied by a dense
+# square that holds the band, so the cost grows with the length times the side.
+
+
+def cut(keys: int, before: int, after: int) -> tuple[int, int, int, int]:
+    """Return how S positions are cut: number of sides, their length, `before` and `after` within S.
+
+    A side is at least as long as `before` and `after`, so that its positions read no further than
+    its two neighbours. It is one dense side where that is less work.
+    """
+    before, after = (min(offset, max(keys - 1, 0)) for offset in (before, after))
+    count = max(-(-keys // max(MIN_SIDE, before, after)), 1)
+    side = max(-(-keys // count), before, after)
+    if keys * keys <= count * side * (side + before + after):
+        count, side = 1, keys
+    return count, side, before, after
+
+
+def _banded_product(band: Tensor, x: Tensor, before: int) -> Tensor:
+    """Return the product of a band and x [B, maps, S, F], which is zero beyond both ends.
+
+    Args:
+        band: [B or 1, maps, S or 1, offsets]; one row stands for all.
+        x: the values.
+        before: how far back column 0 reads.
+    """
+    keys = x.shape[2]
+    count, side, back, ahead = cut(keys, before, band.shape[-1] - 1 - before)
+    band = band[..., before - back : before + ahead + 1]
+    padding = count * side - keys
+    if band.shape[-2] == 1 != count * side:
+        rows = band[..., None, :].expand(*band.shape[:-1], side, band.shape[-1])
+    else:
+        rows = F.pad(band, (0, 0, 0, padding)).unflatten(-2, (count, side))
+    maps = _skew(rows, side)
+    values = F.pad(x, (0, 0, 0, padding)).unflatten(2, (count, side))
+    if count == 1:
+        maps = maps[..., back : back + side]
+    else:
+        values = _with_neighbours(values, back, ahead)
+    return torch.matmul(maps, values).flatten(2, 3)[:, :, :keys]
+
+
+def _skew(band: Tensor, side: int) -> Tensor:
+    """Return the dense map [..., side, side + offsets - 1] of a band [..., side, offsets].
+
+    Row t moves t columns to the right: rows written one behind the other, each a column short.
+    """
+    columns = side + band.shape[-1] - 1
+    flat = F.pad(band, (0, side)).flatten(-2)[..., : side * columns]
+    return flat.unflatten(-1, (side, columns))
+
+
+def _with_neighbours(values: Tensor, before: int, after: int) -> Tensor:
+    """Return sides [B, maps, N, side, F] with the end of the one before, the start of the next."""
+    side = values.shape[3]
+    parts = [values]
+    if before:
+        ends = values[:, :, :-1, side - before :]
+        parts.insert(0, F.pad(ends, (0, 0, 0, 0, 1, 0)))
+    if after:
+        parts.append(F.pad(values[:, :, 1:, :after], (0, 0, 0, 0, 0, 1)))
+    return torch.cat(parts, dim=3)
+
+
+def _same_document(positions: Tensor, before: int, after: int) -> Tensor:
+    """Return where a band stays inside its document: bool [B, 1, S, offsets].
+
+    positions: int [B, S], of each token within its document, one up at each step.
+    """
+    outside = -(before + positions.shape[1] + 1)
+    read = F.pad(positions, (before, after), value=outside).unfold(1, before + after + 1, 1)
+    steps = torch.arange(-before, after + 1, device=positions.device)
+    return (read == positions[..., None] + steps)[:, None]

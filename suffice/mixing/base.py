@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +40,7 @@ class Mixing(Axis, ABC, family="mixing"):
         return keys
 
     @abstractmethod
-    def flops(self, keys: int, num_kv_heads: int, value_width: int, *, causal: bool = False) -> int:
+    def flops(self, keys: int, value_width: int, *, causal: bool = False) -> int:
         """Count the FLOPs (2 per multiply-add) of mixing S keys; value_width = G * E."""
 
     @abstractmethod
@@ -72,10 +73,7 @@ class RowLayout:
     documents: Tensor | None = None
 
     def order(self) -> Tensor | None:
-        """Return the index [B, S] that moves real tokens to the front; None if they stand there.
-
-        It costs a sort, so a call computes it once and passes it to the methods below.
-        """
+        """Return the index [B, S] that sorts real tokens to the front; None if they stand there."""
         if self.valid is None:
             return None
         if readable(self.valid) and not bool((self.valid[:, 1:] & ~self.valid[:, :-1]).any()):
@@ -138,24 +136,10 @@ class NoMixing(Mixing):
         """Count none."""
         return 0
 
-    def flops(
-        self,
-        keys: int,  # noqa: ARG002 - nothing is computed
-        num_kv_heads: int,  # noqa: ARG002
-        value_width: int,  # noqa: ARG002
-        *,
-        causal: bool = False,  # noqa: ARG002
-    ) -> int:
+    def flops(self, keys: int, value_width: int, *, causal: bool = False) -> int:  # noqa: ARG002
         """Count none."""
         return 0
 
-    def build(
-        self,
-        *,
-        num_kv_heads: int,  # noqa: ARG002 - nothing to build
-        causal: bool,  # noqa: ARG002
-        device: torch.device | str | None,  # noqa: ARG002
-        dtype: torch.dtype | None,  # noqa: ARG002
-    ) -> nn.Module:
+    def build(self, **_: Any) -> nn.Module:
         """Return a module that returns the values."""
         return Untouched()

@@ -59,10 +59,7 @@ class LowRank(Mixing):
                 ">= 1, and a rank from 1 to that length."
             )
 
-    @property
-    def max_length(self) -> int:  # type: ignore[override]
-        """The columns of E and F, in tokens."""
-        return self.length
+    max_length = property(lambda self: self.length)
 
     def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:  # noqa: ARG002
         """Count E, and F if it is another."""
@@ -73,14 +70,7 @@ class LowRank(Mixing):
         """Return the rank."""
         return self.rank
 
-    def flops(
-        self,
-        keys: int,
-        num_kv_heads: int,  # noqa: ARG002 - shared or per head costs the same
-        value_width: int,
-        *,
-        causal: bool = False,  # noqa: ARG002 - never is
-    ) -> int:
+    def flops(self, keys: int, value_width: int, *, causal: bool = False) -> int:  # noqa: ARG002
         """Count E K and F V, keys as wide as values."""
         return 4 * self.rank * keys * value_width
 
@@ -102,11 +92,7 @@ class LowRank(Mixing):
 
 
 class LowRankMap(nn.Module):
-    """E [maps, rank, length], and F of that shape if it is another.
-
-    Shapes:
-        k [B, G, S, D], v [B, G, S, E] -> k' [B, G, rank, D], v' [B, G, rank, E]
-    """
+    """E [maps, rank, length], and F of that shape if it is another."""
 
     def __init__(
         self,
@@ -124,8 +110,8 @@ class LowRankMap(nn.Module):
         else:
             self.values = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         for parameter in self.parameters():
-            for one in parameter:
-                nn.init.xavier_uniform_(one)
+            for matrix in parameter:
+                nn.init.xavier_uniform_(matrix)
 
     def forward(self, k: Tensor, v: Tensor, rows: RowLayout) -> tuple[Tensor, Tensor]:
         """Return E k and F v; padded keys and values are read as zero."""

@@ -20,17 +20,11 @@ if TYPE_CHECKING:
 
 
 class WeightSpan(NamedTuple):
-    """The weights that a position of a causal layer reads the latest values with, its own last.
-
-    Args:
-        first: index of the first of them among the weights of a map.
-        count: how many there are; they follow each other.
-        bias: index of the bias among those of a map.
-    """
+    """The adjacent weights of a map that mix the latest values at a position, its own last."""
 
     first: int
     count: int
-    bias: int
+    bias: int  # index of the bias among those of a map
 
 
 class ValueMap(nn.Module, ABC):
@@ -38,20 +32,10 @@ class ValueMap(nn.Module, ABC):
 
     Real tokens are brought together first, so that padding may be anywhere and costs no map of
     its own; padded values are read as zero.
-
-    Args:
-        mixing: the settings.
-        maps: how many W and b there are.
-        causal: whether the layer is; a causal map reads no later value.
-        device: where they live.
-        dtype: of W and b.
-
-    Shapes:
-        k [B, G, S, D], v [B, G, S, E] -> k, v' of the same shapes
     """
 
     local: bool = True
-    """True if some positions never read some others, in whatever row."""
+    """True if some positions never read some others, in any row."""
 
     def __init__(
         self,
@@ -102,11 +86,7 @@ class ValueMap(nn.Module, ABC):
         """Return the weights that a position of a causal layer reads."""
 
     def check(self, keys: int) -> None:
-        """Check that W has a row for each of so many positions, if it has rows at all.
-
-        Raises:
-            ShapeError: if it has not.
-        """
+        """Raise ShapeError if W has rows, but fewer than so many."""
         longest = self.weight.shape[1] if self.has_rows else keys
         if keys > longest:
             raise ShapeError(

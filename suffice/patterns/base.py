@@ -83,21 +83,13 @@ def count_blocks(pattern: Pattern, queries: int, keys: int, block: int) -> int:
 
 
 class _BlockPairs(NamedTuple):
-    """The result of looking at every pair of n blocks.
-
-    Args:
-        rows: of the blocks, [n].
-        columns: of the blocks, [n].
-        some: bool [n], some pair is allowed for some head.
-        every: bool [n], every pair is allowed for every head.
-        pairs: number of pairs allowed for some head, in all blocks together.
-    """
+    """The rows and columns of n blocks, and which of their pairs are allowed."""
 
     rows: Tensor
     columns: Tensor
-    some: Tensor
-    every: Tensor
-    pairs: int
+    some: Tensor  # bool [n], some pair is allowed for some head
+    every: Tensor  # bool [n], every pair is allowed for every head
+    pairs: int  # allowed for some head, in all blocks together
 
 
 class _Grid:
@@ -122,9 +114,8 @@ class _Grid:
         """Halve rectangles of blocks until the pattern's bounds decide them.
 
         Returns:
-            The rectangles whose every pair is allowed, in blocks: [n, 4] with the first row, the
-            end of the rows, the first column and the end of the columns.
-            The blocks that stay undecided, [m, 2].
+            [n, 4], the first and the end of the rows and of the columns of rectangles whose every
+            pair is allowed, and [m, 2], the blocks that stay undecided.
         """
         ends = torch.tensor([len(self.q_starts), len(self.k_starts)])
         side = max(1, (1 << (int(ends.max()) - 1).bit_length()) // FIRST_GRID)
@@ -260,7 +251,7 @@ class Band(NamedTuple):
         """Return the pairs that both allow; None if they are no band."""
         wider = self.before is None or (other.before is not None and self.before > other.before)
         narrow, wide = (other, self) if wider else (self, other)
-        after = _smaller(self.after, other.after)
+        after = min((n for n in (self.after, other.after) if n is not None), default=None)
         if wide.before is None or narrow.sinks <= wide.sinks:
             return Band(narrow.before, after, narrow.sinks)
         return Band(narrow.before, after, wide.sinks) if narrow.before == wide.before else None
@@ -270,12 +261,6 @@ class Band(NamedTuple):
         ends = [(self.before, other.before), (self.after, other.after)]
         before, after = (None if None in pair else max(pair) for pair in ends)  # type: ignore[type-var]
         return Band(before, after, 0 if before is None else max(self.sinks, other.sinks))
-
-
-def _smaller(a: int | None, b: int | None) -> int | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return min(a, b)
 
 
 ALL, PAST = Band(None, None), Band(None, 0)
@@ -437,25 +422,11 @@ class _HeadOf(Pattern):
     pattern: Pattern
     head: int
 
-    @property
-    def causal(self) -> bool:  # type: ignore[override]
-        return self.pattern.causal
-
-    @property
-    def dense(self) -> bool:  # type: ignore[override]
-        return self.pattern.dense
-
-    @property
-    def crosses(self) -> bool:  # type: ignore[override]
-        return self.pattern.crosses
-
-    @property
-    def max_length(self) -> int | None:  # type: ignore[override]
-        return self.pattern.max_length
-
-    @property
-    def spacing(self) -> int:  # type: ignore[override]
-        return self.pattern.spacing
+    causal = property(lambda self: self.pattern.causal)
+    dense = property(lambda self: self.pattern.dense)
+    crosses = property(lambda self: self.pattern.crosses)
+    max_length = property(lambda self: self.pattern.max_length)
+    spacing = property(lambda self: self.pattern.spacing)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         allowed = self.pattern.allowed(q_positions, k_positions)
@@ -472,30 +443,21 @@ class _Every(Pattern):
     step: int
     first: int
 
-    @property
-    def causal(self) -> bool:  # type: ignore[override]
-        return self.pattern.causal
-
-    @property
-    def heads(self) -> int | None:  # type: ignore[override]
-        return self.pattern.heads
+    causal = property(lambda self: self.pattern.causal)
+    heads = property(lambda self: self.pattern.heads)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        return self.pattern.allowed(*self._whole(q_positions, k_positions))
+        return self.pattern.allowed(*self._original(q_positions, k_positions))
 
-    def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
-        return self.pattern.bounds(*self._whole(q_first, q_last, k_first, k_last))
+    def bounds(self, *corners: Tensor) -> Tensor:
+        return self.pattern.bounds(*self._original(*corners))
 
-    def _whole(self, *positions: Tensor) -> tuple[Tensor, ...]:
+    def _original(self, *positions: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.first + self.step * position for position in positions)
 
 
 def classify(*, none: Tensor, every: Tensor) -> Tensor:
-    """Return int8: 0 where no pair is allowed, 2 where every pair is, 1 where neither is known.
-
-    Args:
-        none: bool, True where it is certain that no pair is allowed.
-        every: bool, True where it is certain that every pair is; broadcasts with none.
+    """Return int8: 0 where certainly no pair is allowed, 2 where every pair is, 1 elsewhere.
 
     Example:
         >>> classify(none=torch.tensor([True, False]), every=torch.tensor([False, True]))

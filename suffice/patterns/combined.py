@@ -8,6 +8,7 @@ from functools import reduce
 from itertools import product
 from math import lcm
 from operator import and_, or_
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,38 +18,34 @@ from suffice.patterns.base import Band, Pattern, classify
 from suffice.patterns.local import Causal, Full, Window
 
 
-def farthest(parts: tuple[Pattern, ...]) -> int | None:
-    """Return the longest reach of some patterns; None if one has no bound."""
-    reaches = [part.reach for part in parts]
-    return None if None in reaches else max(reaches)  # type: ignore[type-var]
+class _Several(Pattern):
+    """Base of the patterns that are made of several, `parts`."""
+
+    parts: tuple[Pattern, ...]
+
+    crosses = property(lambda self: all(self._all("crosses")))
+    relative = property(lambda self: all(self._all("relative")))
+    max_length = property(lambda self: min(filter(None, self._all("max_length")), default=None))
+
+    def _all(self, attribute: str) -> list[Any]:
+        return [getattr(part, attribute) for part in self.parts]
+
+    def _farthest(self) -> int | None:
+        reaches = self._all("reach")
+        return None if None in reaches else max(reaches)
+
+    def every(self, step: int, first: int) -> Pattern:
+        """Return the same composition of the parts."""
+        return type(self)(tuple(part.every(step, first) for part in self.parts))  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
-class _Combined(Pattern):
+class _Combined(_Several):
     parts: tuple[Pattern, ...]
 
     @staticmethod
     @abstractmethod
     def _combine_bands(a: Band, b: Band) -> Band | None: ...
-
-    def band(self) -> Band | None:
-        """Return the combination of the parts' bands; of what is causal, those of their past."""
-        if not self.causal:
-            return self._bands([part.band() for part in self.parts])
-        band = self.band_of_past()
-        return None if band is None or band.before == -1 else band
-
-    def band_of_past(self) -> Band | None:
-        """Return the combination of the parts' bands."""
-        return self._bands([part.band_of_past() for part in self.parts])
-
-    def _bands(self, bands: list[Band | None]) -> Band | None:
-        band = bands[0]
-        for other in bands[1:]:
-            if band is None or other is None:
-                return None
-            band = self._combine_bands(band, other)
-        return band
 
     def __post_init__(self) -> None:
         several = isinstance(self.parts, tuple) and len(self.parts) > 1
@@ -65,25 +62,7 @@ class _Combined(Pattern):
                 "same number of heads."
             )
 
-    @property
-    def crosses(self) -> bool:  # type: ignore[override]
-        """True if every part means something between two sequences."""
-        return all(part.crosses for part in self.parts)
-
-    @property
-    def max_length(self) -> int | None:  # type: ignore[override]
-        """The smallest one of the parts."""
-        return min((m for part in self.parts if (m := part.max_length)), default=None)
-
-    @property
-    def relative(self) -> bool:  # type: ignore[override]
-        """True if all parts are."""
-        return all(part.relative for part in self.parts)
-
-    @property
-    def heads(self) -> int | None:  # type: ignore[override]
-        """The number of heads that a part is made for."""
-        return next((part.heads for part in self.parts if part.heads), None)
+    heads = property(lambda self: next(filter(None, self._all("heads")), None))
 
     def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
         """Return the combination of each head."""
@@ -92,9 +71,21 @@ class _Combined(Pattern):
         of_parts = [part.of_heads(num_heads) for part in self.parts]
         return tuple(type(self)(parts) for parts in zip(*of_parts, strict=True))
 
-    def every(self, step: int, first: int) -> Pattern:
-        """Return the same combination of the parts."""
-        return type(self)(tuple(part.every(step, first) for part in self.parts))
+    def band(self) -> Band | None:
+        """Return the combination of the parts' bands; of a causal one, those of their past."""
+        if not self.causal:
+            return self._bands([part.band() for part in self.parts])
+        band = self.band_of_past()
+        return None if band is None or band.before == -1 else band
+
+    def band_of_past(self) -> Band | None:
+        """Return the combination of the parts' bands."""
+        return self._bands([part.band_of_past() for part in self.parts])
+
+    def _bands(self, bands: list[Band | None]) -> Band | None:
+        if None in bands:
+            return None
+        return reduce(lambda a, b: a and self._combine_bands(a, b), bands)
 
 
 @dataclass(frozen=True)
@@ -108,33 +99,18 @@ class And(_Combined):
 
     _combine_bands = staticmethod(Band.__and__)
 
-    @property
-    def causal(self) -> bool:  # type: ignore[override]
-        """True if one part is causal: it removes every later key."""
-        return any(part.causal for part in self.parts)
+    causal = property(lambda self: any(self._all("causal")))
+    dense = property(lambda self: all(self._all("dense")))
 
-    @property
-    def dense(self) -> bool:  # type: ignore[override]
-        """True if no part leaves whole regions out."""
-        return all(part.dense for part in self.parts)
-
-    @property
-    def reach(self) -> int | None:  # type: ignore[override]
-        """The shortest reach of a part."""
-        return min((r for part in self.parts if (r := part.reach)), default=None)
-
-    @property
-    def spacing(self) -> int:  # type: ignore[override]
-        """The least common multiple of the parts' spacings."""
-        return lcm(*(part.spacing for part in self.parts))
+    reach = property(lambda self: min(filter(None, self._all("reach")), default=None))
+    spacing = property(lambda self: lcm(*self._all("spacing")))
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return the conjunction of the parts."""
         return reduce(and_, (part.allowed(q_positions, k_positions) for part in self.parts))
 
-    def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
+    def bounds(self, *corners: Tensor) -> Tensor:
         """Return nothing where a part has nothing, everything where all parts have everything."""
-        corners = (q_first, q_last, k_first, k_last)
         return reduce(torch.minimum, (part.bounds(*corners) for part in self.parts))
 
     def terms(self) -> tuple[Pattern, ...]:
@@ -159,28 +135,16 @@ class Or(_Combined):
 
     _combine_bands = staticmethod(Band.__or__)
 
-    @property
-    def causal(self) -> bool:  # type: ignore[override]
-        """True if every part is causal."""
-        return all(part.causal for part in self.parts)
-
-    @property
-    def dense(self) -> bool:  # type: ignore[override]
-        """True if one part is computed whole anyway."""
-        return any(part.dense for part in self.parts)
-
-    @property
-    def reach(self) -> int | None:  # type: ignore[override]
-        """The longest reach of a part."""
-        return farthest(self.parts)
+    causal = property(lambda self: all(self._all("causal")))
+    dense = property(lambda self: any(self._all("dense")))
+    reach = property(_Several._farthest)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return the disjunction of the parts."""
         return reduce(or_, (part.allowed(q_positions, k_positions) for part in self.parts))
 
-    def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
+    def bounds(self, *corners: Tensor) -> Tensor:
         """Return everything where a part has everything, nothing where no part has anything."""
-        corners = (q_first, q_last, k_first, k_last)
         return reduce(torch.maximum, (part.bounds(*corners) for part in self.parts))
 
     def terms(self) -> tuple[Pattern, ...]:
@@ -232,30 +196,12 @@ class Block(Pattern):
         if self.size < 1:
             raise ConfigError(f"Block(size={self.size}) holds no position; give at least 1.")
 
-    @property
-    def reach(self) -> int | None:  # type: ignore[override]
-        """That of the pattern of blocks, in positions."""
-        return None if self.over.reach is None else self.over.reach * self.size
+    reach = property(lambda self: self.over.reach and self.over.reach * self.size)
+    dense = property(lambda self: self.over.dense)
+    crosses = property(lambda self: self.over.crosses)
 
-    @property
-    def dense(self) -> bool:  # type: ignore[override]
-        """True if nearly every block is computed."""
-        return self.over.dense
-
-    @property
-    def crosses(self) -> bool:  # type: ignore[override]
-        """True if the pattern of blocks means something between two sequences."""
-        return self.over.crosses
-
-    @property
-    def max_length(self) -> int | None:  # type: ignore[override]
-        """The positions of as many blocks as `over` can serve."""
-        return None if self.over.max_length is None else self.size * self.over.max_length
-
-    @property
-    def heads(self) -> int | None:  # type: ignore[override]
-        """The heads of `over`."""
-        return self.over.heads
+    heads = property(lambda self: self.over.heads)
+    max_length = property(lambda self: self.over.max_length and self.size * self.over.max_length)
 
     def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
         """Return the blocks of each head of `over`."""
@@ -265,9 +211,8 @@ class Block(Pattern):
         """Return what `over` allows the blocks of the positions."""
         return self.over.allowed(q_positions // self.size, k_positions // self.size)
 
-    def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
+    def bounds(self, *corners: Tensor) -> Tensor:
         """Classify rectangles by the blocks that they touch."""
-        corners = (q_first, q_last, k_first, k_last)
         return self.over.bounds(*(corner // self.size for corner in corners))
 
     @classmethod
@@ -277,7 +222,7 @@ class Block(Pattern):
 
 
 @dataclass(frozen=True)
-class PerHead(Pattern):
+class PerHead(_Several):
     """Head h follows patterns[h].
 
     It makes a layer of specialists: some heads near, some far. `&` and `|` reach into every head.
@@ -314,48 +259,15 @@ class PerHead(Pattern):
                 "one head in each place."
             )
 
-    @property
-    def causal(self) -> bool:  # type: ignore[override]
-        """True if every head is causal."""
-        return all(part.causal for part in self.patterns)
-
-    @property
-    def dense(self) -> bool:  # type: ignore[override]
-        """True if every head is computed whole."""
-        return all(part.dense for part in self.patterns)
-
-    @property
-    def crosses(self) -> bool:  # type: ignore[override]
-        """True if every head means something between two sequences."""
-        return all(part.crosses for part in self.patterns)
-
-    @property
-    def max_length(self) -> int | None:  # type: ignore[override]
-        """The smallest one of the heads."""
-        return min((m for part in self.patterns if (m := part.max_length)), default=None)
-
-    @property
-    def relative(self) -> bool:  # type: ignore[override]
-        """True if all of them are."""
-        return all(part.relative for part in self.patterns)
-
-    @property
-    def reach(self) -> int | None:  # type: ignore[override]
-        """The longest reach of a head."""
-        return farthest(self.patterns)
-
-    @property
-    def heads(self) -> int:  # type: ignore[override]
-        """As many as there are patterns."""
-        return len(self.patterns)
+    parts = property(lambda self: self.patterns)
+    causal = property(lambda self: all(self._all("causal")))
+    dense = property(lambda self: all(self._all("dense")))
+    reach = property(_Several._farthest)
+    heads = property(lambda self: len(self.patterns))
 
     def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
         """Return the patterns."""
         return self.patterns if num_heads == self.heads else super().of_heads(num_heads)
-
-    def every(self, step: int, first: int) -> Pattern:
-        """Return the same of each head."""
-        return PerHead(tuple(part.every(step, first) for part in self.patterns))
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return what each head allows: [..., H, T, S]."""
@@ -363,10 +275,9 @@ class PerHead(Pattern):
         parts = [part.allowed(q_positions, k_positions).expand(shape) for part in self.patterns]
         return torch.cat(parts, dim=-3)
 
-    def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
+    def bounds(self, *corners: Tensor) -> Tensor:
         """Classify rectangles for all heads together."""
-        shape = torch.broadcast_shapes(q_first.shape, q_last.shape, k_first.shape, k_last.shape)
-        corners = (q_first, q_last, k_first, k_last)
+        shape = torch.broadcast_shapes(*(corner.shape for corner in corners))
         known = torch.stack([part.bounds(*corners).expand(shape) for part in self.patterns])
         every, none = (known == 2).all(dim=0), (known == 0).all(dim=0)  # noqa: PLR2004
         return classify(none=none, every=every)

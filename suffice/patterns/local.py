@@ -1,4 +1,4 @@
-"""Every query sees every key."""
+"""Patterns of distances: full, causal, windows with and without gaps."""
 
 from __future__ import annotations
 
@@ -124,10 +124,7 @@ class Window(Pattern):
 
     relative = True
 
-    @property
-    def reach(self) -> int:  # type: ignore[override]
-        """The size."""
-        return self.size
+    reach = property(lambda self: self.size)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,20 +195,10 @@ class Dilated(Pattern):
 
     relative = True
 
-    @property
-    def reach(self) -> int:  # type: ignore[override]
-        """To the furthest of the positions, `dilation` apart."""
-        return self.farthest + 1
+    reach = property(lambda self: self.farthest + 1)
+    spacing = property(lambda self: self.dilation)
 
-    @property
-    def spacing(self) -> int:  # type: ignore[override]
-        """The dilation."""
-        return self.dilation
-
-    @property
-    def farthest(self) -> int:
-        """The largest distance."""
-        return (self.size - 1) * self.dilation
+    farthest = property(lambda self: (self.size - 1) * self.dilation)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True at the distances of the pattern."""

@@ -1,9 +1,11 @@
-"""A query sees every stride-th key."""
+"""Patterns that reach far: strides, tails of blocks, hubs and random keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import gcd
+from operator import or_
 
 import torch
 from torch import Tensor
@@ -46,10 +48,7 @@ class Strided(Pattern):
 
     relative = True
 
-    @property
-    def spacing(self) -> int:  # type: ignore[override]
-        """The stride."""
-        return self.stride
+    spacing = property(lambda self: self.stride)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True where the distance is a multiple of the stride."""
@@ -237,22 +236,12 @@ class Random(Pattern):
                 "input in tokens, or None to draw from the past of each query."
             )
 
-    @property
-    def causal(self) -> bool:  # type: ignore[override]
-        """True if the candidates are the past."""
-        return self.length is None
-
-    @property
-    def max_length(self) -> int | None:  # type: ignore[override]
-        """The length."""
-        return self.length
+    causal = property(lambda self: self.length is None)
+    max_length = property(lambda self: self.length)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True where the key was drawn for the query."""
-        seen = torch.zeros((), dtype=torch.bool, device=q_positions.device)
-        for draw in self.draws(q_positions):
-            seen = seen | (k_positions == draw)
-        return seen
+        return reduce(or_, (k_positions == draw for draw in self.draws(q_positions)))
 
     def bounds(self, q_first: Tensor, q_last: Tensor, k_first: Tensor, k_last: Tensor) -> Tensor:
         """Classify rectangles: nothing is drawn beyond the candidates."""

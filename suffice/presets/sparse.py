@@ -376,9 +376,9 @@ def sparse_fixed(
 
     Cost: 4 (d^2 + d) parameters; causal, about 8 T d^2 + 4 T (l + c T / l) d / 2 FLOPs of visible
         pairs for stride l and tail c, without per_head; state 2 d numbers per token.
-    Source: Child et al. 2019, arXiv:1904.10509, section 4.2, fixed attention. It is causal, ours only
-        with causal=True; all heads have one tail, where the paper's may take different parts of the
-        stretch.
+    Source: Child et al. 2019, arXiv:1904.10509, section 4.2, fixed attention. It is causal, ours
+        only with causal=True; all heads have one tail, where the paper's may take different parts
+        of the stretch.
     """
     stride = _stride(stride, length)
     tail = max(1, stride // 4) if tail is None else tail

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.mixing import Alignment, AlignmentMap, NoMixing, RowLayout
+from suffice.mixing import Alignment, NoMixing, RowLayout
+from suffice.mixing.alignments import AlignmentMap
 from suffice.testing import assert_close, drawn, normal
 
 ALL_REAL = RowLayout()
@@ -139,7 +140,7 @@ def test_printed_form():
 
 def test_no_mixing():
     still = NoMixing()
-    assert (still.parameters(4), still.flops(9, 4, 32), still.max_length) == (0, 0, None)
+    assert (still.parameters(4), still.flops(9, 32), still.max_length) == (0, 0, None)
     module = still.build(num_kv_heads=4, causal=False, device=None, dtype=None)
     k, v = normal(1, 1, 3, 4, seed=1), normal(1, 1, 3, 4, seed=2)
     same_k, same_v = module(k, v, ALL_REAL)

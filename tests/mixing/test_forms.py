@@ -9,7 +9,7 @@ from suffice import Attention, AttentionSpec
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError, ShapeError
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, RowLayout, ToeplitzAlignment
-from suffice.mixing.band import cut, reach
+from suffice.mixing.alignments import cut
 from suffice.patterns import Causal, Window
 from suffice.testing import assert_close, drawn, normal
 
@@ -145,8 +145,7 @@ def test_gradients_of_weights_that_nothing_reads_are_zero():
 @pytest.mark.parametrize("after", [0, 1, 33])
 def test_sides_cover_the_sequence_and_reach_their_neighbours_only(before, after):
     for keys in range(140):
-        count, side = cut(keys, before, after)
-        back, ahead = reach(keys, before, after)
+        count, side, back, ahead = cut(keys, before, after)
         assert count * side >= keys
         assert count == 1 or ((count - 1) * side < keys and side >= max(back, ahead))
         assert count * side * side <= max(keys, 32) * (keys + 100)

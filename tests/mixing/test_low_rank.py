@@ -118,7 +118,7 @@ def test_cost(mixing):
         register_flops()
         with FlopCounterMode(display=False) as counter:
             made(x, x, RowLayout())
-        assert counter.get_total_flops() == 3 * mixing.flops(length, 2, 10)
+        assert counter.get_total_flops() == 3 * mixing.flops(length, 10)
         assert mixing.reads(length) == 4
     assert mixing.max_length == 9
     assert Mixing.from_json(json.loads(json.dumps(mixing.to_json()))) == mixing

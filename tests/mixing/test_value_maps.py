@@ -137,7 +137,7 @@ def test_flops_equal_an_execution(mixing, causal):
         register_flops()
         with FlopCounterMode(display=False) as counter:
             run(made, values(3, length))
-        want = 3 * mixing.flops(length, num_kv_heads=2, value_width=6, causal=causal)
+        want = 3 * mixing.flops(length, value_width=6, causal=causal)
         assert counter.get_total_flops() == want
 
 

@@ -47,7 +47,7 @@ class Mixed(Mixing):
     def parameters(self, num_kv_heads, *, causal=False):
         return 0
 
-    def flops(self, keys, num_kv_heads, value_width, *, causal=False):
+    def flops(self, keys, value_width, *, causal=False):
         return 0
 
     def build(self, *, num_kv_heads, causal, device, dtype):

@@ -1,4 +1,4 @@
-"""How x becomes queries, and what is cached of a token so that later queries can attend to it."""
+"""Encoders: from x to queries, and to the keys and values that are cached."""
 
 from suffice.encoders.base import (
     Columns,

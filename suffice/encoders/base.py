@@ -1,4 +1,4 @@
-"""How x becomes queries, and what is cached of a token so that later queries can attend to it.
+"""Encoders: from x to queries, and to the keys and values that are cached.
 
 Letters: B batch, H query heads, G key/value heads, T queries, S keys, D key width, E value width,
 M width of the input, W width of a cached tensor.
@@ -86,7 +86,7 @@ class Encoder(Axis, ABC, family="encoder"):
     """True if values are made before they are cached, so that a mixing can be applied to them."""
 
     def conflicts(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any spec
-        """Return what of the spec this encoder cannot serve, a sentence each."""
+        """Return the parts of the spec that this encoder cannot serve, a sentence each."""
         return []
 
     @abstractmethod
@@ -124,7 +124,7 @@ class Encoder(Axis, ABC, family="encoder"):
 
     @abstractmethod
     def cached(self, layer: nn.Module, source: Tensor) -> tuple[Tensor, ...]:
-        """Return what a KV cache keeps of the source [B, S, M], before any rotation.
+        """Return the tensors to cache of the source [B, S, M], before any rotation.
 
         Tensors [B, heads, S, W] with the sizes of `cached_widths`; keys first, values last.
         """
@@ -160,14 +160,14 @@ class Encoder(Axis, ABC, family="encoder"):
         q: Tensor,  # noqa: ARG002
         cached: tuple[Tensor, ...],  # noqa: ARG002
     ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return queries, keys and values that read the cache as it is; None = it is expanded.
+        """Return queries, keys and values that read the cache unexpanded; None = it is expanded.
 
         Scores are those of the expanded keys; `restore` makes the outputs theirs, too.
         """
         return None
 
     def restore(self, layer: nn.Module, out: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the outputs [B, H, T, E] of what absorbed queries read."""
+        """Return the outputs [B, H, T, E] from those of absorbed queries."""
         return out
 
 

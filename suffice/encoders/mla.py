@@ -199,5 +199,5 @@ class MLA(Encoder):
 
     @classmethod
     def samples(cls) -> tuple[Encoder, ...]:
-        """Return small ones, with and without a latent of the queries."""
+        """Return small instances, with and without a latent of the queries."""
         return cls(rank=6, rotary_dim=4), cls(rank=5, rotary_dim=2, value_dim=3, query_rank=7)

@@ -1,4 +1,4 @@
-"""QK-norm: what queries and keys are divided by, after projection and before rotation.
+"""QK-norm: norms of queries and keys, after projection and before rotation.
 
 Letters: B batch, T positions, H heads, D head width.
 """
@@ -34,7 +34,7 @@ class Norm(Axis, ABC, family="norm"):
 
 @dataclass(frozen=True)
 class NoNorm(Norm):
-    """Queries and keys as their maps give them.
+    """Queries and keys without a norm.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1. No difference.
     """
@@ -46,7 +46,7 @@ class NoNorm(Norm):
         return 0
 
     def build(self, head_dim: int, factory: Factory) -> nn.Module:  # noqa: ARG002
-        """Return what gives its input back."""
+        """Return the identity."""
         return nn.Identity()
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, unknown
 from suffice.generate.sampling import Sampler
+from suffice.layers.inputs import check_rows
 from suffice.memory import Memory
-from suffice.models.config import check_rows
 from suffice.models.lm import LMConfig
 from suffice.models.native_decoder import NativeDecoder, unsupported
 from suffice.models.packed import packed_products
@@ -210,7 +210,7 @@ class Output:
         return Output(1, new, stop=self.stop, **options)
 
     def set_row(self, row: int, output: Output) -> None:
-        """Take the tokens of an output of one row as those of this row."""
+        """Copy an output of one row into this row."""
         self.tokens[row], self.lengths[row] = output.tokens[0], output.lengths[0]
         self.count = max(self.count, output.count)
 

@@ -148,7 +148,7 @@ def generate(
         on_token=on_token,
     )
     scores, chunk = None, prefill_chunk(memory, chunk)
-    # a state that is kept must serve outside of inference mode, too
+    # the state of a result must also serve outside of inference mode
     no_gradients = torch.no_grad() if keep_state else torch.inference_mode()
     if max_new_tokens:
         with no_gradients, eval_mode(lm, draft):

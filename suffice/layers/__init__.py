@@ -1,4 +1,4 @@
-"""The modules models are made of."""
+"""Layers: attention of any spec, blocks, feed-forward maps and norms."""
 
 from suffice.layers.attention import Attention
 from suffice.layers.basic import Dropout, RMSNorm

@@ -1,4 +1,4 @@
-"""The attention layer: any spec, whole sequences and streams, on one path.
+"""The attention layer of any spec, for whole sequences and streams.
 
 Letters: B batch, H query heads, G key/value heads, T queries, S keys, D key width, E value width,
 M model width.
@@ -30,10 +30,10 @@ EVERYTHING = Dynamic()
 
 
 class Encoded(NamedTuple):
-    """What the encoder makes of a call's inputs: queries, and keys and values for a KV cache.
+    """Queries [B, H, T, D], and keys and values for a KV cache, of a call's inputs.
 
     `cached` are [B, heads, S, width] each, keys first and values last; `unrotated` are queries,
-    keys and values before rotation, for what reads the past by content.
+    keys and values before rotation, for a past that is read by content.
     """
 
     q: Tensor
@@ -107,18 +107,18 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         state: LayerState | None = None,
     ) -> Tensor:
-        """Return the attended x.
+        """Return the output of the attention, [B, T, d_model].
 
         Args:
             x: [B, T, d_model], where the queries come from.
             source: [B, S, d_source], where keys and values come from; None = x itself.
-            valid: bool [B, S], True = a real key, False = padding, anywhere in the row. What a
-                padded position contains is never read.
+            valid: bool [B, S], True = a real key, False = padding, anywhere in the row. Padded
+                positions are never read.
             segments: int [B, T]; each run of equal numbers is a document, which neither sees nor
                 counts positions from the others. With a source, documents of the queries.
             source_segments: int [B, S], documents of the source; a query sees its own number.
             mask: bool [B or 1, H or 1, T, S], True = may attend; no mixing can honour one.
-            state: what `self.state` made: x continues where the last call with it ended, and the
+            state: from `self.state`: x continues where the last call with it ended, and the
                 state is moved on. valid [B, T] speaks of x.
 
         Raises:
@@ -181,7 +181,7 @@ class Attention(nn.Module):
         return state.step(x, valid)
 
     def encode(self, inputs: Inputs) -> Encoded:
-        """Return the queries, and what a KV cache keeps of the source."""
+        """Return the queries, and the keys and values of the source for a KV cache."""
         encoder, position = self.spec.encoder, self.spec.position
         q, cached = encoder.queries(self, inputs.x), encoder.cached(self, inputs.source)
         unrotated = (q, cached[0], cached[-1])
@@ -257,14 +257,14 @@ class Attention(nn.Module):
         plain: bool = True,
         device: str = "cpu",
     ) -> str:
-        """Return which op runs and why no other, for a call of these sizes.
+        """Return which op runs, and why no other does, for a call of these sizes.
 
         Args:
             length: positions of x.
             source_length: positions of the source; None = self-attention.
             batch: samples.
             plain: False if valid, segments or mask will be given.
-            device: "cpu", "cuda" or one of torch's devices.
+            device: "cpu", "cuda" or another device of torch.
         """
         device = _device_type(device)
         keys = self.spec.mixing.reads(length if source_length is None else source_length)

@@ -58,7 +58,7 @@ class Dropout(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * w over the last axis; no mean is taken away, no bias added.
+    """x / sqrt(mean(x^2) + eps) * w over the last axis; no mean is subtracted, no bias added.
 
     Inside it is fp32 or better whatever the dtype of x, and rounds once.
 

@@ -1,4 +1,4 @@
-"""Keys and values of a source, worked out once for all the queries that will read them.
+"""Keys and values of a source, computed once for all the queries that will read them.
 
 Letters: B batch, S positions of the source, T queries, M width of the source.
 """
@@ -37,7 +37,7 @@ class EncodedSource:
         return cls(view=inputs.view(layer, layer.spec.encoder.cached(layer, source)))
 
     def attend(self, layer: Attention, x: Tensor) -> Tensor:
-        """Return what `layer(x, source, valid=valid)` returns: [B, T, d_model]."""
+        """Return the output of `layer(x, source, valid=valid)`: [B, T, d_model]."""
         out = layer.attend(layer.queries(x), self.view)
         return layer.spec.combine.output(layer, out)
 
@@ -56,7 +56,7 @@ class EncodedSources:
     @property
     def nbytes(self) -> int:
         """Bytes of keys, values and masks, each counted once."""
-        return sum({_place(x): x.nbytes for x in self._tensors()}.values())
+        return sum({_view_key(x): x.nbytes for x in self._tensors()}.values())
 
     def _tensors(self) -> list[Tensor]:
         tensors = [
@@ -66,18 +66,18 @@ class EncodedSources:
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch in this order; a row may come several times."""
-        tensors = {_place(x): x for x in self._tensors()}
+        tensors = {_view_key(x): x for x in self._tensors()}
         moved = {place: x.index_select(0, rows) for place, x in tensors.items()}
 
         def move(source: EncodedSource) -> EncodedSource:
             valid = source.view.masks.valid
-            masks = UNMASKED if valid is None else MaskInputs(valid=moved[_place(valid)])
-            cached = tuple(moved[_place(x)] for x in source.view.cached)
+            masks = UNMASKED if valid is None else MaskInputs(valid=moved[_view_key(valid)])
+            cached = tuple(moved[_view_key(x)] for x in source.view.cached)
             return replace(source, view=source.view._replace(cached=cached, masks=masks))
 
         self.layers = [move(source) for source in self.layers]
 
 
-def _place(x: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
-    """Return what distinguishes two tensors that do not show the same numbers."""
+def _view_key(x: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    """Return a key that is equal for two views of the same numbers."""
     return x.data_ptr(), x.shape, x.stride()

@@ -33,7 +33,7 @@ UNMASKED, UNPADDED = MaskInputs(), RowLayout()
 
 
 class KVView(NamedTuple):
-    """Keys and values that a call attends to, and what restricts them.
+    """Keys and values that a call attends to, with its pattern and masks.
 
     `cached` are [B, heads, S, width] each; `pairwise` says that the masks name single pairs. In a
     call that continues a state, layers of one kind share what they compute in `step`.
@@ -54,7 +54,7 @@ class KVView(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
-    """What a layer reads in a call on whole sequences.
+    """The inputs of a call on whole sequences.
 
     x [B, T, M] gives the queries, source [B, S, M'] keys and values (0 at padding), and rows say
     where the tokens of the source stand.
@@ -230,7 +230,7 @@ def check_step(
     valid: Tensor | None,
     **refused: Tensor | None,
 ) -> None:
-    """Refuse what a call that continues a state cannot honour; all of `refused` must be None."""
+    """Raise for arguments that a call with a state does not take; all of `refused` must be None."""
     check("x", x, (None, None, spec.d_model), hint="Give [B, T, d_model], batch first.")
     if valid is not None:
         check_mask("valid", valid)
@@ -244,7 +244,7 @@ def check_step(
 
 
 def check_memory(spec: AttentionSpec, memory: Memory) -> None:
-    """Refuse layers that cannot stream, and memories that would forget what a layer reads."""
+    """Raise for layers that cannot stream, and memories that would forget what a layer reads."""
     if not isinstance(memory, Memory):
         raise ConfigError(
             f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."
@@ -265,3 +265,15 @@ def check_memory(spec: AttentionSpec, memory: Memory) -> None:
             f"{memory!r} would forget what it needs; use Dynamic(), or a banded, toeplitz or block "
             "alignment."
         )
+
+
+def check_rows(
+    name: str, tokens: Tensor, valid: Tensor | None = None, segments: Tensor | None = None
+) -> None:
+    """Raise unless tokens are a batch [B, T], and valid and segments have its shape."""
+    check(name, tokens, (None, None))
+    if valid is not None:
+        check_mask("valid", valid)
+    for label, marks in (("valid", valid), ("segments", segments)):
+        if marks is not None:
+            check(label, marks, tuple(tokens.shape), hint=f"One entry for each of {name}.")

@@ -200,7 +200,7 @@ class Packed(nn.Module):
 
     @property
     def kernel(self) -> str:
-        """What multiplies: the kernels' instructions, or "torch" (dequantised in each call)."""
+        """Instructions of the native kernels, or "torch", which dequantises in each call."""
         device = next(self.buffers()).device
         on_cpu = device.type == "cpu" and native.available()
         return native.instructions() if on_cpu else "torch"

@@ -39,7 +39,7 @@ MIXED_AT_ONCE = 256  # positions; a longer chunk is mixed piece by piece, and co
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepPositions:
-    """Where the new tokens of a call stand; layers that stand alike share it.
+    """Positions of the new tokens of a call; layers with equal ones share them.
 
     With 2 rows that have read [a b] and [- c] ("-" is padding) and now read [d e] in both:
     start is 2, before is [[0, 1], [-1, 0]] and places is [[2, 3], [1, 2]].
@@ -49,7 +49,7 @@ class StepPositions:
         length: T.
         start: positions read before, padding included.
         device: of the tokens.
-        valid: bool [B, T] as the caller gave it; None = all are real.
+        valid: bool [B, T] as passed by the caller; None = all are real.
         cached: int [B, n], positions of the last n tokens read before, -1 = padding; None = all
             rows are real and alike until now.
         before: as `cached`, but never None where there is padding now.
@@ -120,7 +120,7 @@ class StepPositions:
     def masks(
         self, pattern: Pattern, places: Tensor | None, first: int, sinks: int, keys: int
     ) -> tuple[MaskInputs, bool]:
-        """Return what restricts the new queries among S cached keys, and whether it names pairs.
+        """Return the masks of the new queries among S cached keys, and whether they name pairs.
 
         The first `sinks` keys are those of the very beginning, the others start at position
         `first`; `places` are the positions of the last tokens, as `with_cached` returns them.
@@ -149,7 +149,7 @@ class StepPositions:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step(Inputs):
-    """What a layer reads in a call that continues a state."""
+    """The inputs of a call that continues a state."""
 
     state: LayerState
     at: StepPositions
@@ -180,7 +180,7 @@ class LayerState:
 
     Args:
         spec: of the layer.
-        memory: what is kept; kernels of features keep sums and take `Dynamic()` alone.
+        memory: how much of the past is cached; kernels of features take `Dynamic()` alone.
 
     Raises:
         ConfigError: if the layer cannot stream, or not with this memory.
@@ -193,7 +193,7 @@ class LayerState:
         self.remembered = None  # earlier positions that a window may hold or read again
         if cached.window is not None:  # what is left of a drop is read with as many beside it
             self.remembered = cached.window + 2 * cached.spare + cached.grain
-        self.summed = 0  # positions, where sums are what is kept
+        self.summed = 0  # positions, of layers that keep sums
         self.offered: StepPositions | None = None  # by the model, for all its layers
         self.kind = 0  # layers of one kind have equal specs and memories
         self.batch: int | None = None
@@ -224,7 +224,7 @@ class LayerState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything that is kept, spare room included."""
+        """Bytes of all tensors, spare room included."""
         sums = () if self.sums is None else (self.sums.sums, *self.sums.stabilizer)
         tensors = [x for x in (*sums, self.places) if x is not None]
         return sum(x.nbytes for x in (*tensors, self.segments, *self._stores()))
@@ -301,7 +301,7 @@ class LayerState:
             )
 
     def append(self, layer: Attention, cached: tuple[Tensor, ...], at: StepPositions) -> KVView:
-        """Cache what the encoder made of new tokens; return all that their queries attend to."""
+        """Cache encoded new tokens; return all keys and values that their queries attend to."""
         return self._view(self._store(self.store.append, layer.mixing, cached, at), at)
 
     def _view(self, cached: CachedTensors, at: StepPositions) -> KVView:
@@ -340,7 +340,7 @@ class LayerState:
     def sum_up(
         self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], at: StepPositions
     ) -> Tensor:
-        """Return what queries [B, H, T, D] read of sums of features, and add the new tokens."""
+        """Return the attention of queries [B, H, T, D] by sums of features; add the new tokens."""
         k, v = layer.spec.encoder.expand(layer, cached)
         if self.spec.mixing.mixes:
             raw, v = self._mix(layer.mixing, k, v, at)
@@ -364,8 +364,8 @@ class LayerState:
             return None
         keys = self.length + at.length
         key = layer.impl, at.places is None, q.dtype, at.device.type, at.length
-        other = is_transformed() or torch.is_grad_enabled()  # than the calls that are kept
-        if not other and key in self.coded_calls:
+        cacheable = not (is_transformed() or torch.is_grad_enabled())
+        if cacheable and key in self.coded_calls:
             return self.coded_calls[key].grown(keys)
         call = AttentionCall.of(
             self.spec,
@@ -378,7 +378,7 @@ class LayerState:
         allowed = layer.impl in ("auto", DECODE.name)
         if not allowed or not decode.reads_codes(self.memory, call):
             return None
-        if not other:
+        if cacheable:
             self.coded_calls[key] = call
         return call
 

@@ -1,4 +1,4 @@
-"""The attention maps of a model's calls, while somebody watches; otherwise nothing is kept.
+"""The attention maps of a model's calls, collected inside `watched` and nowhere else.
 
 Letters: B batch, H query heads, T queries, S keys, R keys after the mixing.
 """
@@ -107,7 +107,7 @@ def _map(name: str, layer: Attention, args: tuple, kwargs: dict[str, Any]) -> At
 
 
 def _along(layer: Attention, *args: Any, **kwargs: Any) -> Tensor:
-    """Return what the mixing makes of values: [B, G, R, S], float64, without its b."""
+    """Return the mixing along the sequence as a matrix [B, G, R, S], float64, without its b."""
     inputs = layer.inputs(*args, **kwargs)
     batch, keys = inputs.source.shape[:2]
     identity = torch.eye(keys, dtype=torch.float64, device=inputs.source.device)

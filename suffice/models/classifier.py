@@ -16,9 +16,10 @@ from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, Dropout
 from suffice.layers.basic import init_glorot
 from suffice.layers.block import ACTIVATIONS, NORMS
+from suffice.layers.inputs import check_rows
 from suffice.layers.inputs import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.models.config import POSITIONS, ModelConfig, check_rows, specs_of_blocks
+from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
 from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
 

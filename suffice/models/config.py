@@ -1,4 +1,4 @@
-"""What the configs of all models share: checked sizes, JSON, and one attention spec per block."""
+"""The base of all model configs: checked sizes, JSON, and one attention spec per block."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from torch import Tensor
-
 from suffice.errors import ConfigError, unknown
 from suffice.records import check_fields, decode, encode, type_hints
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import check, check_mask
 
 POSITIONS = ("learned", "sinusoidal", "none")
 """What a model can add to its tokens for their positions."""
@@ -121,15 +118,3 @@ def check_crosses(specs: Sequence[AttentionSpec]) -> None:
                 f"position={spec.position!r}, which relate positions of one text; cross-attention "
                 "has two: use Full() and NoPosition()."
             )
-
-
-def check_rows(
-    name: str, tokens: Tensor, valid: Tensor | None = None, segments: Tensor | None = None
-) -> None:
-    """Raise unless tokens are a batch [B, T], and valid and segments have its shape."""
-    check(name, tokens, (None, None))
-    if valid is not None:
-        check_mask("valid", valid)
-    for label, marks in (("valid", valid), ("segments", segments)):
-        if marks is not None:
-            check(label, marks, tuple(tokens.shape), hint=f"One entry for each of {name}.")

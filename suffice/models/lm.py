@@ -19,11 +19,12 @@ from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout, SwiGLU
 from suffice.layers.basic import NORMALISATIONS, normalisation
 from suffice.layers.block import ACTIVATIONS
+from suffice.layers.inputs import check_rows
 from suffice.layers.inputs import positions as count_real
 from suffice.layers.packed import Packed
 from suffice.layers.sinusoidal import sinusoidal, sinusoidal_at
 from suffice.memory import Dynamic, Memory
-from suffice.models.config import POSITIONS, ModelConfig, check_causal, check_rows, specs_of_blocks
+from suffice.models.config import POSITIONS, ModelConfig, check_causal, specs_of_blocks
 from suffice.models.state import ModelState, check_state, layer_states
 from suffice.ops.linear import Linear, linear
 from suffice.spec import AttentionSpec

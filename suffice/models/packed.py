@@ -102,7 +102,7 @@ class ByTorchao(Packed):
 
     @property
     def kernel(self) -> str:
-        """What multiplies."""
+        """Name of the library that multiplies."""
         return "torchao"
 
     def native_matrix(self) -> None:
@@ -203,7 +203,7 @@ def use_torchao_by_default(model: nn.Module, device: str) -> None:
 
 
 def packed_products(model: object, device: str) -> str:
-    """Return what multiplies by packed matrices where that is torchao or could be; else ""."""
+    """Return which library multiplies packed matrices, if torchao does or could; else ""."""
     modules = model.modules() if isinstance(model, nn.Module) else ()
     packed = [module for module in modules if isinstance(module, Packed)]
     if any(isinstance(module, ByTorchao) for module in packed):

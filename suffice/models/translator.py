@@ -16,6 +16,7 @@ from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, CrossBlock, Dropout
 from suffice.layers.block import ACTIVATIONS, NORMS
 from suffice.layers.cross_attention import EncodedSource, EncodedSources
+from suffice.layers.inputs import check_rows
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.models.classifier import glorot
@@ -24,7 +25,6 @@ from suffice.models.config import (
     ModelConfig,
     check_causal,
     check_crosses,
-    check_rows,
     specs_of_blocks,
 )
 from suffice.models.lm import Embedding
@@ -204,7 +204,7 @@ class Translator(nn.Module):
         source_valid: Tensor | None = None,
         target_valid: Tensor | None = None,
     ) -> Tensor:
-        """Return logits [B, T, V] of a target and of what `encode` returned for its source."""
+        """Return logits [B, T, V] of a target, whose source `encode` has encoded: [B, S, M]."""
         check_rows("target", target, target_valid)
         check("source", source, (len(target), None, self.config.d_model))
         x = self.target(target, valid=target_valid)

@@ -1,4 +1,4 @@
-"""Quantise the weights of models, and measure what that changes."""
+"""Quantise the weights of models, and measure the changes."""
 
 from suffice.models.packed import unpack, with_torchao
 from suffice.quantise.quantise import quantise

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError
+from suffice.layers.inputs import check_rows
 from suffice.layers.packed import DEFAULT, Packed, PackedEmbedding, PackedLinear, Scheme
 from suffice.models import LM
-from suffice.models.config import check_rows
 from suffice.models.packed import replace_module
 from suffice.ops.linear import Linear
 from suffice.ops.native.matrix import Codes, in_panels, numbers_of
@@ -41,7 +41,7 @@ def quantise(
     skip: Sequence[str] = (),
     step: Step = lambda _stage, _done, _total: None,
 ) -> Report:
-    """Quantise the weights of a model in place, and return what that changed.
+    """Quantise the weights of a model in place, and return a report of the changes.
 
     Linear maps and embeddings become `PackedLinear` and `PackedEmbedding`; all other parameters
     become float32. If this raises, the model is unchanged.
@@ -361,10 +361,10 @@ def codes_of(weights: Tensor, scales: Tensor, bits: int) -> Tensor:
 
 
 def gptq(weight: Tensor, bits: int, group: int, gram: Tensor) -> tuple[Tensor, Tensor]:
-    """GPTQ: round columns in order, each error spread over the rest; as `round_to_nearest`.
+    """GPTQ: round columns in order and spread each error over the rest.
 
     This keeps the outputs of the map rather than its weights. `gram` [K, K] is the sum of x x^T
-    over inputs x.
+    over inputs x. Codes and scales are as of `round_to_nearest`.
 
     Source: Frantar et al. 2023, arXiv:2210.17323, section 3, in the order of the inputs. Differs:
         the scale of a group is chosen for the least error after the inputs before it are rounded.

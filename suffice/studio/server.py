@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import threading
 import traceback
@@ -111,24 +110,15 @@ def _comparison(folders: Folders, request: Any) -> dict[str, Any]:
 
 
 def advice(request: Any) -> dict[str, Any]:
-    """Return the adviser's answer to the fields of a `suffice.advise.Request`; None = default.
+    """Return the adviser's answer to the fields of a `suffice.advise.Request`; None = default."""
+    from suffice.advise import Request, advise
 
-    Raises:
-        ConfigError: if the adviser is not installed, or for a field it does not know.
-    """
     if not isinstance(request, dict):
         raise ConfigError("a request to the adviser is an object with its fields.")
-    try:
-        adviser = importlib.import_module("suffice.advise")
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "this version of suffice has no adviser; install one whose `suffice advise --help` "
-            "answers."
-        ) from error
     values = {name: value for name, value in request.items() if value is not None}
-    legal = [field.name for field in fields(adviser.Request)]
+    legal = [field.name for field in fields(Request)]
     check_keys(values, legal, where="the request to the adviser", error=ConfigError)
-    return adviser.advise(adviser.Request(**values)).to_json()
+    return advise(Request(**values)).to_json()
 
 
 class _Server(ThreadingHTTPServer):

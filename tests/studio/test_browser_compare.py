@@ -196,14 +196,6 @@ def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
     shot("advise")
 
 
-def test_missing_adviser_is_reported(page, studio, monkeypatch):
-    monkeypatch.setitem(sys.modules, "suffice.advise", None)
-    page.goto(studio.url + "#advise")
-    page.click("#advise")
-    page.locator("#advise-error", has_text="this version of suffice has no adviser").wait_for()
-    assert page.locator("#advise").is_enabled()
-
-
 TABS = ("Calculator", "Patterns", "Compare", "Attention", "Ask")
 
 

@@ -186,9 +186,3 @@ def test_wrong_requests_to_the_adviser_are_refused(adviser):
         advice([])
     with pytest.raises(ConfigError, match="'lenght'"):
         advice({"task": "lm", "lenght": 3})
-
-
-def test_without_an_adviser_a_request_is_refused(monkeypatch):
-    monkeypatch.setitem(sys.modules, "suffice.advise", None)
-    with pytest.raises(ConfigError, match="no adviser"):
-        advice({"task": "lm"})

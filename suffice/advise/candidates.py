@@ -22,10 +22,8 @@ def candidates(
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Return the legal candidates, Standard first, and by name why the others are illegal.
 
-    Args:
-        base: the model.
-        names: compositions to choose from; none = all, each computation once.
-        packs: whether weights can be packed into few bits on this device.
+    Without names these are all there are, each computation once. `packs` says whether weights can
+    be packed into few bits on this device.
     """
     if names:
         compositions = [Composition.parse(name) for name in dict.fromkeys((STANDARD, *names))]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import torch
-from torch import nn
 
 from suffice.advise.composition import STANDARD, Candidate, Composition, decoder_specs
 from suffice.advise.request import Base
@@ -50,8 +49,8 @@ def needs(candidate: Candidate, base: Base) -> Needs:
     """Return the bytes and the work of a candidate, in closed form."""
     costs = [_cost(spec, base) for spec in candidate.specs]
     bits = candidate.composition.weights
-    parameters = _other_parameters(base) + sum(cost.parameters for cost in costs)
-    weights = _packed_bytes(parameters, bits)
+    others, mlp = _fixed_parameters(base)
+    weights = _packed_bytes(others + sum(cost.parameters for cost in costs), bits)
     state = 0
     if base.writes:
         state, read = _state_bytes(candidate, base)
@@ -59,7 +58,7 @@ def needs(candidate: Candidate, base: Base) -> Needs:
         rows = base.config.vocabulary_size if looked_up else 0  # only a token's row is read
         work = weights - _packed_bytes(rows * base.config.d_model, bits) + read
     else:
-        work = sum(cost.visible_flops for cost in costs) + 2 * base.length * _mlp_parameters(base)
+        work = sum(cost.visible_flops for cost in costs) + 2 * base.length * mlp
     maps = 3 if getattr(base.config, "activation", "") == "swiglu" else 2
     attention = max(2 * spec.widths.q + 2 * spec.widths.kv for spec in candidate.specs)
     features = 2 * base.config.d_model + max(maps * base.config.mlp_width, attention)
@@ -74,21 +73,14 @@ def _cost(spec: AttentionSpec, base: Base) -> Cost:
 
 
 @cache
-def _standard_model(base: Base) -> nn.Module:
-    with torch.device("meta"), SkipInit():
-        return build_model(base.config, Composition(mechanism=STANDARD).specs(base))
-
-
-@cache
-def _other_parameters(base: Base) -> int:
+def _fixed_parameters(base: Base) -> tuple[int, int]:
+    """Return the parameters of everything but the attention, and those of the MLPs alone."""
     specs = Composition(mechanism=STANDARD).specs(base)
+    with torch.device("meta"), SkipInit():
+        model = build_model(base.config, specs)
     attention = sum(_cost(spec, base).parameters for spec in specs)
-    return sum(p.numel() for p in _standard_model(base).parameters()) - attention
-
-
-@cache
-def _mlp_parameters(base: Base) -> int:
-    return sum(p.numel() for block in _standard_model(base).blocks for p in block.mlp.parameters())
+    mlp = sum(p.numel() for name, p in model.named_parameters() if ".mlp." in name)
+    return sum(p.numel() for p in model.parameters()) - attention, mlp
 
 
 def _packed_bytes(parameters: int, bits: int | None) -> int:

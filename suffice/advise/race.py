@@ -30,15 +30,10 @@ ROUNDS, FEWEST, MOST = 5, 3, 15  # samples of each candidate
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Seconds of one candidate, measured once.
+    """Seconds of one candidate, measured once."""
 
-    Args:
-        each: for one token that is written, or for one input where nothing is written.
-        first: for reading the input before the first token; None where nothing is written.
-    """
-
-    each: float
-    first: float | None = None
+    each: float  # for one token that is written, or for one input where nothing is written
+    first: float | None = None  # for reading the input before the first token
 
 
 Take = Callable[[str], Sample]
@@ -65,19 +60,12 @@ class Budget:
 
 @dataclass
 class Race:
-    """Samples of candidates, round by round.
-
-    Args:
-        baseline: the candidate that the others are compared with.
-        samples: one of each measured candidate for each round.
-        walls: least seconds that a sample of each candidate took.
-        failed: errors of candidates that could not be measured.
-    """
+    """Samples of candidates, one for each round, compared with those of a baseline."""
 
     baseline: str
     samples: dict[str, list[Sample]] = field(default_factory=dict)
-    walls: dict[str, float] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    walls: dict[str, float] = field(default_factory=dict)  # least seconds that a sample took
+    failed: dict[str, str] = field(default_factory=dict)  # errors of unmeasured candidates
 
     @property
     def enough(self) -> bool:
@@ -130,17 +118,8 @@ def run(
     """Measure as many candidates as the budget has time for, the first ones first.
 
     Each is warmed up when it enters; then every round takes one sample of each, in a rotating
-    order. Where no round is complete, the sample of the warm-up stands for it. `race` is consistent
-    at any moment, so measuring can be interrupted.
-
-    Args:
-        race: filled here.
-        names: candidates, the baseline first, then the most promising.
-        take: returns one sample.
-        budget: of all measurements.
-        share: first part of the budget that this may use.
-        most: rounds.
-        report: called with what is being measured and the used share of the budget.
+    order. Where no round is complete, the sample of the warm-up stands for it. Fills `race`, which
+    is consistent at any moment, and uses the first `share` of the budget.
     """
 
     def timed(name: str) -> Sample:
@@ -189,10 +168,7 @@ def race_lengths(
     by_length: dict[str, dict[int, Times]],
     report: Report,
 ) -> None:
-    """Measure times over the first candidate's at several lengths, the shortest first.
-
-    Fills `by_length`, by name and length.
-    """
+    """Fill `by_length` with times over the first candidate's, by name and length."""
     for length in lengths:
         race = Race(baseline=names[0])
         run(
@@ -217,12 +193,13 @@ class Sampler:
 
     def __init__(self, base: Base, device: torch.device) -> None:
         self.base, self.device = base, device
-        self.models = Models(base, device)
-        self.generator = torch.Generator().manual_seed(1)
+        self.tensors: dict[tuple[str, torch.Size], Tensor] = {}
+        self.models: dict[object, Any] = {}
+        self.generator = torch.Generator().manual_seed(0)
 
     def __call__(self, candidate: Candidate, length: int) -> Sample:
         """Return the times of a candidate for an input of a length, or for tokens after it."""
-        model = self.models.get(candidate, length)
+        model = self.model(candidate, length)
         with torch.inference_mode():
             return self._sample(model, candidate.memory, length)
 
@@ -277,22 +254,11 @@ class Sampler:
             torch.cuda.synchronize(self.device)
         return perf_counter()
 
+    def model(self, candidate: Candidate, length: int) -> Any:
+        """Return the model of a candidate for inputs of a length, with random weights, cached.
 
-class Models:
-    """Models with random weights, built on first use and cached.
-
-    They share tensors of equal names and shapes, such as embeddings and MLPs; packed weights are
-    not shared.
-    """
-
-    def __init__(self, base: Base, device: torch.device) -> None:
-        self.base, self.device = base, device
-        self.tensors: dict[tuple[str, torch.Size], Tensor] = {}
-        self.models: dict[object, Any] = {}
-        self.generator = torch.Generator().manual_seed(0)
-
-    def get(self, candidate: Candidate, length: int) -> Any:
-        """Return the model of a candidate for inputs of a length, in evaluation mode."""
+        Models share tensors of equal names and shapes, such as embeddings and MLPs, unless packed.
+        """
         config = self.base.config
         if isinstance(config, ViTConfig):  # other models read shorter inputs as they are
             config = resized(config, length)

@@ -120,31 +120,18 @@ class Advice:
 
 @dataclass(kw_only=True)
 class Study:
-    """The legal candidates, their needs and evidence, and their measurements.
-
-    Args:
-        request: the task and its limits.
-        base: the model.
-        candidates: by name, Standard first.
-        needs: of each candidate.
-        illegal: reasons by name.
-        evidence: finished comparisons of each candidate.
-        losses: sentences about candidates that lose more quality than is acceptable.
-        available: bytes of the machine; Standard is not measured if it needs more.
-        race: measurements at the requested length.
-        by_length: times over Standard's at shorter lengths, by name.
-    """
+    """The legal candidates, their needs and evidence, and their measurements, by name."""
 
     request: Request
     base: Base
-    candidates: dict[str, Candidate]
+    candidates: dict[str, Candidate]  # Standard first
     needs: dict[str, Needs]
-    illegal: dict[str, str]
+    illegal: dict[str, str]  # reasons
     evidence: dict[str, tuple[Evidence, ...]]
-    losses: dict[str, str]
-    available: int | None
+    losses: dict[str, str]  # sentences about candidates that lose more than is acceptable
+    available: int | None  # bytes of the machine; Standard is not measured if it needs more
     race: Race = field(default_factory=lambda: Race(baseline=STANDARD))
-    by_length: dict[str, dict[int, Times]] = field(default_factory=dict)
+    by_length: dict[str, dict[int, Times]] = field(default_factory=dict)  # over Standard's
 
     @property
     def memory(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isqrt
@@ -27,6 +28,13 @@ from suffice.records import is_whole
 TASKS = ("lm", "classify", "image", "translate")
 MINUTES = 3.0
 HERE = "here"
+LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "length": (lambda tokens: is_whole(tokens, least=1), "a whole number of at least 1"),
+    "memory": (lambda size: is_whole(size, least=1), "a whole number of at least 1"),
+    "latency": (lambda seconds: seconds > 0.0, "a number above 0"),
+    "minutes": (lambda minutes: minutes > 0.0, "a number above 0"),
+    "quality": (lambda share: 0.0 <= share < 1.0, "a fraction from 0 to below 1"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +79,10 @@ class Request:
         if self.task not in TASKS:
             raise unknown("task", self.task, TASKS)
         wrong = [
-            f"{name}={value!r}; give a whole number of at least 1."
-            for name in ("length", "memory")
-            if (value := getattr(self, name)) is not None and not is_whole(value, least=1)
+            f"{name}={value!r}; give {legal}."
+            for name, (is_legal, legal) in LIMITS.items()
+            if (value := getattr(self, name)) is not None and not is_legal(value)
         ]
-        wrong += [
-            f"{name}={value!r}; give a number above 0."
-            for name in ("latency", "minutes")
-            if (value := getattr(self, name)) is not None and not value > 0.0
-        ]
-        if self.quality is not None and not 0.0 <= self.quality < 1.0:
-            wrong.append(f"quality={self.quality!r}; give a fraction from 0 to below 1.")
         if self.model is not None and self.checkpoint is not None:
             wrong.append("model and checkpoint name two models; give one of them.")
         if self.checkpoint is not None and self.task != "lm":

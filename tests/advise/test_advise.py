@@ -302,7 +302,7 @@ def test_language_models_are_timed(name):
     for length in (16, 64):
         sample = sampler(one, length)
         assert 0.0 < sample.each < sample.first * 100
-    assert len(sampler.models.models) == 1
+    assert len(sampler.models) == 1
 
 
 def test_packed_models_are_timed():
@@ -311,8 +311,8 @@ def test_packed_models_are_timed():
     one = candidate(Composition.parse("standard+weights:8"), base)
     assert sampler(one, 16).each > 0.0
     plain = candidate(Composition.parse("standard"), base)
-    assert sampler.models.get(plain, 16) is not sampler.models.get(one, 16)
-    shared = dict(sampler.models.get(plain, 16).named_parameters())
+    assert sampler.model(plain, 16) is not sampler.model(one, 16)
+    shared = dict(sampler.model(plain, 16).named_parameters())
     assert all(not p.requires_grad for p in shared.values())
 
 
@@ -320,7 +320,7 @@ def test_models_share_what_they_have_in_common():
     base = lm_base()
     sampler = Sampler(base, torch.device("cpu"))
     one, two = (
-        sampler.models.get(candidate(Composition.parse(name), base), 64)
+        sampler.model(candidate(Composition.parse(name), base), 64)
         for name in ("standard", "efficient")
     )
     assert one.blocks[0].mlp.up.weight is not two.blocks[0].mlp.up.weight
@@ -348,7 +348,7 @@ def test_readers_are_timed():
         one = candidate(Composition.parse("super_attention"), base)
         assert sampler(one, base.length).each > 0.0
         assert sampler(one, 4 if request_.task == "image" else 12).first is None
-        assert len(sampler.models.models) == 1 + (request_.task == "image")
+        assert len(sampler.models) == 1 + (request_.task == "image")
 
 
 def test_kernels_take_the_steps():
@@ -356,7 +356,7 @@ def test_kernels_take_the_steps():
         pytest.skip(library.why_not())
     base = lm_base()
     one = candidate(Composition.parse("standard"), base)
-    model = Sampler(base, torch.device("cpu")).models.get(one, 64)
+    model = Sampler(base, torch.device("cpu")).model(one, 64)
     assert choose_backend(model, one.memory, "auto")[1].startswith("native")
 
 

@@ -10,7 +10,7 @@ import torch
 from suffice.advise import Composition, Request, base_of
 from suffice.advise.composition import candidate
 from suffice.advise.needs import needs
-from suffice.advise.race import Models
+from suffice.advise.race import Sampler
 from suffice.generate import generate
 from suffice.measure.edge.shapes import weight_bytes
 from suffice.models import LMConfig
@@ -50,7 +50,7 @@ WIDE = replace(
 def test_the_state_is_what_is_kept(name, rotates):
     base = replace(WIDE, position=Rope()) if rotates else WIDE
     one, need = needs_of(name, base)
-    model = Models(base, CPU).get(one, base.length)
+    model = Sampler(base, CPU).model(one, base.length)
     ids = torch.randint(64, (1, base.length), generator=torch.Generator().manual_seed(0))
     state = generate(
         model, ids, max_new_tokens=2, memory=one.memory, keep_state=True, impl="torch"
@@ -65,7 +65,7 @@ def test_the_state_is_what_is_kept(name, rotates):
 def test_the_weights_are_what_is_stored(bits):
     name = "standard" if bits is None else f"standard+weights:{bits}"
     one, need = needs_of(name, WIDE)
-    stored = weight_bytes(Models(WIDE, CPU).get(one, WIDE.length))
+    stored = weight_bytes(Sampler(WIDE, CPU).model(one, WIDE.length))
     positions = WIDE.config.length * 128 * 4  # are not packed
     exact = 0 if bits is None else positions
     assert stored - exact <= 1.06 * need.weights

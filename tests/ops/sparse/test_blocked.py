@@ -1,8 +1,8 @@
-"""The op blocked: the float64 specification's numbers, over tiles, with everything it may meet."""
+"""The op blocked against the float64 specification, in all the cases that it computes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -37,47 +37,44 @@ def inputs(batch, heads, groups, queries, keys, *, width=6, dtype=torch.float64)
     ]
 
 
-def results(x, impl, **given):
-    out = attend(*x, impl=impl, **given)
+def results(x, impl, **options):
+    out = attend(*x, impl=impl, **options)
     slope = normal(*out.shape, seed=9, dtype=out.dtype)
     return [out.detach(), *torch.autograd.grad((out * slope).sum(), x)]
 
 
-@pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
-def test_equals_the_reference(pattern, groups):
-    for batch, queries, keys in ((1, 1, 1), (3, 70, 70), (2, 33, 150), (1, 260, 260), (5, 64, 64)):
-        x = inputs(batch, 4, groups, queries, keys)
+def test_equals_the_reference(pattern):
+    shapes = (1, 1, 1), (3, 70, 70), (2, 33, 150), (1, 260, 260), (5, 64, 64)
+    for i, (batch, queries, keys) in enumerate(shapes, PATTERNS.index(pattern)):
+        x = inputs(batch, 4, (4, 2, 1)[i % 3], queries, keys)
         for valid in (None, padded(batch, keys, "inside")):
-            given = {"pattern": pattern, "valid": valid}
-            both = (results(x, impl, **given) for impl in IMPLS)
+            both = (results(x, impl, pattern=pattern, valid=valid) for impl in IMPLS)
             for a, b in zip(*both, strict=True):
                 assert_close(a, b)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS[:4], ids=repr)
-def test_gradients_by_differences(pattern):
-    x = inputs(1, 2, 1, 20, 20, width=3)
-    call = partial(attend, pattern=pattern, impl="blocked")
-    assert torch.autograd.gradcheck(call, x)
+def test_gradients_by_differences():
+    x = inputs(1, 2, 1, 20, 20, width=2)
+    assert torch.autograd.gradcheck(partial(attend, pattern=PATTERNS[2], impl="blocked"), x)
 
 
-@pytest.mark.parametrize("pieces", [1, 1 << 10])
-def test_pieces_change_nothing(monkeypatch, pieces):
+def test_results_do_not_depend_on_the_size_of_pieces(monkeypatch):
     x = inputs(2, 4, 4, 300, 300)
-    whole = [results(x, "blocked", pattern=pattern) for pattern in PATTERNS]
-    monkeypatch.setattr(blocked, "PIECE", pieces)
-    monkeypatch.setattr(blocked, "GATHERED", pieces)
-    for pattern, want in zip(PATTERNS, whole, strict=True):
+    patterns = PATTERNS[1:5]
+    wanted = [results(x, "blocked", pattern=pattern) for pattern in patterns]
+    for pattern, want, size in zip(patterns, wanted, (1 << 10, 1, 1 << 10, 1), strict=True):
+        monkeypatch.setattr(blocked, "PIECE", size)
+        monkeypatch.setattr(blocked, "GATHERED", size)
         for a, b in zip(results(x, "blocked", pattern=pattern), want, strict=True):
             assert_close(a, b)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_types_are_summed_in_single(dtype):
     x = [t.detach().to(dtype).requires_grad_() for t in inputs(2, 4, 2, 200, 200, width=32)]
     exact = [t.detach().double().requires_grad_() for t in x]
-    for pattern in PATTERNS:
+    for pattern in PATTERNS[1:5]:
         got = results(x, "blocked", pattern=pattern)
         want = attend(*exact, pattern=pattern, impl="reference")
         assert got[0].dtype is dtype
@@ -92,17 +89,18 @@ def layers(pattern, **sizes):
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
 def test_padded_and_packed_rows_of_a_layer(pattern):
-    x = normal(3, 90, 8, seed=1)
-    for given in (
+    x, first = normal(3, 90, 8, seed=1), PATTERNS.index(pattern) % 2
+    masks = (
         {"valid": padded(3, 90, "left")},
         {"valid": padded(3, 90, "inside") & (torch.arange(3) > 0)[:, None]},
         {"segments": documents(3, 90) // 9},
         {"segments": documents(3, 90) // 9, "valid": padded(3, 90, "right")},
-    ):
+    )
+    for options in masks[first::2]:
         both = []
         for layer in layers(pattern, num_kv_heads=2):
             leaf = x.clone().requires_grad_()
-            out = layer(leaf, **given)
+            out = layer(leaf, **options)
             slopes = torch.autograd.grad(out.square().sum(), [leaf, *layer.parameters()])
             both.append([out.detach(), *slopes])
         for a, b in zip(*both, strict=True):
@@ -128,16 +126,16 @@ def test_a_query_without_keys_gives_zero():
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    "masks",
     [
-        ({"mask": torch.ones(1, 1, 9, 9, dtype=torch.bool)}, "name pairs one by one"),
-        ({"segments": (torch.zeros(2, 9).long(),) * 2}, "name pairs one by one"),
+        {"mask": torch.ones(1, 1, 9, 9, dtype=torch.bool)},
+        {"segments": (torch.zeros(2, 9).long(),) * 2},
     ],
 )
-def test_refuses_what_names_pairs(given, reason):
+def test_refuses_masks_of_single_pairs(masks):
     x = inputs(2, 2, 2, 9, 9)
-    with pytest.raises(UnsupportedError, match=reason):
-        attend(*x, pattern=Window(3), impl="blocked", **given)
+    with pytest.raises(UnsupportedError, match="pairs one by one"):
+        attend(*x, pattern=Window(3), impl="blocked", **masks)
 
 
 def test_refuses_dropped_weights_and_other_devices():
@@ -152,7 +150,7 @@ def test_refuses_dropped_weights_and_other_devices():
 
 @dataclass(frozen=True)
 class Near(Pattern):
-    """A user's own."""
+    """A pattern of a user."""
 
     def allowed(self, q_positions, k_positions):
         return (q_positions - k_positions).abs() <= 1
@@ -161,30 +159,29 @@ class Near(Pattern):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_a_compiled_graph_holds_it_for_every_length():
     torch._dynamo.reset()
-    layer = Attention(AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=Near()))
+    spec = AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, pattern=Near())
+    layer = Attention(spec, impl="blocked")
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(layer, backend=counter, fullgraph=True)
-    for length in (600, 700, 801):
+    for length in (60, 71, 82):
         x = normal(2, length, 8, seed=1, dtype=torch.float32).requires_grad_()
         valid = padded(2, length, "left")
-        for given in ({}, {"valid": valid}):
-            a, b = compiled(x, **given), layer(x, **given)
-            assert_close(a, b)
-            slopes = [torch.autograd.grad(y.square().sum(), x)[0] for y in (a, b)]
-            assert_close(*slopes, n=length)
-    assert counter.frame_count <= 4
+        a, b = compiled(x, valid=valid), layer(x, valid=valid)
+        assert_close(a, b)
+        slopes = [torch.autograd.grad(y.square().sum(), x)[0] for y in (a, b)]
+        assert_close(*slopes, n=length)
+    assert counter.frame_count <= 2
     torch._dynamo.reset()
 
 
-def test_the_operator_keeps_torchs_rules():
+def test_the_operator_passes_opcheck():
     q, k, v = inputs(2, 4, 2, 20, 20)
     numbers = torch.arange(20).expand(2, 20) // 7
-    for pattern in (Near(), PATTERNS[0]):
-        for data in ((None, None), (padded(2, 20, "left"), None), (None, numbers)):
-            text = replace(AttentionSpec(d_model=8, num_heads=2), pattern=pattern)
-            args = (q, k, v, *data, pattern.text, text.position.text, 0.3)
-            found = torch.library.opcheck(torch.ops.suffice.blocked.default, args)
-            assert set(found.values()) == {"SUCCESS"}
+    position = AttentionSpec(d_model=8, num_heads=2).position
+    for pattern, *data in ((Near(), padded(2, 20, "left"), None), (PATTERNS[0], None, numbers)):
+        args = (q, k, v, *data, pattern.text, position.text, 0.3)
+        results = torch.library.opcheck(torch.ops.suffice.blocked.default, args)
+        assert set(results.values()) == {"SUCCESS"}
 
 
 def test_its_products_are_counted():

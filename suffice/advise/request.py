@@ -177,24 +177,30 @@ def base_of(request: Request) -> Base:
         >>> base_of(Request(task="lm", model="15m", length=512)).config.length
         528
     """
-    if request.task == "lm":
-        return _language_model(request)
-    name = request.model or USUAL[request.task]
-    if name not in models_of(request.task):
+    name = request.checkpoint or request.model or USUAL[request.task]
+    position: Position = NoPosition()
+    if request.checkpoint is None and name not in models_of(request.task):
         raise unknown(f"model for {request.task}", name, models_of(request.task))
-    model_recipe = recipe(name)
-    config = model_recipe.model
+    if request.task == "lm":
+        if request.checkpoint is None:
+            config, specs = configuration(SHAPES.get(name, name))
+        else:
+            lm, _, _ = folder.load(name)
+            config, specs = lm.config, lm.specs
+        num_heads, position = specs[0].num_heads, specs[0].position
+    else:
+        config, num_heads = recipe(name).model, recipe(name).num_heads
     if request.length is not None:
         config = resized(config, request.length)
     length = config.length
-    if isinstance(config, TranslatorConfig):
+    if isinstance(config, (LMConfig, TranslatorConfig)):
         config = replace(config, length=length + ROOM)
     return Base(
         task=request.task,
         name=name,
         config=config,
-        num_heads=model_recipe.num_heads,
-        position=NoPosition(),
+        num_heads=num_heads,
+        position=position,
         length=length,
     )
 
@@ -220,26 +226,6 @@ def models_of(task: str) -> tuple[str, ...]:
     if task == "lm":
         return (*SHAPES, *CONFIGURATIONS)
     return tuple(name for name in RECIPES if isinstance(recipe(name).model, KINDS[task]))
-
-
-def _language_model(request: Request) -> Base:
-    if request.checkpoint is not None:
-        lm, _, _ = folder.load(request.checkpoint)
-        name, config, specs = request.checkpoint, lm.config, lm.specs
-    else:
-        name = request.model or USUAL["lm"]
-        if name not in models_of("lm"):
-            raise unknown("model for lm", name, models_of("lm"))
-        config, specs = configuration(SHAPES.get(name, name))
-    length = request.length or config.length
-    return Base(
-        task="lm",
-        name=name,
-        config=replace(config, length=length + ROOM),
-        num_heads=specs[0].num_heads,
-        position=specs[0].position,
-        length=length,
-    )
 
 
 def resized(config: Sizes, length: int) -> Sizes:

@@ -101,7 +101,7 @@ def _read_packaged(name: object) -> Results:
 
 def _read_unfinished(folder: Path) -> Results:
     """Return the finished cells of an unfinished comparison, or of a reproduction."""
-    plan, ran = read_plan(folder), read_ran(folder)
+    plan, run_facts = read_plan(folder), read_ran(folder)
     cells = _finished_cells(folder, plan)
     if not cells:
         raise DataError(f"no model is finished in {folder.name} yet; look again later.")
@@ -114,11 +114,11 @@ def _read_unfinished(folder: Path) -> Results:
         baseline=plan.baseline,
         cells=cells,
         speeds=(),
-        machine={} if ran is None else ran.machine,
-        versions={} if ran is None else ran.versions,
-        commit=None if ran is None else ran.commit,
-        command="not finished yet" if ran is None else ran.command,
-        started="" if ran is None else ran.started,
+        machine={} if run_facts is None else run_facts.machine,
+        versions={} if run_facts is None else run_facts.versions,
+        commit=None if run_facts is None else run_facts.commit,
+        command="not finished yet" if run_facts is None else run_facts.command,
+        started="" if run_facts is None else run_facts.started,
         seconds=sum(map(trained_seconds, cells)),
     )
 

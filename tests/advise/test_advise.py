@@ -1,4 +1,4 @@
-"""Whole advices: on a machine whose times are known, and one small real one."""
+"""Complete advice: from simulated times, and one small real run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_winner_is_the_fastest_of_the_measured():
     )
 
 
-def test_two_that_are_the_same_are_measured_once_and_tie():
+def test_equal_candidates_are_measured_once_and_tie():
     world = World({"mqa": 0.5})
     advice = advise_in(world)
     assert "standard+kv:1" not in {name for name, _ in world.taken}
@@ -69,7 +69,7 @@ def test_two_that_are_the_same_are_measured_once_and_tie():
     assert advice.find("absent") is None
 
 
-def test_what_was_slower_is_never_recommended():
+def test_slower_candidates_are_never_recommended():
     slow = dict.fromkeys(NAMES, 1.3)
     advice = advise_in(World(slow))
     assert advice.winner == "standard"
@@ -80,7 +80,7 @@ def test_what_was_slower_is_never_recommended():
     assert ": slower" in advice.find("mqa").reason
 
 
-def test_what_reads_slower_is_not_recommended_either():
+def test_slower_prefill_is_not_recommended():
     world = World({"mqa": 0.5, "efficient": 0.7}, first={"mqa": 1.5})
     advice = advise_in(world)
     assert advice.winner == "efficient"
@@ -98,7 +98,7 @@ def test_noise_is_no_difference():
     assert "no faster beyond noise; ties with standard" in advice.find("mqa").reason
 
 
-def test_the_budget_is_kept_and_the_rest_is_not_measured():
+def test_budget_limits_what_is_measured():
     world = World({}, wall=1.0)
     advice = advise_in(world, mechanisms=(), minutes=1.0)
     assert advice.seconds <= 60.0
@@ -142,14 +142,14 @@ def test_crossovers_are_measured():
             return super().measure(one, length)
 
     advice = advise_in(Crossing({}), mechanisms=("mqa", "efficient"), length=256)
-    found = advice.find("mqa").crossover
-    assert found.at == 32
-    assert [length for length, _ in found.ratios] == [16, 32, 64, 128, 256]
+    crossover = advice.find("mqa").crossover
+    assert crossover.at == 32
+    assert [length for length, _ in crossover.ratios] == [16, 32, 64, 128, 256]
     assert advice.find("efficient").crossover.at is None
     assert any("faster than Standard from 32 on" in note for note in advice.notes)
 
 
-def test_a_budget_of_memory_rules_out_by_what_is_needed():
+def test_memory_limit_rules_out_oversized_candidates():
     world = World({"efficient": 2.0, "mqa": 0.5})
     plain = advise_in(World({}))
     enough = plain.find("mqa").needs.total
@@ -164,14 +164,14 @@ def test_a_budget_of_memory_rules_out_by_what_is_needed():
     assert advice.winner == "mqa"
 
 
-def test_where_nothing_fits_the_nearest_is_named():
+def test_nearest_candidate_is_named_if_nothing_fits():
     advice = advise_in(World({}), memory=1000)
     assert advice.winner is None
     assert advice.sentence.startswith("Nothing fits 1.00 kB: the nearest, efficient, needs ")
     assert "weights" in advice.sentence
 
 
-def test_where_nothing_is_fast_enough_the_nearest_is_named():
+def test_nearest_candidate_is_named_if_nothing_is_fast_enough():
     advice = advise_in(World({"mqa": 0.5}), latency=0.03)
     assert advice.winner is None
     assert advice.sentence == (
@@ -180,7 +180,7 @@ def test_where_nothing_is_fast_enough_the_nearest_is_named():
     assert "more than 30 ms" in advice.find("mqa").reason
 
 
-def test_what_fits_and_is_slower_than_a_standard_that_does_not_is_not_recommended():
+def test_candidates_slower_than_an_oversized_standard_are_not_recommended():
     plain = advise_in(World({}))
     advice = advise_in(World(dict.fromkeys(NAMES, 1.5)), memory=plain.find("efficient").needs.total)
     assert advice.winner is None
@@ -189,7 +189,7 @@ def test_what_fits_and_is_slower_than_a_standard_that_does_not_is_not_recommende
     )
 
 
-def test_shown_losses_are_not_recommended_where_quality_is_asked(monkeypatch):
+def test_quality_losses_are_not_recommended_under_a_quality_limit(monkeypatch):
     lost = Evidence(
         source="x.json",
         title="a task",
@@ -216,7 +216,7 @@ def test_shown_losses_are_not_recommended_where_quality_is_asked(monkeypatch):
     assert len(mqa.evidence) == 5
 
 
-def test_an_interruption_leaves_advice_of_what_was_measured():
+def test_interruption_leaves_advice_from_the_finished_rounds():
     advice = advise_in(World({"mqa": 0.5}, stop_after=30))
     assert advice.interrupted
     assert advice.notes[0].startswith("Interrupted")
@@ -224,7 +224,7 @@ def test_an_interruption_leaves_advice_of_what_was_measured():
     assert advice.find("mqa").rounds == 4
 
 
-def test_one_that_cannot_be_measured_says_why():
+def test_failed_measurement_is_reported():
     class Refusing(World):
         def measure(self, one, length):
             if one.name == "mqa":
@@ -235,7 +235,7 @@ def test_one_that_cannot_be_measured_says_why():
     assert advice.find("mqa").reason == "not measured: it does not pack."
 
 
-def test_a_machine_too_small_for_standard_measures_the_others(monkeypatch):
+def test_others_are_measured_where_standard_does_not_fit(monkeypatch):
     plain = advise_in(World({}))
     enough = plain.find("mqa").needs.total
     monkeypatch.setattr(sys.modules["suffice.advise.advise"], "_memory", lambda _: enough)
@@ -316,7 +316,7 @@ def test_packed_models_are_timed():
     assert all(not p.requires_grad for p in shared.values())
 
 
-def test_models_share_what_they_have_in_common():
+def test_models_share_tensors_of_equal_shape():
     base = lm_base()
     sampler = Sampler(base, torch.device("cpu"))
     one, two = (
@@ -351,7 +351,7 @@ def test_readers_are_timed():
         assert len(sampler.models) == 1 + (request_.task == "image")
 
 
-def test_kernels_take_the_steps():
+def test_native_kernels_decode():
     if not library.available():
         pytest.skip(library.why_not())
     base = lm_base()

@@ -146,10 +146,10 @@ def test_what_has_no_meaning_is_refused_in_its_own_words(name, base, named):
 
 
 def test_all_there_are_holds_standard_first_and_each_once():
-    found, illegal = candidates(lm_base(length=256))
-    assert found[0].name == "standard"
-    assert len({one.identity for one in found}) == len(found)
-    names = {one.name for one in found}
+    legal, illegal = candidates(lm_base(length=256))
+    assert legal[0].name == "standard"
+    assert len({one.identity for one in legal}) == len(legal)
+    names = {one.name for one in legal}
     assert {"mqa", "gqa", "linear", "efficient+kv:1+window:64+memory:8+weights:8"} <= names
     assert "standard+kv:1" not in names  # it is mqa
     assert "LowRank" in illegal["linformer"]
@@ -161,23 +161,23 @@ def test_deep_models_have_schedules_among_them():
 
 
 def test_readers_pack_nothing():
-    found, illegal = candidates(IMAGE)
-    assert all(one.composition.weights is None for one in found)
-    assert all(one.composition.memory is None for one in found)
-    assert "linformer" in {one.name for one in found}
+    legal, illegal = candidates(IMAGE)
+    assert all(one.composition.weights is None for one in legal)
+    assert all(one.composition.memory is None for one in legal)
+    assert "linformer" in {one.name for one in legal}
     assert illegal == {}
 
 
 def test_names_choose_and_twins_stay():
-    found, illegal = candidates(lm_base(), ("mqa", "standard+kv:1", "linformer"))
-    assert [one.name for one in found] == ["standard", "mqa", "standard+kv:1"]
-    assert found[1].identity == found[2].identity
+    legal, illegal = candidates(lm_base(), ("mqa", "standard+kv:1", "linformer"))
+    assert [one.name for one in legal] == ["standard", "mqa", "standard+kv:1"]
+    assert legal[1].identity == legal[2].identity
     assert list(illegal) == ["linformer"]
 
 
 def test_packed_weights_are_for_cpus():
-    found, illegal = candidates(lm_base(), ("standard+weights:8",), packs=False)
-    assert [one.name for one in found] == ["standard"]
+    legal, illegal = candidates(lm_base(), ("standard+weights:8",), packs=False)
+    assert [one.name for one in legal] == ["standard"]
     assert illegal == {"standard+weights:8": "weights:8: packed weights are for CPUs."}
     assert not any(one.composition.weights for one in candidates(lm_base(), packs=False)[0])
 

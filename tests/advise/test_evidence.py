@@ -38,7 +38,7 @@ def alone(monkeypatch):
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_users_own_are_found_and_judged_at_the_margin(tmp_path):
+def test_user_results_are_judged_at_the_margin(tmp_path):
     write_results(tmp_path / "results.json", from_accuracies(ENOUGH))
     for folder in (str(tmp_path), str(tmp_path / "results.json")):
         library = Library("image", (folder,), 0.02)

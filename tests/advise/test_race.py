@@ -59,14 +59,14 @@ def test_a_small_budget_measures_those_it_has_rounds_for():
     assert budget.used <= 25.0
 
 
-def test_a_share_is_of_the_beginning():
+def test_share_limits_the_first_part_of_the_budget():
     names = ["standard", *"abcdefgh"]
     track = Track(dict.fromkeys(names, 1.0))
     _, budget = race_of(track, 100.0, names, share=0.5)
     assert 40.0 < budget.used <= 50.0
 
 
-def test_two_are_measured_in_fewer_rounds_before_none_is():
+def test_two_candidates_may_have_fewer_rounds():
     track = Track({"standard": 1.0, "a": 1.0, "b": 1.0})
     race, budget = race_of(track, 10.5, ["standard", "a", "b"])
     assert list(race.samples) == ["standard", "a"]
@@ -99,7 +99,7 @@ def test_a_round_that_the_budget_cuts_does_not_count():
     assert race.rounds == 3
 
 
-def test_who_cannot_be_measured_is_left_out_with_the_reason():
+def test_failed_candidates_are_skipped_with_the_reason():
     track = Track({"standard": 1.0, "a": None, "b": 1.0})
     race, _ = race_of(track, 100.0, ["standard", "a", "b"])
     assert race.failed == {"a": "a cannot be packed."}

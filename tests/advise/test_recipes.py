@@ -1,4 +1,4 @@
-"""Known recipes: their compositions are legal, and what they say stands beside what was advice."""
+"""Known recipes: their compositions are legal, and claims stand beside measurements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .worlds import World
 def test_every_composition_is_legal_at_its_own_sizes(name):
     request = RECIPES[name].request({})
     assert RECIPES[name].name == name
-    advice, illegal = candidates(base_of(request), request.mechanisms)
+    legal, illegal = candidates(base_of(request), request.mechanisms)
     assert illegal == {}
-    assert len(advice) > 1
+    assert len(legal) > 1
 
 
 @pytest.mark.parametrize("name", ["tiny-edge", "hybrid-linear"])
@@ -71,7 +71,7 @@ def test_an_illegal_composition_is_reported():
     )
 
 
-def test_kernels_are_measured_where_a_recipe_is_of_them():
+def test_kernels_are_measured_for_recipes_about_kernels():
     one = recipe_named("cloud-api")
     request = one.request({"model": "nanogpt_char_cpu", "length": 32, "device": "cpu"})
     world = World({})

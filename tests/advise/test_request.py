@@ -1,4 +1,4 @@
-"""What is asked, and the model it is asked of."""
+"""Requests, and the models they are about."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def numbers(head):
     return values.reshape(head["rows"], head["columns"])
 
 
-def test_checkpoints_are_found(root):
+def test_checkpoints_are_listed(root):
     assert list_checkpoints(root) == [
         "classed",
         "deep/window",

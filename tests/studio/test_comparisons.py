@@ -46,7 +46,7 @@ def root(tmp_path, results):
     return tmp_path
 
 
-def test_comparisons_are_found(root):
+def test_comparisons_are_listed(root):
     in_folder = [one for one in list_comparisons((root,)) if one.root == 0]
     assert [(one.name, one.finished) for one in in_folder] == [
         ("deep/begun", False),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -11,7 +10,8 @@ from pathlib import Path
 
 from suffice.advise.composition import Composition
 from suffice.advise.request import KINDS
-from suffice.errors import ConfigError, DataError
+from suffice.errors import ConfigError
+from suffice.files import read_json
 from suffice.measure import Comparison, Results, judge
 from suffice.measure.plan import MARGIN
 from suffice.measure.results import read_results
@@ -110,12 +110,7 @@ def _packaged() -> list[Path]:
 @lru_cache(maxsize=64)
 def _read(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a changed file is read again
     """Return the comparison in a file of the package; None where the file holds no comparison."""
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path.name} of the package cannot be read ({error}); install the package anew."
-        ) from error
+    data = read_json(path, advice="Reinstall the package.")
     if not isinstance(data, dict) or "cells" not in data.get("results", {}):
         return None
     return Results.from_json(data["results"], where=path.name)

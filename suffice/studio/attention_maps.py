@@ -249,17 +249,15 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def _load_cell(path: Path) -> LoadedModel:
     _, metadata = checkpoint.load(path)
-    config = metadata.get("config")
-    recipe = config.get("recipe") if isinstance(config, dict) else None
-    sizes = recipe.get("model") if isinstance(recipe, dict) else None
-    fields = sizes if isinstance(sizes, dict) else {}
-    kind = next((kind for field, kind in CONFIG_BY_FIELD.items() if field in fields), None)
-    if kind is None:
-        raise CheckpointError(
-            f"{path.name} is no classifier, image classifier or language model of suffice compare."
-        )
-    model = _build(path, kind, sizes, config.get("specs"), path)
-    return LoadedModel(model=model, task=recipe.get("task"))
+    match metadata.get("config"):
+        case {"recipe": {"model": dict() as sizes} as recipe, **config}:
+            for field, kind in CONFIG_BY_FIELD.items():
+                if field in sizes:
+                    model = _build(path, kind, sizes, config.get("specs"), path)
+                    return LoadedModel(model=model, task=recipe.get("task"))
+    raise CheckpointError(
+        f"{path.name} is no classifier, image classifier or language model of suffice compare."
+    )
 
 
 def _build(path: Path, kind: Any, sizes: Any, specs: Any, weights: Path) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from suffice.errors import ConfigError, DataError
+from suffice.files import read_json
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
 from suffice.measure.report.canvas import looks
 from suffice.measure.report.sheet import Sheet
@@ -72,8 +72,8 @@ def _below_root(number: int, root: Path) -> Iterator[ListedComparison]:
 def _may_be_comparison(path: Path) -> bool:
     """Return whether a file may hold a comparison; other commands use its name as well."""
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = read_json(path)
+    except DataError:
         return True  # opening it says what is wrong
     return not isinstance(data, dict) or "cells" in data
 

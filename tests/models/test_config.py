@@ -1,4 +1,4 @@
-"""The configs of all models: what they refuse, and their JSON."""
+"""The configs of all models, and the named language models."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from suffice import AttentionSpec, preset
+from suffice.encoders import Efficient
 from suffice.errors import ConfigError
-from suffice.models import ClassifierConfig, LMConfig, TranslatorConfig, ViTConfig
-from suffice.patterns import Causal
-from suffice.positions import Rope
+from suffice.models import (
+    CONFIGURATIONS,
+    ClassifierConfig,
+    LMConfig,
+    TranslatorConfig,
+    ViTConfig,
+    configuration,
+)
+from suffice.models.configurations import layers
+from suffice.patterns import Causal, Window
+from suffice.positions import NoPosition, Rope
 
 SIZES = {"d_model": 8, "mlp_width": 8}
 LM = LMConfig(vocabulary_size=9, length=12, depth=2, tied=False, **SIZES)
@@ -161,3 +173,219 @@ def test_specs_that_do_not_fit_a_translator():
         TRANSLATOR.build([FULL] * 2, CAUSAL, FULL)
     with pytest.raises(ConfigError, match="5 tokens"):
         TRANSLATOR.build(FULL, CAUSAL, preset("super_attention", 8, 2, length=5))
+
+
+TINY = LMConfig(vocabulary_size=9, length=32, d_model=8, depth=6, mlp_width=8, bias=False)
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of every tensor made anywhere but on the meta device."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        real = (t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and not t.is_meta)
+        self.bytes += sum(t.nbytes for t in real)
+        return out
+
+
+def numbers(configured, but=""):
+    """The parameters of a model, those of one part left out."""
+    config, specs = configured
+    named = config.build(specs, device="meta").named_parameters()
+    return sum(p.numel() for name, p in named if not (but and name.startswith(but)))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("nanogpt_char", 10_745_088),
+        ("nanogpt_char_cpu", 804_096),
+        ("gpt2_124m", 124_373_760),
+        ("llama_15m", 15_191_712),
+        ("llama_110m", 109_529_856),
+        ("tinyllama_1b", 1_100_048_384),
+        ("efficient_1b", 1_140_390_912),
+    ],
+)
+def test_parameters(name, count):
+    assert numbers(configuration(name)) == count
+
+
+def test_every_configuration_is_counted():
+    counted = next(m for m in test_parameters.pytestmark if m.name == "parametrize").args[1]
+    assert [name for name, _ in counted] == list(CONFIGURATIONS)
+
+
+@pytest.mark.parametrize(
+    ("configured", "millions"),
+    [
+        (configuration("gpt2_124m"), 123.59),
+        (configuration("nanogpt_char"), 10.65),
+        (configuration("nanogpt_char_cpu"), 0.8),
+    ],
+)
+def test_nanogpt_prints_its_counts_without_positions(configured, millions):
+    assert round(numbers(configured, but="embedding.positions") / 1e6, 2) == millions
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "millions"), [("standard", 124.37), ("optimised", 117.30), ("efficient", 110.22)]
+)
+def test_gpt2_of_the_papers_mechanisms(mechanism, millions):
+    assert round(numbers(configuration("gpt2_124m", mechanism)) / 1e6, 2) == millions
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_nothing_is_allocated_on_meta(name):
+    config, specs = configuration(name)
+    with Allocated() as allocated:
+        model = config.build(specs, device="meta", dtype=torch.bfloat16)
+    assert allocated.bytes == 0
+    tensors = [*model.parameters(), *model.buffers()]
+    assert all(t.is_meta and t.dtype is torch.bfloat16 for t in tensors)
+
+
+def test_the_counter_of_bytes_counts():
+    with Allocated() as allocated:
+        replace(TINY, depth=1).build(preset("standard", 8, 2, causal=True))
+    assert allocated.bytes >= 4 * (9 + 32) * 8
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_what_a_configuration_says_of_itself(name):
+    config, specs = configuration(name)
+    assert len(specs) == config.depth
+    assert len(set(specs)) == 1
+    spec = specs[0]
+    llama = not name.startswith(("nanogpt", "gpt2"))
+    assert spec.pattern == Causal()
+    assert spec.bias is config.bias is False
+    assert spec.dropout == config.dropout == (0.2 if name == "nanogpt_char" else 0.0)
+    assert spec.position == (Rope() if llama else NoPosition())
+    want = ("swiglu", "rms", "none") if llama else ("gelu", "layer", "learned")
+    assert (config.activation, config.norm, config.positions) == want
+    assert config.tied is (name not in ("tinyllama_1b", "efficient_1b"))
+    assert config.eps == (1e-6 if name == "efficient_1b" else 1e-5)
+    assert llama or config.mlp_width == 4 * config.d_model
+
+
+def test_sizes():
+    def sizes(configured):
+        c, (spec, *_) = configured
+        heads = (spec.num_heads, spec.kv_heads)
+        return c.depth, c.d_model, c.mlp_width, c.length, c.vocabulary_size, heads
+
+    assert sizes(configuration("nanogpt_char")) == (6, 384, 1536, 256, 65, (6, 6))
+    assert sizes(configuration("nanogpt_char_cpu")) == (4, 128, 512, 64, 65, (4, 4))
+    assert sizes(configuration("gpt2_124m")) == (12, 768, 3072, 1024, 50_304, (12, 12))
+    assert sizes(configuration("llama_15m")) == (6, 288, 768, 256, 32_000, (6, 6))
+    assert sizes(configuration("llama_110m")) == (12, 768, 2048, 1024, 32_000, (12, 12))
+    assert sizes(configuration("tinyllama_1b")) == (22, 2048, 5632, 2048, 32_000, (32, 4))
+    assert sizes(configuration("efficient_1b")) == (10, 3072, 8192, 2048, 32_000, (1, 1))
+    assert configuration("efficient_1b")[1][0].encoder == Efficient()
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_other_sizes_and_mechanisms(name):
+    sizes = {"vocabulary_size": 11, "length": 16, "num_heads": 2, "dropout": 0.1}
+    config, specs = configuration(name, "super_attention", **sizes)
+    assert (config.vocabulary_size, config.length, config.dropout) == (11, 16, 0.1)
+    spec = preset("super_attention", config.d_model, 2, length=16, causal=True, bias=False)
+    assert specs[0] == replace(spec, position=specs[0].position, dropout=0.1)
+    assert specs[0].position == configuration(name)[1][0].position
+
+
+def test_gpts_with_biases():
+    config, specs = configuration("gpt2_124m", vocabulary_size=50_257, bias=True)
+    assert config.bias
+    assert specs[0].bias
+    assert numbers((config, specs)) == 124_439_808  # OpenAI's
+
+
+def test_the_default_mechanism_and_heads():
+    assert configuration("llama_15m") == configuration("llama_15m", "standard", num_heads=6)
+    assert configuration("tinyllama_1b", num_heads=16)[1][0].num_heads == 16
+
+
+def test_key_value_heads_of_tinyllama():
+    assert configuration("tinyllama_1b", "mistral", window=64)[1][0].num_kv_heads == 4
+    assert configuration("tinyllama_1b", num_kv_heads=8)[1][0].num_kv_heads == 8
+    assert configuration("tinyllama_1b", "efficient")[1][0].num_kv_heads is None
+
+
+# schedules
+
+
+def patterns(*args, **options):
+    return [spec.pattern for spec in layers(*args, **options)]
+
+
+def test_windows_between_full_layers():
+    near, full = Window(4) & Causal(), Causal()
+    five_to_one = [near] * 5 + [full]
+    for mechanism in ("standard", "efficient", "gqa", "sliding_window", "mistral"):
+        assert patterns(mechanism, TINY, 2, window=4, full_every=6) == five_to_one
+        assert patterns(mechanism, TINY, 2, window=4) == [near] * 6
+    assert patterns("sliding_window", TINY, 2, full_every=2) == [near, full] * 3
+    assert patterns("standard", TINY, 2) == [full] * 6
+    assert patterns("efficient", TINY, 2, window=4, full_every=1) == [full] * 6
+
+
+def test_heads_are_shared_by_every_mechanism():
+    for mechanism in ("standard", "gqa", "mqa", "efficient", "linear", "mistral"):
+        specs = layers(mechanism, TINY, 4, num_kv_heads=2)
+        assert {spec.kv_heads for spec in specs} == {2}, mechanism
+
+
+def test_standard_layers_take_turns_with_others():
+    position = Rope(50.0)
+    specs = layers("linear", TINY, 4, softmax_every=3, num_kv_heads=2, position=position)
+    other, plain = (
+        layers(name, TINY, 4, num_kv_heads=2, position=position)[0]
+        for name in ("linear", "standard")
+    )
+    assert specs == [other, other, plain] * 2
+    assert layers("linear", TINY, 4, softmax_every=1) == layers("standard", TINY, 4)
+
+
+def test_layers_take_what_the_config_says():
+    specs = layers("super_attention", replace(TINY, bias=True, dropout=0.5), 2)
+    assert specs == [preset("super_attention", 8, 2, length=32, causal=True, dropout=0.5)] * 6
+    linear = layers("linear", replace(TINY, dropout=0.5), 2)  # has no weights to drop
+    assert linear == [preset("linear", 8, 2, causal=True, bias=False)] * 6
+    assert layers("super_attention", TINY, 2, length=64)[0].max_length == 64
+    assert layers("standard", TINY, 2, bias=True)[0].bias
+
+
+def test_layers_turn_what_has_no_position():
+    for mechanism in ("standard", "linear", "mistral"):
+        specs = layers(mechanism, TINY, 2, position=Rope(50.0))
+        want = Rope() if mechanism == "mistral" else Rope(50.0)
+        assert {spec.position for spec in specs} == {want}
+    assert layers("standard", TINY, 2)[0].position == NoPosition()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options", "message"),
+    [
+        ("standrd", {}, "unknown mechanism 'standrd'; did you mean 'standard'"),
+        ("standard", {"widnow": 4}, "unknown option of standard 'widnow'"),
+        ("standard", {"layer": 1}, "a schedule numbers its layers itself"),
+        ("standard", {"full_every": 2}, "full_every=2: every layer sees all earlier positions alr"),
+        ("sliding_window", {"full_every": 0}, "full_every=0: give a whole number of at least 1"),
+        ("linear", {"softmax_every": 0}, "softmax_every=0: give a whole number of at least 1"),
+        ("standard", {"num_kv_heads": 3}, "num_kv_heads=3 does not divide num_heads=2"),
+        ("linear", {"window": 4}, "Elu sums over all keys or all earlier ones, so pattern="),
+        ("linformer", {}, "LowRank sums keys of all positions, so pattern="),
+    ],
+)
+def test_layers_that_cannot_be_are_refused(mechanism, options, message):
+    with pytest.raises(ConfigError, match=message):
+        layers(mechanism, TINY, 2, **options)
+
+
+def test_an_unknown_configuration_is_refused():
+    with pytest.raises(ConfigError, match="unknown configuration 'gpt2'; did you mean 'gpt2_124m'"):
+        configuration("gpt2")

@@ -159,7 +159,7 @@ BUGS = (
         "suffice/layers/sinusoidal.py",
         "return _cached_table(length, d_model, device, dtype).clone()",
         "return _cached_table(length, d_model, device, dtype)",
-        "tests/layers/test_sinusoidal.py",
+        "tests/layers/test_block.py",
         "positions changed in place are changed for every later call",
     ),
     Bug(

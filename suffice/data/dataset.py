@@ -220,6 +220,11 @@ def permutation(count: int) -> Tensor:
     return torch.from_numpy(order.astype(np.int64))
 
 
+def draw_rows(count: int, rows: int | None) -> Tensor:
+    """Return so many rows of range(count), always the same and ascending; None = all of them."""
+    return permutation(count)[:rows].sort().values
+
+
 def held_out(count: int, fraction: float) -> tuple[Tensor, Tensor]:
     """Cut the fixed permutation of range(count) in two: the rows kept and the rows held out.
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from suffice.data.dataset import Dataset, Split, check_counts, held_out, permutation
+from suffice.data.dataset import Dataset, Split, check_counts, draw_rows, held_out, permutation
 from suffice.data.files import DataFile, atomically, cache, locate, members, read, write_npy_header
 from suffice.errors import ConfigError, DataError
 from suffice.progress import bar
@@ -61,20 +61,20 @@ def image_dataset(
         moments: mean and standard deviation of the pixels; None measures them.
         **fields: the other fields of `Dataset`.
     """
-    first, second = _of_classes(train, classes), _of_classes(test, classes)
-    kept, held = held_out(len(first), VALIDATION)
-    tested = torch.arange(len(second))
-    check_rows(len(kept), rows)
+    train_rows, test_rows = _of_classes(train, classes), _of_classes(test, classes)
+    first, last = held_out(len(train_rows), VALIDATION)
+    train_rows, validation_rows = train_rows[first], train_rows[last]
+    check_rows(len(train_rows), rows)
     if rows is not None:
         others = -(-rows // TEST_SHARE)
-        kept, held = kept[:rows], held[:others]
-        tested = permutation(len(second))[:others].sort().values
-    learned = train.take(first[kept])
-    mean, std = moments or channel_moments(learned.inputs)
+        train_rows, validation_rows = train_rows[:rows], validation_rows[:others]
+        test_rows = test_rows[draw_rows(len(test_rows), others)]
+    images = train.take(train_rows)
+    mean, std = moments or channel_moments(images.inputs)
     return Dataset(
-        train=learned,
-        validation=train.take(first[held]),
-        test=test.take(second[tested]),
+        train=images,
+        validation=train.take(validation_rows),
+        test=test.take(test_rows),
         num_classes=num_classes if classes is None else min(classes, num_classes),
         mean=mean,
         std=std,
@@ -276,11 +276,6 @@ def image_folder(
 
     Shapes:
         inputs: uint8 [N, 3, side, side]
-
-    Raises:
-        ConfigError: if side, rows or classes is below 1.
-        DataError: if the folder is absent, holds no images or too few classes, or an image
-            cannot be read.
     """
     check_counts("image_folder", side=side, rows=rows, classes=classes)
     folder = _image_folder(path)
@@ -291,16 +286,16 @@ def image_folder(
         )
     names = names[:classes]
     official = _list(folder, "train", names, least=2)
-    held = max(1, round(VALIDATION * len(official)))
-    kept, out = official[:-held], official[-held:]
-    tested = _list(folder, "val" if (folder / "val").is_dir() else "test", names)
-    check_rows(len(kept), rows)
+    cut = len(official) - max(1, round(VALIDATION * len(official)))
+    train, validation = official[:cut], official[cut:]
+    test = _list(folder, "val" if (folder / "val").is_dir() else "test", names)
+    check_rows(len(train), rows)
     if rows is not None:
         others = -(-rows // TEST_SHARE)
-        kept, out, tested = kept[:rows], out[:others], tested[:others]
+        train, validation, test = train[:rows], validation[:others], test[:others]
     splits = {
         part: _read_listed(folder, part, listed, side, console)
-        for part, listed in (("train", kept), ("validation", out), ("test", tested))
+        for part, listed in (("train", train), ("validation", validation), ("test", test))
     }
     mean, std = channel_moments(splits["train"].inputs)
     return Dataset(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from suffice.data.dataset import Dataset, Split, check_counts, held_out, permutation
+from suffice.data.dataset import Dataset, Split, check_counts, draw_rows, held_out
 from suffice.data.files import DataFile, atomically, cache, lines, locate, members, read, record
 from suffice.errors import ConfigError, DataError
 from suffice.records import is_whole
@@ -146,8 +146,8 @@ def classified(
     for part, (texts, _) in parts.items():
         if not texts:
             raise DataError(f"{where} holds no {unit} for {part}; give a file of more {unit}s.")
-    kept = permutation(len(parts["train"][0]))[:rows].sort().values.tolist()
-    parts["train"] = tuple([column[row] for row in kept] for column in parts["train"])
+    chosen = draw_rows(len(parts["train"][0]), rows).tolist()
+    parts["train"] = tuple([column[row] for row in chosen] for column in parts["train"])
     vocabulary = Vocabulary.build(map(words, parts["train"][0]), vocabulary_size)
     return Dataset(
         title=f"{title}, last {length} words",
@@ -236,31 +236,32 @@ def amazon(
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
 
-    Raises:
-        ConfigError: if an option is not legal.
-        DataError: if the file is absent, truncated, altered, or holds a line that is no review.
-
     Source: McAuley and Leskovec 2013; Blitzer et al. 2007; Zhang et al. 2015, arXiv:1509.01626; Ni
         et al. 2019, "Justifying Recommendations using Distantly-Labeled Reviews", EMNLP, whose full
         set is the paper's. The sample is of all four.
     """
-    check_counts("amazon", length=length, rows=rows)
-    check_vocabulary_size(vocabulary_size)
-    sample = path is None
-    where = AMAZON.path if sample else str(path)
-    content = read(AMAZON, console=console).split(b"\n")[:-1] if sample else lines(path)
-    return classified(
-        starred(content, where),
-        where=where,
-        unit="review",
+    return _stars(
+        AMAZON if path is None else path,
+        console,
         name="amazon",
-        title="Amazon reviews, a sample" if sample else "Amazon reviews of the user",
+        title="Amazon reviews, a sample" if path is None else "Amazon reviews of the user",
         source="Ni et al. 2019 and three more (research use; the texts belong to their authors)",
-        num_classes=STARS,
         length=length,
         vocabulary_size=vocabulary_size,
         rows=rows,
     )
+
+
+def _stars(reviews: DataFile | str, console: Console | None, name: str, **options: Any) -> Dataset:
+    """Return reviews of one to five stars, of a data file or of the user's, as a task."""
+    check_counts(name, length=options["length"], rows=options["rows"])
+    check_vocabulary_size(options["vocabulary_size"])
+    if isinstance(reviews, DataFile):
+        where, content = reviews.path, read(reviews, console=console).split(b"\n")[:-1]
+    else:
+        where, content = reviews, lines(reviews)
+    pairs = starred(content, where)
+    return classified(pairs, where=where, unit="review", name=name, num_classes=STARS, **options)
 
 
 def womens_clothing(
@@ -283,23 +284,14 @@ def womens_clothing(
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
 
-    Raises:
-        ConfigError: if an option is not legal.
-        DataError: if the file is absent, truncated or altered.
-
     Source: "Women's E-Commerce Clothing Reviews", N. Brooks 2018, Kaggle.
     """
-    check_counts("womens_clothing", length=length, rows=rows)
-    check_vocabulary_size(vocabulary_size)
-    where = WOMENS_CLOTHING.path
-    return classified(
-        starred(read(WOMENS_CLOTHING, console=console).split(b"\n")[:-1], where),
-        where=where,
-        unit="review",
+    return _stars(
+        WOMENS_CLOTHING,
+        console,
         name="womens_clothing",
         title="Reviews of women's clothing",
         source="N. Brooks 2018, Kaggle (CC0)",
-        num_classes=STARS,
         length=length,
         vocabulary_size=vocabulary_size,
         rows=rows,
@@ -343,10 +335,6 @@ def imdb(
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
-
-    Raises:
-        ConfigError: if length or vocabulary_size is not legal.
-        DataError: if a file is absent and cannot be downloaded, truncated or altered.
 
     Source: Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis", ACL; tokens as in the
         IMDB set of Keras. Differs: that set ranks words in all 50,000 reviews and leaves id 3

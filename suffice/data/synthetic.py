@@ -92,9 +92,6 @@ def copy(
     Shapes:
         inputs, labels: int64 [N, 2 * room]
 
-    Raises:
-        ConfigError: if a size is not legal, or there are too few different rows.
-
     Source: Jelassi et al. 2024, "Repeat After Me", arXiv:2402.01032. Differs: rows have one
         length, blanks precede the stretch, and symbols are drawn alike.
     """
@@ -151,9 +148,6 @@ def induction(
     Shapes:
         inputs, labels: int64 [N, length + repeated]
 
-    Raises:
-        ConfigError: if a size is not legal, or there are too few different rows.
-
     Source: Olsson et al. 2022, "In-context Learning and Induction Heads", arXiv:2209.11895.
         Differs: the paper repeats whole sequences that may hold a token twice; here a token has
         one successor, so every answer is determined.
@@ -167,12 +161,12 @@ def induction(
         )
 
     def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG001
-        shown = subsets(random, count, of=symbols, size=length)
+        sequence = subsets(random, count, of=symbols, size=length)
         start = random.randint(0, length - repeated, size=(count, 1))
         at = start + np.arange(repeated)
-        again = np.take_along_axis(shown, at, axis=1)
-        answers = np.take_along_axis(shown, at + 1, axis=1)
-        return np.hstack([shown, again]), np.hstack([_unlabelled(shown), answers])
+        repeat = np.take_along_axis(sequence, at, axis=1)
+        answers = np.take_along_axis(sequence, at + 1, axis=1)
+        return np.hstack([sequence, repeat]), np.hstack([_unlabelled(sequence), answers])
 
     return _drawn(
         "induction",
@@ -182,7 +176,7 @@ def induction(
         num_classes=symbols,
         title=f"Induction, {repeated} of {length} symbols again",
         paper="Olsson et al. 2022 (arXiv:2209.11895)",
-        chance=sum(1 / (length - 1 - seen) for seen in range(repeated)) / repeated,
+        chance=sum(1 / (length - 1 - n) for n in range(repeated)) / repeated,
     )
 
 
@@ -205,9 +199,6 @@ def mqar(
     Shapes:
         inputs, labels: int64 [N, 3 * pairs]
 
-    Raises:
-        ConfigError: if a size is not legal, or there are too few different rows.
-
     Source: Arora et al. 2023, "Zoology", arXiv:2312.04927, section 3. Differs: the paper asks at
         distances drawn from a power law, with the answers shown and noise between; here all keys
         follow at once, so no answer can be found by elimination.
@@ -220,13 +211,13 @@ def mqar(
         )
 
     def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG001
-        own_keys = subsets(random, count, of=keys, size=pairs)
-        own_values = keys + subsets(random, count, of=values, size=pairs)
+        row_keys = subsets(random, count, of=keys, size=pairs)
+        row_values = keys + subsets(random, count, of=values, size=pairs)
         order = subsets(random, count, of=pairs, size=pairs)
-        shown = np.stack([own_keys, own_values], axis=2).reshape(count, 2 * pairs)
-        queries = np.take_along_axis(own_keys, order, axis=1)
-        answers = np.take_along_axis(own_values, order, axis=1)
-        return np.hstack([shown, queries]), np.hstack([_unlabelled(shown), answers])
+        facts = np.stack([row_keys, row_values], axis=2).reshape(count, 2 * pairs)
+        queries = np.take_along_axis(row_keys, order, axis=1)
+        answers = np.take_along_axis(row_values, order, axis=1)
+        return np.hstack([facts, queries]), np.hstack([_unlabelled(facts), answers])
 
     return _drawn(
         "mqar",
@@ -266,10 +257,6 @@ def passkey(
 
     Shapes:
         inputs, labels: int64 [N, length]
-
-    Raises:
-        ConfigError: if a size is not legal, the numbers do not fit, or there are too few
-            different rows.
 
     Source: Mohtashami and Jaggi 2023, "Landmark Attention", arXiv:2305.16300, section 4.2.
         Differs: the filler is random words instead of the same sentences, and holds other numbers.
@@ -344,8 +331,7 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
     not whose they are is right in 1 / chains of the answers: the chance level.
 
     Args:
-        chains: of a row, >= 1; a row has 7 * chains tokens and
-            `chains` labels.
+        chains: of a row, >= 1; a row has 7 * chains tokens and `chains` labels.
         symbols: different a's there are, b's and c's likewise, >= chains. Ids: a's, b's that lead
             on, b's that are found, c's.
         rows: of the training part.
@@ -353,9 +339,6 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
 
     Shapes:
         inputs, labels: int64 [N, 7 * chains]
-
-    Raises:
-        ConfigError: if a size is not legal, or there are too few different rows.
 
     Source: Sanford et al. 2024, "Transformers, parallel computation, and logarithmic depth",
         arXiv:2402.09268 (k-hop induction heads). Differs: the hops are facts of two
@@ -370,17 +353,17 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
 
     def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:
         a, b, c = (subsets(random, count, of=symbols, size=chains) for _ in range(3))
-        a, b, b_found, c = a, b + symbols, b + 2 * symbols, c + 3 * symbols
-        keys, values = np.hstack([a, b]), np.hstack([b_found, c])
+        a, b, b_end, c = a, b + symbols, b + 2 * symbols, c + 3 * symbols
+        keys, values = np.hstack([a, b]), np.hstack([b_end, c])
         order, first = (subsets(random, count, of=2 * chains, size=2 * chains) for _ in range(2))
         second = subsets(random, count, of=chains, size=chains)
-        shown = np.take_along_axis(np.stack([keys, values], axis=2), order[:, :, None], axis=1)
-        shown = shown.reshape(count, 4 * chains)
-        inputs = [shown, *(np.take_along_axis(keys, at, axis=1) for at in (first, second))]
+        facts = np.take_along_axis(np.stack([keys, values], axis=2), order[:, :, None], axis=1)
+        facts = facts.reshape(count, 4 * chains)
+        inputs = [facts, *(np.take_along_axis(keys, at, axis=1) for at in (first, second))]
         one_hop = np.take_along_axis(values, first, axis=1)
         if part != "train":
             one_hop = _unlabelled(one_hop)
-        labels = [_unlabelled(shown), one_hop, np.take_along_axis(c, second, axis=1)]
+        labels = [_unlabelled(facts), one_hop, np.take_along_axis(c, second, axis=1)]
         return np.hstack(inputs), np.hstack(labels)
 
     return _drawn(

@@ -47,10 +47,6 @@ def table(
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
-
-    Raises:
-        ConfigError: if an option is not legal, or no path is given.
-        DataError: if the file is absent or damaged, has no such columns, or too few rows.
     """
     check_counts("table", length=length, rows=rows)
     check_vocabulary_size(vocabulary_size)
@@ -122,8 +118,8 @@ def _separated(path: str, kind: str, text: str, label: str) -> Iterator[tuple[in
         names = list(reader.fieldnames or ())
         if not {text, label} <= set(names):
             _refuse_columns(path, names, text, label)
-        if twice := [name for name in (text, label) if names.count(name) > 1]:
-            raise DataError(f"{path} has several columns {twice[0]!r}; name each but once.")
+        if repeated := [name for name in (text, label) if names.count(name) > 1]:
+            raise DataError(f"{path} has several columns {repeated[0]!r}; name each but once.")
         for number, row in enumerate(reader, 1):
             yield number, (row[text], row[label])
     except csv.Error as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from suffice.data.dataset import IGNORE_INDEX, Dataset, Split, check_counts, permutation
+from suffice.data.dataset import IGNORE_INDEX, Dataset, Split, check_counts, draw_rows
 from suffice.data.files import DataFile, lines, read
 from suffice.data.reviews import PAD, START, Vocabulary, check_vocabulary_size, words
 from suffice.errors import DataError
@@ -104,10 +104,6 @@ def translation_es(
     Shapes:
         source, inputs, labels: int64 [N, length]; valid, source_valid: bool [N, length]
 
-    Raises:
-        ConfigError: if an option is not legal.
-        DataError: if a file is absent, truncated or altered, or there are too few pairs.
-
     Source: manythings.org/anki and tatoeba.org; python-docs-es. Differs: the paper adds Europarl
         (Koehn 2005) to the cards and does not say how long its rows and how large its vocabularies
         are; 23,000 words on each side give models of its sizes, 93 to 104 million parameters.
@@ -168,8 +164,8 @@ def _parts(pairs: list[Words], held_out: int, rows: int | None) -> dict[str, lis
     parts: dict[str, list[Words]] = {"train": [], "validation": [], "test": []}
     for key, pair in zip(keys, pairs, strict=True):
         parts[place.get(key, "train")].append(pair)
-    kept = permutation(len(parts["train"]))[:rows].sort().values.tolist()
-    parts["train"] = [parts["train"][row] for row in kept]
+    chosen = draw_rows(len(parts["train"]), rows).tolist()
+    parts["train"] = [parts["train"][row] for row in chosen]
     return parts
 
 

@@ -90,10 +90,6 @@ def mnist(*, size: int = 32, rows: int | None = None, console: Console | None = 
     Shapes:
         inputs: uint8 [N, 1, size, size]
 
-    Raises:
-        ConfigError: if size is neither 28 nor 32, or rows is below 1.
-        DataError: if a file is absent and cannot be downloaded, truncated or altered.
-
     Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits", 1998.
     """
     if not isinstance(size, int) or size not in MOMENTS:
@@ -149,10 +145,6 @@ def cifar100(
 
     Shapes:
         inputs: uint8 [N, 3, 32, 32]
-
-    Raises:
-        ConfigError: if side, rows or classes is below 1.
-        DataError: if the file is absent and cannot be downloaded, truncated or altered.
 
     Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
     """
@@ -227,10 +219,6 @@ def cifar10_jpeg(
     Shapes:
         inputs: uint8 [N, 3, 32, 32]
 
-    Raises:
-        ConfigError: if side or rows is below 1.
-        DataError: if a file is absent, truncated or altered.
-
     Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
     """
     check_counts("cifar10_jpeg", side=side, rows=rows)
@@ -288,10 +276,6 @@ def tiny_imagenet_100(
 
     Shapes:
         inputs: uint8 [N, 3, pixels, pixels]
-
-    Raises:
-        ConfigError: if a count is below 1, or pixels above 64.
-        DataError: if a file is absent, truncated or altered.
 
     Source: Stanford CS231n, "Tiny ImageNet"; ImageNet: Russakovsky et al. 2015. The terms of
         ImageNet hold: research and education only.

@@ -61,17 +61,17 @@ class LMRecipe(Scaled):
             >>> shakespeare_char().changed({"steps": 10, "depth": 2, "warmup": 0}).training.steps
             10
         """
-        own = {f.name for f in fields(LMTraining)}
-        training = {name: value for name, value in settings.items() if name in own}
+        names = {f.name for f in fields(LMTraining)}
+        training = {name: value for name, value in settings.items() if name in names}
         if isinstance(training.get("betas"), list):
             training["betas"] = tuple(training["betas"])
-        mine = {n: v for n, v in settings.items() if n in ("configuration", "mechanism")}
-        others = {n: v for n, v in settings.items() if n not in own and n not in mine}
+        of_recipe = {n: v for n, v in settings.items() if n in ("configuration", "mechanism")}
+        options = {n: v for n, v in settings.items() if n not in {*names, *of_recipe}}
         return replace(
             self,
             training=replace(self.training, **training),
-            options=tuple({**dict(self.options), **others}.items()),
-            **mine,
+            options=tuple({**dict(self.options), **options}.items()),
+            **of_recipe,
         )
 
     def configured(self, vocabulary_size: int) -> Configured:

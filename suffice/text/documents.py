@@ -277,10 +277,10 @@ def split(names: Sequence[str], *, at_least_one: bool = True) -> tuple[list[str]
 
     With `at_least_one`, both parts get one of several names, where chance would not.
     """
-    held = {name for name in names if held_out(name)}
-    if at_least_one and len(names) > 1 and len(held) in (0, len(names)):
-        held = {min(names, key=_draw)}
-    return [name for name in names if name not in held], [name for name in names if name in held]
+    drawn = {name for name in names if held_out(name)}
+    if at_least_one and len(names) > 1 and len(drawn) in (0, len(names)):
+        drawn = {min(names, key=_draw)}
+    return [name for name in names if name not in drawn], [name for name in names if name in drawn]
 
 
 def cut(text: str) -> tuple[str, str]:
@@ -318,13 +318,13 @@ def training_texts(
     `train` and `validation` are names of files below `root`, of which the second are held out;
     `lines` are files of JSON lines, of which a tenth is held out.
     """
-    held = {_digest(text) for text in validation_texts(root, validation)}
+    excluded = {_digest(text) for text in validation_texts(root, validation)}
     for name in train:
         text = read_text(root / name)
-        if _digest(text) not in held:
+        if _digest(text) not in excluded:
             yield text
     for text in chain.from_iterable(map(rows, lines)):
-        if not held_out(text) and _digest(text) not in held:
+        if not held_out(text) and _digest(text) not in excluded:
             yield text
 
 

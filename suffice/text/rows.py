@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from suffice.data import TASKS, Dataset, Split
-from suffice.data.dataset import check_counts, permutation
+from suffice.data.dataset import check_counts, draw_rows
 from suffice.errors import ConfigError, DataError
 from suffice.text.corpus import corpus as corpus_of
 from suffice.text.load import choose_tokenizer
@@ -146,18 +146,18 @@ def text(
         tokenizer, documents, vocabulary_size=vocabulary_size, console=console
     )
     learned = _split(documents.train, encoder, length, corpus)
-    held = len(learned) // VALIDATION
-    if not held:
+    count = len(learned) // VALIDATION
+    if not count:
         raise DataError(
             f"text: {corpus} has {len(learned)} training rows of {length} tokens, of which a tenth "
             "is for validation; give a longer corpus or a smaller length."
         )
-    first = len(learned) - held
+    first = len(learned) - count
     return Dataset(
         name="text",
         title=f"{documents.name} in rows of {length} tokens",
         source=documents.source,
-        train=learned.take(permutation(first)[:rows].sort().values),
+        train=learned.take(draw_rows(first, rows)),
         validation=learned.take(torch.arange(first, len(learned))),
         test=_split(documents.test or documents.validation, encoder, length, corpus),
         num_classes=encoder.vocabulary_size,

@@ -109,8 +109,8 @@ class Processes:
         """
         if self.world_size == 1 or sharded.is_sharded(model):
             return model
-        own = [device] if device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=own, **{_SYNC_BUFFERS: False})
+        devices = [device] if device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=devices, **{_SYNC_BUFFERS: False})
 
     def no_sync(self, replica: nn.Module) -> contextlib.AbstractContextManager[None]:
         """Return the context in which gradients are accumulated without being exchanged."""

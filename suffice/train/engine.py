@@ -244,10 +244,10 @@ class Engine(ABC):
             return
         if self.processes.any(not self.state.finite()):
             self.refuse_nonfinite("training", math.nan)
-        own = self.state.totals.clone()
+        totals = self.state.totals.clone()
         self.processes.sum(self.state.totals)
         training_state.write(self.checkpoint, self.state, self.processes)
-        self.state.totals.copy_(own)
+        self.state.totals.copy_(totals)
         self._saved = time.monotonic()
 
     def _leave(self) -> None:

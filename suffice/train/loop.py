@@ -259,12 +259,12 @@ class Batches:
         low, high = self._processes.share(total)
         if low == high:  # every process must call forward and backward, or DDP waits for it
             low, high, weight = 0, 1, 0.0
-        own = slice(start + low, start + high)
-        rows = order[own]
+        share = slice(start + low, start + high)
+        rows = order[share]
         inputs = self._inputs.map(lambda tensor: self._take(tensor, rows))
         images = inputs.inputs
         if self._augment is not None:
-            images = self._augment.apply(images, draws[own])
+            images = self._augment.apply(images, draws[share])
         inputs = inputs._replace(inputs=self._prepare(images))
         data = LabelledInputs(inputs, self._take(self._labels, rows))
         return MicroBatch(data, (low, total), weight)

@@ -152,8 +152,8 @@ def _checked(
     """Return the history and the counters of a file, if it is of the run that `state` begins."""
     if facts.get("content") != state.CONTENT:
         raise CheckpointError(f"{path} is not a training checkpoint; give one that `fit` wrote.")
-    own = json.loads(json.dumps(state.identity))
-    if unlike := differences(facts.get("identity"), own):
+    identity = json.loads(json.dumps(state.identity))
+    if unlike := differences(facts.get("identity"), identity):
         raise CheckpointError(
             f"{path} is of another run: {'; '.join(unlike)}. Give the settings it was made with, "
             "or another file."
@@ -169,14 +169,14 @@ def _checked(
     return history, values
 
 
-def differences(stored: Any, own: Any) -> list[str]:
+def differences(stored: Any, current: Any) -> list[str]:
     """Name each leaf in which two JSON values differ, with both values.
 
     Example:
         >>> differences({"seed": 1, "data": {"name": "a"}}, {"seed": 2, "data": {"name": "a"}})
         ['seed is 1 there and 2 here']
     """
-    there, here = flatten(stored), flatten(own)
+    there, here = flatten(stored), flatten(current)
     return [
         f"{key or 'all'} is {there.get(key)!r:.60} there and {here.get(key)!r:.60} here"
         for key in dict.fromkeys([*here, *there])

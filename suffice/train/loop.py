@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +20,7 @@ from suffice.train.engine import Engine, MicroBatch, check_checkpoint
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluate, flatten_answers
 from suffice.train.optimiser import schedule_factor
 from suffice.train.settings import Training, derive, generator
-from suffice.train.training_state import TrainingState, initial
+from suffice.train.training_state import TrainingState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,9 @@ def fit(
     torch.manual_seed(derive("dropout", seed))
     model.to(place)
     batches = Batches(dataset, training, seed=seed, processes=processes, device=place)
-    state = initial_state(model, dataset, training, seed=seed, device=place)
+    sizes = {"train": len(dataset.train), "validation": len(dataset.validation)}
+    data = {"name": dataset.name, **sizes}
+    state = EpochState.begin(model, training, data=data, seed=seed, device=place)
     if checkpoint is not None and resume:
         training_state.read(checkpoint, state, processes)
     _Epochs(
@@ -170,22 +172,6 @@ class EpochState(TrainingState):
         numbered = [record.epoch for record in history] == list(range(1, count + 1))
         best_exists = bool(history) <= counters["best_epoch"] <= count
         return numbered and best_exists and counters["step"] >= 0 and counters["epoch"] == count + 1
-
-
-def initial_state(
-    model: nn.Module, dataset: Dataset, training: Training, *, seed: int, device: torch.device
-) -> EpochState:
-    """Return the state of a training before its first step."""
-    sizes = {"train": len(dataset.train), "validation": len(dataset.validation)}
-    return EpochState(
-        identity={
-            "seed": seed,
-            "training": asdict(training),
-            "data": {"name": dataset.name, **sizes},
-            "device": device.type,
-        },
-        **initial(model, training, device),
-    )
 
 
 MOST_ON_DEVICE = 1 << 30  # bytes of a split that a device holds beside the model

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from suffice.records import decode, type_hints
 from suffice.train import optimiser, sharded
 from suffice.train.distributed import Processes
 
+S = TypeVar("S", bound="TrainingState")
+
 
 @dataclass(kw_only=True)
 class TrainingState(ABC):
@@ -35,6 +37,7 @@ class TrainingState(ABC):
 
     CONTENT: ClassVar[str]  # which kind of checkpoint this is
     RECORD: ClassVar[type]  # of the history
+    RESUMED_FREELY: ClassVar[tuple[str, ...]] = ()  # settings that a resumed run may change
 
     identity: dict[str, Any]  # data, settings, seed and device, which a resumed run shares; JSON
     model: nn.Module  # without a wrapper
@@ -44,6 +47,21 @@ class TrainingState(ABC):
     history: list[Any] = field(default_factory=list)  # records, each with a validation_loss
     step: int = 0  # optimiser steps that are done
     seconds: float = 0.0  # training time so far
+
+    @classmethod
+    def begin(
+        cls: type[S], model: nn.Module, training: Any, *, data: Any, seed: int, device: torch.device
+    ) -> S:
+        """Return the state before the first step; `data` is JSON that identifies the data."""
+        bare = checkpoint.bare(model)
+        settings = {n: v for n, v in asdict(training).items() if n not in cls.RESUMED_FREELY}
+        return cls(
+            identity={"seed": seed, "training": settings, "data": data, "device": device.type},
+            model=bare,
+            optimiser=optimiser.build(bare, training),
+            best={name: t.detach().clone() for name, t in bare.state_dict().items()},
+            totals=torch.zeros(2, dtype=torch.float64, device=device),
+        )
 
     @classmethod
     def counters(cls) -> dict[str, type]:
@@ -81,19 +99,6 @@ class TrainingState(ABC):
     @abstractmethod
     def consistent(cls, history: Sequence[Any], counters: Mapping[str, Any]) -> bool:
         """Return whether the records and the counters of a file fit together."""
-
-
-def initial(
-    model: nn.Module, training: optimiser.AdamWSettings, device: torch.device
-) -> dict[str, Any]:
-    """Return the model, its optimiser and its best weights before the first step, by field."""
-    bare = checkpoint.bare(model)
-    return {
-        "model": bare,
-        "optimiser": optimiser.build(bare, training),
-        "best": {name: t.detach().clone() for name, t in bare.state_dict().items()},
-        "totals": torch.zeros(2, dtype=torch.float64, device=device),
-    }
 
 
 def write(path: Path, state: TrainingState, processes: Processes | None = None) -> None:

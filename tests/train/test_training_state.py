@@ -8,7 +8,7 @@ import torch
 from suffice import checkpoint
 from suffice.errors import CheckpointError
 from suffice.train import Training, training_state
-from suffice.train.loop import initial_state
+from suffice.train.loop import EpochState
 from suffice.train.training_state import differences, random_states, set_random_states
 
 from .cases import Tiny, images, weights
@@ -19,7 +19,9 @@ CPU = torch.device("cpu")
 
 def begin(*, seed=0, model_seed=0, training=TRAINING, dataset=None):
     model = Tiny(seed=model_seed)
-    return initial_state(model, dataset or images(), training, seed=seed, device=CPU)
+    dataset = dataset or images()
+    data = {"name": "images", "train": len(dataset.train), "validation": len(dataset.validation)}
+    return EpochState.begin(model, training, data=data, seed=seed, device=CPU)
 
 
 @pytest.fixture

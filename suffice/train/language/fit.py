@@ -36,7 +36,7 @@ from suffice.train.language.loss import (
 )
 from suffice.train.language.settings import LMTraining
 from suffice.train.settings import derive
-from suffice.train.training_state import TrainingState, initial
+from suffice.train.training_state import TrainingState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +144,17 @@ def fit_lm(
     check_checkpoint(checkpoint, resume=resume)
     processes, place = current(), resolve_device(device)
     is_main = processes.is_main
-    source, objective = _source(train, training, seed), objective or CrossEntropy()
+    source, objective = train, objective or CrossEntropy()
+    if isinstance(source, TokenFile):
+        size, length, separate = training.batch_size, training.length, training.separate
+        source = Windows(source, size, length, derive("windows", seed), separate=separate)
     _check(model, validation, training, processes)
     torch.manual_seed(derive("dropout", seed))
     trained = _placed(model, training, processes, place, checkpoint)
     data = {"train": source.facts, "validation": facts_of(validation)}
     if objective.facts:  # a checkpoint of cross-entropy does not name it
         data["objective"] = dict(objective.facts)
-    state = _initial_state(trained, training, data=data, seed=seed, device=place)
+    state = StepState.begin(trained, training, data=data, seed=seed, device=place)
     if checkpoint is not None and resume:
         training_state.read(checkpoint, state, processes)
     lines = Log(log if is_main else None, tensorboard if is_main else None, step=state.step)
@@ -178,18 +181,6 @@ def fit_lm(
         measured=tuple(state.history),
         best_step=state.best_step,
         out_of_time=state.step < training.steps,
-    )
-
-
-def _source(train: TokenFile | Source, training: LMTraining, seed: int) -> Source:
-    if not isinstance(train, TokenFile):
-        return train
-    return Windows(
-        train,
-        training.batch_size,
-        training.length,
-        derive("windows", seed),
-        separate=training.documents == "separate",
     )
 
 
@@ -232,6 +223,7 @@ class StepState(TrainingState):
 
     CONTENT: ClassVar[str] = "training of a language model"
     RECORD: ClassVar[type] = Measured
+    RESUMED_FREELY: ClassVar[tuple[str, ...]] = ("max_minutes", "shard")
 
     tokens: int = 0  # targets that were learned from
     best_step: int = 0  # after which the weights were `best`; 0 before the first validation
@@ -252,24 +244,6 @@ class StepState(TrainingState):
         steps = [record.step for record in history]
         rising = all(a < b for a, b in pairwise([0, *steps, counters["step"] + 1]))
         return rising and counters["best_step"] in (steps or [0]) and counters["tokens"] >= 0
-
-
-RESUMED_FREELY = ("max_minutes", "shard")  # settings that a resumed run may change
-
-
-def _initial_state(
-    model: nn.Module,
-    training: LMTraining,
-    *,
-    data: dict[str, object],
-    seed: int,
-    device: torch.device,
-) -> StepState:
-    settings = {n: value for n, value in asdict(training).items() if n not in RESUMED_FREELY}
-    return StepState(
-        identity={"seed": seed, "training": settings, "data": data, "device": device.type},
-        **initial(model, training, device),
-    )
 
 
 @dataclass(kw_only=True)
@@ -338,7 +312,7 @@ class _Steps(Engine):
             batch_size=2 * math.ceil(training.batch_size / training.accumulate),  # no gradients
             batches=training.evaluation_batches,
             dtype=training.dtype,
-            separate=training.documents == "separate",
+            separate=training.separate,
             device=str(self.device),
         )
         self.refuse_nonfinite("validation", validation_loss)

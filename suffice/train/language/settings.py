@@ -108,6 +108,11 @@ class LMTraining:
         if wrong:
             raise ConfigError(" ".join(wrong))
 
+    @property
+    def separate(self) -> bool:
+        """Whether documents that share a row are kept apart."""
+        return self.documents == "separate"
+
     def rate(self, step: int, time_used: float = 0.0) -> float:
         """Return the learning rate of a step, counted from 0.
 

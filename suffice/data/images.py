@@ -163,18 +163,18 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(colours).transpose(2, 0, 1))
 
 
-class Encoded(NamedTuple):
+class EncodedImages(NamedTuple):
     """Images that are still to be decoded."""
 
     labels: list[int]  # of each
     pixels: Iterable[np.ndarray]  # uint8 [3, S, S] of each, decoded as the iterator advances
 
 
-def decoded(
+def cached_images(
     name: str,
     key: object,
     side: int,
-    encoded: Callable[[], Encoded],
+    encoded: Callable[[], EncodedImages],
     *,
     console: Console | None = None,
 ) -> Split:
@@ -205,7 +205,7 @@ def decoded(
 
 
 def _write(
-    path: Path, encoded: Encoded, side: int, description: str, console: Console | None
+    path: Path, encoded: EncodedImages, side: int, description: str, console: Console | None
 ) -> None:
     row = np.dtype([("image", np.uint8, (3, side, side)), ("label", np.int64)])
     count = len(encoded.labels)
@@ -234,7 +234,7 @@ class Archives:
 def read_archives(part: Archives, side: int, *, console: Console | None = None) -> Split:
     """Return the images of a part, resized to `side` pixels, decoded now or before."""
 
-    def encoded() -> Encoded:
+    def encoded() -> EncodedImages:
         contents = [read(file, console=console) for file in part.files]
 
         def images() -> Iterator[tuple[str, bytes, str]]:
@@ -245,10 +245,12 @@ def read_archives(part: Archives, side: int, *, console: Console | None = None) 
         labels = [part.classes.index(name) for name, _, _ in images()]
         if len(labels) != part.count:
             raise DataError(f"{part.name} holds {len(labels):,} images; {part.count:,} are due.")
-        return Encoded(labels, (decode(content, side, where) for _, content, where in images()))
+        return EncodedImages(
+            labels, (decode(content, side, where) for _, content, where in images())
+        )
 
     key = [[file.path, file.sha256] for file in part.files]
-    return decoded(part.name, key, side, encoded, console=console)
+    return cached_images(part.name, key, side, encoded, console=console)
 
 
 Listed = list[tuple[str, int]]  # the place of each image below the folder, and its label
@@ -356,10 +358,10 @@ def _read_listed(
                 yield from pool.map(image, listed[start : start + AT_ONCE])
 
     stamps = [[place, label, *_stamp(folder / place)] for place, label in listed]
-    encoded = Encoded([label for _, label in listed], images())
+    encoded = EncodedImages([label for _, label in listed], images())
     key = [str(folder.resolve()), stamps]
     name = f"image_folder-{part}"
-    return decoded(name, key, side, lambda: encoded, console=console)
+    return cached_images(name, key, side, lambda: encoded, console=console)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

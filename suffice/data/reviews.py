@@ -109,7 +109,7 @@ def last_words(
 PARTS = {0: "test", 1: "validation"}  # by sha1 of the text, modulo 10; the others train
 
 
-def classified(
+def text_task(
     pairs: Iterable[tuple[str, int]],
     *,
     where: str,
@@ -174,7 +174,7 @@ STARS = 5
 KEYS = (("rating", "text"), ("overall", "reviewText"))  # ours, and those of Ni et al. 2019
 
 
-def starred(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
+def star_reviews(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]]:
     """Yield the text and the class, stars from 0, of each review that has a text.
 
     Lines are JSON objects with "rating" and "text", or "overall" and "reviewText".
@@ -240,7 +240,7 @@ def amazon(
         et al. 2019, "Justifying Recommendations using Distantly-Labeled Reviews", EMNLP, whose full
         set is the paper's. The sample is of all four.
     """
-    return _stars(
+    return _star_task(
         AMAZON if path is None else path,
         console,
         name="amazon",
@@ -252,7 +252,9 @@ def amazon(
     )
 
 
-def _stars(reviews: DataFile | str, console: Console | None, name: str, **options: Any) -> Dataset:
+def _star_task(
+    reviews: DataFile | str, console: Console | None, name: str, **options: Any
+) -> Dataset:
     """Return reviews of one to five stars, of a data file or of the user's, as a task."""
     check_counts(name, length=options["length"], rows=options["rows"])
     check_vocabulary_size(options["vocabulary_size"])
@@ -260,8 +262,8 @@ def _stars(reviews: DataFile | str, console: Console | None, name: str, **option
         where, content = reviews.path, read(reviews, console=console).split(b"\n")[:-1]
     else:
         where, content = reviews, lines(reviews)
-    pairs = starred(content, where)
-    return classified(pairs, where=where, unit="review", name=name, num_classes=STARS, **options)
+    pairs = star_reviews(content, where)
+    return text_task(pairs, where=where, unit="review", name=name, num_classes=STARS, **options)
 
 
 def womens_clothing(
@@ -286,7 +288,7 @@ def womens_clothing(
 
     Source: "Women's E-Commerce Clothing Reviews", N. Brooks 2018, Kaggle.
     """
-    return _stars(
+    return _star_task(
         WOMENS_CLOTHING,
         console,
         name="womens_clothing",
@@ -342,7 +344,7 @@ def imdb(
     """
     check_counts("imdb", length=length)
     check_vocabulary_size(vocabulary_size)  # before a download, not after
-    texts, labels = _official(FILES["train"], console)
+    texts, labels = _read_part(FILES["train"], console)
     train, validation = held_out(len(texts), VALIDATION)
     vocabulary = Vocabulary.build((words(texts[row]) for row in train.tolist()), vocabulary_size)
     official = last_words(texts, labels, vocabulary, length)
@@ -352,13 +354,13 @@ def imdb(
         source="Maas et al. 2011 (research use; the texts belong to their authors)",
         train=official.take(train),
         validation=official.take(validation),
-        test=last_words(*_official(FILES["test"], console), vocabulary, length),
+        test=last_words(*_read_part(FILES["test"], console), vocabulary, length),
         num_classes=2,
         vocabulary=vocabulary.words,
     )
 
 
-def _official(file: DataFile, console: Console | None) -> tuple[list[str], list[int]]:
+def _read_part(file: DataFile, console: Console | None) -> tuple[list[str], list[int]]:
     """Return the texts and labels of the official training or test part."""
     if locate(file.path) is None:
         _convert_archive(console)
@@ -388,7 +390,7 @@ def _convert_archive(console: Console | None) -> None:
     archive = read(ARCHIVE, console=console)
     status = console.status("converting the IMDB reviews") if console else contextlib.nullcontext()
     with status:
-        for part, rows in _archived(archive).items():
+        for part, rows in _parse_archive(archive).items():
             content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
             target = cache() / FILES[part].path
             # the record first: a file without one would be refused for good
@@ -400,7 +402,7 @@ def _convert_archive(console: Console | None) -> None:
         (cache() / ARCHIVE.path).unlink(missing_ok=True)
 
 
-def _archived(archive: bytes) -> dict[str, list[dict[str, int | str]]]:
+def _parse_archive(archive: bytes) -> dict[str, list[dict[str, int | str]]]:
     """Return the reviews of each part, negative ones first, then by id."""
     parts: dict[str, list[dict[str, int | str]]] = {"train": [], "test": []}
     name = "the archive of IMDB reviews"

@@ -35,7 +35,9 @@ def subsets(random: np.random.RandomState, rows: int, *, of: int, size: int) -> 
     return random.random_sample((rows, of)).argsort(axis=1, kind="stable")[:, :size]
 
 
-def _drawn(name: str, draw: Draw, *, rows: int, seed: int, paper: str, **fields: Any) -> Dataset:
+def _random_task(
+    name: str, draw: Draw, *, rows: int, seed: int, paper: str, **fields: Any
+) -> Dataset:
     """Return a task whose parts are drawn independently, each a pure function of (seed, part)."""
     check_counts(name, rows=rows)
     check_counts(name, least=0, seed=seed)
@@ -115,7 +117,7 @@ def copy(
         inputs = np.where(at == begins, mark, inputs)
         return inputs, labels
 
-    return _drawn(
+    return _random_task(
         "copy",
         draw,
         rows=rows,
@@ -168,7 +170,7 @@ def induction(
         answers = np.take_along_axis(sequence, at + 1, axis=1)
         return np.hstack([sequence, repeat]), np.hstack([_unlabelled(sequence), answers])
 
-    return _drawn(
+    return _random_task(
         "induction",
         draw,
         rows=rows,
@@ -219,7 +221,7 @@ def mqar(
         answers = np.take_along_axis(row_values, order, axis=1)
         return np.hstack([facts, queries]), np.hstack([_unlabelled(facts), answers])
 
-    return _drawn(
+    return _random_task(
         "mqar",
         draw,
         rows=rows,
@@ -278,7 +280,7 @@ def passkey(
         low, high = (len(numbers) * tenths // 10 for tenths in TENTHS[part])
         return _passkey_rows(random, numbers[random.randint(low, high, size=(rows, count))], length)
 
-    return _drawn(
+    return _random_task(
         "passkey",
         draw,
         rows=rows,
@@ -366,7 +368,7 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
         labels = [_unlabelled(facts), one_hop, np.take_along_axis(c, second, axis=1)]
         return np.hstack(inputs), np.hstack(labels)
 
-    return _drawn(
+    return _random_task(
         "two_hop",
         draw,
         rows=rows,

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from suffice.data.dataset import Dataset, check_counts
 from suffice.data.files import OPENERS, lines
-from suffice.data.reviews import check_vocabulary_size, classified
+from suffice.data.reviews import check_vocabulary_size, text_task
 from suffice.errors import ConfigError, DataError
 
 COLUMNS = "text,label"
@@ -53,7 +53,7 @@ def table(
     pairs = list(_rows(path, columns))
     names = _classes(pairs, str(path), columns)
     numbers = {name: number for number, name in enumerate(names)}
-    return classified(
+    return text_task(
         [(text, numbers[label]) for text, label in pairs],
         where=str(path),
         unit="row",
@@ -100,7 +100,7 @@ def _rows(path: str | None, columns: str) -> Iterator[Row]:
         )
     place = Path(path)
     kind = (place.with_suffix("") if place.suffix in OPENERS else place).suffix.lower()
-    read = _separated if kind in SEPARATORS else _objects
+    read = _read_separated if kind in SEPARATORS else _read_json
     if kind not in SEPARATORS and kind not in JSON_LINES:
         raise ConfigError(f"table: {path} is no .csv, .tsv or .jsonl, plain, .gz or .xz.")
     for number, (text, label) in read(path, kind, *names):
@@ -111,9 +111,11 @@ def _rows(path: str | None, columns: str) -> Iterator[Row]:
         yield text, label.strip()
 
 
-def _separated(path: str, kind: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
+def _read_separated(path: str, kind: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
     # strict: a stray quote would swallow all rows up to the next one
-    reader = csv.DictReader(_decoded(path), delimiter=SEPARATORS[kind], restval="", strict=True)
+    reader = csv.DictReader(
+        _decode_lines(path), delimiter=SEPARATORS[kind], restval="", strict=True
+    )
     try:
         names = list(reader.fieldnames or ())
         if not {text, label} <= set(names):
@@ -129,8 +131,8 @@ def _separated(path: str, kind: str, text: str, label: str) -> Iterator[tuple[in
         ) from error
 
 
-def _objects(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(_decoded(path), 1):
+def _read_json(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(_decode_lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -143,7 +145,7 @@ def _objects(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, Ro
         yield number, tuple(v if isinstance(v, str) else json.dumps(v) for v in values)
 
 
-def _decoded(path: str) -> Iterator[str]:
+def _decode_lines(path: str) -> Iterator[str]:
     """Yield the lines with an end each, which a text in quotes may hold."""
     for number, line in enumerate(lines(path), 1):
         try:

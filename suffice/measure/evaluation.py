@@ -20,7 +20,7 @@ from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.models import LM
 from suffice.text import CORPORA, TokenFile, Tokenizer, corpus
-from suffice.text.documents import opened
+from suffice.text.documents import open_file
 from suffice.train.language import amount
 
 Step = Callable[[int, int], None]
@@ -470,7 +470,7 @@ def read_items(path: Path, parse: Callable[[dict[str, Any]], Item]) -> list[Item
     Raises:
         DataError: naming the line that is no item.
     """
-    with opened(path) as file:
+    with open_file(path) as file:
         lines = [line for line in file.read().split(b"\n") if line.strip()]
     items = []
     for number, line in enumerate(lines, 1):

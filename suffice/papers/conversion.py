@@ -31,7 +31,7 @@ from suffice.papers.rows import machine_line
 from suffice.quantise.report import rows_of
 from suffice.records import encode
 from suffice.text import Documents, corpus
-from suffice.text.documents import rows
+from suffice.text.documents import read_jsonl
 from suffice.torch_compat import threads
 from suffice.train import show
 
@@ -246,7 +246,7 @@ def _located(path: str) -> Path:
 
 
 def _stretches(path: Path, part: str) -> Iterator[str]:
-    for number, text in enumerate(rows(path)):
+    for number, text in enumerate(read_jsonl(path)):
         if number % TURN in BOOKS[part]:
             begin = int(len(text) * BEGIN)
             yield text[begin : begin + LONG[part]]

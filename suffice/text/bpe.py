@@ -16,7 +16,7 @@ from suffice.errors import ConfigError, DataError
 from suffice.progress import bar
 from suffice.records import is_whole
 from suffice.text import tokenizer as saved
-from suffice.text.documents import decoded, number_of, opened, read_text
+from suffice.text.documents import count_hint, decode_text, open_file, read_text
 from suffice.text.tokenizer import (
     build,
     check_ids,
@@ -24,7 +24,7 @@ from suffice.text.tokenizer import (
     description_of,
     library,
     library_errors,
-    parsed,
+    parse_object,
     read_object,
     special_token,
 )
@@ -178,7 +178,7 @@ def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -
 
 def _counted(texts: Iterable[str], console: Console | None) -> Iterator[str]:
     characters = 0
-    with bar(console, "reading", number_of(texts), unit="documents") as advance:
+    with bar(console, "reading", count_hint(texts), unit="documents") as advance:
         for text in texts:
             check_text(text)
             characters += len(text)
@@ -222,12 +222,12 @@ def gpt2(folder: Path | str | None = None, *, console: Console | None = None) ->
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
     """
     if folder is None:
-        vocabulary = decoded(read_data(VOCABULARY, console=console), VOCABULARY.path)
-        merges = decoded(read_data(MERGES, console=console), MERGES.path)
+        vocabulary = decode_text(read_data(VOCABULARY, console=console), VOCABULARY.path)
+        merges = decode_text(read_data(MERGES, console=console), MERGES.path)
     else:
         vocabulary, merges = map(read_text, _files(Path(folder)))
     where = "GPT-2's vocabulary" if folder is None else folder
-    tokenizer = BPE(_gpt2_description(parsed(vocabulary, where), merges), end=END, name=where)
+    tokenizer = BPE(_gpt2_description(parse_object(vocabulary, where), merges), end=END, name=where)
     for text, ids in KNOWN.items():
         encoded = tokenizer.encode(text)
         if encoded != ids:
@@ -310,7 +310,7 @@ def _llama2_c_description(file: Path) -> str:
     pieces made in two ways at once are the one difference: there the leftmost pair comes first in
     sentencepiece, here the pair of the smaller ids.
     """
-    with opened(file) as stream:
+    with open_file(file) as stream:
         content = stream.read(LARGEST + 1)
     pieces = list(_pieces(content, file))
     specials = [piece.strip() for piece, _ in pieces[: len(SPECIAL)]]

@@ -17,14 +17,14 @@ from suffice.data.files import DataFile, cache, locate, read
 from suffice.errors import DataError, unknown
 from suffice.text.documents import (
     Corpus,
+    corpus_at,
     cut,
-    decoded,
+    decode_text,
     files_below,
     held_out,
-    of_path,
+    parse_jsonl,
     read_text,
     split,
-    texts,
     training_texts,
     validation_texts,
 )
@@ -64,7 +64,7 @@ def c4_sample() -> Corpus:
 
 
 def _sample(name: str, file: DataFile, source: str) -> Corpus:
-    documents = list(texts(read(file).split(b"\n"), file.path))
+    documents = list(parse_jsonl(read(file).split(b"\n"), file.path))
     train = [text for text in documents if not held_out(text)]
     return Corpus.of(name, source, train, list(filter(held_out, documents)))
 
@@ -115,7 +115,7 @@ def tinyshakespeare(*, console: Console | None = None) -> Corpus:
 
     Source: A. Karpathy, char-rnn, 2015.
     """
-    train, validation = cut(decoded(read(SHAKESPEARE, console=console), SHAKESPEARE.path))
+    train, validation = cut(decode_text(read(SHAKESPEARE, console=console), SHAKESPEARE.path))
     source = "W. Shakespeare, as collected by A. Karpathy (public domain)"
     return Corpus.of("tinyshakespeare", source, [train], [validation])
 
@@ -143,7 +143,7 @@ def wikitext2() -> Corpus:
 
     Source: Merity et al. 2016, arXiv:1609.07843.
     """
-    validation, test = (articles(decoded(read(f), f.path)) for f in (VALIDATION, TEST))
+    validation, test = (articles(decode_text(read(f), f.path)) for f in (VALIDATION, TEST))
     source = "Merity et al. 2016 (Wikipedia, CC BY-SA 3.0)"
     return Corpus.of("wikitext2", source, _wikitext2_training, validation, test)
 
@@ -184,7 +184,7 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
     """Return a corpus by its name, or the user's own text by its path.
 
     A text equal to a key of `CORPORA` is that set, found below $SUFFICE_DATA, then in the user's
-    cache. Anything else is a path: a folder, a file of text, .jsonl or .jsonl.xz (`of_path`). A
+    cache. Anything else is a path: a folder, a file of text, .jsonl or .jsonl.xz (`corpus_at`). A
     plain name of which there is no such path may also be a folder of the user's own at
     lm/<name> below $SUFFICE_DATA or in the cache.
 
@@ -206,7 +206,7 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
         return build(console=console) if "console" in takes else build()
     path = Path(name_or_path)
     if os.path.exists(path):  # Path.exists raises for names too long
-        return of_path(path)
+        return corpus_at(path)
     if isinstance(name_or_path, Path) or not PLAIN_NAME.fullmatch(name_or_path):
         raise DataError(
             f"there is no corpus at {path}; give an existing folder of text, .txt, .jsonl or "
@@ -215,4 +215,4 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
     folder = locate(f"lm/{name_or_path}")
     if folder is None:
         raise unknown("corpus", name_or_path, [*CORPORA, "the path of a text or folder"])
-    return of_path(folder)
+    return corpus_at(folder)

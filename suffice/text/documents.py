@@ -119,7 +119,7 @@ LONGEST = 1 << 28  # bytes of one text; it is held in memory whole, and its toke
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_file(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading, .xz decompressed.
 
     Raises:
@@ -143,12 +143,12 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 def read_text(path: Path) -> str:
     """Return the content of a text file, as `decoded`."""
-    with opened(path) as file:
+    with open_file(path) as file:
         content = file.read(LONGEST + 1)
-    return decoded(content, path)
+    return decode_text(content, path)
 
 
-def decoded(content: bytes, name: object) -> str:
+def decode_text(content: bytes, name: object) -> str:
     """Return UTF-8 text as it is, line ends included; a byte order mark in front is dropped.
 
     Raises:
@@ -178,20 +178,20 @@ def is_jsonl(path: Path) -> bool:
     return path.name.endswith(SUFFIXES)
 
 
-def rows(path: Path) -> Iterator[str]:
+def read_jsonl(path: Path) -> Iterator[str]:
     """Yield the text of each line of a .jsonl or .jsonl.xz file; one line is held at a time."""
-    with opened(path) as file:
-        yield from texts(iter(partial(file.readline, LONGEST + 1), b""), path)
+    with open_file(path) as file:
+        yield from parse_jsonl(iter(partial(file.readline, LONGEST + 1), b""), path)
 
 
-def texts(lines: Iterable[bytes], name: object) -> Iterator[str]:
+def parse_jsonl(lines: Iterable[bytes], name: object) -> Iterator[str]:
     r"""Yield the string under "text" of each line; other keys and blank lines are skipped.
 
     Raises:
         DataError: if a line of the file `name` is too long, or no JSON object with such a string.
 
     Example:
-        >>> list(texts([b'{"text": "one"}\n', b'{"id": 2, "text": "two"}\n'], "a file"))
+        >>> list(parse_jsonl([b'{"text": "one"}\n', b'{"id": 2, "text": "two"}\n'], "a file"))
         ['one', 'two']
     """
     for number, line in enumerate(lines, 1):
@@ -218,7 +218,7 @@ def _text(line: bytes, where: str) -> str:
     return text
 
 
-def of_path(path: Path) -> Corpus:
+def corpus_at(path: Path) -> Corpus:
     """Return the corpus at a path; what is held out for validation never depends on a seed.
 
     A folder: every file below it that is not hidden, in the order of their names. Files of JSON
@@ -234,14 +234,14 @@ def of_path(path: Path) -> Corpus:
         DataError: if there is nothing at the path, or nothing readable.
     """
     if not path.is_dir():
-        return _of_rows(path) if is_jsonl(path) else _of_text(path)
+        return _jsonl_corpus(path) if is_jsonl(path) else _text_corpus(path)
     names = files_below(path)
     if not names:
         raise DataError(f"{path} is a folder without a file; put text into it.")
     lines = [path / name for name in names if is_jsonl(path / name)]
     texts = [name for name in names if not is_jsonl(path / name)]
     if not lines and len(texts) == 1:
-        return _of_text(path / texts[0])
+        return _text_corpus(path / texts[0])
     train, validation = split(texts, at_least_one=not lines)
     return Corpus.of(
         str(path),
@@ -252,7 +252,7 @@ def of_path(path: Path) -> Corpus:
     )
 
 
-def _of_rows(path: Path) -> Corpus:
+def _jsonl_corpus(path: Path) -> Corpus:
     return Corpus.of(
         str(path),
         f"the lines of {path}",
@@ -261,7 +261,7 @@ def _of_rows(path: Path) -> Corpus:
     )
 
 
-def _of_text(path: Path) -> Corpus:
+def _text_corpus(path: Path) -> Corpus:
     read_text(path)  # an error is raised now, not in the first pass
 
     def part(number: int) -> Iterator[str]:
@@ -323,7 +323,7 @@ def training_texts(
         text = read_text(root / name)
         if _digest(text) not in excluded:
             yield text
-    for text in chain.from_iterable(map(rows, lines)):
+    for text in chain.from_iterable(map(read_jsonl, lines)):
         if not held_out(text) and _digest(text) not in excluded:
             yield text
 
@@ -334,14 +334,14 @@ def validation_texts(
     """Yield the texts that are held out; the arguments are those of `training_texts`."""
     for name in validation:
         yield read_text(root / name)
-    yield from filter(held_out, chain.from_iterable(map(rows, lines)))
+    yield from filter(held_out, chain.from_iterable(map(read_jsonl, lines)))
 
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def number_of(documents: Iterable[str]) -> int:
+def count_hint(documents: Iterable[str]) -> int:
     """Return how many documents there are, 0 if unknown; one text alone is a ConfigError."""
     if isinstance(documents, str):
         raise ConfigError("the documents are one text; give an iterable of texts, such as [text].")

@@ -19,8 +19,8 @@ from suffice.data.files import atomically, write_npy_header
 from suffice.errors import ConfigError, DataError
 from suffice.progress import bar
 from suffice.records import check_fields, decode, is_whole
-from suffice.text.documents import number_of
-from suffice.text.tokenizer import ADVICE, Tokenizer, check_ids, check_text, parsed
+from suffice.text.documents import count_hint
+from suffice.text.tokenizer import ADVICE, Tokenizer, check_ids, check_text, parse_object
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -286,7 +286,7 @@ def _write(
     dtype = dtype_for(tokenizer.vocabulary_size)
     write_npy_header(tokens, dtype, 0)
     write_npy_header(starts, STARTS, 0)
-    total, num_documents, num_tokens = number_of(documents), 0, 0
+    total, num_documents, num_tokens = count_hint(documents), 0, 0
     with bar(console, f"encoding {path.name}", total, unit="documents") as advance:
         for ids in tokenizer.encode_many(_texts(documents)):
             row = np.array([*before, *ids, *after], dtype=np.int64)
@@ -331,7 +331,7 @@ def _read_header(path: Path) -> TokenHeader:
             f"{at} cannot be read ({error.strerror}); without it {path} is not a whole file of "
             "tokens. Write it anew with TokenFile.write."
         ) from error
-    return decode(TokenHeader, parsed(text, at), where=str(at))
+    return decode(TokenHeader, parse_object(text, at), where=str(at))
 
 
 def _map(path: Path, header: TokenHeader, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:

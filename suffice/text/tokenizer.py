@@ -93,10 +93,10 @@ def read(folder: Path | str) -> tuple[str, dict[str, Any], str | None, str | Non
 def read_object(path: Path) -> tuple[str, dict[str, Any]]:
     """Return a file of one JSON object, as text and parsed."""
     text = read_text(path)
-    return text, parsed(text, path)
+    return text, parse_object(text, path)
 
 
-def parsed(text: str, name: object) -> dict[str, Any]:
+def parse_object(text: str, name: object) -> dict[str, Any]:
     """Return the JSON object that a text spells, or raise DataError."""
     try:
         value = json.loads(text)
@@ -138,7 +138,7 @@ def build(text: str, name: object) -> Any:
         DataError: if the text describes no byte-pair tokenizer, or one that is not a function.
     """
     tokenizers = library()
-    description = parsed(text, name)
+    description = parse_object(text, name)
     _refuse(description, name)
     untruncated = json.dumps({**description, "truncation": None, "padding": None})
     with library_errors(name):

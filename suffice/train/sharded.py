@@ -93,7 +93,7 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_cut(tensor) else tensor  # type: ignore[operator]
 
 
-def gathered(tensor: Tensor) -> Tensor:
+def gather(tensor: Tensor) -> Tensor:
     """Return a whole tensor; all processes must call it for one that is cut."""
     return tensor.full_tensor() if is_cut(tensor) else tensor  # type: ignore[operator]
 
@@ -112,7 +112,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy tensors, whole or cut, into those of a whole model, one at a time."""
     with torch.no_grad():
         for name, tensor in bare(model).state_dict().items():
-            tensor.copy_(gathered(tensors[name]))
+            tensor.copy_(gather(tensors[name]))
 
 
 FACT = "shards"  # key of a checkpoint's metadata: the number of its folder

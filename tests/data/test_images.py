@@ -14,10 +14,10 @@ from rich.console import Console
 from suffice.data import images, load
 from suffice.data.dataset import Split, check_counts, held_out
 from suffice.data.images import (
-    Encoded,
+    EncodedImages,
+    cached_images,
     channel_moments,
     decode,
-    decoded,
     image_dataset,
     parse_idx,
 )
@@ -212,10 +212,10 @@ LABELS = [2, 0, 1]
 
 
 def made(labelled: list[int] | None = None, side: int = 2):
-    def make() -> Encoded:
+    def make() -> EncodedImages:
         if labelled is not None:
             labelled.append(1)
-        return Encoded(LABELS, (np.full((3, side, side), 9 + i, np.uint8) for i in range(3)))
+        return EncodedImages(LABELS, (np.full((3, side, side), 9 + i, np.uint8) for i in range(3)))
 
     return make
 
@@ -227,8 +227,8 @@ def only(home: Path) -> Path:
 
 def test_images_are_decoded_once_and_then_read(home: Path):
     calls: list[int] = []
-    first = decoded("it", ["key"], 2, made(calls))
-    again = decoded("it", ["key"], 2, made(calls))
+    first = cached_images("it", ["key"], 2, made(calls))
+    again = cached_images("it", ["key"], 2, made(calls))
     assert len(calls) == 1
     for pixels in (first, again):
         assert (pixels.inputs.dtype, tuple(pixels.inputs.shape)) == (torch.uint8, (3, 3, 2, 2))
@@ -239,30 +239,30 @@ def test_images_are_decoded_once_and_then_read(home: Path):
 
 def test_another_key_or_size_is_another_file(home: Path):
     for key, side in ((["a"], 2), (["b"], 2), (["b"], 1)):
-        assert decoded("it", key, side, made(side=side)).inputs.shape[2:] == (side, side)
+        assert cached_images("it", key, side, made(side=side)).inputs.shape[2:] == (side, side)
     assert len(list((home / "decoded").glob("it-*.npy"))) == 3
 
 
 @pytest.mark.parametrize("size", [0, 10, -3])
 def test_a_cached_file_that_is_cut_short_is_refused(home: Path, size: int):
-    decoded("it", ["key"], 2, made())
+    cached_images("it", ["key"], 2, made())
     only(home).write_bytes(only(home).read_bytes()[:size])
     with pytest.raises(DataError, match=r"cannot be read \(.*\); delete it and run again"):
-        decoded("it", ["key"], 2, made())
+        cached_images("it", ["key"], 2, made())
     only(home).unlink()
-    assert decoded("it", ["key"], 2, made()).inputs[0, 0, 0, 0] == 9
+    assert cached_images("it", ["key"], 2, made()).inputs[0, 0, 0, 0] == 9
 
 
 def test_an_error_midway_leaves_nothing(home: Path):
-    def broken() -> Encoded:
+    def broken() -> EncodedImages:
         def pixels():
             yield np.zeros((3, 2, 2), np.uint8)
             raise DataError("the second is damaged.")
 
-        return Encoded([0, 1], pixels())
+        return EncodedImages([0, 1], pixels())
 
     with pytest.raises(DataError, match="the second is damaged"):
-        decoded("it", ["key"], 2, broken)
+        cached_images("it", ["key"], 2, broken)
     assert not list((home / "decoded").iterdir())
 
 
@@ -270,12 +270,12 @@ def test_a_cache_that_cannot_be_written_is_refused(home: Path):
     home.parent.mkdir()
     home.write_text("in the way")
     with pytest.raises(DataError, match=r"cannot write .*/decoded/it-\w+\.npy .*; make"):
-        decoded("it", ["key"], 2, made())
+        cached_images("it", ["key"], 2, made())
 
 
 def test_progress_is_shown_where_there_is_a_console(home: Path):
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    decoded("it", ["key"], 2, made(), console=console)
+    cached_images("it", ["key"], 2, made(), console=console)
     assert "decoding it" in console.file.getvalue()
     assert "3/3" in console.file.getvalue()
 

@@ -433,7 +433,7 @@ def member(name: str, form: bytes, target: str = "") -> tarfile.TarInfo:
 
 def test_reviews_become_rows_sorted_by_label_and_id():
     archive = packed_of_archive({name: text.encode() for name, text in REVIEWS.items()})
-    assert module._archived(archive) == {
+    assert module._parse_archive(archive) == {
         "train": [
             {"id": 11, "label": 0, "rating": 1, "text": "bad"},
             {"id": 2, "label": 1, "rating": 7, "text": "fine"},
@@ -461,7 +461,7 @@ def test_all_other_members_are_skipped():
         member("aclImdb/train/pos/6_9.txt", tarfile.DIRTYPE),
         member("aclImdb/train/pos/7_9.txt", tarfile.CHRTYPE),
     )
-    parts = module._archived(archive)
+    parts = module._parse_archive(archive)
     assert parts["train"] == []
     assert [row["text"] for row in parts["test"]] == ["kept"]
 
@@ -478,4 +478,4 @@ def test_all_other_members_are_skipped():
 )
 def test_a_damaged_archive_is_refused(archive: bytes):
     with pytest.raises(DataError, match="archive of IMDB reviews is truncated or damaged"):
-        module._archived(archive)
+        module._parse_archive(archive)

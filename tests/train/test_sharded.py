@@ -17,7 +17,7 @@ from suffice.errors import CheckpointError, ConfigError
 from suffice.train import Processes, sharded
 from suffice.train.language import LMTraining, evaluate_lm, fit_lm
 from suffice.train.language import fit as fit_module
-from suffice.train.language.loss import _own_spans
+from suffice.train.language.loss import _process_spans
 
 from .language.texts import files, settings, tiny
 
@@ -48,8 +48,8 @@ def test_shard_cuts_a_copy_and_not_the_model(group):
     assert not any(map(sharded.is_cut, model.parameters()))
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
-        assert torch.equal(sharded.gathered(parted.state_dict()[name]), before[name])
-        assert torch.equal(sharded.gathered(tensor), tensor)
+        assert torch.equal(sharded.gather(parted.state_dict()[name]), before[name])
+        assert torch.equal(sharded.gather(tensor), tensor)
         assert sharded.local(tensor) is tensor
     tokens = torch.arange(12)[None] % 8
     assert torch.equal(parted(tokens), model(tokens))
@@ -74,7 +74,7 @@ def test_no_sync_accumulates_local_gradients(parted):
     whole = tiny()
     (2 * whole(tokens).sum()).backward()
     for ours, theirs in zip(parted.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(sharded.gathered(ours.grad), theirs.grad)
+        torch.testing.assert_close(sharded.gather(ours.grad), theirs.grad)
 
 
 def test_whole_tensors_are_cut_and_filled_in(parted):
@@ -103,7 +103,9 @@ def test_a_single_number_cannot_be_cut(group):
 
 def test_processes_with_parts_evaluate_equally_often():
     def own(spans, in_step):
-        return [list(_own_spans(spans, Processes(rank, 3), in_step=in_step)) for rank in range(3)]
+        return [
+            list(_process_spans(spans, Processes(rank, 3), in_step=in_step)) for rank in range(3)
+        ]
 
     spans = [(n, n + 1, 1) for n in range(5)]
     for in_step, counts in ((True, [2, 2, 2]), (False, [1, 2, 2])):

@@ -150,7 +150,7 @@ def fit_lm(
         source = Windows(source, size, length, derive("windows", seed), separate=separate)
     _check(model, validation, training, processes)
     torch.manual_seed(derive("dropout", seed))
-    trained = _placed(model, training, processes, place, checkpoint)
+    trained = _place_model(model, training, processes, place, checkpoint)
     data = {"train": source.facts, "validation": facts_of(validation)}
     if objective.facts:  # a checkpoint of cross-entropy does not name it
         data["objective"] = dict(objective.facts)
@@ -202,7 +202,7 @@ def _check(
         )
 
 
-def _placed(
+def _place_model(
     model: nn.Module,
     training: LMTraining,
     processes: Processes,

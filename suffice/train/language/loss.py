@@ -177,7 +177,7 @@ def evaluate_lm(
     in_step = is_sharded(model)
     spans = _spans(file, length, batch_size, batches)
     with evaluating(model), torch.no_grad() if in_step else torch.inference_mode():
-        for (start, stop, width), counts in _own_spans(spans, processes, in_step=in_step):
+        for (start, stop, width), counts in _process_spans(spans, processes, in_step=in_step):
             batch = window(file, torch.arange(start, stop, width), width, separate=separate)
             loss = summed_loss(model, batch.to(place), dtype=dtype)
             targets = torch.tensor(float(batch.num_targets), device=place)
@@ -204,7 +204,7 @@ def _spans(file: TokenFile, length: int, size: int, batches: int | None) -> list
     return [spans[number * len(spans) // batches] for number in range(batches)]
 
 
-def _own_spans(
+def _process_spans(
     spans: list[Span], processes: Processes, *, in_step: bool
 ) -> Iterator[tuple[Span, bool]]:
     """Yield this process's batches and whether each counts.

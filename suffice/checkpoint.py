@@ -1,15 +1,15 @@
-"""Tensors and facts in one safetensors file, whole or not at all.
+"""Tensors and metadata in one safetensors file, written atomically.
 
-Nothing here unpickles. A file is read only as far as its header until every name, shape and dtype
-is known to fit; it is written beside its place and moved there when it is safe on the disk.
+Nothing here unpickles, and only the header is read until every name, shape and dtype fits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,29 +36,27 @@ DTYPES: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 
-TOLD = 8  # sentences before "and n more": a hostile file must not fill the screen
+SENTENCES = 8  # before "and n more": a hostile file must not fill the screen
 COMPARED = 200  # names a missing one is compared with
+HEADER_LIMIT = 4 * 2**20  # bytes; a hostile header of this size still parses in half a second
 
 
 def misfits(file: Any, source: Mapping[str, str], expected: Mapping[str, Tensor]) -> list[str]:
     """Return a sentence for each tensor that is missing, unexpected or of another shape or dtype.
 
-    Args:
-        file: an open safetensors file; only its header is read.
-        source: the names the file offers, each with the name it is stored under.
-        expected: tensors as they should be; their values do not matter.
+    Only the header of the open file is read; source maps the names it offers to those it stores.
     """
     missing = [name for name in expected if name not in source]
     unexpected = sorted(name for name in source if name not in expected)
-    wrong = [_absent(name, unexpected) for name in missing[:TOLD]]
-    wrong += [f"{_quote(name)} is not expected." for name in unexpected[:TOLD]]
+    wrong = [_absent(name, unexpected) for name in missing[:SENTENCES]]
+    wrong += [f"{_quote(name)} is not expected." for name in unexpected[:SENTENCES]]
     for name, tensor in expected.items():
         if name in source:
             wrong += _differences(name, file.get_slice(source[name]), tensor)
-    hidden = max(len(missing) - TOLD, 0) + max(len(unexpected) - TOLD, 0)
-    if len(wrong) > 2 * TOLD:
-        hidden += len(wrong) - 2 * TOLD
-        wrong = wrong[: 2 * TOLD]
+    hidden = max(len(missing) - SENTENCES, 0) + max(len(unexpected) - SENTENCES, 0)
+    if len(wrong) > 2 * SENTENCES:
+        hidden += len(wrong) - 2 * SENTENCES
+        wrong = wrong[: 2 * SENTENCES]
     return [*wrong, f"And {hidden} more."] if hidden else wrong
 
 
@@ -68,8 +66,8 @@ def _absent(name: str, unexpected: list[str]) -> str:
     return f"{_quote(name)} is missing{hint}."
 
 
-def _differences(name: str, found: Any, tensor: Tensor) -> list[str]:
-    shape, dtype = list(found.get_shape()), found.get_dtype()
+def _differences(name: str, stored: Any, tensor: Tensor) -> list[str]:
+    shape, dtype = list(stored.get_shape()), stored.get_dtype()
     wrong = []
     if shape != list(tensor.shape):
         wrong.append(f"{_quote(name)} has shape {shape}, expected {list(tensor.shape)}.")
@@ -80,9 +78,6 @@ def _differences(name: str, found: Any, tensor: Tensor) -> list[str]:
 
 def _quote(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:77]}...")
-
-
-HEADER_LIMIT = 4 * 2**20  # bytes; a hostile header of this size still parses in half a second
 
 
 def save(path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
@@ -116,80 +111,58 @@ def load(
     *,
     check: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors, on the CPU, and the metadata of a file.
+    """Read the tensors, on the CPU, and the metadata of a safetensors file.
 
     Args:
-        path: a safetensors file.
+        path: of the file.
         expected: tensors whose names, shapes and dtypes the file must have, no more and no fewer;
             None takes what is there.
         check: called with the metadata first, to raise what is wrong with it.
 
     Raises:
-        CheckpointError: if the file cannot be read, is not safetensors, or does not fit; every
-            misfit is told, and nothing but the header has been read.
+        CheckpointError: if the file cannot be read, is not safetensors, or does not fit; it names
+            every misfit, and nothing but the header has been read.
     """
     path = Path(path)
-    _refuse_by_size(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata, tied = _facts(path, file.metadata() or {})
-            if check is not None:
-                check(metadata)
-            stored = set(file.keys())
-            if not (tied.keys().isdisjoint(stored) and stored.issuperset(tied.values())):
-                raise CheckpointError(f"{path} ties tensors it does not hold; make it anew.")
-            source = {name: name for name in stored} | tied
-            if expected is not None and (wrong := misfits(file, source, expected)):
-                raise CheckpointError(f"{path} does not fit: {' '.join(wrong)}")
-            if odd := [n for n in stored if file.get_slice(n).get_dtype() not in DTYPES]:
-                raise CheckpointError(f"{path} holds {odd[0]!r:.80} of a dtype not supported here.")
-            # clone: get_tensor may show the file itself, which can change under us
-            read = {name: file.get_tensor(name).clone() for name in sorted(stored)}
-    except (SafetensorError, OSError) as error:
-        raise _unreadable(path, error) from error
+    with _opened(path) as file:
+        metadata, tied = _facts(path, file.metadata() or {})
+        if check is not None:
+            check(metadata)
+        stored = set(file.keys())
+        if not (tied.keys().isdisjoint(stored) and stored.issuperset(tied.values())):
+            raise CheckpointError(f"{path} ties tensors it does not hold; make it anew.")
+        source = {name: name for name in stored} | tied
+        if expected is not None and (wrong := misfits(file, source, expected)):
+            raise CheckpointError(f"{path} does not fit: {' '.join(wrong)}")
+        if odd := [n for n in stored if file.get_slice(n).get_dtype() not in DTYPES]:
+            raise CheckpointError(f"{path} holds {odd[0]!r:.80} of a dtype not supported here.")
+        # clone: get_tensor may show the file itself, which can change under us
+        read = {name: file.get_tensor(name).clone() for name in sorted(stored)}
     return {name: read[origin] for name, origin in source.items()}, metadata
 
 
 def metadata(path: Path | str) -> dict[str, Any]:
-    """Return the metadata of a file, read from its header.
-
-    Raises:
-        CheckpointError: if the file cannot be read, or is not safetensors.
-    """
-    path = Path(path)
-    _refuse_by_size(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return _facts(path, file.metadata() or {})[0]
-    except (SafetensorError, OSError) as error:
-        raise _unreadable(path, error) from error
+    """Return the metadata of a file; raise CheckpointError if it cannot be read."""
+    with _opened(Path(path)) as file:
+        return _facts(Path(path), file.metadata() or {})[0]
 
 
 def dtype_of(path: Path | str) -> torch.dtype:
-    """Return the dtype that all floating-point tensors of a file share, read from its header.
+    """Return the dtype that all floating-point tensors of a file share.
 
     Raises:
         CheckpointError: if the file cannot be read, or holds several dtypes or none.
     """
-    path = Path(path)
-    _refuse_by_size(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            found = {DTYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise _unreadable(path, error) from error
-    floats = [dtype for dtype in found if dtype is not None and dtype.is_floating_point]
+    with _opened(Path(path)) as file:
+        dtypes = {DTYPES.get(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
+    floats = [dtype for dtype in dtypes if dtype is not None and dtype.is_floating_point]
     if len(floats) != 1:
         raise CheckpointError(f"{path} holds weights of {len(floats)} dtypes; give one of a model.")
     return floats[0]
 
 
 def save_model(path: Path | str, model: nn.Module, config: Mapping[str, Any]) -> None:
-    """Write a model's weights and the config that rebuilds it, under the model's own names.
-
-    Raises:
-        CheckpointError: as `save`.
-    """
+    """Write a model's weights and the config that rebuilds it, under the model's own names."""
     save(path, bare(model).state_dict(), {"content": "model", "config": dict(config)})
 
 
@@ -201,9 +174,9 @@ def load_model_into(path: Path | str, model: nn.Module) -> dict[str, Any]:
             model is as before.
     """
     model = bare(model)
-    own = model.state_dict()
-    tensors, metadata = load(path, own, check=partial(_refuse_other_content, path))
-    for name, first in _ties(own).items():
+    weights = model.state_dict()
+    tensors, metadata = load(path, weights, check=partial(_refuse_other_content, path))
+    for name, first in _ties(weights).items():
         if not torch.equal(tensors[name], tensors[first]):
             raise CheckpointError(
                 f"{path} holds different values for {name!r} and {first!r}, which this model ties; "
@@ -214,17 +187,23 @@ def load_model_into(path: Path | str, model: nn.Module) -> dict[str, Any]:
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """Take a model out of what DDP and torch.compile put around it, whose names get a prefix."""
+    """Return a model without the wrappers of DDP and torch.compile, which prefix its names."""
     if isinstance(model, DistributedDataParallel):
         return bare(model.module)
     return getattr(model, "_orig_mod", model)
 
 
-def _unreadable(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is not a readable safetensors file ({error}); give one that `save` wrote, "
-        "files of other formats are never opened."
-    )
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    _refuse_by_size(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path} is not a readable safetensors file ({error}); give one that `save` wrote, "
+            "files of other formats are never opened."
+        ) from error
 
 
 def _refuse_other_content(path: Path | str, metadata: Mapping[str, Any]) -> None:
@@ -241,7 +220,7 @@ def _pack(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
             )
     tied = _ties(tensors)
     # clone: safetensors refuses tensors that share memory without being equal
-    kept = {
+    stored = {
         name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, t in tensors.items()
         if name not in tied
@@ -250,7 +229,7 @@ def _pack(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
         facts = {"suffice": json.dumps(dict(metadata), allow_nan=False), "tied": json.dumps(tied)}
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"cannot write {path}: metadata is not JSON ({error}).") from error
-    payload = serialise(kept, facts)
+    payload = serialise(stored, facts)
     if struct.unpack("<Q", payload[:8])[0] > HEADER_LIMIT:
         raise CheckpointError(
             f"cannot write {path}: names and metadata exceed {HEADER_LIMIT} bytes; store less."
@@ -259,7 +238,7 @@ def _pack(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
 
 
 def _ties(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Name, for each tensor that is the same memory as an earlier one, that earlier one."""
+    """Return the earlier name of each tensor that is the same memory as an earlier one."""
     first: dict[tuple, str] = {}
     tied = {}
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, JSON records, and the folder of a run."""
+"""Atomic writes, JSON records, and the folder of a run."""
 
 from __future__ import annotations
 
@@ -19,21 +19,17 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; it becomes `path` when the block ends well.
+    """Yield a temporary name to write to; it becomes `path` when the block ends well.
 
-    The content is on the disk before the name changes, and the name before this returns. An
-    error in the block leaves `path` as it was. What a killed writer of the same file left beside
-    it is removed; what another one is still writing is not.
-
-    Raises:
-        OSError: if the disk refuses; callers say what to do about it.
+    An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Both
+    the content and the name are synced. What a killed writer of the same file left is removed.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     _remove_leftovers(path)
     try:
         yield temporary
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):
@@ -44,13 +40,13 @@ def replacing(path: Path) -> Iterator[Path]:
 def _remove_leftovers(path: Path) -> None:
     leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.part")
     for beside in path.parent.iterdir():
-        found = leftover.fullmatch(beside.name)
-        if found and not _runs(int(found[1])):
+        match = leftover.fullmatch(beside.name)
+        if match and not _runs(int(match[1])):
             beside.unlink(missing_ok=True)
 
 
 def _runs(process: int) -> bool:
-    """Say whether a process of this machine is alive; where that cannot be asked, it is not."""
+    """Return whether a process of this machine is alive; False where the system cannot say."""
     if os.name != "posix" or process == os.getpid():
         return False
     try:
@@ -58,26 +54,22 @@ def _runs(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
 def sync_folder(folder: Path) -> None:
     """Make names in a folder last through a power cut, where the system can sync folders."""
     with contextlib.suppress(OSError):
-        opened = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(opened)
+            os.fsync(descriptor)
         finally:
-            os.close(opened)
+            os.close(descriptor)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file whole or leave it as it was; missing folders are made, text is UTF-8.
-
-    Raises:
-        DataError: if the place cannot be written or the disk is full.
-    """
+    """Write a file whole, or raise DataError and leave it; missing folders are made."""
     # half a surrogate, as in a path that is not UTF-8, becomes JSON's own escape
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
@@ -92,25 +84,13 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write plain data as JSON that any reader accepts, one key per line.
-
-    Raises:
-        DataError: if it cannot be written.
-    """
+    """Write plain data as strict JSON, one key per line; raise DataError if the disk refuses."""
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n")
 
 
 def read_json(path: Path, *, advice: str = "") -> Any:
-    """Read a JSON file.
-
-    Args:
-        path: of the file.
-        advice: what to do about a file that cannot be read; ends the message.
-
-    Raises:
-        DataError: if the file is absent, cannot be read, or is truncated or not JSON.
-    """
+    """Read a JSON file; a DataError about one that is absent or damaged ends with the advice."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
@@ -120,11 +100,7 @@ def read_json(path: Path, *, advice: str = "") -> Any:
 
 
 def read_record(record: type[T], path: Path, *, advice: str = "") -> T:
-    """Read a dataclass from the JSON file with its fields.
-
-    Raises:
-        DataError: as `read_json`, and if a key is unknown or missing or a value has the wrong type.
-    """
+    """Read a dataclass from a JSON file; raise DataError for a damaged file or illegal field."""
     content = read_json(path, advice=advice)
     try:
         return decode(record, content, where=str(path))
@@ -156,26 +132,15 @@ class RunFolder:
         return os.path.exists(self.settings_path)
 
     def read(self) -> Any:
-        """Return the settings of the run that was begun here.
-
-        Raises:
-            DataError: if there is none, or its file is damaged.
-        """
+        """Return the settings of the run; raise DataError if there is none or it is damaged."""
         return read_json(self.settings_path, advice=f"Name the folder of a {self.kind} with --out.")
 
     def claim(
         self, settings: Any, *, resume: bool, check: Callable[[], None] | None = None
     ) -> None:
-        """Write the settings of a run, unless the folder belongs to another one.
+        """Write the settings of a run; raise ConfigError if the folder holds another one.
 
-        Args:
-            settings: plain data.
-            resume: whether the run that was begun here goes on.
-            check: called before a run goes on; raises if its earlier settings do not fit.
-
-        Raises:
-            ConfigError: if a run was begun here and `resume` is False.
-            DataError: if the earlier settings cannot be read or the new ones not be written.
+        To resume the run that was begun here, `check` may raise if its settings do not fit.
         """
         if self.exists():
             if not resume:
@@ -189,12 +154,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other programs out of the folder during the block; a killed one holds no lock.
-
-        Raises:
-            ConfigError: if another program works here.
-            DataError: if the folder cannot be written, or its disk has no locks.
-        """
+        """Lock the folder during the block; raise ConfigError if another program holds it."""
         from filelock import FileLock, Timeout
 
         try:

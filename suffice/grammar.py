@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, did_you_mean
 
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -44,17 +43,13 @@ class Term:
 
 
 def parse_term(text: str, forms: Sequence[str], *, kind: str, where: str = "") -> Term:
-    """Return the name and the numbers of a term.
+    """Return the name and the numbers of a term; raise ConfigError if it has no legal form.
 
     Args:
         text: the term.
         forms: every legal form, such as "rolling:W:SINKS".
         kind: of term, for messages, such as "memory".
-        where: the longer text that the term stands in, for messages.
-
-    Raises:
-        ConfigError: for an unknown name, naming the nearest legal one, or numbers that no form of
-            the name has.
+        where: the longer text that holds the term, for messages.
 
     Example:
         >>> parse_term("static:64", ("dynamic", "static:N"), kind="memory")
@@ -67,8 +62,7 @@ def parse_term(text: str, forms: Sequence[str], *, kind: str, where: str = "") -
     for form in forms:
         forms_by_name.setdefault(form.partition(":")[0], []).append(form)
     if name not in forms_by_name:
-        near = get_close_matches(name, forms_by_name, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
+        hint = did_you_mean(name, forms_by_name)
         raise ConfigError(f"unknown {kind} {text.strip()!r:.80}{inside}{hint} Legal: {legal}.")
     counts = [form.count(":") for form in forms_by_name[name]]
     if len(numbers) not in counts or not all(re.fullmatch("[0-9]{1,9}", n) for n in numbers):
@@ -125,10 +119,7 @@ def format_quantity(value: float, units: Mapping[str, float]) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes of a memory size such as "80GB" or "24 GiB".
-
-    Raises:
-        ConfigError: if it is no size above 0 with a unit.
+    """Return the bytes of a size such as "24 GiB"; raise ConfigError if it is none above 0.
 
     Example:
         >>> parse_bytes("80GB"), parse_bytes("1.5 GiB")
@@ -145,14 +136,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str, per: str) -> float:
-    """Return the seconds of a latency such as "30ms/token" or "0.5 s".
-
-    Args:
-        text: a time; "/" and what it is for may follow.
-        per: what it is for, "token" or "input".
-
-    Raises:
-        ConfigError: if it is no time above 0 with a unit, or is for something else.
+    """Return the seconds of a latency such as "0.5 s" or "30ms/token", where per is "token".
 
     Example:
         >>> parse_seconds("30ms/token", "token"), parse_seconds("2 s", "input")
@@ -170,10 +154,7 @@ def parse_seconds(text: str, per: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Return the fraction of a percentage from 0% to below 100%.
-
-    Raises:
-        ConfigError: if it is none.
+    """Return the fraction of a percentage from 0% to below 100%; raise ConfigError for others.
 
     Example:
         >>> parse_share("1%"), parse_share("0.5 %")

@@ -1,7 +1,7 @@
-"""What a layer computes, as a small closed record for programs that compute it in another way.
+"""The computation of a layer as a small closed record, for other implementations of it.
 
-Native decoding, exports, converters and calculators match on these records and refuse None, and
-any record they do not know: a value added to an axis is then refused until somebody taught them.
+Native decoding, exports, converters and calculators match on these records and refuse None and
+unknown records, so that a new axis value is refused until it is implemented there.
 
 Letters: H query heads, G key/value heads, D key width, E value width.
 """
@@ -51,57 +51,35 @@ KNOWN: dict[str, tuple[type[Axis], ...]] = {
     "past": (NoPast, Infini),
     "combine": (Concat, Differential),
 }
-"""The values that the records below can say; a subclass of one is another value."""
+"""The values that the records below can express; a subclass of one is another value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Heads:
-    """What every record says.
+    """The fields of every record; None = the layer has none."""
 
-    Args:
-        heads: H.
-        kv_heads: G; query head h reads key/value head h // (H / G).
-        key_width: D.
-        value_width: E.
-        scale: factor of the query-key products.
-        pattern: which keys a query may see.
-        band: the same as a band of distances with sinks; None = it is none.
-        rotary: rotates queries and keys; None = nothing is rotated.
-        bias: whether the maps have biases.
-        dropout: of weights while training.
-    """
-
-    heads: int
-    kv_heads: int
-    key_width: int
-    value_width: int
-    scale: float
+    heads: int  # H
+    kv_heads: int  # G; query head h reads key/value head h // (H / G)
+    key_width: int  # D
+    value_width: int  # E
+    scale: float  # of the query-key products
     pattern: Pattern
-    band: Band | None
+    band: Band | None  # the pattern as a band of distances with sinks
     rotary: Rope | None
-    bias: bool
-    dropout: float
+    bias: bool  # of the maps
+    dropout: float  # of weights while training
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenseSoftmax(_Heads):
-    """softmax(scale q k + slopes) v of single linear maps, heads concatenated, then W_O.
+    """softmax(scale q k + slopes) v of single linear maps, heads concatenated, then W_O."""
 
-    Args:
-        keys: where keys come from: "map" (W_K x) or "columns" (of x).
-        values: "map" (W_V x), "columns" (of x) or "keys" (what W_K gives, before rotation).
-        qk_norm: of queries and keys before rotation; None = there is none.
-        alibi: biases of distances; None = there are none.
-        mixing: of values along the sequence; None = there is none.
-        infini: memory of earlier segments; None = there is none.
-    """
-
-    keys: str
-    values: str
-    qk_norm: HeadRMS | None
+    keys: str  # "map" (W_K x) or "columns" (of x)
+    values: str  # "map" (W_V x), "columns" (of x) or "keys" (W_K x before rotation)
+    qk_norm: HeadRMS | None  # before rotation
     alibi: Alibi | None
-    mixing: Mixing | None
-    infini: Infini | None
+    mixing: Mixing | None  # of values along the sequence
+    infini: Infini | None  # memory of earlier segments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +87,6 @@ class DifferentialSoftmax(DenseSoftmax):
     """Pairs of softmaxes over shared values, subtracted and normalised, then W_O.
 
     H and G count pairs of maps.
-
-    Args:
-        difference: how they are subtracted.
     """
 
     difference: Differential
@@ -119,26 +94,14 @@ class DifferentialSoftmax(DenseSoftmax):
 
 @dataclass(frozen=True, kw_only=True)
 class LatentSoftmax(_Heads):
-    """Softmax attention whose keys and values are made of a latent and a shared rotary key.
-
-    Args:
-        latent: widths of the latents and of the rotary key.
-    """
+    """Softmax attention whose keys and values are made of a latent and a shared rotary key."""
 
     latent: MLA
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSum(_Heads):
-    """Sums of features in place of weights of pairs, heads concatenated, then W_O.
-
-    Args:
-        kernel: the features.
-        keys: as of `DenseSoftmax`.
-        values: as of `DenseSoftmax`.
-        qk_norm: as of `DenseSoftmax`.
-        mixing: as of `DenseSoftmax`.
-    """
+    """Sums of features in place of weights of pairs; fields as of `DenseSoftmax`."""
 
     kernel: Kernel
     keys: str

@@ -1,4 +1,4 @@
-"""What a layer reads of the text before its window: nothing, or Infini-attention's memory.
+"""Reads of the text before the window: none, or Infini-attention's compressive memory.
 
 Letters: B batch, H query heads, G key/value heads, T positions, D and E head widths.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,16 +69,8 @@ class NoPast(Past):
         """Count none."""
         return 0
 
-    def build(
-        self,
-        *,
-        num_heads: int,  # noqa: ARG002 - nothing to build
-        num_kv_heads: int,  # noqa: ARG002
-        device: torch.device | str | None,  # noqa: ARG002
-        dtype: torch.dtype | None,  # noqa: ARG002
-    ) -> nn.Module | None:
-        """Return nothing."""
-        return None
+    def build(self, **_: Any) -> None:
+        """Return None."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +141,6 @@ class InfiniMemory(nn.Module):
     """The gates of one layer, and how its compressive memory is read and updated.
 
     The memory is one tensor of sums [B, G, D, E + 1]: M, and z in the last column.
-
-    Args:
-        infini: the settings.
-        num_heads: query heads.
-        device: where the gates live.
-        dtype: of the gates.
     """
 
     def __init__(
@@ -169,13 +156,9 @@ class InfiniMemory(nn.Module):
         self.gate = nn.Parameter(torch.zeros(num_heads, device=device, dtype=dtype))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, local: Tensor) -> Tensor:
-        """Return the outputs [B, H, T, E] of a whole text.
+        """Return the outputs [B, H, T, E] of a text, local being those within each segment.
 
-        Args:
-            q: [B, H, T, D], before any rotation, real tokens first.
-            k: [B, G, T, D], likewise.
-            v: [B, G, T, E].
-            local: [B, H, T, E], of the softmax within each segment.
+        q [B, H, T, D] and k [B, G, T, D] are not rotated, v is [B, G, T, E]; real tokens first.
         """
         length, padding = q.shape[2], -q.shape[2] % self.segment
         segments = [
@@ -247,14 +230,7 @@ class InfiniState:
         return sum(x.numel() * x.element_size() for x in tensors)
 
     def read(self, memory: InfiniMemory, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return what new queries read of the memory, and add their keys and values to it.
-
-        Args:
-            memory: of the layer.
-            q: [B, H, T, D], before any rotation.
-            k: [B, G, T, D], likewise.
-            v: [B, G, T, E].
-        """
+        """Return the reads of new queries [B, H, T, D]; add their keys and values to the memory."""
         if self.sums is not None:
             (self.sums,) = usable((self.sums,))
         if self.open is not None:

@@ -35,29 +35,15 @@ class Progress(Protocol):
         """Replace the remark beside the cell, such as its latest loss."""
 
 
-class Silent:
+class Silent(Progress):
     """Shows nothing."""
-
-    def cell(self, description: str) -> None:
-        """Show nothing."""
-
-    def step(self, done: int, total: int) -> None:
-        """Show nothing."""
-
-    def say(self, text: str) -> None:
-        """Show nothing."""
 
 
 class Display:
     """One bar over all cells on a terminal, one line per interval elsewhere.
 
-    It is redrawn from `step` alone: a refreshing thread would take time from small models.
-
-    Args:
-        console: where to draw.
-        cells: pieces of work in all, those done before included.
-        done: cells that were done before; they do not enter the estimate of time.
-        clock: seconds from any origin.
+    It is redrawn from `step` alone: a refreshing thread would take time from small models. Cells
+    that were done before do not enter the estimate of the time left.
     """
 
     def __init__(
@@ -151,14 +137,8 @@ def show(
     """Show the progress of cells, one after another, while the block runs.
 
     A bar with the time left on a terminal, one line every ten seconds elsewhere; nothing when
-    quiet and in every process of a group but the first.
-
-    Args:
-        console: where to draw.
-        cells: pieces of work in all, those done before included.
-        done: cells that were done before, in an earlier session.
-        quiet: whether to show nothing.
-        clock: seconds from any origin.
+    quiet and in every process of a group but the first. Of all `cells`, `done` were done in an
+    earlier session.
     """
     if quiet or not is_first_process():
         yield Silent()
@@ -172,16 +152,13 @@ def show(
 def bar(
     console: Console | None, description: str, total: int | None = None, *, unit: str = ""
 ) -> Iterator[Callable[..., None]]:
-    """Show a bar that counts items while the block runs.
+    """Yield `advance(count=1, remark="")`, which counts items on a bar while the block runs.
 
     Args:
-        console: where to draw; None shows nothing.
+        console: None shows nothing.
         description: in front of the bar.
-        total: how many items there are; 0 or None = unknown, until the block ends.
+        total: of the items; 0 or None = unknown until the block ends.
         unit: of the items; "bytes" shows sizes and a speed.
-
-    Yields:
-        advance(count=1, remark=""): adds to the items that are done.
     """
     if console is None:
         yield lambda _count=1, _remark="": None
@@ -208,11 +185,6 @@ class Workers:
     """Cells that run side by side: a bar for each worker, a line for each finished or lost cell.
 
     Safe to call from several threads.
-
-    Args:
-        console: where to draw.
-        cells: how many there are.
-        quiet: whether to show nothing.
     """
 
     def __init__(self, console: Console, cells: int, *, quiet: bool = False) -> None:

@@ -62,8 +62,8 @@ def is_number(value: object) -> bool:
 def field_errors(settings: Any) -> list[str]:
     """Return a sentence for each field of a dataclass that is not of its annotated type.
 
-    Checked are bool, int, float, str, None, literals, axis values, and tuples and unions of them; a
-    float must be finite, and a whole number will do for it. NumPy's numbers become Python's.
+    Checked are bool, int, finite float, str, None, literals, axis values, and tuples and unions of
+    them. A whole number will do for a float; NumPy's numbers become Python's.
 
     Example:
         >>> Sizes = dataclasses.make_dataclass("Sizes", [("width", int)])
@@ -84,22 +84,14 @@ def field_errors(settings: Any) -> list[str]:
 
 
 def check_fields(settings: Any) -> None:
-    """Check every field of a dataclass as `field_errors` does; call it in `__post_init__`.
-
-    Raises:
-        ConfigError: naming every field of a wrong type.
-    """
+    """Raise ConfigError for the `field_errors` of a dataclass; call it in `__post_init__`."""
     if errors := field_errors(settings):
         raise ConfigError(f"{type(settings).__name__}: {' '.join(errors)}")
 
 
 @lru_cache(maxsize=1024)
 def type_hints(record: type) -> dict[str, Any]:
-    """Return the types of a class's annotations, whether its module writes them as text or not.
-
-    A name that cannot be resolved, as it is imported for type checkers alone or belongs to a
-    function, becomes Any.
-    """
+    """Return the types of a class's annotations, written as text or not; Any if unresolvable."""
     hints = {}
     for base in reversed(record.__mro__):
         names = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
@@ -113,7 +105,7 @@ def type_hints(record: type) -> dict[str, Any]:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """Return a value of the hinted type, NumPy's numbers as Python's; TypeError if it is none."""
+    """Return a value of the hinted type, NumPy's numbers as Python's, or raise TypeError."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if _is_union(hint):
         for arm in inner:
@@ -170,7 +162,7 @@ def check_keys(
     where: str,
     error: type[SufficeError] = DataError,
 ) -> None:
-    """Compare the keys of plain data with the legal ones.
+    """Raise for an unknown key of plain data, naming the nearest legal one, or for missing ones.
 
     Args:
         data: the keys and values.
@@ -178,10 +170,6 @@ def check_keys(
         required: keys there must be.
         where: the file, or the thing it describes, for the message.
         error: type of the error.
-
-    Raises:
-        SufficeError: of type `error`, naming an unknown key and the nearest legal one, or all that
-            are missing.
 
     Example:
         >>> check_keys({"lenght": 3}, ["length", "width"], where="sizes.json")
@@ -217,17 +205,13 @@ def encode(value: Any) -> Any:
 def decode(
     record: type[T], data: object, *, where: str, error: type[SufficeError] = DataError
 ) -> T:
-    """Build a record from plain data, each value of the type that the record's annotations say.
+    """Build a record from plain data, each value of its annotated type.
 
     Args:
         record: a dataclass, a TypedDict, or any type that such a field may have.
-        data: what JSON held.
+        data: as JSON holds it.
         where: the file, for messages.
-        error: type of the errors.
-
-    Raises:
-        SufficeError: of type `error`, if a key is unknown or missing, or a value is of a wrong type
-            or refused by the record.
+        error: raised for an unknown or missing key, a wrong type, or a value the record refuses.
     """
     origin, inner = typing.get_origin(record), typing.get_args(record)
     if record is Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,6 @@ from suffice.patterns import Block, Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
 from suffice.records import Axis, field_errors
 
-Rule = Callable[["AttentionSpec"], "str | None"]
 EVERYTHING = Dynamic()
 
 
@@ -51,9 +49,9 @@ def axis_types(spec: AttentionSpec) -> str | None:
     for name, family in AXES.items():
         value = getattr(spec, name)
         if not isinstance(value, family):
-            given = value.family if isinstance(value, Axis) else type(value).__name__
+            actual = value.family if isinstance(value, Axis) else type(value).__name__
             legal = ", ".join(sorted(family.table))
-            return f"{name}={value!r} is a {given}, not a {name}; legal: {legal} (as instances)."
+            return f"{name}={value!r} is a {actual}, not a {name}; legal: {legal} (as instances)."
     return None
 
 
@@ -99,16 +97,6 @@ def kv_heads_divide_heads(spec: AttentionSpec) -> str | None:
     )
 
 
-def encoder_serves(spec: AttentionSpec) -> str | None:
-    """The encoder can make what the other axes read."""
-    return " ".join(spec.encoder.conflicts(spec)) or None
-
-
-def combine_serves(spec: AttentionSpec) -> str | None:
-    """The heads' outputs are what the combination reads."""
-    return " ".join(spec.combine.conflicts(spec)) or None
-
-
 def heads_fit_pattern(spec: AttentionSpec) -> str | None:
     """A pattern whose heads differ is made for the layer's number of heads."""
     if spec.pattern.heads in (None, spec.query_heads):
@@ -118,12 +106,6 @@ def heads_fit_pattern(spec: AttentionSpec) -> str | None:
         f"the layer has {spec.query_heads} (num_heads={spec.num_heads}); give PerHead one pattern "
         "for each head, or change num_heads."
     )
-
-
-def position_fits_width(spec: AttentionSpec) -> str | None:
-    """Positions that turn features need a head width they can turn."""
-    broken = spec.position.conflicts(spec.encoder.rotary_width(spec))
-    return " ".join(broken) or None
 
 
 def biases_have_pairs(spec: AttentionSpec) -> str | None:
@@ -152,11 +134,6 @@ def sums_of_keys_hide_nothing(spec: AttentionSpec) -> str | None:
         f"{type(spec.mixing).__name__} sums keys of all positions, so pattern={spec.pattern!r} "
         "has no keys to choose from; use Full(), or a mixing that keeps keys."
     )
-
-
-def features_take_the_scale(spec: AttentionSpec) -> str | None:
-    """A kernel of features scales queries and keys in a way of its own, or not at all."""
-    return " ".join(spec.kernel.conflicts(spec.scale)) or None
 
 
 def sums_of_features_know_no_pairs(spec: AttentionSpec) -> str | None:
@@ -194,37 +171,30 @@ def past_is_left_out(spec: AttentionSpec) -> str | None:
     return f"past={past!r} is read beside a softmax within each segment, but {'; '.join(broken)}."
 
 
-def declared(spec: AttentionSpec) -> str | None:
-    """What is not a size is of its declared kind too."""
-    broken = [told for told in field_errors(spec) if told.partition("=")[0] not in SIZE_NAMES]
-    return " ".join(broken) or None
-
-
-SIZES: tuple[Rule, ...] = (axis_types, sizes, declared, dropout_is_a_probability)
-RULES: tuple[Rule, ...] = (
-    heads_divide_width,
-    kv_heads_divide_heads,
-    encoder_serves,
-    combine_serves,
-    heads_fit_pattern,
-    position_fits_width,
-    biases_have_pairs,
-    sums_of_keys_hide_nothing,
-    features_take_the_scale,
-    sums_of_features_know_no_pairs,
-    past_is_left_out,
-)
-
-
 def conflicts(spec: AttentionSpec) -> list[str]:
     """Return a sentence for every rule the layer breaks; an empty list is a legal spec."""
-    broken = [s for rule in SIZES if (s := rule(spec))]
-    return broken or [s for rule in RULES if (s := rule(spec))]
+    types = [e for e in field_errors(spec) if e.partition("=")[0] not in SIZE_NAMES]
+    broken = [axis_types(spec), sizes(spec), *types, dropout_is_a_probability(spec)]
+    if not any(broken):
+        broken = [
+            heads_divide_width(spec),
+            kv_heads_divide_heads(spec),
+            *spec.encoder.conflicts(spec),
+            *spec.combine.conflicts(spec),
+            heads_fit_pattern(spec),
+            *spec.position.conflicts(spec.encoder.rotary_width(spec)),
+            biases_have_pairs(spec),
+            sums_of_keys_hide_nothing(spec),
+            *spec.kernel.conflicts(spec.scale),
+            sums_of_features_know_no_pairs(spec),
+            past_is_left_out(spec),
+        ]
+    return list(filter(None, broken))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Widths:
-    """What the maps of a layer read and give, in features."""
+    """Widths of the inputs and outputs of a layer's maps, features."""
 
     d_model: int
     d_source: int

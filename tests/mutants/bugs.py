@@ -367,8 +367,8 @@ BUGS = (
     ),
     Bug(
         "suffice/files.py",
-        "if found and not _runs(int(found[1])):",
-        "if found:",
+        "if match and not _runs(int(match[1])):",
+        "if match:",
         "tests/test_files.py",
         "files that another process is still writing are removed",
     ),

@@ -342,13 +342,7 @@ def slower(ratio: Times | None) -> bool:
 
 
 def crossover(ratios: dict[int, Times]) -> Crossover:
-    """Return the crossover of ratios to Standard by length.
-
-    Example:
-        >>> slow, fast = Times(low=1.0, median=1.1, high=1.2), Times(low=0.8, median=0.9, high=0.9)
-        >>> crossover({16: slow, 32: fast, 64: fast}).at
-        32
-    """
+    """Return the crossover of ratios to Standard by length."""
     at = None
     for length in sorted(ratios, reverse=True):
         if not ratios[length].high < 1.0:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from suffice.advise.ranking import Advice
-from suffice.advise.request import Base, Request, base_of
+from suffice.advise.request import Request, base_of
 from suffice.errors import unknown
 from suffice.measure.timing import interleave, ratio
 from suffice.ops import attend
@@ -30,7 +30,8 @@ class AdviceRecipe:
         title: one line.
         about: the mechanisms, and what is missing here.
         source: the publication.
-        names: returns the compositions at a model's sizes, the recommended one first.
+        names: compositions, the recommended one first. {kv} is a quarter of the heads, {quarter}
+            and {eighth} are these parts of the length.
         says: what the source claims.
         model: default model.
         length: default tokens.
@@ -42,7 +43,7 @@ class AdviceRecipe:
     title: str
     about: str
     source: str
-    names: Callable[[Base], tuple[str, ...]]
+    names: tuple[str, ...]
     says: str
     model: str = "15m"
     length: int = 2048
@@ -56,7 +57,14 @@ class AdviceRecipe:
             defaults["model"] = self.model
         values = defaults | {name: value for name, value in words.items() if value is not None}
         request = Request.parse(self.task, **values | {"mechanisms": ()})
-        return replace(request, mechanisms=self.names(base_of(request)))
+        base = base_of(request)
+        most_kv = max(base.num_heads // 4, 1)
+        sizes = {
+            "kv": next(n for n in range(most_kv, 0, -1) if base.num_heads % n == 0),
+            "quarter": max(base.length // 4, 2),
+            "eighth": max(base.length // 8, 2),
+        }
+        return replace(request, mechanisms=tuple(name.format(**sizes) for name in self.names))
 
     def report(self, advice: Advice) -> Iterator[str]:
         """Yield sentences about the source's claim and about the measurements."""
@@ -72,16 +80,6 @@ class AdviceRecipe:
         yield f"Its quality: {place.evidence_told}."
         if self.measure is not None and not advice.interrupted:
             yield self.measure(advice)
-
-
-def _kv_heads(base: Base) -> int:
-    """Return a quarter of the heads, or the next smaller number that divides them."""
-    wanted = max(base.num_heads // 4, 1)
-    return next(n for n in range(wanted, 0, -1) if base.num_heads % n == 0)
-
-
-def _window(base: Base, part: int = 4) -> int:
-    return max(base.length // part, 2)
 
 
 def _compare_kernels(advice: Advice) -> str:
@@ -109,14 +107,14 @@ def _compare_kernels(advice: Advice) -> str:
 
 
 RECIPES: dict[str, AdviceRecipe] = {
-    one.name: one
-    for one in (
+    recipe.name: recipe
+    for recipe in (
         AdviceRecipe(
             name="tiny-edge",
             title="a tiny model on a small device: a quarter of the key/value heads",
             about="Grouped-query attention, 16 query heads on 4 in the source.",
             source=f"{ARTICLE}, recipe 1",
-            names=lambda base: (f"standard+kv:{_kv_heads(base)}", "standard+kv:1"),
+            names=("standard+kv:{kv}", "standard+kv:1"),
             says="75% less memory, less than 1% of quality lost.",
         ),
         AdviceRecipe(
@@ -125,7 +123,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             about="Flash attention computes what standard does; here the fused op is what standard "
             "runs unless another is asked for (`suffice show standard` names it).",
             source=f"{ARTICLE}, recipe 2",
-            names=lambda _: ("standard", "optimised"),
+            names=("standard", "optimised"),
             says="3 times as fast at equal quality, on a GPU.",
             measure=_compare_kernels,
         ),
@@ -135,10 +133,10 @@ RECIPES: dict[str, AdviceRecipe] = {
             about="Layers with a window alternate with full ones, all on a quarter of the "
             "key/value heads.",
             source=f"{ARTICLE}, recipe 3",
-            names=lambda base: (
-                f"standard+kv:{_kv_heads(base)}+window:{_window(base)}+full:2",
-                f"standard+kv:{_kv_heads(base)}+window:{_window(base)}",
-                f"standard+kv:{_kv_heads(base)}",
+            names=(
+                "standard+kv:{kv}+window:{quarter}+full:2",
+                "standard+kv:{kv}+window:{quarter}",
+                "standard+kv:{kv}",
             ),
             says="constant memory for windowed layers, 1 to 2% of quality lost.",
             length=4096,
@@ -150,12 +148,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             "a window. Very long ones: linear. Whatever is bound by speed: the fused kernel, which "
             "standard runs already.",
             source=f"{ARTICLE}, technique comparison matrix",
-            names=lambda base: (
-                f"standard+kv:{_kv_heads(base)}",
-                "mqa",
-                f"standard+window:{_window(base)}",
-                "linear",
-            ),
+            names=("standard+kv:{kv}", "mqa", "standard+window:{quarter}", "linear"),
             says="grouped heads are the best default.",
         ),
         AdviceRecipe(
@@ -163,10 +156,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             title="five layers with a small window to one that sees everything",
             about="Of several current models; theirs have 512 to 4096 positions in the window.",
             source="Gemma Team 2025, arXiv:2503.19786, section 2",
-            names=lambda base: (
-                f"standard+kv:{_kv_heads(base)}+window:{_window(base, 8)}+full:6",
-                f"standard+window:{_window(base, 8)}+full:6",
-            ),
+            names=("standard+kv:{kv}+window:{eighth}+full:6", "standard+window:{eighth}+full:6"),
             says="a small state at hardly any loss of perplexity.",
             length=4096,
         ),
@@ -176,7 +166,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             about="As in Qwen3 each head's queries and keys are divided by their root mean square; "
             "that changes training more than cost.",
             source="Yang et al. 2025, arXiv:2505.09388, section 2",
-            names=lambda base: (f"qk_norm+kv:{_kv_heads(base)}", f"standard+kv:{_kv_heads(base)}"),
+            names=("qk_norm+kv:{kv}", "standard+kv:{kv}"),
             says="norms of queries and keys make training stable.",
         ),
         AdviceRecipe(
@@ -185,11 +175,7 @@ RECIPES: dict[str, AdviceRecipe] = {
             about="Linear layers keep a state of one size. Those of current models have gates or a "
             "delta rule; here they are the Linear Transformer's.",
             source="MiniMax 2025, arXiv:2501.08313, section 2 (7 to 1); 3 to 1 in later models",
-            names=lambda base: (
-                f"linear+kv:{_kv_heads(base)}+softmax:4",
-                "linear+softmax:4",
-                "linear",
-            ),
+            names=("linear+kv:{kv}+softmax:4", "linear+softmax:4", "linear"),
             says="recall close to full attention at a fraction of the state.",
             length=4096,
         ),

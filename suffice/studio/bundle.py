@@ -148,10 +148,6 @@ def sketches() -> dict[str, dict[str, Any]]:
     A pattern is code ("expression") with the number of "keys" the kernel reads, the Python "line"
     of the spec, "notes" on what a drawing of pairs does not show, and whether the kernel computes
     "pairs" at all. Lengths and causal forms that a mechanism does not have are absent.
-
-    Example:
-        >>> sketches()["longformer"]["sketches"]["64 causal"]["expression"]
-        '(Window(size=8) | Global(tokens=1)) & Causal()'
     """
     by_name = {}
     for name, build in PRESETS.items():

@@ -39,10 +39,6 @@ class DecoderSizes:
 
     Raises:
         ConfigError: for sizes, names or bits that are not legal.
-
-    Example:
-        >>> DecoderSizes(name="small", d_model=64, num_heads=4, layers=2).specs()[0].kv_heads
-        4
     """
 
     name: str = "model"
@@ -176,12 +172,7 @@ class Weights:
 
 
 def count_weights(model: DecoderSizes) -> Weights:
-    """Count the parameters of a model.
-
-    Example:
-        >>> count_weights(DecoderSizes(d_model=64, num_heads=4, layers=2, norms=0)).attention
-        32768
-    """
+    """Count the parameters of a model."""
     layer, full_layer = (model.spec(full).cost(1).parameters for full in (False, True))
     maps = 3 if model.gated else 2
     mlp_biases = model.mlp_bias * ((maps - 1) * model.mlp_width + model.d_model)

@@ -207,12 +207,7 @@ def _cost(row: Row, by: str) -> float:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return for each (cost, quality) whether it is on the Pareto front.
-
-    Example:
-        >>> front([(1.0, 0.5), (2.0, 0.9), (3.0, 0.8), (2.0, 0.9)])
-        [True, True, False, True]
-    """
+    """Return for each (cost, quality) whether it is on the Pareto front."""
     return [
         not any(c <= cost and q >= quality and (c, q) != (cost, quality) for c, q in points)
         for cost, quality in points

@@ -11,19 +11,12 @@ from suffice.studio.calculator import DecoderSizes, calculate
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedModel:
-    """A published model.
-
-    Args:
-        model: the sizes.
-        parameters: as published, or counted in the published weights.
-        length: context length, tokens.
-        source: publication of the sizes.
-    """
+    """A published model."""
 
     model: DecoderSizes
-    parameters: int
-    length: int
-    source: str
+    parameters: int  # as published, or counted in the published weights
+    length: int  # context length, tokens
+    source: str  # publication of the sizes
 
 
 SIZES = ("d_model", "layers", "num_heads", "num_kv_heads", "vocabulary", "mlp_width")
@@ -86,21 +79,13 @@ TOLERANCE = 0.02  # error of two printed digits that were cut, not rounded
 
 @dataclass(frozen=True)
 class Claim:
-    """One figure of the article.
-
-    Args:
-        where: place in the article.
-        says: the figure as printed.
-        printed: the same in bytes.
-        computed: bytes by the formula, for the sizes printed beside the figure.
-        note: what is wrong, or what the figure is for.
-    """
+    """One figure of the article."""
 
     where: str
-    says: str
-    printed: float
-    computed: int
-    note: str = ""
+    says: str  # as printed
+    printed: float  # the same in bytes
+    computed: int  # bytes by the formula, for the sizes printed beside the figure
+    note: str = ""  # what is wrong, or what the figure is for
 
     @property
     def agrees(self) -> bool:

@@ -251,7 +251,8 @@ class Band(NamedTuple):
         """Return the pairs that both allow; None if they are no band."""
         wider = self.before is None or (other.before is not None and self.before > other.before)
         narrow, wide = (other, self) if wider else (self, other)
-        after = min((n for n in (self.after, other.after) if n is not None), default=None)
+        ends = [n for n in (self.after, other.after) if n is not None]
+        after = min(ends) if ends else None  # without default=, which no graph can hold
         if wide.before is None or narrow.sinks <= wide.sinks:
             return Band(narrow.before, after, narrow.sinks)
         return Band(narrow.before, after, wide.sinks) if narrow.before == wide.before else None

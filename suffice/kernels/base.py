@@ -37,15 +37,10 @@ class Kernel(Axis, family="kernel"):
         """Return the FLOPs of the products that make the features of one query or key."""
         return 0
 
-    def build(
-        self,
-        *,
-        head_dim: int,  # noqa: ARG002 - a softmax owns nothing
-        scale: float,  # noqa: ARG002
-        device: torch.device | str | None,  # noqa: ARG002
+    def build(  # noqa: B027 - a softmax owns nothing
+        self, *, head_dim: int, scale: float, device: torch.device | str | None
     ) -> FeatureMap | None:
         """Return the feature map of this kernel, None if it weighs pairs."""
-        return None
 
 
 class FeatureMap(nn.Module, ABC):
@@ -108,17 +103,10 @@ def flops(
 ) -> int:
     """Return the FLOPs of the products of a scan, without those that make the features.
 
-    Args:
-        queries: T; with causal they stand last among the keys.
-        keys: S.
-        heads: query heads.
-        groups: key/value heads.
-        features: F.
-        value_dim: E.
-        causal: whether a query sees itself and earlier keys only.
+    With causal the queries stand last among the keys.
     """
     width = columns(value_dim)
-    state = 2 * features * width  # to add one key, or to ask for one query
+    state = 2 * features * width  # to add one key, or to read for one query
     if not causal:
         return state * (groups * keys + heads * queries)
     square = min(queries, keys)
@@ -126,6 +114,6 @@ def flops(
     whole, rest = divmod(square, CHUNK)
     pairs = whole * CHUNK**2 + rest**2
     added = max(square - 1, 0) // CHUNK * CHUNK  # all but the last chunk
-    asking = square if before else max(square - CHUNK, 0)  # all but a chunk with none before it
+    reading = square if before else max(square - CHUNK, 0)  # all but a chunk with none before it
     within = 2 * (features + width) * heads * pairs
-    return within + state * (groups * (before + added) + heads * asking)
+    return within + state * (groups * (before + added) + heads * reading)

@@ -1,9 +1,10 @@
-"""Weights are products of elu(x) + 1: linear attention."""
+"""Kernels of feature maps: linear attention and random features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -41,13 +42,7 @@ class Elu(Kernel):
         """Return F = D."""
         return head_dim
 
-    def build(
-        self,
-        *,
-        head_dim: int,  # noqa: ARG002 - nothing is drawn
-        scale: float,  # noqa: ARG002 - None in a spec
-        device: torch.device | str | None,  # noqa: ARG002
-    ) -> FeatureMap:
+    def build(self, **_: Any) -> FeatureMap:
         """Return the feature map."""
         return EluFeatures()
 
@@ -79,26 +74,19 @@ class _Phi(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
-        """Return e^min(x, 0) + max(x, 0)."""
         return x.clamp(max=0.0).exp_().add_(x.clamp(min=0.0))
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:  # noqa: ANN001, ARG004 - torch's signature
-        """Keep the result."""
         ctx.save_for_backward(output)
         ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:  # noqa: ANN001
-        """Return the gradient of x."""
         (phi,) = ctx.saved_tensors
         return gradient * phi.clamp(max=1.0)
 
-    @staticmethod
-    def jvp(ctx, tangent: Tensor) -> Tensor:  # noqa: ANN001
-        """Return the tangent of phi."""
-        (phi,) = ctx.saved_tensors
-        return tangent * phi.clamp(max=1.0)
+    jvp = backward  # the derivative is diagonal
 
 
 class RandomFeatures(FeatureMap):
@@ -106,12 +94,6 @@ class RandomFeatures(FeatureMap):
 
     `omega` [F, D] is part of the state dict and stays float32 in layers of any dtype: rounded to
     half it would be another kernel.
-
-    Args:
-        rows: F.
-        columns: D.
-        seed: of the matrix.
-        device: where it lives.
     """
 
     omega: Tensor
@@ -127,11 +109,11 @@ class RandomFeatures(FeatureMap):
         self.omega.copy_(orthogonal(*self.omega.shape, seed))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RandomFeatures:
-        """Move, but do not round: what changes dtypes leaves omega as it is."""
-        kept = self.omega
+        """Move omega, but never round it."""
+        before = self.omega
         super()._apply(fn, recurse)
-        if self.omega.dtype is not kept.dtype:
-            self.omega = kept.to(self.omega.device)
+        if self.omega.dtype is not before.dtype:
+            self.omega = before.to(self.omega.device)
         return self
 
 
@@ -240,12 +222,7 @@ class FavorFeatures(RandomFeatures):
     """phi_f(x) = exp(omega_f . x' - |x'|^2 / 2), x' = sqrt(scale) x."""
 
     def __init__(
-        self,
-        kernel: Favor,
-        head_dim: int,
-        scale: float,
-        *,
-        device: torch.device | str | None = None,
+        self, kernel: Favor, head_dim: int, scale: float, *, device: torch.device | str | None
     ) -> None:
         super().__init__(kernel.features, head_dim, kernel.seed, device=device)
         self.scale = scale
@@ -334,13 +311,7 @@ class Rfa(Kernel):
         """Return the FLOPs of omega u."""
         return head_dim * self.features
 
-    def build(
-        self,
-        *,
-        head_dim: int,
-        scale: float,  # noqa: ARG002 - None in a spec
-        device: torch.device | str | None,
-    ) -> FeatureMap:
+    def build(self, *, head_dim: int, device: torch.device | str | None, **_: Any) -> FeatureMap:
         """Return the feature map with its omega."""
         return RfaFeatures(self, head_dim, device=device)
 
@@ -353,9 +324,7 @@ class Rfa(Kernel):
 class RfaFeatures(RandomFeatures):
     """phi(x) = [sin(omega u), cos(omega u)], u = x / |x|."""
 
-    def __init__(
-        self, kernel: Rfa, head_dim: int, *, device: torch.device | str | None = None
-    ) -> None:
+    def __init__(self, kernel: Rfa, head_dim: int, *, device: torch.device | str | None) -> None:
         super().__init__(kernel.features // 2, head_dim, kernel.seed, device=device)
         self.floor = kernel.features / 2 * FLOOR
 
@@ -370,5 +339,5 @@ class RfaFeatures(RandomFeatures):
     def _waves(self, x: Tensor) -> Tensor:
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        turns = F.linear(x / norm.masked_fill(norm == 0.0, 1.0), self.omega.to(x.dtype))
-        return torch.cat([turns.sin(), turns.cos()], dim=-1)
+        angles = F.linear(x / norm.masked_fill(norm == 0.0, 1.0), self.omega.to(x.dtype))
+        return torch.cat([angles.sin(), angles.cos()], dim=-1)

@@ -7,8 +7,6 @@ from a codec's step or from the spread of the samples, so a bound cannot be chos
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,18 +17,7 @@ ROUNDINGS = 8  # what a few dozen operations of one layer add up to, in units of
 HALF_ROUNDINGS = 2  # sums are fp32 inside: only a result and its few intermediates are rounded
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """The numbers a kind needs besides the tensors.
-
-    Args:
-        n: length of the longest sum behind one element.
-        step: distance of two neighbouring values of a codec, a number or a tensor that
-            broadcasts; for "quantised" only.
-    """
-
-    n: int = 1
-    step: Tensor | float | None = None
+KINDS = ("exact", "same_math", "quantised", "statistical")
 
 
 def assert_close(
@@ -69,6 +56,29 @@ def assert_close(
         ...
         AssertionError: not exact: max abs 1 (allowed 0), ... at [0]: got 1, want 2
     """
+    _check(got, want, kind, n, step)
+    got, want, dtype = got.detach(), want.detach(), got.dtype
+    allowed = torch.zeros((), dtype=torch.float64)
+    if kind == "exact":
+        good = (got == want) | ((got != got) & (want != want))  # noqa: PLR0124
+    else:
+        terms = n
+        if kind == "quantised":
+            allowed = torch.as_tensor(step, dtype=torch.float64) / 2
+        elif kind == "statistical":
+            terms = len(got)
+            if terms < 2:  # noqa: PLR2004
+                raise ConfigError("statistical needs two samples or more along the first axis.")
+            samples = got.double()
+            allowed, got = 4 * samples.std(dim=0) / math.sqrt(terms), samples.mean(dim=0)
+        scale = want.double().abs().max().clamp(min=1)
+        allowed = (allowed + _rounding(dtype, terms) * scale).to(want.device)
+        good = (got.double() - want.double()).abs() <= allowed  # never of a NaN or an infinity
+    if not bool(good.all()):
+        _fail(kind, got, want, allowed, good)
+
+
+def _check(got: Tensor, want: Tensor, kind: str, n: int, step: Tensor | float | None) -> None:
     if kind not in KINDS:
         raise unknown("kind of closeness", kind, KINDS)
     if (step is not None) != (kind == "quantised") or (n != 1 and kind != "same_math"):
@@ -83,76 +93,19 @@ def assert_close(
         raise ConfigError("nothing to compare: a tensor is empty; check its shape instead.")
     if want.dtype not in (got.dtype, torch.float64):
         raise AssertionError(f"not {kind}: dtype {got.dtype}, want {want.dtype}")
-    KINDS[kind](got.detach(), want.detach(), Bound(n=n, step=step))
 
 
-def exact(got: Tensor, want: Tensor, bound: Bound) -> None:
-    """Compare every bit."""
-    del bound
-    same = (got == want) | ((got != got) & (want != want))  # noqa: PLR0124
-    if not bool(same.all()):
-        _fail("exact", got, want, torch.zeros(()), same)
-
-
-def same_math(got: Tensor, want: Tensor, bound: Bound) -> None:
-    """Allow the rounding of `n` summands."""
-    _within("same_math", got, want, _rounding(got.dtype, bound.n) * _scale(want))
-
-
-def quantised(got: Tensor, want: Tensor, bound: Bound) -> None:
-    """Allow half a step of the codec."""
-    half = torch.as_tensor(bound.step, dtype=torch.float64) / 2
-    _within("quantised", got, want, half + _rounding(got.dtype, 1) * _scale(want))
-
-
-def statistical(got: Tensor, want: Tensor, bound: Bound) -> None:
-    """Allow four standard errors of the mean over the first axis."""
-    del bound
-    if len(got) < 2:  # noqa: PLR2004
-        raise ConfigError("statistical needs two samples or more along the first axis of got.")
-    samples = got.double()
-    error = samples.std(dim=0) / math.sqrt(len(samples))
-    floor = _rounding(got.dtype, len(samples)) * _scale(want)
-    _within("statistical", samples.mean(dim=0), want, 4 * error + floor)
-
-
-KINDS: dict[str, Callable[[Tensor, Tensor, Bound], None]] = {
-    "exact": exact,
-    "same_math": same_math,
-    "quantised": quantised,
-    "statistical": statistical,
-}
-
-
-def _rounding(dtype: torch.dtype, n: int) -> Tensor:
-    """Return what rounding in this dtype may change of a number near 1."""
+def _rounding(dtype: torch.dtype, n: int) -> float:
+    """Return what rounding n terms in this dtype may change of a sum near 1."""
     if not dtype.is_floating_point:
         raise ConfigError(f"{dtype} does not round; compare it with kind='exact'.")
     eps = torch.finfo(dtype).eps
     if dtype is torch.float64:
-        allowed = 1e-12
-    elif dtype is torch.float32:
-        allowed = ROUNDINGS * eps * math.sqrt(n)
-    else:
-        allowed = HALF_ROUNDINGS * eps
-    return torch.tensor(allowed, dtype=torch.float64)
-
-
-def _scale(want: Tensor) -> Tensor:
-    """Return the magnitude rounding is relative to."""
-    return want.double().abs().max().clamp(min=1)
-
-
-def _within(kind: str, got: Tensor, want: Tensor, allowed: Tensor) -> None:
-    """Raise unless every difference is allowed; a NaN or an infinity never is."""
-    allowed = allowed.to(want.device)
-    good = (got.double() - want.double()).abs() <= allowed
-    if not bool(good.all()):
-        _fail(kind, got, want, allowed, good)
+        return 1e-12
+    return ROUNDINGS * eps * math.sqrt(n) if dtype is torch.float32 else HALF_ROUNDINGS * eps
 
 
 def _fail(kind: str, got: Tensor, want: Tensor, allowed: Tensor, good: Tensor) -> None:
-    """Raise with the worst element that is not good."""
     gap = (got.double() - want.double()).abs()
     badness = torch.where(good, -1.0, gap.nan_to_num(nan=torch.inf))
     flat = int(badness.argmax())

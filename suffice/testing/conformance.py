@@ -22,7 +22,7 @@ BLOCKS = (1, 2, 3, 64)  # sides of the blocks a layout is asked for
 def mask_is_the_predicate(case: Case) -> None:
     """The mask holds what each single pair is allowed, for queries that stand last among keys."""
     pattern, length = case.spec.pattern, case.length
-    pairs = one_by_one(pattern, length)
+    pairs = _pair_by_pair(pattern, length)
     for queries in {1, length - 1, length}:
         assert_close(pattern.mask(queries, length), pairs[..., length - queries :, :], "exact")
     at = torch.stack([torch.arange(length), torch.arange(length).flip(0)])
@@ -44,9 +44,9 @@ def spacing_is_kept(case: Case) -> None:
     pattern, length = case.spec.pattern, case.length
     at = torch.arange(length)
     between = (at[:, None] - at[None, :]) % pattern.spacing != 0
-    found = (pattern.mask(length, length) & between).nonzero()
-    if len(found):
-        raise AssertionError(f"spacing {pattern.spacing}, but allows {found[0].tolist()}")
+    wrong = (pattern.mask(length, length) & between).nonzero()
+    if len(wrong):
+        raise AssertionError(f"spacing {pattern.spacing}, but allows {wrong[0].tolist()}")
 
 
 def pairs_are_counted(case: Case) -> None:
@@ -82,11 +82,11 @@ def bounds_are_never_wrong(case: Case) -> None:
     at = torch.arange(length)
     spans = torch.combinations(at, with_replacement=True)  # first and last, included
     (q_first, q_last), (k_first, k_last) = spans[:, None].unbind(-1), spans[None].unbind(-1)
-    told = pattern.bounds(q_first, q_last, k_first, k_last).expand(len(spans), len(spans))
+    bounds = pattern.bounds(q_first, q_last, k_first, k_last).expand(len(spans), len(spans))
     inside = ((spans[:, :1] <= at) & (at <= spans[:, 1:])).double()
     some = inside @ mask.any(dim=0).double() @ inside.T > 0
     every = inside @ (~mask.all(dim=0)).double() @ inside.T == 0
-    for name, wrong in (("nothing", (told == 0) & some), ("everything", (told == 2) & ~every)):  # noqa: PLR2004
+    for name, wrong in (("nothing", (bounds == 0) & some), ("everything", (bounds == 2) & ~every)):  # noqa: PLR2004
         if bool(wrong.any()):
             q, k = (spans[i].tolist() for i in wrong.nonzero()[0])
             raise AssertionError(f"queries {q}, keys {k}: said to hold {name}")
@@ -98,15 +98,14 @@ def parts_make_the_pattern(case: Case) -> None:
     mask = pattern.mask(length, length)
     terms = torch.stack([_heads(term.mask(length, length)).any(dim=0) for term in pattern.terms()])
     assert_close(terms.any(dim=0), _heads(mask).any(dim=0), "exact")
-    own = torch.stack([one.mask(length, length) for one in pattern.of_heads(heads)])
-    assert_close(own, _heads(mask).expand_as(own), "exact")
+    of_heads = torch.stack([part.mask(length, length) for part in pattern.of_heads(heads)])
+    assert_close(of_heads, _heads(mask).expand_as(of_heads), "exact")
     for first in (0, 1):
         among = pattern.every(2, first).mask(*2 * [len(range(first, length, 2))])
         assert_close(among, mask[..., first::2, first::2], "exact")
 
 
-def one_by_one(pattern: Pattern, length: int) -> Tensor:
-    """Return the mask [T, T] or [H, T, T], each pair asked by itself."""
+def _pair_by_pair(pattern: Pattern, length: int) -> Tensor:
     single = [
         [pattern.allowed(torch.tensor([[q]]), torch.tensor([[k]])) for k in range(length)]
         for q in range(length)
@@ -116,17 +115,6 @@ def one_by_one(pattern: Pattern, length: int) -> Tensor:
 
 def _heads(mask: Tensor) -> Tensor:
     return mask if mask.dim() == 3 else mask[None]  # noqa: PLR2004
-
-
-OF_PATTERNS_CHECKS = (
-    mask_is_the_predicate,
-    causal_patterns_look_back,
-    spacing_is_kept,
-    pairs_are_counted,
-    layout_is_the_mask,
-    bounds_are_never_wrong,
-    parts_make_the_pattern,
-)
 
 
 def stored_as_plain_data(case: Case) -> None:
@@ -170,10 +158,10 @@ def ops_agree(case: Case) -> None:
 def rows_are_independent(case: Case) -> None:
     """A row's output depends on no other row, nor on the order or number of rows."""
     layer = case.layer()
-    whole = layer(case.x)
+    out = layer(case.x)
     for row in range(BATCH):
-        assert_close(layer(case.x[row : row + 1]), whole[row : row + 1])
-    assert_close(layer(case.x.flip(0)), whole.flip(0))
+        assert_close(layer(case.x[row : row + 1]), out[row : row + 1])
+    assert_close(layer(case.x.flip(0)), out.flip(0))
 
 
 def padding_is_not_read(case: Case) -> None:
@@ -232,15 +220,15 @@ def pattern_is_kept(case: Case) -> None:
     layer, x = case.layer(), case.x[:1].clone().requires_grad_()
     later = torch.ones(case.length, case.length).triu(diagonal=1).bool()
     if case.spec.mixing.mixes or case.spec.past.reads:
-        seen = ~later
+        visible = ~later
     else:
-        seen = case.visible().any(dim=0) | torch.eye(case.length).bool()
+        visible = case.visible().any(dim=0) | torch.eye(case.length).bool()
     if case.spec.pattern.causal:
-        seen = seen & ~later
+        visible = visible & ~later
     out = layer(x)
     for t in range(case.length):
-        (slope,) = torch.autograd.grad(out[0, t].square().sum(), x, retain_graph=True)
-        leaks = slope[0].abs().amax(dim=-1).gt(0) & ~seen[t]
+        (gradient,) = torch.autograd.grad(out[0, t].square().sum(), x, retain_graph=True)
+        leaks = gradient[0].abs().amax(dim=-1).gt(0) & ~visible[t]
         if bool(leaks.any()):
             raise AssertionError(f"output {t} depends on position {int(leaks.int().argmax())}")
 
@@ -316,7 +304,6 @@ def memory_is_read_as_x(case: Case) -> None:
 
 
 def _refused(call: Callable[[], Tensor], what: str) -> None:
-    """Raise unless the call is refused."""
     try:
         call()
     except ConfigError:
@@ -328,7 +315,13 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     check.__name__: check
     for check in (
         stored_as_plain_data,
-        *OF_PATTERNS_CHECKS,
+        mask_is_the_predicate,
+        causal_patterns_look_back,
+        spacing_is_kept,
+        pairs_are_counted,
+        layout_is_the_mask,
+        bounds_are_never_wrong,
+        parts_make_the_pattern,
         parameters_as_counted,
         state_dict_is_complete,
         ops_agree,

@@ -129,7 +129,6 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
 
 
 def _generator(seed: int) -> torch.Generator:
-    """Return a generator of its own, so that no test changes another's numbers."""
     return torch.Generator().manual_seed(seed)
 
 
@@ -177,8 +176,8 @@ class Case:
 
     def visible(self) -> Tensor:
         """Return which keys each head of the kernel may see: bool [H or 1, T, R]."""
-        seen = self.spec.pattern.mask(self.length, self.keys)
-        return seen if seen.dim() == 3 else seen[None]  # noqa: PLR2004
+        mask = self.spec.pattern.mask(self.length, self.keys)
+        return mask if mask.dim() == 3 else mask[None]  # noqa: PLR2004
 
 
 def gradients(layer: Attention, x: Tensor, **where: Tensor) -> list[Tensor]:

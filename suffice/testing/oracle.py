@@ -32,21 +32,15 @@ WIDTH = 32
 class Check:
     """One op on one case.
 
-    Args:
-        op: name of the op.
-        dtype: such as "float32".
-        case: what was computed.
-        error: largest absolute difference of output and gradients from the specification, as a
-            share of the largest value where that exceeds 1; None if the op refused.
-        tolerance: the largest one that is rounding.
-        refusal: why the op does not compute this, empty if it does.
+    The error is the largest absolute difference of output and gradients from the specification, as
+    a share of the largest value where that exceeds 1; None if the op refused.
     """
 
     op: str
     dtype: str
     case: str
     error: float | None
-    tolerance: float
+    tolerance: float  # the largest error that is rounding
     refusal: str = ""
 
     @property
@@ -55,19 +49,14 @@ class Check:
         return self.error is None or self.error <= self.tolerance
 
     def __str__(self) -> str:
-        told = f"refused: {self.refusal}" if self.error is None else f"error {self.error:.1e}"
-        return f"{self.op} {self.dtype} {self.case}: {told}"
+        result = f"refused: {self.refusal}" if self.error is None else f"error {self.error:.1e}"
+        return f"{self.op} {self.dtype} {self.case}: {result}"
 
 
 def check_ops(device: torch.device | str) -> Iterator[Check]:
-    """Compute small cases with every op on a device: kernels, patterns, padding, shared
-    heads, dtypes.
+    """Check every op on a device: kernels, patterns, padding, shared heads, dtypes.
 
-    Padded cases hold a row that is all padding. An op that is asked for what it refuses is not
-    wrong: its reason is told.
-
-    Args:
-        device: where to compute.
+    Padded cases hold a row that is all padding. An op that refuses a case is not wrong.
     """
     place = torch.device(device)
     for dtype, kind, groups, padded, sizes in product(
@@ -78,8 +67,6 @@ def check_ops(device: torch.device | str) -> Iterator[Check]:
 
 @dataclass(frozen=True)
 class _Case:
-    """One attention problem with its data."""
-
     device: torch.device
     dtype: torch.dtype
     kernel: Kernel
@@ -90,7 +77,6 @@ class _Case:
     keys: int
 
     def checks(self) -> Iterator[Check]:
-        """Give one check for each op."""
         q, k, v, slope, where = self._data()
         problem = self._problem(where)
         maps = self.kernel.build(head_dim=WIDTH, scale=problem.scale, device=self.device)
@@ -157,8 +143,8 @@ def _run(
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     with torch.enable_grad():
         out = op.run(*leaves, where, problem, parts)
-        slopes = torch.autograd.grad(out, leaves, slope.to(out.dtype))
-    return [x.detach().double() for x in (out, *slopes)]
+        gradients = torch.autograd.grad(out, leaves, slope.to(out.dtype))
+    return [x.detach().double() for x in (out, *gradients)]
 
 
 def _error(got: list[Tensor], want: list[Tensor]) -> float:

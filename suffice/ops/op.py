@@ -19,15 +19,11 @@ from suffice.torch_compat import finite
 
 @dataclass(frozen=True)
 class Parts:
-    """Modules of a layer that an op calls.
+    """Modules of a layer that an op calls."""
 
-    Args:
-        drop: weights [B, H, T, S] -> the same with some dropped, while training with dropout.
-        features: the feature map of a kernel that has one.
-    """
-
+    # weights [B, H, T, S] -> the same with some dropped, while training with dropout
     drop: Callable[[Tensor], Tensor] = lambda weights: weights
-    features: FeatureMap | None = None
+    features: FeatureMap | None = None  # of a kernel that has one
 
 
 NO_PARTS = Parts()

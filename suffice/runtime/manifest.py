@@ -14,8 +14,8 @@ MANIFEST = "manifest.json"
 CONTENT, VERSION = "suffice export", 1
 MAX_BYTES = 1 << 24  # of a manifest
 FORMATS = ("hf", "onnx", "torch")
+# dtypes of ports and ONNX Runtime's names for them
 TYPES = {"int64": "tensor(int64)", "bool": "tensor(bool)", "float32": "tensor(float)"}
-"""The dtypes of ports and ONNX Runtime's names for them."""
 
 
 def digest(path: Path) -> str:
@@ -28,11 +28,7 @@ def digest(path: Path) -> str:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a folder.
-
-    Raises:
-        CheckpointError: if there is none, or `suffice export` did not write it.
-    """
+    """Return the manifest of a folder; raise CheckpointError if `suffice export` wrote none."""
     path = folder / MANIFEST
     if not path.is_file():
         raise CheckpointError(
@@ -51,11 +47,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Compare the files of a folder with the digests in its manifest.
-
-    Raises:
-        CheckpointError: naming the first that is absent or differs.
-    """
+    """Raise CheckpointError for the first file that is absent or differs from its digest."""
     for name, entry in manifest["files"].items():
         path = folder / name
         if not path.is_file():

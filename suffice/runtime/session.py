@@ -15,18 +15,13 @@ INSTALL = "install it with pip install 'suffice[export]'"
 
 
 class Stepper(Protocol):
-    """Runs a graph.
+    """An opened graph."""
 
-    Attributes:
-        state: the ports of its state, as the manifest lists them.
-        outputs: the names of what `call` returns.
-    """
-
-    state: list[dict[str, Any]]
-    outputs: list[str]
+    state: list[dict[str, Any]]  # ports of its state, as the manifest lists them
+    outputs: list[str]  # names, in the order of `call`
 
     def call(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs of the graph, given its inputs by name."""
+        """Return the outputs for inputs by name."""
 
 
 class Session:
@@ -51,8 +46,8 @@ class Session:
             )
         self.outputs = [port["name"] for port in manifest["outputs"]]
         self.graph = _open_graph(folder / manifest["graph"])
-        graph_ports = {"inputs": self.graph.get_inputs(), "outputs": self.graph.get_outputs()}
-        for side, ports in graph_ports.items():
+        for side in ("inputs", "outputs"):
+            ports = getattr(self.graph, f"get_{side}")()
             listed = [
                 (port["name"], TYPES[port["dtype"]], port["shape"]) for port in manifest[side]
             ]
@@ -63,7 +58,7 @@ class Session:
                 )
 
     def call(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs of the graph, given its inputs by name."""
+        """Return the outputs for inputs by name."""
         return self.graph.run(self.outputs, feeds)
 
 
@@ -79,8 +74,8 @@ def _open_graph(path: Path) -> Any:
     except Exception as error:  # noqa: BLE001 - the runtime's errors share no base class
         reason = " ".join(str(error).split())
         raise CheckpointError(
-            f"{path} is no graph that this ONNX Runtime accepts ({reason:.200}"
-            "); install a newer one, or export the model again."
+            f"{path} is no graph that this ONNX Runtime accepts ({reason:.200}); install a newer "
+            "one, or export the model again."
         ) from error
 
 
@@ -128,7 +123,7 @@ class Tokenizer:
                 f"the prompt holds what the tokenizer cannot spell ({error!s:.120}); write it "
                 "with the characters the model was trained on."
             ) from error
-        ids = [*([] if self.begin is None else [self.begin]), *encoded]
+        ids = encoded if self.begin is None else [self.begin, *encoded]
         if not ids and self.end is not None:
             return [self.end]  # the end of one text stands before the next
         if not ids:
@@ -160,13 +155,13 @@ def generate(
     stop: Sequence[int] = (),
     on_token: Callable[[int], None] = lambda _token: None,
 ) -> list[int]:
-    """Return the ids that continue a prompt, without the stop id.
+    """Return at most `tokens` ids that continue a prompt of at least one id, without the stop id.
 
     Args:
-        session: runs the graph.
+        session: the opened graph.
         manifest: of the export.
-        ids: of the prompt, at least one.
-        tokens: to generate at most.
+        ids: of the prompt.
+        tokens: number of new tokens.
         temperature: below 1 sharpens the distribution; 0 takes the most likely token.
         seed: of the draws.
         stop: ids that end a text.
@@ -221,14 +216,14 @@ def _crop(state: np.ndarray, reach: int | None) -> np.ndarray:
     """Keep the positions that the next token can attend to, of [B, P] or [B, G, P, D]."""
     if reach is None:
         return state
-    last = max(reach - 1, 1)  # at least one, which holds the position that the next one follows
-    return state[:, -last:] if state.ndim == 2 else state[:, :, -last:]  # noqa: PLR2004
+    last = max(reach - 1, 1)  # at least one, which has the position that the next one follows
+    return state[:, -last:] if state.ndim == 2 else state[:, :, -last:]
 
 
 def _sample(logits: np.ndarray, temperature: float, draws: np.random.Generator) -> int:
     if temperature == 0.0:
         return int(logits.argmax())
-    below = logits.astype(np.float64) - logits.max()  # 0 stays 0, whatever divides it
+    below = logits.astype(np.float64) - logits.max()  # the largest is 0 at every temperature
     with np.errstate(over="ignore"):
         weights = np.exp(below / temperature)
     return int(draws.choice(len(weights), p=weights / weights.sum()))

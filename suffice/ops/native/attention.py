@@ -101,19 +101,12 @@ class Band(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Keys listed for each block of 32 queries.
+    """Keys listed for each block of 32 queries."""
 
-    Args:
-        starts: int64 [lists, blocks + 1], where the keys of a block begin in what follows.
-        keys: int32 [n], ascending in each block.
-        seen_by: int32 [n], bit i = query i of the block sees the key.
-        of_heads: int64 [H], the list of each head.
-    """
-
-    starts: Tensor
-    keys: Tensor
-    seen_by: Tensor
-    of_heads: Tensor
+    starts: Tensor  # int64 [lists, blocks + 1], where the keys of a block begin in what follows
+    keys: Tensor  # int32 [n], ascending in each block
+    seen_by: Tensor  # int32 [n], bit i = query i of the block sees the key
+    of_heads: Tensor  # int64 [H], the list of each head
 
 
 SparsityPattern = Band | Lists
@@ -200,13 +193,8 @@ def forward(
 ) -> tuple[Tensor, Tensor | None, bool]:
     """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
 
-    Args:
-        q: [B, H, T, D]; the last axis of all inputs is dense.
-        k: [B, G, S, D]
-        v: [B, G, S, E]
-        sparsity: keys of each query.
-        scale: factor of the products.
-        logs: False = None in place of the logarithms [B, H, T].
+    The last axis of q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E] is dense. Without `logs` the
+    logarithms [B, H, T] are None.
     """
     out = empty_rows_first(q, v.shape[3])
     total = q.new_empty(q.shape[:3]) if logs else None

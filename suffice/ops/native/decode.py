@@ -98,24 +98,14 @@ DECODE = Op(
 
 
 class Limits(NamedTuple):
-    """Which keys the queries see, and Alibi's slopes.
+    """Which keys the queries see, and Alibi's slopes; None = no limit."""
 
-    Args:
-        before: positions before its own that a query sees.
-        after: positions after it.
-        slopes: float32 [H], what a distance of 1 takes from a score; None = nothing.
-        allowed: bool, broadcasts to [B, H, T, S]: True = may attend; None = all within the
-            distances.
-        q_at: int64 [B, T], what distances count from; None = the queries stand last.
-        k_at: int64 [B, S], positions of the keys; given with `q_at`.
-    """
-
-    before: int = EVERYTHING
-    after: int = EVERYTHING
-    slopes: Tensor | None = None
-    allowed: Tensor | None = None
-    q_at: Tensor | None = None
-    k_at: Tensor | None = None
+    before: int = EVERYTHING  # positions before its own that a query sees
+    after: int = EVERYTHING  # positions after it
+    slopes: Tensor | None = None  # float32 [H], what a distance of 1 takes from a score
+    allowed: Tensor | None = None  # bool, broadcasts to [B, H, T, S]: True = may attend
+    q_at: Tensor | None = None  # int64 [B, T], positions; None = the queries stand last
+    k_at: Tensor | None = None  # int64 [B, S], positions; given with q_at
 
 
 def limits_of(masks: MaskInputs, call: AttentionCall, device: torch.device) -> Limits:
@@ -159,12 +149,7 @@ def decode_attention(
 ) -> tuple[Tensor, bool]:
     """Return the outputs [B, H, T, D] in float32, and whether all are finite.
 
-    Args:
-        q: [B, H, T, D].
-        k: [B, G, S, D] of a dtype of `KINDS`, its last axis dense.
-        v: [B, G, S, D], as the keys.
-        limits: which keys the queries see.
-        scale: factor of the products.
+    Keys and values [B, G, S, D] have a dtype of `KINDS`; their last axis is dense.
     """
     queries, keys = q.shape[2], k.shape[2]
     first, of_k, of_v = max(keys - queries - limits.before, 0), k.stride(), v.stride()

@@ -76,32 +76,18 @@ NATIVE_SCAN = Op(
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """The inputs of the sums beside queries, keys and values; all tensors are dense.
+    """The inputs of the sums beside queries, keys and values; all tensors are dense."""
 
-    Args:
-        omega: float32 [F, D], features exp(omega x' - |x'|^2 / 2) of x' = sqrt(scale) x; None =
-            elu(x) + 1.
-        seen: bool [B, S], False = a masked key; None = all are seen.
-        documents: int64 [B, S], runs of equal numbers, T = S; None = one.
-        causal: whether a query sees itself and earlier keys only; then T <= S, the queries last.
-        scale: above 0; without omega it is not read.
-    """
-
+    # float32 [F, D], features exp(omega x' - |x'|^2 / 2) of x' = sqrt(scale) x; None = elu(x) + 1
     omega: Tensor | None
-    seen: Tensor | None
-    documents: Tensor | None
-    causal: bool
-    scale: float
+    seen: Tensor | None  # bool [B, S], False = a masked key
+    documents: Tensor | None  # int64 [B, S], runs of equal numbers, T = S; None = one
+    causal: bool  # a query sees itself and earlier keys only; then T <= S, the queries last
+    scale: float  # above 0; without omega it is not read
 
     @classmethod
-    def of(
-        cls,
-        omega: Tensor | None,
-        seen: Tensor | None,
-        documents: Tensor | None,
-        causal: bool,
-        scale: float,
-    ) -> _Sums:
+    def of(cls, omega, seen, documents, causal: bool, scale: float) -> _Sums:
+        """Return the sums for the arguments of `suffice::native_scan`."""
         return cls(
             None if omega is None else omega.detach().float().contiguous(),
             None if seen is None else seen.contiguous(),

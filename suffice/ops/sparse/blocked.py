@@ -148,15 +148,10 @@ register_attention(_attend, _attend_backward)
 
 @dataclass(frozen=True)
 class Documents:
-    """The tokens of each document of a batch.
+    """The tokens of each document of a batch."""
 
-    Args:
-        index: int [N, L], place of each token in the flattened [B * T]; 0 behind the end.
-        valid: bool [N, L], False behind the end of a document.
-    """
-
-    index: Tensor
-    valid: Tensor
+    index: Tensor  # int [N, L], place of each token in the flattened [B * T]; 0 behind the end
+    valid: Tensor  # bool [N, L], False behind the end of a document
 
     @classmethod
     def of(cls, numbers: Tensor) -> Documents:
@@ -192,65 +187,34 @@ class Documents:
 
 
 class _Inputs(NamedTuple):
-    """The inputs of heads that share a pattern, a key head for each.
+    """The inputs of heads that share a pattern, a key head for each."""
 
-    Args:
-        q: [N, H, T, D]
-        k: [N, H, S, D]
-        v: [N, H, S, D]
-        valid: bool [N, S], False = a hidden key; None = all are real.
-        bias: positions of queries [n, r] and keys [n, c] -> what is added to the scaled products
-            [H, n, r, c]; None = nothing.
-        offset: position of the first query.
-        scale: factor of the products.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    valid: Tensor | None
+    q: Tensor  # [N, H, T, D]
+    k: Tensor  # [N, H, S, D]
+    v: Tensor  # [N, H, S, D]
+    valid: Tensor | None  # bool [N, S], False = a hidden key
+    # positions of queries [n, r] and keys [n, c] -> added to the scaled products [H, n, r, c]
     bias: Callable[[Tensor, Tensor], Tensor] | None
-    offset: int
+    offset: int  # position of the first query
     scale: float
 
 
 class _Batch(NamedTuple):
-    """The arguments of one call, each document in a row of its own.
+    """The arguments of one call, each document in a row of its own."""
 
-    Args:
-        q: [N, H, T or L, D]
-        k: [N, G, S or L, D]
-        v: [N, G, S or L, D]
-        valid: bool [N, S or L] or None.
-        documents: origin of the rows; None = they are those of the batch.
-        shape: B and T of the batch.
-        pattern: of all heads.
-        position: its bias is added to the products.
-        scale: factor of the products.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    valid: Tensor | None
-    documents: Documents | None
-    shape: tuple[int, int]
-    pattern: Pattern
-    position: Position
+    q: Tensor  # [N, H, T or L, D]
+    k: Tensor  # [N, G, S or L, D]
+    v: Tensor  # [N, G, S or L, D]
+    valid: Tensor | None  # bool [N, S or L]
+    documents: Documents | None  # None = rows are those of the batch
+    shape: tuple[int, int]  # B and T of the batch
+    pattern: Pattern  # of all heads
+    position: Position  # its bias is added to the products
     scale: float
 
     @classmethod
-    def of(
-        cls,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        valid: Tensor | None,
-        numbers: Tensor | None,
-        pattern: str,
-        position: str,
-        scale: float,
-    ) -> _Batch:
+    def of(cls, q, k, v, valid, numbers, pattern: str, position: str, scale: float) -> _Batch:
+        """Return the batch for the arguments of `suffice::blocked`."""
         values = value_of(Pattern, pattern), value_of(Position, position), scale
         shape = q.shape[0], q.shape[2]
         if numbers is None:

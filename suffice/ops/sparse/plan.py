@@ -33,17 +33,11 @@ STRIP = 16  # queries compared with their neighbours, where a few read much more
 
 
 class Cut(NamedTuple):
-    """The tiles of a pattern.
-
-    Args:
-        parts: every allowed pair lies in exactly one of their tiles.
-        fresh: for each part, True if no earlier part has its queries.
-        complete: True if every query is in some part.
-    """
+    """The tiles of a pattern: every allowed pair lies in exactly one of them."""
 
     parts: tuple[Part, ...]
-    fresh: tuple[bool, ...]
-    complete: bool
+    fresh: tuple[bool, ...]  # for each part, True if no earlier part has its queries
+    complete: bool  # every query is in some part
 
     @property
     def pairs(self) -> int:
@@ -157,13 +151,9 @@ def _touched(allowed: Allowed, grid: Grid) -> Tensor:
 
 
 class _GridCut:
-    """Covers every allowed pair of a grid exactly once.
+    """Covers every allowed pair of a grid once, with tiles of `rows` blocks of queries.
 
-    Args:
-        touched: bool [ceil(T / BLOCK), ceil(S / BLOCK)]; nothing is allowed elsewhere.
-        allowed: pairs of positions that the pattern allows.
-        grid: the sequence.
-        rows: blocks of queries that make one tile.
+    `touched`: bool [ceil(T / BLOCK), ceil(S / BLOCK)]; nothing is allowed elsewhere.
     """
 
     def __init__(self, touched: Tensor, allowed: Allowed, grid: Grid, rows: int) -> None:

@@ -66,15 +66,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Blocks of neighbouring indices: tile i holds the blocks that begin at starts[i].
+    """Blocks of neighbouring indices: tile i holds the blocks that begin at starts[i]."""
 
-    Args:
-        starts: int [tiles, blocks]
-        block: indices of a block.
-    """
-
-    starts: Tensor
-    block: int
+    starts: Tensor  # int [tiles, blocks]
+    block: int  # indices of a block
 
     @property
     def tiles(self) -> int:
@@ -113,17 +108,11 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Part:
-    """Equal tiles.
-
-    Args:
-        queries: indices of the queries.
-        keys: indices of the keys, as many tiles.
-        allowed: bool [n or 1, r or 1, c]; None = every pair of the tiles.
-    """
+    """Equal tiles of queries and as many of keys."""
 
     queries: Run
     keys: Run | Gathered
-    allowed: Tensor | None
+    allowed: Tensor | None  # bool [n or 1, r or 1, c]; None = every pair of the tiles
 
     def some(self, first: int, last: int) -> Part:
         """Return the tiles first to last - 1."""
@@ -140,34 +129,22 @@ class Part:
 
 @dataclass(frozen=True)
 class Grid:
-    """A sequence, or every step-th position of one: index i of it is start + i * step.
+    """A sequence, or every step-th position of one: index i of it is start + i * step."""
 
-    Args:
-        q_start: first query index.
-        k_start: first key index.
-        q_offset: position of query index 0.
-        step: distance of neighbours.
-        queries: T.
-        keys: S.
-    """
-
-    q_start: int
-    k_start: int
-    q_offset: int
-    step: int
-    queries: int
-    keys: int
+    q_start: int  # first query index
+    k_start: int  # first key index
+    q_offset: int  # position of query index 0
+    step: int  # distance of neighbours
+    queries: int  # T
+    keys: int  # S
 
     def parts(
         self, queries: Run, keys: Run | Gathered, allowed: Allowed, remaining: Tensor | None = None
     ) -> list[Part]:
-        """Return tiles with their masks, moved to the whole sequence; equal tiles share a mask.
+        """Return tiles of grid indices with their masks, moved to the whole sequence.
 
-        Args:
-            queries: indices of the grid.
-            keys: likewise.
-            allowed: pairs of positions that the pattern allows.
-            remaining: bool [tiles, r or 1, c], False = a pair of another part; None = none is.
+        Equal tiles share a mask. `remaining`: bool [tiles, r or 1, c], False = a pair that another
+        part has.
         """
         queries, keys = self._move(queries, self.q_start), self._move(keys, self.k_start)
         at_once = max(1, EVALUATED // (queries.count * keys.count))

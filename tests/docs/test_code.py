@@ -9,15 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import sklearn.datasets
 import torch
-from sklearn.utils import Bunch
 
 from docs import build
 from suffice.cli import main
 from suffice.kernels import Kernel
 from suffice.ops.native import library
 from suffice.patterns import Pattern
+from tests.few_digits import use_few_digits
 
 DOCS = Path(build.__file__).resolve().parent
 PAGES = sorted(
@@ -30,18 +29,11 @@ REQUIRED = {"huggingface.md": "transformers", "export.md": "onnxruntime"}
 DEFINED = ((Pattern, "Powers"), (Kernel, "Softplus"))  # classes that pages define
 
 
-@pytest.fixture(scope="module")
-def few_digits():
-    """Scikit-learn's digits, the first 300 of them."""
-    digits = sklearn.datasets.load_digits()
-    return Bunch(images=digits.images[:300], target=digits.target[:300])
-
-
 @pytest.fixture
-def folder(tmp_path, monkeypatch, few_digits):
+def folder(tmp_path, monkeypatch):
     """An empty working folder without data sets, where comparisons train on few digits."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sklearn.datasets, "load_digits", lambda: few_digits)
+    use_few_digits(monkeypatch)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SUFFICE_DATA", raising=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from suffice.patterns import Pattern
+from tests.few_digits import use_few_digits
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Matplotlib
 
@@ -27,6 +28,7 @@ def code_cells(name):
 def run(tmp_path, monkeypatch, capsys):
     """A function that runs a file as a program without a display and returns what it prints."""
     monkeypatch.chdir(tmp_path)
+    use_few_digits(monkeypatch)
     monkeypatch.setenv("MPLBACKEND", "agg")
     registered = dict(Pattern.table)
 

@@ -154,4 +154,5 @@ def test_a_search_ends(tmp_path, results):
 
 def test_ties_of_cost_or_quality_are_beaten():
     assert front([(1.0, 0.5), (1.0, 0.6)]) == [False, True]
+    assert front([(1.0, 0.5), (2.0, 0.9), (3.0, 0.8), (2.0, 0.9)]) == [True, True, False, True]
     assert front([(1.0, 0.5), (2.0, 0.5)]) == [True, False]

@@ -14,7 +14,7 @@ from suffice.convert.calibration import Moments, with_ridge
 from suffice.convert.maps import Maps
 from suffice.convert.target import Step
 from suffice.errors import ConfigError
-from suffice.positions import Position, Rope
+from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 
 USUAL_STARTS = {
@@ -48,7 +48,7 @@ def fitted(
     if kv_heads >= len(maps.k):
         grouped = maps.with_heads(kv_heads)
     else:
-        k, q = shared_keys(maps, spec, kv_heads, moments)
+        k, q = _shared_keys(maps, spec, kv_heads, moments)
         grouped = replace(maps, k=k, q=q)
     sliced = sliced_values(grouped, kv_heads, moments, bias=spec.bias)
     return sliced if step.name == "optimised" else sliced_keys(sliced, spec, moments)
@@ -88,15 +88,14 @@ def _check_mixing(step: Step, spec: AttentionSpec) -> None:
 
 def shared(maps: Maps, spec: AttentionSpec, kv_heads: int, moments: Moments) -> Maps:
     """Return the layer with fewer key/value heads, a divisor of those before; neighbours share."""
-    k, q = shared_keys(maps, spec, kv_heads, moments)
-    v, o, offset = shared_values(maps, kv_heads, moments, bias=spec.bias)
+    k, q = _shared_keys(maps, spec, kv_heads, moments)
+    v, o, offset = _shared_values(maps, kv_heads, moments, bias=spec.bias)
     return Maps(q=q, k=k, v=v, o=o, offset=offset)
 
 
-def shared_values(
+def _shared_values(
     maps: Maps, kv_heads: int, moments: Moments, *, bias: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return v [G, M + 1, D], o [H, D, M] and the offset [M] of shared values."""
     second = with_ridge(moments.second(centred=bias))
     lower = torch.linalg.cholesky(second)
     width, values = maps.v.shape[-1], maps.per_query(maps.v)
@@ -104,11 +103,11 @@ def shared_values(
     v, o = [], []
     for heads in products.chunk(kv_heads):
         whitened = torch.einsum("ji,hjo->hio", lower, heads)
-        top = top_eigenvectors(torch.einsum("hio,hjo->ij", whitened, whitened), width)
+        top = _top_eigenvectors(torch.einsum("hio,hjo->ij", whitened, whitened), width)
         basis = torch.linalg.solve_triangular(lower.T, top, upper=True)
         v.append(basis)
         o.append(basis.T @ second @ heads)
-    new_v, new_o = with_zero_bias(torch.stack(v)), torch.cat(o)
+    new_v, new_o = _with_zero_bias(torch.stack(v)), torch.cat(o)
     offset = maps.offset
     if bias:
         repeated = new_v[:, :-1].repeat_interleave(len(maps.q) // kv_heads, dim=0)
@@ -117,10 +116,9 @@ def shared_values(
     return new_v, new_o, offset
 
 
-def shared_keys(
+def _shared_keys(
     maps: Maps, spec: AttentionSpec, kv_heads: int, moments: Moments
 ) -> tuple[Tensor, Tensor]:
-    """Return k [G, M + 1, D] and q [H, M + 1, D] of shared keys."""
     if spec.norm.norms:
         # keys of equal size on the calibration are averaged, as the norm divides by their size
         power = query_moments(maps.k, moments).diagonal(dim1=1, dim2=2).sum(dim=1)
@@ -128,7 +126,7 @@ def shared_keys(
         return maps.per_query(scaled).unflatten(0, (kv_heads, -1)).mean(dim=1), maps.q
     k, q = [], []
     groups = zip(maps.q.chunk(kv_heads), maps.per_query(maps.k).chunk(kv_heads), strict=True)
-    pairs, unrotated = rotary_pairs(spec.position, maps.k.shape[-1])
+    pairs, unrotated = rotary_pairs(spec.lower().rotary, maps.k.shape[-1])
     for queries, keys in groups:
         new_k, new_q = torch.zeros_like(keys[0]), torch.zeros_like(queries)
         for a, b in pairs:
@@ -155,13 +153,13 @@ def _shared_pair(
     whitened = columns @ lower.to(columns.dtype)
     weights = query_moments(queries, moments).diagonal(dim1=1, dim2=2).sum(dim=1)
     outer = torch.einsum("h,hi,hj->ij", weights.to(whitened.dtype), whitened, whitened.conj())
-    top = top_eigenvectors(outer, 1)
+    top = _top_eigenvectors(outer, 1)
     factors = whitened @ top[:, 0].conj()
     key = torch.linalg.solve_triangular(lower.T.to(top.dtype), top, upper=True)[:, 0]
     pair = torch.view_as_real(key)
     if not bias:
         pair = torch.cat([pair, pair.new_zeros(1, 2)])
-    return pair, times_conjugate(queries, factors)
+    return pair, _times_conjugate(queries, factors)
 
 
 def _shared_unrotated(queries: Tensor, keys: Tensor, moments: Moments) -> tuple[Tensor, Tensor]:
@@ -170,10 +168,10 @@ def _shared_unrotated(queries: Tensor, keys: Tensor, moments: Moments) -> tuple[
     lower = torch.linalg.cholesky(second)
     whitened = lower.T @ keys[:, :-1]  # [H, M, D]
     products = torch.einsum("hid,hde,hje->ij", whitened, query_moments(queries, moments), whitened)
-    top = top_eigenvectors(products, keys.shape[-1])
+    top = _top_eigenvectors(products, keys.shape[-1])
     basis = torch.linalg.solve_triangular(lower.T, top, upper=True)
     factors = basis.T @ second @ keys[:, :-1]  # [H, D new, D]
-    return with_zero_bias(basis), queries @ factors.transpose(1, 2)
+    return _with_zero_bias(basis), queries @ factors.transpose(1, 2)
 
 
 def averaged(maps: Maps, kv_heads: int) -> Maps:
@@ -202,7 +200,7 @@ def sliced_keys(maps: Maps, spec: AttentionSpec, moments: Moments) -> Maps:
     """Return the layer whose keys are the first columns of its input, a slice for each head."""
     width = maps.k.shape[-1]
     covariance, second = with_ridge(moments.second(centred=True)), moments.augmented
-    pairs, unrotated = rotary_pairs(spec.position, width)
+    pairs, unrotated = rotary_pairs(spec.lower().rotary, width)
     keys, q = maps.per_query(maps.k), torch.zeros_like(maps.q)
     for head in range(len(q)):
         first = columns_of(head // maps.group_size, width).start
@@ -211,7 +209,7 @@ def sliced_keys(maps: Maps, spec: AttentionSpec, moments: Moments) -> Maps:
             power = rows[:, [first + a, first + b]].diagonal().sum().clamp(min=1e-12)
             key = torch.view_as_complex(keys[head, :, [a, b]].contiguous())
             factor = torch.complex(rows[0], -rows[1]) @ key / power
-            q[head, :, [a, b]] = times_conjugate(maps.q[[head]][:, :, [a, b]], factor[None])[0]
+            q[head, :, [a, b]] = _times_conjugate(maps.q[[head]][:, :, [a, b]], factor[None])[0]
         if unrotated:
             at = [first + feature for feature in unrotated]
             fit = torch.linalg.solve(
@@ -241,7 +239,7 @@ def latent(maps: Maps, width: int, moments: Moments, *, bias: bool) -> Maps:
     of_keys = torch.einsum(
         "hid,hde,hje->ij", white_keys, query_moments(maps.q, moments), white_keys
     )
-    top = top_eigenvectors(_normalised(of_values) + _normalised(of_keys), width)
+    top = _top_eigenvectors(_normalised(of_values) + _normalised(of_keys), width)
     basis = torch.linalg.solve_triangular(lower.T, top, upper=True)
     q = maps.q @ (basis.T @ second @ keys[:, :-1]).transpose(1, 2)
     o = basis.T @ second @ products
@@ -249,16 +247,16 @@ def latent(maps: Maps, width: int, moments: Moments, *, bias: bool) -> Maps:
     if bias:
         lost = (products - basis @ o).sum(dim=0)
         offset = offset + moments.mean @ lost + (values[:, -1:] @ maps.o).sum(dim=(0, 1))
-    both = with_zero_bias(basis[None])
+    both = _with_zero_bias(basis[None])
     return Maps(q=q, k=both, v=both, o=o, offset=offset)
 
 
 def truncated(maps: Maps, width: int) -> Maps:
     """Return the latent of the leading directions of the weights of both maps: the usual start."""
     weights = torch.cat([*maps.k[:, :-1], *maps.v[:, :-1]], dim=1)
-    basis = top_eigenvectors(weights @ weights.T, width)
+    basis = _top_eigenvectors(weights @ weights.T, width)
     keys, values = maps.per_query(maps.k), maps.per_query(maps.v)
-    both = with_zero_bias(basis[None])
+    both = _with_zero_bias(basis[None])
     return replace(
         maps,
         q=maps.q @ (basis.T @ keys[:, :-1]).transpose(1, 2),
@@ -273,20 +271,19 @@ def _normalised(moment: Tensor) -> Tensor:
     return moment / moment.diagonal().sum().clamp(min=1e-300)
 
 
-def rotary_pairs(position: Position, head_dim: int) -> tuple[list[tuple[int, int]], list[int]]:
+def rotary_pairs(rope: Rope | None, head_dim: int) -> tuple[list[tuple[int, int]], list[int]]:
     """Return the pairs of a head's features that rotate together, and the unrotated features.
 
     Example:
         >>> rotary_pairs(Rope(features=4, layout="interleaved"), 6)
         ([(0, 1), (2, 3)], [4, 5])
     """
-    if not isinstance(position, Rope):
-        return [], list(range(head_dim))
-    rotated = position.features or head_dim
-    if position.layout == "half":
-        pairs = [(p, p + rotated // 2) for p in range(rotated // 2)]
+    rotated = 0 if rope is None else rope.features or head_dim
+    half = range(rotated // 2)
+    if rope is None or rope.layout == "half":
+        pairs = [(p, p + rotated // 2) for p in half]
     else:
-        pairs = [(2 * p, 2 * p + 1) for p in range(rotated // 2)]
+        pairs = [(2 * p, 2 * p + 1) for p in half]
     return pairs, list(range(rotated, head_dim))
 
 
@@ -295,23 +292,19 @@ def query_moments(queries: Tensor, moments: Moments) -> Tensor:
     return queries.transpose(1, 2) @ moments.augmented @ queries
 
 
-def times_conjugate(pair: Tensor, factors: Tensor) -> Tensor:
-    """Return feature pairs [H, M + 1, 2], as complex numbers, times conj(factors) [H]."""
+def _times_conjugate(pair: Tensor, factors: Tensor) -> Tensor:
+    """Return feature pairs [H, M + 1, 2], as complex numbers, times conj(factors [H])."""
     rotated = torch.view_as_complex(pair.contiguous()) * factors.conj()[:, None]
     return torch.view_as_real(rotated)
 
 
-def top_eigenvectors(matrix: Tensor, count: int) -> Tensor:
-    """Return the eigenvectors of the largest eigenvalues of a Hermitian matrix, as columns.
-
-    Columns of zeros follow if the matrix has fewer.
-    """
+def _top_eigenvectors(matrix: Tensor, count: int) -> Tensor:
+    """Return the leading eigenvectors of a Hermitian matrix as columns, padded with zeros."""
     vectors = torch.linalg.eigh((matrix + matrix.mH) / 2).eigenvectors[:, -count:].flip(1)
     return torch.nn.functional.pad(vectors, (0, count - vectors.shape[1]))
 
 
-def with_zero_bias(maps: Tensor) -> Tensor:
-    """Return maps with a row of zeros below them, [..., M + 1, D]."""
+def _with_zero_bias(maps: Tensor) -> Tensor:
     return torch.nn.functional.pad(maps, (0, 0, 0, 1))
 
 

@@ -87,23 +87,15 @@ def _change(layer: Attention, steps: Steps, model: nn.Module) -> Change:
 
 @torch.no_grad()
 def difference(
-    layer: Attention,
-    maps: Maps,
-    spec: AttentionSpec,
-    *,
-    longest: int | None = None,
-    seed: int = 0,
+    layer: Attention, maps: Maps, spec: AttentionSpec, *, longest: int | None = None, seed: int = 0
 ) -> float:
     """Return the largest difference of outputs, in float64, relative to the largest output."""
     limits = (longest, layer.spec.max_length, spec.max_length)
     length = min([TEST_LENGTH, *(n for n in limits if n is not None)])
     draws = torch.Generator().manual_seed(seed)
-    widths = [spec.d_model]
-    if spec.widths.d_source != spec.d_model:
-        widths.append(spec.widths.d_source)
     inputs = [
         torch.randn(TEST_ROWS, length, width, generator=draws, dtype=torch.float64)
-        for width in widths
+        for width in dict.fromkeys((spec.d_model, spec.widths.d_source))
     ]
     before = Attention(layer.spec, dtype=torch.float64).eval()
     before.load_state_dict({n: t.double() for n, t in layer.state_dict().items()})
@@ -130,7 +122,6 @@ def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> 
 
 
 def _regrouped(maps: Maps, kv_heads: int) -> Maps | None:
-    """Repeat heads, or merge heads that are equal."""
     if kv_heads % len(maps.k) == 0:
         return maps.with_heads(kv_heads)
     if len(maps.k) % kv_heads:
@@ -195,7 +186,6 @@ def _of_input(maps: Maps, width: int) -> Maps:
 
 
 def _bias_of_values(maps: Maps) -> Tensor:
-    """Return what the biases of the value maps add to every output, [M]."""
     return (maps.per_query(maps.v)[:, -1:] @ maps.o).sum(dim=(0, 1))
 
 

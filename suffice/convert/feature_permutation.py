@@ -36,11 +36,7 @@ def permuted_for(
 
     The moments follow the new order. Nothing changes where no layer will read columns.
     """
-    sliced = {
-        name: change
-        for name, change in changes.items()
-        if any(step.name in SLICED for step in change.steps)
-    }
+    sliced = {n: one for n, one in changes.items() if any(s.name in SLICED for s in one.steps)}
     if not sliced or not can_permute(model):
         return model, moments
     layers = attention_layers(model)
@@ -116,7 +112,7 @@ class _LayerResidual:
         second = with_ridge(moments.second(centred=spec.bias))
         self.second = with_ridge(moments.augmented[:-1, :-1])
         self.values = [_Residual(second, part) for part in _value_targets(maps, heads)]
-        pairs, unrotated = rotary_pairs(spec.position, spec.head_width)
+        pairs, unrotated = rotary_pairs(spec.lower().rotary, spec.head_width)
         keys_of_heads = _key_targets(maps, heads, moments) if keys else []
         self.keys = [_Residual(second, part[:, unrotated]) for part in keys_of_heads if unrotated]
         self.pair_at = {place: pair for pair in pairs for place in pair}
@@ -151,7 +147,6 @@ class _LayerResidual:
         return gain / max(self.totals[head], 1e-300)
 
     def take(self, head: int, feature: int) -> None:
-        """Remove what a feature of a head's slice explains."""
         self.values[head].take(feature)
         if self.keys:
             self.keys[head].take(feature)
@@ -169,12 +164,10 @@ class _Residual:
         self.total = float((self.cross * part).sum())
 
     def gains(self) -> Tensor:
-        """Return the share that each feature would explain, [M]."""
         squares = self.cross.square().sum(dim=1)
         return squares / torch.maximum(self.power, self.floor) / max(self.total, 1e-300)
 
     def take(self, feature: int) -> None:
-        """Regress on one more feature."""
         column = self.second[:, feature].clone()
         for earlier in self.columns:
             column -= earlier * earlier[feature]

@@ -97,14 +97,10 @@ class _Trial:
         self.sums = OutputRegression(
             layer.o_proj.in_features, layer.spec.d_model, bias=layer.spec.bias
         )
-        self.features: Tensor | None = None
-        layer.o_proj.register_forward_pre_hook(self._record)
-
-    def _record(self, _linear: nn.Module, args: tuple[Tensor, ...]) -> None:
-        self.features = args[0]
+        self.features: Tensor | None = None  # inputs of the output projection at the latest call
+        layer.o_proj.register_forward_pre_hook(lambda _, args: setattr(self, "features", args[0]))
 
     def add(self, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
-        """Add an input [B, T, M], the keyword arguments of the call, and the wanted output."""
         self.layer(x, **call)
         z, valid = self.features, call.get("valid")
         if valid is not None:
@@ -164,7 +160,7 @@ def output_errors(
     model: nn.Module, layers: Mapping[str, Attention], batches: Iterable[Tensor]
 ) -> dict[str, float]:
     """Return the relative root mean square error of each converted layer's outputs."""
-    own = attention_layers(model)
+    original = attention_layers(model)
     errors, energies = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
 
     def add(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
@@ -174,7 +170,7 @@ def output_errors(
         errors[name] += float(error.double().square().sum())
         energies[name] += float(y.double().square().sum())
 
-    with observing({name: own[name] for name in layers}, add):
+    with observing({name: original[name] for name in layers}, add):
         for batch in batches:
             model(batch)
     return {name: (errors[name] / max(energies[name], 1e-300)) ** 0.5 for name in layers}

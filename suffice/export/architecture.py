@@ -162,7 +162,8 @@ def _llama(lm: LM) -> dict[str, Any]:
     config, specs = lm.config, lm.specs
     if config.positions != "none":
         _refuse(f"it adds {config.positions} positions to its tokens beside swiglu MLPs")
-    ropes = [spec.position for spec in specs if isinstance(spec.position, Rope)]
+    rotary = [spec.lower().rotary for spec in specs]
+    ropes = [rope for rope in rotary if rope is not None]
     rope = ropes[0] if ropes else Rope()
     if len({(one.theta, one.features, one.scaling) for one in ropes}) > 1:
         _refuse("its layers rotate by different frequencies")
@@ -181,7 +182,6 @@ def _llama(lm: LM) -> dict[str, Any]:
         "rope_parameters": rope_parameters(rope, head_dim),
     }
     windows = _windows(lm)
-    rotary = [isinstance(spec.position, Rope) for spec in specs]
     biased = any(spec.bias for spec in specs)
     partial = rope.features not in (None, head_dim)
     if config.norm == "layer":
@@ -206,7 +206,7 @@ def _llama(lm: LM) -> dict[str, Any]:
     return {
         **entries,
         **_named("smollm3", "SmolLM3ForCausalLM"),
-        "no_rope_layers": [int(rotates) for rotates in rotary],
+        "no_rope_layers": [int(one is not None) for one in rotary],
         **_layer_types(windows),
         **biases,
     }
@@ -239,7 +239,7 @@ def _layer_types(windows: list[int | None]) -> dict[str, Any]:
     }
 
 
-def _stablelm(lm: LM, windows: list[int | None], rotary: list[bool]) -> dict[str, Any]:
+def _stablelm(lm: LM, windows: list[int | None], rotary: list[Rope | None]) -> dict[str, Any]:
     if any(windows) or not all(rotary):
         _refuse("it has layer norms beside windows or layers that do not rotate")
     _check_plain_heads(lm.specs)
@@ -319,7 +319,7 @@ def rope_parameters(rope: Rope, head_dim: int) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "rope_type": "default",
         "rope_theta": rope.theta,
-        "partial_rotary_factor": share_of(features, head_dim),
+        "partial_rotary_factor": _share_of(features, head_dim),
     }
     if isinstance(scaling, LinearScaling):
         entry |= {"rope_type": "linear", "factor": scaling.factor}
@@ -339,11 +339,11 @@ def rope_parameters(rope: Rope, head_dim: int) -> dict[str, Any]:
     return entry
 
 
-def share_of(features: int, head_dim: int) -> float:
+def _share_of(features: int, head_dim: int) -> float:
     """Return the share of a head's features that rounds down to a number of them.
 
     Example:
-        >>> share_of(2, 8), int(44 * (30 / 44)), int(44 * share_of(30, 44))
+        >>> _share_of(2, 8), int(44 * (30 / 44)), int(44 * _share_of(30, 44))
         (0.25, 29, 30)
     """
     share = features / head_dim
@@ -389,8 +389,8 @@ def _stock_maps(maps: Maps, spec: AttentionSpec, stock: AttentionSpec) -> Maps:
     q, k = maps.q, maps.k
     if not spec.norm.norms:  # a norm would divide by any factor again
         q = q * (spec.score_scale / stock.score_scale)
-    if isinstance(spec.position, Rope):
-        q, k = half_layout(q, spec.position), half_layout(k, spec.position)
+    if rope := spec.lower().rotary:
+        q, k = _half_layout(q, rope), _half_layout(k, rope)
     return replace(maps, q=q, k=k)
 
 
@@ -400,14 +400,14 @@ def _adapt_gains(layer: Attention, spec: AttentionSpec) -> None:
         return
     layer.q_norm.weight *= spec.score_scale / layer.spec.score_scale
     for norm in (layer.q_norm, layer.k_norm):
-        norm.weight.copy_(half_layout(norm.weight[None, None].clone(), spec.position)[0, 0])
+        norm.weight.copy_(_half_layout(norm.weight[None, None].clone(), spec.position)[0, 0])
 
 
-def half_layout(part: Tensor, rope: Rope) -> Tensor:
+def _half_layout(part: Tensor, rope: Rope) -> Tensor:
     """Return maps [heads, inputs, D] of queries or keys with pairs (i, i + features/2).
 
     Example:
-        >>> half_layout(torch.arange(4.0).view(1, 1, 4), Rope(layout="interleaved"))
+        >>> _half_layout(torch.arange(4.0).view(1, 1, 4), Rope(layout="interleaved"))
         tensor([[[0., 2., 1., 3.]]])
     """
     if rope.layout == "half":

@@ -51,21 +51,21 @@ PLAIN = re.compile(
 EMPTY = "data/sample_inputs/model.pt"
 
 
-def cached_names(spec: AttentionSpec) -> tuple[str, ...]:
+def _cached_names(spec: AttentionSpec) -> tuple[str, ...]:
     """Return the names of the tensors that a layer caches; each is [B, G, P, D].
 
     Example:
         >>> from suffice import preset
-        >>> cached_names(preset("efficient", 8, 2, causal=True))
+        >>> _cached_names(preset("efficient", 8, 2, causal=True))
         ('keys_and_values',)
     """
-    check_dense(spec)
+    _check_dense(spec)
     if len(spec.cached_widths) == 1:
         return (BOTH,)
     return (KEYS, VALUES, RAW) if spec.unmixed_widths else (KEYS, VALUES)
 
 
-def check_dense(spec: AttentionSpec) -> None:
+def _check_dense(spec: AttentionSpec) -> None:
     """Check that a graph of dense attention can hold a layer."""
     lowered = spec.lower()
     if isinstance(lowered, FeatureSum):
@@ -85,7 +85,7 @@ def check_dense(spec: AttentionSpec) -> None:
         )
 
 
-class CallPositions:
+class _CallPositions:
     """Positions of queries and keys in one call, and values that layers share, computed once.
 
     queries: int [B or 1, T]; keys: int [B or 1, S], -1 = padding; valid: bool [B, T] or None
@@ -124,14 +124,14 @@ class CallPositions:
 class _CallInputs(Inputs):
     """Inputs whose rotation is computed once for all layers."""
 
-    call: CallPositions
+    call: _CallPositions
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return the value of a key, computed by the first layer."""
         return self.call.memoize(key, make)
 
 
-class DenseAttention(nn.Module):
+class _DenseAttention(nn.Module):
     """Computes an `Attention` by dense products and a mask; padding gives 0 and is never read.
 
     x: [B, T, d_model] -> [B, T, d_model]
@@ -139,7 +139,7 @@ class DenseAttention(nn.Module):
 
     def __init__(self, layer: Attention) -> None:
         super().__init__()
-        check_dense(layer.spec)
+        _check_dense(layer.spec)
         self.layer, self.spec = layer, layer.spec
 
     def forward(self, x: Tensor, *, valid: Tensor | None = None) -> Tensor:
@@ -149,13 +149,13 @@ class DenseAttention(nn.Module):
         if valid is not None:
             at = count_real(valid, None)
             keys = at.masked_fill(~valid, -1)
-        positions = CallPositions(at, keys, valid)
+        positions = _CallPositions(at, keys, valid)
         q, k, v = self._encode(x, positions)
         k, v = self.layer.mixing(k, v, RowLayout() if valid is None else RowLayout(valid, at))
         return self._attend(q, k, v, positions)
 
     def step(
-        self, x: Tensor, positions: CallPositions, past: tuple[Tensor, ...]
+        self, x: Tensor, positions: _CallPositions, past: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the attended x behind a past, and the past with x."""
         q, k, v = self._encode(x, positions)
@@ -173,7 +173,7 @@ class DenseAttention(nn.Module):
         present = (keys, values, *(torch.cat([one, raw], dim=2) for one in past[2:]))
         return self._attend(q, keys, values, positions), present
 
-    def _encode(self, x: Tensor, positions: CallPositions) -> tuple[Tensor, Tensor, Tensor]:
+    def _encode(self, x: Tensor, positions: _CallPositions) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k and v before any mixing, rotated."""
         if positions.valid is not None:
             x = x.masked_fill(~positions.valid[..., None], 0.0)
@@ -182,7 +182,7 @@ class DenseAttention(nn.Module):
         q, cached, _ = self.layer.encode(inputs)
         return q, cached[0], cached[-1]
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, positions: CallPositions) -> Tensor:
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, positions: _CallPositions) -> Tensor:
         """Return the output for q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E]."""
         spec, layer = self.spec, self.layer
         batch, heads, length, width = q.shape
@@ -234,7 +234,7 @@ class DecoderGraph(nn.Module):
         super().__init__()
         self.lm = copy.deepcopy(lm)
         _make_dense(self.lm)
-        self.cached = [cached_names(spec) for spec in self.lm.specs]
+        self.cached = [_cached_names(spec) for spec in self.lm.specs]
 
     def forward(
         self, tokens: Tensor, valid: Tensor, earlier: Tensor, past: list[Tensor]
@@ -247,7 +247,7 @@ class DecoderGraph(nn.Module):
         real = valid.long()
         queries = next_position[:, None] + real.cumsum(dim=1) - real
         keys = torch.cat([earlier, queries.masked_fill(~valid, -1)], dim=1)
-        positions = CallPositions(queries, keys, valid)
+        positions = _CallPositions(queries, keys, valid)
         embedding = self.lm.embedding
         x = embedding.tokens(tokens)
         if embedding.position_type != "none":
@@ -343,7 +343,7 @@ class ClassifierGraph(nn.Module):
 def _make_dense(model: nn.Module) -> None:
     for number, block in enumerate(model.blocks):
         try:
-            block.attention = DenseAttention(block.attention)
+            block.attention = _DenseAttention(block.attention)
         except ConfigError as error:
             raise ConfigError(f"layer {number}: {error}") from error
 
@@ -517,23 +517,23 @@ def check_archive(path: Path) -> None:
             name = info.filename.partition("/")[2]
             if PLAIN.fullmatch(name) or (name == EMPTY and not info.file_size):
                 continue
-            if not name.endswith(".json") or has_pickle(json.loads(archive.read(info))):
+            if not name.endswith(".json") or _has_pickle(json.loads(archive.read(info))):
                 raise CheckpointError(
                     f"this torch writes {name!r:.80} into an archive, which is neither JSON nor "
                     "raw numbers; nothing was kept. Export to onnx."
                 )
 
 
-def has_pickle(entry: object) -> bool:
+def _has_pickle(entry: object) -> bool:
     """Return whether a description of weights says that some are pickled.
 
     Example:
-        >>> has_pickle({"config": {"w": {"use_pickle": True}}}), has_pickle({"config": {}})
+        >>> _has_pickle({"config": {"w": {"use_pickle": True}}}), _has_pickle({"config": {}})
         (True, False)
     """
     if isinstance(entry, dict):
-        return bool(entry.get("use_pickle")) or any(map(has_pickle, entry.values()))
-    return isinstance(entry, list) and any(map(has_pickle, entry))
+        return bool(entry.get("use_pickle")) or any(map(_has_pickle, entry.values()))
+    return isinstance(entry, list) and any(map(_has_pickle, entry))
 
 
 def call_archive(

@@ -127,7 +127,7 @@ class SufficeConfig(PreTrainedConfig):
             "num_attention_heads": specs[0].num_heads,
             "num_key_value_heads": specs[0].kv_heads,
             "head_dim": specs[0].head_width,
-            "layer_types": [layer_type(spec) for spec in specs],
+            "layer_types": [_layer_type(spec) for spec in specs],
             "sliding_window": windows.pop() if len(windows) == 1 else None,
         }
         for name, value in derived.items():
@@ -245,7 +245,7 @@ def sliding_window(spec: AttentionSpec) -> int | None:
     return band.before + 1
 
 
-def layer_type(spec: AttentionSpec) -> str:
+def _layer_type(spec: AttentionSpec) -> str:
     """Return the nearest of transformers' names for a layer."""
     if not spec.kernel.weighs_pairs:
         return "linear_attention"

@@ -57,9 +57,8 @@ def possible():
 
 
 @pytest.mark.parametrize(("fields", "words"), list(possible()))
-@pytest.mark.parametrize("seed", range(2))
-def test_never_worse_than_the_usual_start_on_what_it_was_fitted_on(fields, words, seed):
-    layer, batches = layer_of(seed=seed, **fields), inputs(seed=seed)
+def test_never_worse_than_the_usual_start_on_what_it_was_fitted_on(fields, words):
+    layer, batches = layer_of(seed=1, **fields), inputs(seed=1)
     closed = convert(layer, words, calibration=batches).certificate.layers[0]
     naive = convert(layer, words, calibration=batches, naive=True)
     usual = naive.certificate.layers[0]

@@ -10,7 +10,7 @@ import torch
 from suffice import preset
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export.graph import ClassifierGraph, DecoderGraph, call_arguments, reach
-from suffice.export.parity import check_graph
+from suffice.export.parity import check_graph, check_model
 from suffice.generate.generate import max_length
 from suffice.patterns import Causal, Full, Window
 
@@ -116,6 +116,15 @@ def test_a_graph_that_computes_something_else_is_refused():
     other = DecoderGraph(language(depth=1, seed=4))
     with pytest.raises(CheckpointError, match="does not compute the same"):
         check_graph(called(other), other, lm, pasts=(0,))
+
+
+def test_exports_that_give_nan_are_refused():
+    lm, other = language(depth=1), language(depth=1)
+    other.norm.weight[0] = float("nan")
+    with pytest.raises(CheckpointError, match="nan"):
+        check_model(other, lm)
+    with pytest.raises(CheckpointError, match="nan"):
+        check_model(lm, other)
 
 
 REFUSED = {

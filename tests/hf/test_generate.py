@@ -40,7 +40,7 @@ def test_a_cache_changes_nothing(mechanism, way):
     assert len(cached.unique()) > 4
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", ["standard", "super_attention", "performer", "infini"])
 def test_a_saved_model_writes_the_same(mechanism, tmp_path):
     made = model(mechanism)
     made.save_pretrained(tmp_path)
@@ -51,10 +51,12 @@ def test_a_saved_model_writes_the_same(mechanism, tmp_path):
     assert not torch.equal(got, written(model(mechanism, seed=7), tokens(), do_sample=False))
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
-def test_left_padding_changes_nothing(mechanism, positions):
-    made, lm = model(mechanism, positions=positions), None
+@pytest.mark.parametrize(
+    ("positions", "mechanism"),
+    [*(("learned", one) for one in MECHANISMS), ("sinusoidal", "super_attention")],
+)
+def test_left_padding_changes_nothing(positions, mechanism):
+    made = model(mechanism, positions=positions)
     ids, mask = left_padded()
     got = made(ids, attention_mask=mask).logits
     alone = made(ids[1:, 4:]).logits

@@ -56,7 +56,7 @@ def library(
     Args:
         model: holds the layers.
         length: tokens of a text, of which windows are fractions.
-        words: the targets to choose from beside keeping; None = those of `targets_for`.
+        words: the targets to choose from beside keeping; None = those of `_targets_for`.
 
     Raises:
         ConfigError: if a target is not legal, or no layer can be converted.
@@ -77,7 +77,7 @@ def _options(
     model: nn.Module, name: str, spec: AttentionSpec, length: int, words: Sequence[str] | None
 ) -> Iterator[Option]:
     specs: list[AttentionSpec] = []
-    for target in ("keep", *(targets_for(spec, length) if words is None else words)):
+    for target in ("keep", *(_targets_for(spec, length) if words is None else words)):
         steps = steps_of(target)
         try:
             change = changes(model, {name: steps})[name]
@@ -98,14 +98,14 @@ def _can_be_fitted(change: Change) -> bool:
     return all(has_closed_form(name, spec) for name in names)
 
 
-def targets_for(spec: AttentionSpec, length: int) -> Iterator[str]:
+def _targets_for(spec: AttentionSpec, length: int) -> Iterator[str]:
     """Yield targets for a layer, possible or not; single changes first.
 
     Super Attention starts as efficient attention and costs more, so that only training could make
     it the better choice: it is left out.
 
     Example:
-        >>> list(targets_for(AttentionSpec(d_model=8, num_heads=2), 16))[:6]
+        >>> list(_targets_for(AttentionSpec(d_model=8, num_heads=2), 16))[:6]
         ['gqa:1', 'optimised:2', 'optimised:1', 'efficient:2', 'efficient:1', 'input']
     """
     encoders = list(_encoder_targets(spec))

@@ -59,7 +59,7 @@ class Limit:
         return self.value * source if self.relative else self.value
 
     def __str__(self) -> str:
-        return f"{self.name}<={format_bound(self.name, self.value, relative=self.relative)}"
+        return f"{self.name}<={_format_bound(self.name, self.value, relative=self.relative)}"
 
 
 def budget_of(text: str) -> tuple[Limit, ...]:
@@ -79,12 +79,12 @@ def budget_of(text: str) -> tuple[Limit, ...]:
     return tuple(limits)
 
 
-def format_bound(name: str, value: float, *, relative: bool) -> str:
+def _format_bound(name: str, value: float, *, relative: bool) -> str:
     """Return a value as it is written in a budget.
 
     Example:
-        >>> format_bound("latency", 0.25, relative=True), format_bound("loss", 2.0, relative=False)
-        ('25%', '2')
+        >>> _format_bound("latency", 0.25, relative=True)
+        '25%'
     """
     return f"{100 * value:.4g}%" if relative else format_quantity(value, UNITS[name])
 

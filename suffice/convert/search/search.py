@@ -124,7 +124,7 @@ def search(
     lm = _checked_copy(model, minutes)
     length = length or texts.scoring[0].shape[1]
     options = library(lm, length, words)
-    table = CostTable(options=list(options.values()), length=length, others=other_parameters(lm))
+    table = CostTable(options=list(options.values()), length=length, others=_other_parameters(lm))
     table.choose([limit for limit in limits if table.knows(limit.name)])
     folder = WorkFolder(work)
     settings = {
@@ -278,8 +278,8 @@ def _result(
         scored=len(table.rows),
         pairs=sum(map(len, table.options)),
         held=(
-            allocated_bytes(lm, table.length, source_backend),
-            allocated_bytes(converted.model, table.length, backend),
+            _allocated_bytes(lm, table.length, source_backend),
+            _allocated_bytes(converted.model, table.length, backend),
         ),
         certificate=converted.certificate,
         scores=tuple(
@@ -495,14 +495,14 @@ def _change_of_loss(before: RowScores, after: RowScores) -> Summary:
     return summarise([b - a for a, b in zip(before.loss, after.loss, strict=True)])
 
 
-def allocated_bytes(lm: LM, length: int, backend: str) -> int:
+def _allocated_bytes(lm: LM, length: int, backend: str) -> int:
     """Return the bytes that the state of a text takes, room to grow included."""
     state = state_for(lm, backend)
     prefill(lm, state, length)
     return state.nbytes
 
 
-def other_parameters(lm: LM) -> int:
+def _other_parameters(lm: LM) -> int:
     """Return the number of parameters of a model outside its attention layers."""
     total = sum(one.numel() for one in lm.parameters())
     return total - sum(parameters(block.attention.spec) for block in lm.blocks)

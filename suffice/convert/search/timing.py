@@ -27,7 +27,7 @@ Samples = tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerTimes:
+class _LayerTimes:
     """Decoding steps of layers at several lengths of the text."""
 
     lengths: tuple[int, ...]  # tokens; plans are compared at the last one
@@ -50,7 +50,7 @@ def time_layers(
     specs: Sequence[AttentionSpec],
     length: int,
     step: Callable[[int, int], None] = lambda _done, _total: None,
-) -> LayerTimes:
+) -> _LayerTimes:
     """Time layers in small models with the sizes of a large one."""
     lengths = lengths_up_to(length)
     times: dict[tuple[str, AttentionSpec], list[Times]] = {}
@@ -66,7 +66,9 @@ def time_layers(
             per_layer = [seconds / DEPTH for seconds in samples]
             times.setdefault(key, []).append(summarise_times(per_layer))
         step(done, len(lengths))
-    return LayerTimes(lengths=lengths, layers={key: tuple(of_key) for key, of_key in times.items()})
+    return _LayerTimes(
+        lengths=lengths, layers={key: tuple(of_key) for key, of_key in times.items()}
+    )
 
 
 def _small_model(lm: LM, spec: AttentionSpec) -> LM:

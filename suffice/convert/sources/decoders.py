@@ -220,7 +220,7 @@ def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlamaVariant:
+class _LlamaVariant:
     """Differences of an architecture from Llama's."""
 
     qkv_bias: str | bool = "attention_bias"  # whether there is one, or the entry that says so
@@ -245,7 +245,7 @@ class LlamaVariant:
         return qkv, o, mlp
 
 
-def _build_llama(reader: ConfigReader, *, variant: LlamaVariant) -> LM:
+def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
     reader.one_of("hidden_act", "silu")
     for name, legal in variant.fixed:
         reader.one_of(name, legal)
@@ -295,7 +295,7 @@ def _build_llama(reader: ConfigReader, *, variant: LlamaVariant) -> LM:
 
 
 def _map_llama(
-    lm: nn.Module, reader: ConfigReader, *, variant: LlamaVariant
+    lm: nn.Module, reader: ConfigReader, *, variant: _LlamaVariant
 ) -> list[TensorMapping]:
     norm_bias = variant.norm == "layer"
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
@@ -326,7 +326,7 @@ def _map_llama(
 
 
 def _llama(model_type: str, class_name: str, **differences: object) -> Architecture:
-    variant = LlamaVariant(**differences)
+    variant = _LlamaVariant(**differences)
     return Architecture(
         model_type=model_type,
         class_name=class_name,

@@ -125,7 +125,6 @@ def test_quality_can_be_bounded_instead():
     wide = searched("divergence<=0.05")
     assert wide.quantity("state").measured < FULL
     assert wide.quantity("divergence").predicted <= 0.05
-    assert searched("loss<=1.5x").quantity("state").measured <= wide.quantity("state").measured
 
 
 def test_latency_can_be_bounded():
@@ -182,7 +181,7 @@ def test_the_state_is_minimised_where_quality_is_bounded(never):
     assert found.quantity("state").measured < FULL
 
 
-def test_a_search_resumes_where_it_stopped(tmp_path):
+def test_a_search_resumes_where_it_stopped(tmp_path, found):
     def stop(what, done, total):
         if (what, done) == ("scoring", 12):
             raise KeyboardInterrupt
@@ -197,12 +196,11 @@ def test_a_search_resumes_where_it_stopped(tmp_path):
         if "asked" not in path.name
     }
     told = []
-    found = searched(work=tmp_path / "w", resume=True, step=lambda *of: told.append(of[0]))
+    resumed = searched(work=tmp_path / "w", resume=True, step=lambda *of: told.append(of[0]))
     assert "timing" not in told
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    whole = searched()
-    assert found.words == whole.words
-    assert found.plan.divergence == whole.plan.divergence
+    assert resumed.words == found.words
+    assert resumed.plan.divergence == found.plan.divergence
     other = searched("state<=50%", work=tmp_path / "w", resume=True)
     assert other.quantity("state").measured > found.quantity("state").measured
     with pytest.raises(ConfigError, match="model"):
@@ -239,7 +237,9 @@ def test_the_library_is_found_where_none_is_given(monkeypatch):
     assert found.plan.divergence.mean < 1e-9  # half the state, exactly
 
 
-def test_dominated_options_are_left_out():
+def test_dominated_options_are_left_out(monkeypatch):
+    monkeypatch.setattr(options, "WINDOWS", ())
+    monkeypatch.setattr(options, "PAIRED_WINDOWS", (4,))
     offered = tuple(library(model(), LENGTH).values())
     keys = [one.key for row in offered for one in row]
     table = CostTable(
@@ -257,7 +257,11 @@ def test_dominated_options_are_left_out():
 
 def test_fits_are_made_in_groups_where_room_is_short(monkeypatch, found):
     monkeypatch.setattr(scoring, "FIT_NUMBERS", 1)
-    small = searched()
+    lm = model()
+    small = searched(lm=lm)
+    for name, tensor in model().state_dict().items():  # the original is left alone
+        assert_close(lm.state_dict()[name], tensor, "exact")
+    assert set(attention_layers(lm)) == {f"blocks.{n}.attention" for n in range(3)}
     assert [one.divergence.mean for one in small.scores] == pytest.approx(
         [one.divergence.mean for one in found.scores], rel=1e-6, abs=1e-12
     )
@@ -268,15 +272,6 @@ def test_only_language_models_are_searched():
         search(torch.nn.Linear(2, 2), "state<=50%", texts())
     with pytest.raises(ConfigError, match="minutes=0: give a time above 0"):
         searched(minutes=0)
-
-
-def test_the_source_is_left_alone():
-    lm = model()
-    before = {name: tensor.clone() for name, tensor in lm.state_dict().items()}
-    searched(lm=lm)
-    for name, tensor in lm.state_dict().items():
-        assert_close(tensor, before[name], "exact")
-    assert set(attention_layers(lm)) == {f"blocks.{n}.attention" for n in range(3)}
 
 
 def test_a_step_leaves_the_state_as_it_was():

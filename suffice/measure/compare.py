@@ -42,21 +42,6 @@ def compare(
     all mechanisms are timed in turn. Under torchrun the processes share every batch; the first
     one writes and times; the others return no speeds.
 
-    Args:
-        plan: what to do.
-        folder: where cells, models and results are written; every process must see it.
-        console: where progress is shown.
-        resume: continue the comparison in the folder.
-        quiet: show no progress.
-        command: the command line, noted in the results.
-
-    Raises:
-        ConfigError: if the device is absent, the folder holds another comparison, or another
-            program is at work there.
-        DataError: if the data cannot be had or a file not be read or written.
-        CheckpointError: if the state of a training cannot be read or written.
-        StateError: if a loss is no longer finite, or another process failed.
-        Interrupted: on Ctrl-C; what was done is kept.
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
     progress_console = None if quiet else console
@@ -90,12 +75,7 @@ def compare(
 
 
 def claim(plan: Plan, folder: Path, *, resume: bool) -> None:
-    """Write the plan to a folder as `compare` does, without training anything.
-
-    Raises:
-        ConfigError: if it holds another comparison, or another program is at work there.
-        DataError: if it cannot be read or written.
-    """
+    """Write the plan to a folder as `compare` does, without training anything."""
     with run_folder(folder).locked():
         plan.claim(folder, resume=resume)
 
@@ -131,11 +111,6 @@ def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tu
     """Time one forward of every (mechanism, heads) in turn, and take its peak memory.
 
     The models are fresh: the cost of a forward does not depend on the weights.
-
-    Args:
-        plan: the comparison.
-        dataset: its first test rows make the batch.
-        console: where a line is printed; None prints nothing.
     """
     if console is not None:
         line = "timing the forward passes side by side"

@@ -63,15 +63,7 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The scores of a model on a task.
-
-    Args:
-        task: its name.
-        items: how many entered the scores.
-        of: how many there are.
-        source: where they come from.
-        scores: the figures.
-    """
+    """The scores of a model on a task."""
 
     task: str
     items: int
@@ -105,10 +97,6 @@ def evaluate_task(
         data: file of the items; None finds it below $SUFFICE_DATA or in the cache.
         limit: the first so many items; None = all.
         step: called with the number of texts that are done, and of all.
-
-    Raises:
-        ConfigError: for an unknown task, or a limit below 1.
-        DataError: if the items are absent or damaged, or the tokenizer cannot encode one.
     """
     if task not in TASKS:
         raise unknown("task", task, (*TASKS, "perplexity"))
@@ -141,10 +129,6 @@ def perplexity(
             path of a text, all of which is read.
         limit: the first so many windows; None = all.
         step: called with the number of windows that are done, and of all.
-
-    Raises:
-        ConfigError: for an unknown corpus, or a limit below 1.
-        DataError: if the text is absent, or the tokenizer cannot encode it.
     """
     _check_limit(limit)
     source = corpus(data)
@@ -337,12 +321,6 @@ def continuation_losses(
 
     Pairs of similar length are computed together. Texts longer than the model's rows lose their
     beginning.
-
-    Args:
-        lm: in evaluation mode.
-        pairs: contexts and continuations.
-        batch_size: pairs at once.
-        step: called with the number of pairs that are done.
     """
     results: dict[int, ContinuationLoss] = {}
     order = sorted(range(len(pairs)), key=lambda number: -sum(map(len, pairs[number])))
@@ -386,15 +364,7 @@ def _batch_losses(lm: LM, pairs: Sequence[Pair]) -> list[ContinuationLoss]:
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A text with several endings, one of them right; of LAMBADA, with its last word alone.
-
-    Args:
-        context: the text before the ending, as lm-evaluation-harness words it.
-        endings: to choose from, worded likewise, without the space before them.
-        right: index of the right one.
-        plain_context: the text as published, where build-nanogpt scores the task too.
-        plain_endings: the endings as published; empty where it does not.
-    """
+    """A text with several endings, one of them right; of LAMBADA, with its last word alone."""
 
     context: str
     endings: tuple[str, ...]
@@ -465,11 +435,7 @@ PARSERS = {"hellaswag": parse_hellaswag, "lambada": parse_lambada, "piqa": parse
 
 
 def read_items(path: Path, parse: Callable[[dict[str, Any]], Item]) -> list[Item]:
-    """Return the items of a file, one JSON object a line, .xz decompressed.
-
-    Raises:
-        DataError: naming the line that is no item.
-    """
+    """Return the items of a file, one JSON object a line, .xz decompressed."""
     with open_file(path) as file:
         lines = [line for line in file.read().split(b"\n") if line.strip()]
     items = []

@@ -43,9 +43,6 @@ def source_commit(folder: Path = PACKAGE) -> str | None:
 
     Tracked files that were changed since add "-dirty", as in git's own descriptions. A package
     installed inside somebody else's checkout is not part of it and gives None.
-
-    Args:
-        folder: the package's folder.
     """
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None

@@ -123,18 +123,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedPlan:
-    """The content of plan.json.
-
-    Args:
-        recipe: as `describe` returned it.
-        mechanisms: names.
-        heads: numbers of heads.
-        seeds: how many.
-        baseline: name of the mechanism that the others are compared with.
-        margin: a fraction.
-        device: "cpu" or "cuda".
-        data: digest of the user's own files that are read, None for the task's data.
-    """
+    """The content of plan.json."""
 
     recipe: dict[str, Any]
     mechanisms: tuple[str, ...]
@@ -162,27 +151,13 @@ def read_plan(folder: Path) -> SavedPlan:
 
 
 def data_digest(recipe: Recipe) -> str | None:
-    """Return the digest of the user's own files that a recipe reads, None if it reads none.
-
-    Raises:
-        DataError: if they are absent or cannot be read.
-    """
+    """Return the digest of the user's own files that a recipe reads, None if it reads none."""
     path = path_of(recipe)
     return None if path is None else digest(resolve(path))
 
 
 def check_data(folder: Path, expected: str | None, recipe: Recipe) -> None:
-    """Refuse a folder whose cells were trained on other files of the user's.
-
-    Args:
-        folder: of the cells.
-        expected: digest of the files they were trained on.
-        recipe: names the files as they are now.
-
-    Raises:
-        ConfigError: if the files have changed.
-        DataError: if they are absent or cannot be read.
-    """
+    """Refuse a folder whose cells were trained on other files of the user's."""
     if expected != data_digest(recipe):
         raise ConfigError(
             f"the cells in {folder} were trained on other data: the files at {path_of(recipe)} "

@@ -36,13 +36,6 @@ def together(group: Processes, work: Callable[[], T]) -> T:
 
     The work must not wait for other processes itself.
 
-    Args:
-        group: the processes.
-        work: what to do; errors other than SufficeError end this process alone.
-
-    Raises:
-        SufficeError: this process's own error, or, where there is none, that of the first
-            process which failed, in its words.
     """
     if group.world_size == 1:
         return work()
@@ -57,11 +50,7 @@ def together(group: Processes, work: Callable[[], T]) -> T:
 
 
 def first(group: Processes, work: Callable[[], T]) -> T | None:
-    """Do the work on the first process while the others wait; they return None.
-
-    Raises:
-        SufficeError: the work's error, on every process.
-    """
+    """Do the work on the first process while the others wait; they return None."""
     return together(group, work if group.is_main else lambda: None)
 
 
@@ -77,12 +66,7 @@ def shared(group: Processes, text: str, *, source: int = 0) -> str:
 
 @contextlib.contextmanager
 def losing(group: Processes) -> Iterator[None]:
-    """Turn torch's error into one sentence when another process is gone during a common step.
-
-    Raises:
-        LostError: when torch finds a connection closed; some seconds later, so that torchrun, which
-            ends all when the first one leaves, leaves the one that failed the time to say why.
-    """
+    """Turn torch's error into one sentence when another process is gone during a common step."""
     try:
         yield
     except RuntimeError as error:

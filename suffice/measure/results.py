@@ -219,11 +219,7 @@ class Results:
 
 
 def check_margin(margin: float) -> None:
-    """Refuse a margin that is not a fraction.
-
-    Raises:
-        ConfigError: if the margin is outside [0, 1).
-    """
+    """Refuse a margin that is not a fraction."""
     if not 0.0 <= margin < 1.0:
         raise ConfigError(
             f"margin={margin:g} is no fraction of accuracy; give 0 <= margin < 1, "
@@ -232,22 +228,14 @@ def check_margin(margin: float) -> None:
 
 
 def refuse_below(record: object, least: int, *names: str) -> None:
-    """Refuse a count that is too small.
-
-    Raises:
-        ConfigError: if one of the named fields is below `least`.
-    """
+    """Refuse a count that is too small."""
     for name in names:
         if getattr(record, name) < least:
             raise ConfigError(f"{name}={getattr(record, name)} must be at least {least}.")
 
 
 def refuse_twice(what: str, keys: Iterable[tuple[object, ...]]) -> None:
-    """Refuse records that are there twice.
-
-    Raises:
-        ConfigError: if a key comes more than once.
-    """
+    """Refuse records that are there twice."""
     twice = [key for key, count in Counter(keys).items() if count > 1]
     if twice:
         raise ConfigError(f"{what} {twice[0]} is given more than once; keep one.")
@@ -268,11 +256,7 @@ def cell_path(folder: Path, mechanism: str, num_heads: int, seed: int) -> Path:
 
 
 def write_cell(folder: Path, cell: Cell) -> Path:
-    """Write one finished cell and return its file.
-
-    Raises:
-        DataError: if it cannot be written.
-    """
+    """Write one finished cell and return its file."""
     path = cell_path(folder, *cell.key)
     content = encode(dataclasses.asdict(cell))
     write_json(path, {"sha256": _sha256(content), "cell": content})
@@ -280,11 +264,7 @@ def write_cell(folder: Path, cell: Cell) -> Path:
 
 
 def read_cell(folder: Path, mechanism: str, num_heads: int, seed: int) -> Cell | None:
-    """Read one finished cell; None if it was not written yet.
-
-    Raises:
-        DataError: if the file is truncated, altered or another cell's.
-    """
+    """Read one finished cell; None if it was not written yet."""
     path = cell_path(folder, mechanism, num_heads, seed)
     if not path.exists():
         return None
@@ -306,20 +286,12 @@ def read_cell(folder: Path, mechanism: str, num_heads: int, seed: int) -> Cell |
 
 
 def write_results(path: Path, results: Results) -> None:
-    """Write the whole comparison to one JSON file.
-
-    Raises:
-        DataError: if it cannot be written.
-    """
+    """Write the whole comparison to one JSON file."""
     write_json(path, results.to_json())
 
 
 def read_results(path: Path) -> Results:
-    """Read a whole comparison.
-
-    Raises:
-        DataError: if the file is absent, truncated or altered.
-    """
+    """Read a whole comparison."""
     return Results.from_json(read_json(path, advice=RERUN), where=str(path))
 
 

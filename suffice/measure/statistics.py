@@ -13,15 +13,7 @@ EXACT = 1e-12  # differences of accuracies below this are rounding, not a differ
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Mean and spread of values over seeds.
-
-    Args:
-        n: number of values.
-        mean: their mean.
-        sd: sample standard deviation (n - 1), None for one value or where one is not finite.
-        low: lower end of the confidence interval of the mean, None likewise.
-        high: upper end, None likewise.
-    """
+    """Mean and spread of values over seeds."""
 
     n: int
     mean: float
@@ -32,13 +24,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """Differences between two mechanisms, seed by seed.
-
-    Args:
-        seeds: seeds both have, sorted.
-        differences: candidate minus baseline, in the same order.
-        left_out: seeds only one of the two has.
-    """
+    """Differences between two mechanisms, seed by seed."""
 
     seeds: tuple[int, ...]
     differences: tuple[float, ...]
@@ -62,13 +48,6 @@ def summarise(values: Sequence[float], *, level: float = 0.95) -> Summary:
 
     One value gives no sd and no interval: a single seed says nothing about spread. Nor do values
     of which one is not finite, such as the loss of a training that ran away.
-
-    Args:
-        values: one per seed, at least one.
-        level: confidence of the interval, between 0 and 1.
-
-    Raises:
-        ConfigError: if there are no values, or the level is not between 0 and 1.
 
     Example:
         >>> summary = summarise([0.25, 0.5, 0.75])

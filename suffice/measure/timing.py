@@ -23,13 +23,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """Times of one function over the rounds, in seconds.
-
-    Args:
-        low: first quartile.
-        median: median.
-        high: third quartile.
-    """
+    """Times of one function over the rounds, in seconds."""
 
     low: float
     median: float
@@ -61,9 +55,6 @@ def interleave(
 
     Returns:
         Seconds per call, one value per round, by name.
-
-    Raises:
-        ConfigError: if rounds is below 1, warmup below 0 or the time not positive.
     """
     if rounds < 1 or warmup < 0 or not min_seconds_per_sample > 0.0:
         raise ConfigError(
@@ -87,9 +78,6 @@ def interleave(
 def summarise_times(samples: Sequence[float]) -> Times:
     """Return median and quartiles; one sample is all three.
 
-    Raises:
-        ConfigError: if there are no samples.
-
     Example:
         >>> summarise_times([1.0, 2.0, 3.0, 4.0, 9.0])
         Times(low=2.0, median=3.0, high=4.0)
@@ -104,9 +92,6 @@ def summarise_times(samples: Sequence[float]) -> Times:
 
 def ratio(samples: Sequence[float], baseline: Sequence[float]) -> float:
     """Return the median over rounds of samples / baseline of the same round.
-
-    Raises:
-        ConfigError: if there are no rounds or not as many of both.
 
     Example:
         >>> ratio([1.0, 2.0, 9.0], [2.0, 4.0, 9.0])
@@ -175,10 +160,6 @@ def peak_bytes(function: Callable[[], object], *, device: str = "cpu") -> int:
     What was allocated before does not count, what the call returns does. On the cpu every
     allocation of torch is recorded in order; on cuda the allocator's own peak is read. Call the
     function once before, so that buffers it keeps for good are not counted.
-
-    Args:
-        function: what to call, once.
-        device: "cpu" or a cuda device.
 
     Example:
         >>> peak_bytes(lambda: torch.zeros(256))

@@ -41,14 +41,7 @@ LARGEST = 700.0  # loss whose exponential is a float
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A trained model and what it did on the test split.
-
-    Args:
-        model: the model.
-        dataset: its task.
-        test: loss and accuracy on the test split.
-        device: "cpu" or "cuda".
-    """
+    """A trained model and what it did on the test split."""
 
     model: nn.Module
     dataset: Dataset
@@ -64,9 +57,6 @@ def scores_of(trained: Trained) -> tuple[dict[str, float], dict[str, str]]:
     """Return every score of the test split by name, and the signatures of those that have one.
 
     All processes must call it; each scores its share of the rows, and all return the same.
-
-    Raises:
-        ConfigError: for an unknown score, or one whose library is absent.
     """
     values, signatures = {}, {}
     _refuse_unknown(trained.dataset)
@@ -78,11 +68,7 @@ def scores_of(trained: Trained) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def check_scores(dataset: Dataset) -> None:
-    """Refuse a task whose scores cannot be computed, before hours are spent on its training.
-
-    Raises:
-        ConfigError: for an unknown score, or if a library is absent.
-    """
+    """Refuse a task whose scores cannot be computed, before hours are spent on its training."""
     _refuse_unknown(dataset)
     if "bleu" in dataset.scores:
         _sacrebleu()
@@ -168,11 +154,7 @@ def _reading(split: Split, rows: slice, device: str) -> ModelInputs:
 
 
 def _sacrebleu() -> Any:
-    """Return the class that computes BLEU.
-
-    Raises:
-        ConfigError: if sacrebleu is absent.
-    """
+    """Return the class that computes BLEU."""
     try:
         from sacrebleu.metrics import BLEU
     except ModuleNotFoundError as error:
@@ -192,12 +174,7 @@ SCORES: dict[str, Callable[[Trained], Scored]] = {
 
 @dataclass(frozen=True)
 class CellFiles:
-    """Where the files of one cell lie.
-
-    Args:
-        folder: of the comparison.
-        stem: name of the cell's files.
-    """
+    """Where the files of one cell lie."""
 
     folder: Path
     stem: str
@@ -213,11 +190,7 @@ class CellFiles:
         return self.folder / "models" / f"{self.stem}.safetensors"
 
     def make(self) -> None:
-        """Make the folders.
-
-        Raises:
-            DataError: if they cannot be made.
-        """
+        """Make the folders."""
         for folder in (self.checkpoint.parent, self.model.parent):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -248,12 +221,6 @@ def train_cell(
         folder: of the comparison.
         group: the processes that share the batches.
         progress: called at each step.
-
-    Raises:
-        DataError: if the record cannot be written.
-        CheckpointError: if the state of the training cannot be read or written.
-        StateError: if the loss is no longer finite.
-        Interrupted: on Ctrl-C; the state is kept.
     """
     mechanism, num_heads, seed = key
     recipe, place = plan.recipe, CellFiles(folder, cell_path(folder, *key).stem)

@@ -43,17 +43,7 @@ class Cost:
 
 
 def cost_of(results: Results, mechanism: str, num_heads: int, by: str) -> Cost:
-    """Return what one trained (mechanism, heads) costs.
-
-    Args:
-        results: the comparison.
-        mechanism: name of the mechanism.
-        num_heads: its heads.
-        by: one of COSTS.
-
-    Raises:
-        ConfigError: if by is "latency" and this one was not timed.
-    """
+    """Return what one trained (mechanism, heads) costs."""
     cell = results.select(mechanism, num_heads)[0]
     if by == "latency":
         speed = results.speed(mechanism, num_heads)
@@ -176,10 +166,6 @@ def judge(results: Results, *, margin: float | None = None, cost: str = "flops")
 
 def decide(difference: Summary | None, margin: float) -> tuple[str, int | None]:
     """Return whether an interval of differences lies within the margin, and what would decide it.
-
-    Args:
-        difference: mean paired difference with its interval, candidate minus baseline.
-        margin: accuracy that may be lost, a fraction.
 
     Returns:
         "suffices" if the whole interval is above -margin, "does not suffice" if it is below,

@@ -89,11 +89,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversions:
-    """The rows that are there.
-
-    Args:
-        rows: in the order of the table.
-    """
+    """The rows that are there."""
 
     rows: tuple[Row, ...]
 
@@ -104,11 +100,7 @@ def place(folder: Path, subject: str, target: str) -> Path:
 
 
 def finished(folder: Path, keys: Sequence[tuple[str, str]]) -> Conversions:
-    """Read the rows of a working folder, and of the published file where the folder has none.
-
-    Raises:
-        DataError: if a file is truncated or altered.
-    """
+    """Read the rows of a working folder, and of the published file where the folder has none."""
     published_rows = {row.key: row for row in published().rows}
     rows = []
     for key in keys:
@@ -121,21 +113,13 @@ def finished(folder: Path, keys: Sequence[tuple[str, str]]) -> Conversions:
 
 
 def published() -> Conversions:
-    """Return the rows that come with the package; none if there are none.
-
-    Raises:
-        DataError: if the file is truncated or altered.
-    """
+    """Return the rows that come with the package; none if there are none."""
     path = path_of(STORE)
     return read_record(Conversions, path, advice=AGAIN) if path.exists() else Conversions(rows=())
 
 
 def publish(conversions: Conversions) -> Path:
-    """Write the rows that come with the package and return their file.
-
-    Raises:
-        DataError: if the package is not a checkout that can be written.
-    """
+    """Write the rows that come with the package and return their file."""
     return write_published(STORE, asdict(conversions))
 
 
@@ -150,15 +134,7 @@ CALIBRATED = 0.15  # of the training characters: the conversion reads these, the
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A trained model and four texts, no two of which share a document or a stretch of one.
-
-    Args:
-        source: the model and its tokenizer.
-        calibration: what conversions read.
-        train: what healings read.
-        validation: what chooses their weights.
-        held_out: what losses are reported of.
-    """
+    """A trained model and four texts, no two of which share a document or a stretch of one."""
 
     source: Source
     calibration: Documents
@@ -168,11 +144,7 @@ class Subject:
 
 
 def stories260k(folder: Path) -> Subject:  # noqa: ARG001 - it lies among the data
-    """Return the checkpoint of llama2.c on English novels, parted by book.
-
-    Raises:
-        DataError: if the files are absent.
-    """
+    """Return the checkpoint of llama2.c on English novels, parted by book."""
     paths = [_located(path) for path in (STORIES, NOVELS)]
     parts = {
         name: Documents(name=f"novels, {name}", read=partial(_stretches, paths[1], name))
@@ -182,11 +154,7 @@ def stories260k(folder: Path) -> Subject:  # noqa: ARG001 - it lies among the da
 
 
 def shakespeare_char(folder: Path) -> Subject:
-    """Return a model that `suffice train` left in the folder, on the text it was trained on.
-
-    Raises:
-        DataError: if it is not there.
-    """
+    """Return a model that `suffice train` left in the folder, on the text it was trained on."""
     place = folder / "shakespeare_char"
     if not place.is_dir():
         raise DataError(
@@ -271,16 +239,7 @@ def run(
     console: Console,
     quiet: bool = False,
 ) -> None:
-    """Make the rows that are missing in the folder; an interrupted healing is resumed.
-
-    Args:
-        folder: working folder.
-        keys: (subject, target) of each row.
-        minutes: of healing in each.
-        limit: minutes after which no row is begun.
-        console: where progress is shown.
-        quiet: whether to show nothing.
-    """
+    """Make the rows that are missing in the folder; an interrupted healing is resumed."""
     began, opened = time.monotonic(), {}
     for subject, target in keys:
         path = place(folder, subject, target)
@@ -297,13 +256,7 @@ def run(
 
 
 class _Texts:
-    """A subject with its texts as tokens.
-
-    Args:
-        name: of the subject.
-        subject: the model and the documents.
-        folder: working folder.
-    """
+    """A subject with its texts as tokens."""
 
     def __init__(self, name: str, subject: Subject, folder: Path) -> None:
         self.name, self.subject, self.folder = name, subject, folder

@@ -126,11 +126,7 @@ def printed(counts: dict[str, list[int]]) -> Finding:
 
 
 def fewer(stated: dict[str, str]) -> Finding:
-    """Compare how many parameters fewer Efficient has than Standard, without biases.
-
-    Args:
-        stated: terms in d by the place that states them: "2dd" or "2d".
-    """
+    """Compare how many parameters fewer Efficient has than Standard, without biases."""
     terms = {"2dd": lambda d: 2 * d * d, "2d": lambda d: 2 * d}
     saved = {
         d: layer_parameters("standard", d, d, bias=False)
@@ -221,14 +217,7 @@ def products(stated: str) -> Finding:
 
 
 def sized(name: str, mechanisms: list[str], stated: list[float], unit: float) -> Finding:
-    """Compare the parameters of whole models with what is stated.
-
-    Args:
-        name: of the recipe, or of a language model's configuration.
-        mechanisms: whose.
-        stated: in millions, one for each.
-        unit: of the last digit stated, in millions.
-    """
+    """Compare the parameters of whole models with what is stated."""
     exact = [_parameters(name, mechanism) for mechanism in mechanisms]
     return Finding(
         ours="; ".join(f"{m} {count:,}" for m, count in zip(mechanisms, exact, strict=True)),

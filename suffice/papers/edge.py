@@ -38,12 +38,7 @@ ABSENT = "this system shows no counter of energy that may be read (RAPL)"
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """One counter of a processor package; it starts again from 0 at its end.
-
-    Args:
-        path: of its value, in microjoules.
-        end: its highest value, in microjoules.
-    """
+    """One counter of a processor package; it starts again from 0 at its end."""
 
     path: Path
     end: int
@@ -55,11 +50,7 @@ class Counter:
 
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """All counters of the machine's packages.
-
-    Args:
-        counters: one for each package.
-    """
+    """All counters of the machine's packages."""
 
     counters: tuple[Counter, ...]
 
@@ -76,11 +67,7 @@ class Meter:
 
 
 def meter(folder: Path = POWERCAP) -> Meter | None:
-    """Return the machine's meter, None where there is none that may be read.
-
-    Args:
-        folder: where the system shows its counters.
-    """
+    """Return the machine's meter, None where there is none that may be read."""
     counters = []
     for zone in sorted(folder.glob("intel-rapl:*")):
         if zone.name.count(":") > 1:
@@ -140,15 +127,7 @@ class Timed:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Mechanisms that were timed in turn, on what.
-
-    Args:
-        timed: one record for each.
-        machine: facts about it.
-        versions: of the software.
-        commit: of the source.
-        minutes: that the group took.
-    """
+    """Mechanisms that were timed in turn, on what."""
 
     timed: tuple[Timed, ...]
     machine: dict[str, Any]
@@ -159,11 +138,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """Every group of an edge table.
-
-    Args:
-        groups: in the order of tasks and heads.
-    """
+    """Every group of an edge table."""
 
     groups: tuple[Group, ...]
 
@@ -182,11 +157,6 @@ def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
     """Time the forward passes of one task at equal heads, mechanisms in turn.
 
     The inputs are drawn: what a forward costs does not depend on what they hold.
-
-    Args:
-        name: of the recipe, at the paper's scale.
-        heads: of each mechanism.
-        mechanisms: what is timed.
     """
     began = time.monotonic()
     chosen, energy_meter = recipe(name), meter()
@@ -237,14 +207,7 @@ def random_inputs(chosen: Recipe, batch: int) -> Tensor:
 def run_edge(
     table: Table, folder: Path, keys: list[tuple[str, int]], *, console: Console | None
 ) -> None:
-    """Time the groups that are not in the folder yet, each written when it is done.
-
-    Args:
-        table: an edge table.
-        folder: working folder.
-        keys: (recipe, heads) of each group.
-        console: where a line tells each group; None is silent.
-    """
+    """Time the groups that are not in the folder yet, each written when it is done."""
     for name, heads in keys:
         path = _path(folder, name, heads)
         if path.exists():
@@ -257,11 +220,7 @@ def run_edge(
 
 
 def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:
-    """Read the groups of a working folder, and of the published file where the folder has none.
-
-    Raises:
-        DataError: if a file is truncated or altered.
-    """
+    """Read the groups of a working folder, and of the published file where the folder has none."""
     published_groups = {_key(group): group for group in published_edge(table).groups}
     groups = []
     for key in keys:
@@ -274,21 +233,13 @@ def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:
 
 
 def published_edge(table: Table) -> Edge:
-    """Return the times that come with the package; no groups if there are none.
-
-    Raises:
-        DataError: if the file is truncated or altered.
-    """
+    """Return the times that come with the package; no groups if there are none."""
     path = path_of(table.store)
     return read_record(Edge, path, advice=AGAIN) if path.exists() else Edge(groups=())
 
 
 def publish_edge(table: Table, edge: Edge) -> Path:
-    """Write the times that come with the package and return their file.
-
-    Raises:
-        DataError: if the package is not a checkout that can be written.
-    """
+    """Write the times that come with the package and return their file."""
     return write_published(table.store, asdict(edge))
 
 
@@ -384,13 +335,7 @@ COLUMNS = (
 
 
 def edge_sheet(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> Sheet:
-    """Lay the table out.
-
-    Args:
-        table: an edge table.
-        edge: what was timed.
-        missing: groups that were not.
-    """
+    """Lay the table out."""
     return sheet_of(
         f"{table.name}: {table.title}",
         COLUMNS,

@@ -22,15 +22,7 @@ from suffice.papers.tables import TABLES, Table, table
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Something the papers say.
-
-    Args:
-        id: its number.
-        where: version and place.
-        claim: what is said, in our words.
-        check: name of the function that decides it, in `counted_claims` or `trained_claims`.
-        args: of the check.
-    """
+    """Something the papers say."""
 
     id: int
     where: str
@@ -86,11 +78,7 @@ def page() -> str:
 
 
 def write_page() -> Path:
-    """Write docs/evidence.md and return its file.
-
-    Raises:
-        DataError: if the package is not a checkout.
-    """
+    """Write docs/evidence.md and return its file."""
     root = path_of("x").parents[2]
     if not (root / "docs").is_dir():
         raise DataError("docs/evidence.md belongs to a checkout of the source; write it there.")

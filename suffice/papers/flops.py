@@ -43,12 +43,7 @@ def executed(mechanism: str, *, length: int, d_model: int, num_heads: int) -> in
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """One way to count.
-
-    Args:
-        title: what figures and tables call it.
-        of: FLOPs of (mechanism, length=, d_model=, num_heads=).
-    """
+    """One way to count."""
 
     title: str
     of: Callable[..., int]
@@ -228,15 +223,7 @@ LOOK: dict[str, Any] = {
 
 
 def flops(folder: Path, console: Console) -> list[Path]:
-    """Print the counts, draw the paper's figures of FLOPs and return their files.
-
-    Args:
-        folder: of the figures, each as PNG and SVG.
-        console: where the tables go.
-
-    Raises:
-        DataError: if a file cannot be written.
-    """
+    """Print the counts, draw the paper's figures of FLOPs and return their files."""
     console.print(ratios())
     console.print(sizes())
     for sentence in sentences():

@@ -80,11 +80,7 @@ def digest_of(weights: Path) -> str:
 
 
 def read_scored(folder: Path) -> Scored | None:
-    """Return what was scored in the folder of a run; None if nothing was, or of other weights.
-
-    Raises:
-        DataError: if the file is truncated or altered.
-    """
+    """Return what was scored in the folder of a run; None if nothing was, or of other weights."""
     path, weights = folder / FILE, folder / "model.safetensors"
     if not path.exists() or not weights.exists():
         return None
@@ -93,41 +89,25 @@ def read_scored(folder: Path) -> Scored | None:
 
 
 def write_scored(folder: Path, scored: Scored) -> None:
-    """Write a record into the folder of its run.
-
-    Raises:
-        DataError: if it cannot be written.
-    """
+    """Write a record into the folder of its run."""
     write_json(folder / FILE, encode(dataclasses.asdict(scored)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedScores:
-    """The records that come with the package.
-
-    Args:
-        scored: one for each mechanism.
-    """
+    """The records that come with the package."""
 
     scored: tuple[Scored, ...] = ()
 
 
 def published_scores() -> tuple[Scored, ...]:
-    """Return what comes with the package.
-
-    Raises:
-        DataError: if the file is truncated or altered.
-    """
+    """Return what comes with the package."""
     path = path_of(NAME)
     return read_record(PublishedScores, path, advice=AGAIN).scored if path.exists() else ()
 
 
 def publish_scores(scored: list[Scored]) -> Path:
-    """Write what comes with the package.
-
-    Raises:
-        DataError: if the package is not a checkout that can be written.
-    """
+    """Write what comes with the package."""
     return write_published(NAME, {"scored": [dataclasses.asdict(one) for one in scored]})
 
 

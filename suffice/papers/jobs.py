@@ -42,19 +42,7 @@ POLL = 0.2  # seconds between two looks at the workers
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How cells are run; only the number of threads can change a result.
-
-    Args:
-        jobs: cells at a time.
-        threads: of each training.
-        minutes: no cell is begun after these; None for no limit.
-        engine: "local" for processes here, "ray" for a cluster.
-        address: of the cluster: "auto" for the one this machine belongs to, "local" for a new one.
-        quiet: show no progress.
-
-    Raises:
-        ConfigError: if a number is not positive or the engine unknown.
-    """
+    """How cells are run; only the number of threads can change a result."""
 
     jobs: int = 1
     threads: int = 1
@@ -78,22 +66,7 @@ class Execution:
 def run_cells(
     plan: Plan, keys: list[Key], folder: Path, options: Execution, *, console: Console, command: str
 ) -> list[Key]:
-    """Train cells and return the keys of those that were finished.
-
-    Args:
-        plan: their recipe and device.
-        keys: which, in this order.
-        folder: the working folder; on a cluster, every machine must see it.
-        options: how they are run.
-        console: where progress is shown.
-        command: the command line, noted in the folder.
-
-    Raises:
-        ConfigError: if the folder is another table's, or another program works there.
-        DataError: if the data cannot be had or a file not be read or written.
-        StateError: if a cell lost its worker too often.
-        KeyboardInterrupt: on Ctrl-C; running cells have written their checkpoints.
-    """
+    """Train cells and return the keys of those that were finished."""
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     with run_folder(folder).locked():
@@ -218,11 +191,6 @@ class LocalProcesses:
     """One process for each worker, replaced when it is lost.
 
     Every worker is a pool of its own: a pool that loses a process ends all of its processes.
-
-    Args:
-        plan: of the cells.
-        folder: where they are written.
-        options: how many jobs, and threads of each.
     """
 
     def __init__(self, plan: Plan, folder: Path, options: Execution) -> None:
@@ -359,16 +327,7 @@ def _train_in_worker(plan: Plan, key: Key, folder: Path, num_threads: int) -> st
 
 
 class RayTasks:
-    """One task of a Ray cluster for each cell; every machine must see the working folder.
-
-    Args:
-        plan: of the cells.
-        folder: where they are written.
-        options: how many jobs, threads of each, and the cluster's address.
-
-    Raises:
-        ConfigError: if Ray is not installed or there is no such cluster.
-    """
+    """One task of a Ray cluster for each cell; every machine must see the working folder."""
 
     def __init__(self, plan: Plan, folder: Path, options: Execution) -> None:
         self._arguments = plan, folder.absolute(), options.threads

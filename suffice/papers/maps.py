@@ -89,10 +89,6 @@ def ask_maps(
         heads: None = the table's most.
         out: working folder instead of the usual.
         data: the user's own files instead of the task's.
-
-    Raises:
-        ConfigError: as `ask`.
-        DataError: as `ask`.
     """
     words: dict[str, Any] = {
         "heads": heads or (max(part.heads),),
@@ -118,16 +114,7 @@ def weights_of(request: Request, key: Key) -> Path:
 
 
 def look(request: Request, key: Key, dataset: Dataset) -> Maps:
-    """Return what a trained model looks at in the first row of test data without padding.
-
-    Args:
-        request: the table it belongs to.
-        key: mechanism, heads, seed.
-        dataset: of the recipe's task.
-
-    Raises:
-        CheckpointError: if the weights cannot be read, or were trained with other settings.
-    """
+    """Return what a trained model looks at in the first row of test data without padding."""
     path = weights_of(request, key)
     with torch.random.fork_rng():
         model = request.recipe.build(*key[:2])
@@ -292,11 +279,7 @@ def maps_records(maps: list[Maps]) -> list[dict[str, Any]]:
 
 
 def maps_sheet(maps: list[Maps]) -> Sheet:
-    """Lay out the models of one table, a line for each layer.
-
-    Args:
-        maps: of models of one table.
-    """
+    """Lay out the models of one table, a line for each layer."""
     request = maps[0].request
     small = "" if request.recipe.scale == "paper" else " Trained at small scale."
     return sheet_of(

@@ -65,14 +65,6 @@ class PaperRow:
 def paper_row(table_name: str, mechanism: str, heads: int) -> PaperRow | None:
     """Return the paper's row for a mechanism with a number of heads, None if it has none.
 
-    Args:
-        table_name: one of `paper_tables()`.
-        mechanism: name of the mechanism here.
-        heads: number of heads.
-
-    Raises:
-        ConfigError: if there is no such table.
-
     Example:
         >>> paper_row("mnist", "super_attention", 4).parameters_layer
         37184
@@ -109,12 +101,6 @@ def paper_rows(task: str, recipe: str) -> dict[tuple[str, int], PaperRow]:
 
 def paper_seconds(version: str, task: str, mechanism: str, heads: int) -> float | None:
     """Return the paper's seconds for 5,000 samples on its edge device, None where not printed.
-
-    Args:
-        version: "v1" or "v2".
-        task: "mnist", "cifar100", "imagenet", "imdb" or "amazon".
-        mechanism: name of the mechanism here.
-        heads: number of heads.
 
     Example:
         >>> paper_seconds("v2", "imdb", "efficient", 4)

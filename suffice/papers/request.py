@@ -83,21 +83,7 @@ def ask(
     out: Path | None = None,
     data: str | None = None,
 ) -> Request:
-    """Return a request, with what is finished for it.
-
-    Args:
-        table: one that shows cells.
-        scale: of its recipe; the published one by default, else the paper's, as with data.
-        heads: instead of the table's.
-        seeds: instead of the table's.
-        out: working folder instead of the usual.
-        data: the user's own files instead of the task's; their cells have a folder of their own,
-            and nothing that is published counts.
-
-    Raises:
-        ConfigError: if the recipe is not there, or something does not fit.
-        DataError: if a file is truncated or altered, or the user's files are not there.
-    """
+    """Return a request, with what is finished for it."""
     if not table.known:
         raise ConfigError(
             f"table {table.name} needs recipe {table.recipe}, which is not there yet."
@@ -129,19 +115,7 @@ AGAIN = "again"  # folder of such cells, inside the working folder
 def twice(
     request: Request, key: Key, execution: Execution, *, console: Console, command: str
 ) -> Sheet:
-    """Train a cell anew and lay both out.
-
-    Args:
-        request: the table it belongs to.
-        key: mechanism, heads, seed.
-        execution: how it is run.
-        console: where progress is shown.
-        command: what the folder names as its origin.
-
-    Raises:
-        ConfigError: if the table has no such mechanism.
-        DataError: if the time was over before it was begun, or the folder cannot be written.
-    """
+    """Train a cell anew and lay both out."""
     if key[0] not in request.table.mechanisms:
         raise ConfigError(
             f"{request.table.name} has no row {key[0]!r}; its mechanisms are "

@@ -35,14 +35,7 @@ ADVICE = "Take the file of the release, or publish it anew with --publish."
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The finished cells of one table.
-
-    Args:
-        scale: "paper" or "small".
-        threads: of each training.
-        recipe: the settings they were trained with.
-        results: the cells, and what they ran on.
-    """
+    """The finished cells of one table."""
 
     scale: str
     threads: int
@@ -56,11 +49,7 @@ def path_of(store: str) -> Path:
 
 
 def published(table: Table) -> Published | None:
-    """Return the cells that were published for a table, None if none were.
-
-    Raises:
-        DataError: if the file is truncated or altered.
-    """
+    """Return the cells that were published for a table, None if none were."""
     path = path_of(table.store)
     there = table.trained and path.exists()
     return _read(path, path.stat().st_mtime_ns) if there else None
@@ -72,11 +61,7 @@ def _read(path: Path, stamp: int) -> Published:  # noqa: ARG001 - a changed file
 
 
 def publish(table: Table, content: Published) -> Path:
-    """Write the results that come with the package and return their file.
-
-    Raises:
-        DataError: if the package is not a checkout that can be written.
-    """
+    """Write the results that come with the package and return their file."""
     results = replace(content.results, command=portable(content.results.command))
     return write_published(
         table.store,
@@ -100,11 +85,7 @@ def portable(command: str) -> str:
 
 
 def write_published(store: str, content: dict[str, Any]) -> Path:
-    """Write a file of the package's results.
-
-    Raises:
-        DataError: if the package is not a checkout that can be written.
-    """
+    """Write a file of the package's results."""
     path = path_of(store)
     if not (path.parents[2] / "pyproject.toml").exists():
         raise DataError(
@@ -115,12 +96,7 @@ def write_published(store: str, content: dict[str, Any]) -> Path:
 
 
 def same_training(saved: dict[str, Any], recipe: Recipe) -> bool:
-    """Return whether saved settings are those of a recipe; settings of only one of them may differ.
-
-    Args:
-        saved: as `describe` returned them, perhaps in an older version.
-        recipe: as it is now.
-    """
+    """Return whether saved settings are those of a recipe, where both have them."""
     before, now = flatten(saved), flatten(describe(recipe))
     shared = [key for key in before.keys() & now.keys() if key not in UNCOMPARED]
     return all(before[key] == now[key] for key in shared) and not (
@@ -159,17 +135,7 @@ def cell_name(key: Key) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What the cells of a working folder ran on.
-
-    Args:
-        machine: facts about it.
-        versions: of the software.
-        commit: of the source.
-        command: that began the folder.
-        started: when, in ISO 8601.
-        threads: of each training.
-        data: digest of the user's files that they were trained on, None for the task's own.
-    """
+    """What the cells of a working folder ran on."""
 
     machine: dict[str, Any]
     versions: dict[str, Any]
@@ -181,12 +147,7 @@ class Ran:
 
 
 def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int) -> None:
-    """Make a folder this plan's working folder, or find that it fits the one there.
-
-    Raises:
-        ConfigError: if it holds cells of another recipe, or trained with other threads.
-        DataError: if it cannot be read or written.
-    """
+    """Make a folder this plan's working folder, or find that it fits the one there."""
     if not run_folder(folder).exists():
         plan.claim(folder, resume=False)
     refuse_another(folder, plan)
@@ -210,13 +171,7 @@ def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int)
 
 
 def refuse_another(folder: Path, plan: Plan) -> None:
-    """Refuse a folder whose cells have other settings.
-
-    Raises:
-        ConfigError: if its plan is of another recipe or device, or files of the user's have
-            changed since.
-        DataError: if its plan cannot be read, or the files of the user's.
-    """
+    """Refuse a folder whose cells have other settings."""
     saved = read_plan(folder)
     if saved.device != plan.device or not same_training(saved.recipe, plan.recipe):
         raise ConfigError(
@@ -229,22 +184,13 @@ def refuse_another(folder: Path, plan: Plan) -> None:
 
 
 def read_ran(folder: Path) -> Ran | None:
-    """Read what a working folder ran on; None if nothing has run there, or by `suffice compare`.
-
-    Raises:
-        DataError: if the file is truncated or altered.
-    """
+    """Read what a working folder ran on; None if nothing has run there, or by `suffice compare`."""
     path = folder / RAN
     return read_record(Ran, path, advice="Delete it to go on.") if path.exists() else None
 
 
 def in_folder(folder: Path, plan: Plan) -> list[Cell]:
-    """Read every finished cell of a working folder; none if there is no such folder.
-
-    Raises:
-        ConfigError: if it holds cells of another recipe.
-        DataError: if a file is truncated or altered.
-    """
+    """Read every finished cell of a working folder; none if there is no such folder."""
     if not run_folder(folder).exists():
         return []
     refuse_another(folder, plan)
@@ -260,17 +206,7 @@ def joined(first: Iterable[Cell], second: Iterable[Cell]) -> list[Cell]:
 
 
 def gather(plan: Plan, folder: Path, cells: list[Cell], published: Published | None) -> Published:
-    """Put finished cells together with what they ran on, ready to be published.
-
-    Args:
-        plan: the recipe and what it is compared by.
-        folder: where they were trained.
-        cells: the finished ones.
-        published: the published cells; their facts are used where the folder has none.
-
-    Raises:
-        ConfigError: if nothing has run.
-    """
+    """Put finished cells together with what they ran on, ready to be published."""
     facts = _facts(folder, published)
     if facts is None:
         raise ConfigError(f"nothing has run in {folder} yet; begin with --run.")

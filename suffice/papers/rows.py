@@ -20,14 +20,7 @@ from suffice.records import encode
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure of a row.
-
-    Args:
-        ours: over seeds, None where nothing was trained.
-        rank: of ours among equal heads, 1 is best; None alone or unknown.
-        paper: the paper's, None where it prints none.
-        paper_rank: of the paper's figure among the paper's rows of equal heads.
-    """
+    """One figure of a row."""
 
     ours: Summary | None
     rank: int | None
@@ -37,15 +30,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One mechanism with a number of heads.
-
-    Args:
-        mechanism: its name.
-        num_heads: its heads.
-        seeds: how many were trained.
-        figures: by name of the column.
-        paper: the paper's row, None where it has none.
-    """
+    """One mechanism with a number of heads."""
 
     mechanism: str
     num_heads: int
@@ -55,13 +40,7 @@ class Row:
 
 
 def rows(table: Table, cells: list[Cell], heads: tuple[int, ...] | None = None) -> list[Row]:
-    """Build the rows of a table, grouped by heads.
-
-    Args:
-        table: its mechanisms, heads and columns.
-        cells: what is finished; rows without a cell are blank.
-        heads: instead of the table's.
-    """
+    """Build the rows of a table, grouped by heads."""
     return [
         row
         for num_heads in heads or table.heads
@@ -115,15 +94,7 @@ def over(column: Measure, cells: list[Cell]) -> Summary | None:
 def sheet(
     title: str, measures: tuple[Measure, ...], rows: list[Row], *, source: str, notes: list[str]
 ) -> Sheet:
-    """Lay out rows of cells.
-
-    Args:
-        title: of the table.
-        measures: its columns, in the paper's order; those without any figure are left out.
-        rows: grouped by heads.
-        source: the paper's table.
-        notes: what the caption says besides.
-    """
+    """Lay out rows of cells."""
     columns = (
         SheetColumn(title="mechanism", cell=lambda row: row.mechanism),
         SheetColumn(title="heads", cell=lambda row: str(row.num_heads)),
@@ -181,14 +152,7 @@ FIELDS = ("n", "mean", "low", "high", "rank", "paper", "paper_rank")
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A table of cells, ready to be printed or written.
-
-    Args:
-        request: the table at its scale.
-        rows: of ours and the paper's.
-        machine: facts about the machines that trained, None where nothing was trained.
-        minutes: of training behind the cells shown.
-    """
+    """A table of cells, ready to be printed or written."""
 
     request: Request
     rows: list[Row]

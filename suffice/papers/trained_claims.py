@@ -107,13 +107,7 @@ def gains_of_rows(stated: dict[str, float]) -> Finding:
 
 
 def best_everywhere(tables: list[str], metrics: list[str], *, highest: bool = False) -> Finding:
-    """Check whether Super Attention is first by every metric, at each number of heads.
-
-    Args:
-        tables: where.
-        metrics: by which.
-        highest: at the table's highest number of heads alone.
-    """
+    """Check whether Super Attention is first by every metric, at each number of heads."""
     theirs, ours, holds, measured = [], [], [], 0
     for name in tables:
         shown = table(name)
@@ -165,13 +159,7 @@ def _tally(lost: list[str], measured: int) -> str:
 
 
 def ahead(name: str, metric: str, stated: dict[str, float]) -> Finding:
-    """Compare the lead of Super Attention over the others at the highest number of heads.
-
-    Args:
-        name: of the table.
-        metric: an accuracy.
-        stated: points by mechanism; "least" is the smallest lead over any other.
-    """
+    """Compare the lead of Super Attention over the others at the highest number of heads."""
     measure, heads = MEASURES[metric], table(name).heads[-1]
     printed, averages = _printed(name, heads, measure), means(name, heads, measure)
     ours = "" if averages is None else "; ".join(_lead_text(averages, m) for m in stated)
@@ -243,14 +231,7 @@ def rank(name: str, metric: str, heads: int, stated: dict[str, int]) -> Finding:
 
 
 def savings(name: str, mechanisms: list[str], *, least: float | None, most: float) -> Finding:
-    """Compare the share of Standard's time that is saved, by the paper and here, with the claim.
-
-    Args:
-        name: of the edge table.
-        mechanisms: of which.
-        least: the smallest saving stated, None where only the largest is.
-        most: the largest saving stated.
-    """
+    """Compare the share of Standard's time that is saved, by the paper and here, with the claim."""
     shown = table(name)
     edge = published_edge(shown)
     rows = [row for row in records(shown, edge) if row["mechanism"] in mechanisms]

@@ -82,9 +82,6 @@ def bench(
         new: tokens that are written, at least 2.
         rounds: texts.
         before: resident bytes before the model was made; None = now.
-
-    Raises:
-        ConfigError: for more tokens than the model or its memory can hold, or too few.
     """
     before = resident() if before is None else before
     ids, writer = prompt_of(lm, prompt), Writer(lm, memory)

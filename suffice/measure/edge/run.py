@@ -49,9 +49,6 @@ class Run:
 def run_of(tokens: Sequence[int], prompt: int, ticks: Sequence[float]) -> Run:
     """Return the run of a start time and the time at which each token was there.
 
-    Raises:
-        ConfigError: with fewer than two tokens, which have no rate.
-
     Example:
         >>> run_of([5, 6, 5], prompt=4, ticks=[0.0, 2.0, 2.5, 3.0]).decode
         2.0

@@ -19,12 +19,6 @@ def shaped(shape: str, mechanism: str = "standard") -> LM:
 
     Weights have the standard deviation inputs^-1/2, so that every part changes the logits.
 
-    Args:
-        shape: see `SHAPES`.
-        mechanism: of its attention.
-
-    Raises:
-        ConfigError: for an unknown shape or mechanism.
     """
     if shape not in SHAPES:
         raise unknown("shape", shape, SHAPES)
@@ -43,11 +37,7 @@ def randomise(lm: LM) -> LM:
 
 
 def in_bits(lm: LM, bits: int) -> LM:
-    """Return the model with its weights packed in place into so many bits; 32 = not packed.
-
-    Raises:
-        ConfigError: for other bits, or fewer than 32 of a model that is packed already.
-    """
+    """Return the model with its weights packed in place into so many bits; 32 = not packed."""
     if bits not in BITS:
         raise ConfigError(f"bits={bits}: give {', '.join(map(str, BITS))}.")
     from suffice.quantise import quantise, unpack

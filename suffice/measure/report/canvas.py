@@ -37,14 +37,7 @@ BAND = ("#e6efe9", "#1f332a")
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """How a mechanism is drawn.
-
-    Args:
-        colour: on white, "#rrggbb".
-        dark: on a dark page.
-        marker: matplotlib's name of the marker.
-        dash: matplotlib's line style.
-    """
+    """How a mechanism is drawn."""
 
     colour: str
     dark: str

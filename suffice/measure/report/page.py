@@ -106,11 +106,6 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     Its identifiers start with its name, so that several can share a page; its colours are the
     variables of `colour_variables`, so that they follow the page's theme; it carries no date,
     so that equal results give equal pages.
-
-    Args:
-        figure: what to write.
-        name: of the figure, a plain word.
-        description: for those who cannot see it.
     """
     text = svg(figure, name, transparent=True)
     drawing = text[text.index("<g id=") :]

@@ -74,10 +74,6 @@ def learning_curves(results: Results) -> Figure:
 def average(cells: list[Cell], name: str) -> dict[int, Summary]:
     """Summarise one measure per epoch, as far as at least half of the seeds trained.
 
-    Args:
-        cells: the seeds of one (mechanism, heads).
-        name: which measure of an epoch.
-
     Returns:
         By epoch; an epoch with a value that is not finite is left out.
     """
@@ -250,12 +246,6 @@ def place_labels(
 
     Every place of PLACES is tried; the first that is free and inside the axes is taken, the one
     with the least overlap if none is.
-
-    Args:
-        axes: where; its limits must be final.
-        points: (x, y) by name.
-        colours: of the names, in the same order.
-        lines: upright or level lines to keep clear of, from (x, y) to (x, y).
     """
     figure = axes.figure
     figure.draw_without_rendering()
@@ -316,9 +306,6 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
     The band reaches from the baseline's mean down by the margin. The bars are the 95% intervals
     of each mean by itself; the verdict rests on paired differences, whose intervals are narrower
     when seeds move together.
-
-    Raises:
-        ConfigError: if the verdict's cost is not one that can be drawn.
     """
     if verdict.by not in AXES:
         raise unknown("cost", verdict.by, AXES)
@@ -385,14 +372,7 @@ def _ends(row: Row) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """One figure of the report.
-
-    Args:
-        title: heading above it.
-        caption: how to read it.
-        draw: makes it.
-        shown: whether these results have what it shows.
-    """
+    """One figure of the report."""
 
     title: str
     caption: str

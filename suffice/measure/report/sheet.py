@@ -25,14 +25,7 @@ STYLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of a table.
-
-    Args:
-        title: its head.
-        cell: text of a row.
-        paper: text of the paper's line below a row; blank by default.
-        words: whether it holds words, which are aligned to the left.
-    """
+    """One column of a table."""
 
     title: str
     cell: Callable[[Any], str]
@@ -42,13 +35,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line of a table.
-
-    Args:
-        cells: one text per column.
-        from_paper: whether these are the paper's figures rather than ours.
-        starts_group: whether a group of rows starts here, such as another number of heads.
-    """
+    """One line of a table."""
 
     cells: tuple[str, ...]
     from_paper: bool = False
@@ -57,16 +44,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A table as texts, ready to be rendered.
-
-    Args:
-        title: its heading.
-        columns: heads; the first column is text, the others are aligned to the right unless
-            they are in `words`.
-        lines: in order.
-        words: columns that hold words.
-        caption: how to read it.
-    """
+    """A table as texts, ready to be rendered."""
 
     title: str
     columns: tuple[str, ...]
@@ -85,14 +63,6 @@ def sheet_of(
     caption: str = "",
 ) -> Sheet:
     """Lay rows out in columns.
-
-    Args:
-        title: of the table.
-        columns: in order; the first one names the rows.
-        rows: in order.
-        group: of a row; where it changes, a group starts.
-        in_paper: whether a line with the paper's figures follows a row.
-        caption: how to read the table.
 
     Example:
         >>> square = Column(title="square", cell=lambda n: str(n * n))
@@ -119,10 +89,6 @@ def sheet_of(
 
 def mark_different(sheet: Sheet, *differences: str) -> Sheet:
     """Mark the paper's lines as not comparable, in the title, the caption and their names.
-
-    Args:
-        sheet: a table.
-        differences: from ours, such as "size" and "data"; nothing if there are none.
 
     Example:
         >>> sheet = Sheet(title="a", columns=(), lines=(Line(cells=("paper",), from_paper=True),))

@@ -94,12 +94,7 @@ class Memory(Axis, ABC, family="memory"):
         return self
 
     def entries(self, tokens: int, unit: int = 1) -> int:
-        """Return how many entries a store holds after so many tokens.
-
-        Args:
-            tokens: appended so far.
-            unit: positions of one entry; an incomplete last entry is not counted.
-        """
+        """Return the entries of a store after so many tokens, complete ones of `unit` positions."""
         return tokens // unit
 
     def nbytes_of(self, widths: Sequence[tuple[int, int]], tokens: int, itemsize: int) -> int:
@@ -120,11 +115,7 @@ class Memory(Axis, ABC, family="memory"):
 
     @abstractmethod
     def build(self, unit: int = 1) -> Store:
-        """Return an empty store, which takes its sizes from what is appended first.
-
-        Args:
-            unit: positions of one entry.
-        """
+        """Return an empty store with entries of `unit` positions, sized by the first append."""
 
 
 class Store(ABC):
@@ -148,11 +139,7 @@ class Store(ABC):
         """
 
     def check_room(self, positions: int) -> None:
-        """Check that so many more positions fit.
-
-        Raises:
-            ConfigError: if they do not.
-        """
+        """Raise ConfigError unless so many more positions fit."""
         del positions  # unlimited unless a subclass says otherwise
 
     def reserve(self) -> Slot:
@@ -209,11 +196,7 @@ class Store(ABC):
 
 
 def check_sizes_known(buffers: tuple[Tensor, ...]) -> None:
-    """Refuse to reserve a position of unknown size.
-
-    Raises:
-        ConfigError: if nothing was appended yet.
-    """
+    """Raise ConfigError if nothing was appended yet."""
     if not buffers:
         raise ConfigError(
             "nothing was appended yet, so the sizes of a position are unknown; append the first."
@@ -221,13 +204,7 @@ def check_sizes_known(buffers: tuple[Tensor, ...]) -> None:
 
 
 def bytes_of(tensors: tuple[Tensor, ...]) -> int:
-    """Return the bytes of tensors, a tensor that comes twice counted once.
-
-    Example:
-        >>> x = torch.zeros(2, 8)
-        >>> bytes_of((x, x))
-        64
-    """
+    """Return the bytes of tensors; those of the same memory count once."""
     return sum({x.data_ptr(): x.numel() * x.element_size() for x in tensors}.values())
 
 

@@ -74,11 +74,7 @@ class Static(Memory):
 
 
 class GrowingStore(Store):
-    """Buffers with room at the end; where gradients flow, tensors that are concatenated instead.
-
-    Args:
-        min_spare: entries of room beside what is kept.
-    """
+    """Buffers with room at the end; where gradients flow, tensors that are concatenated instead."""
 
     def __init__(self, min_spare: int) -> None:
         super().__init__()
@@ -125,12 +121,12 @@ class GrowingStore(Store):
         return end + max(self.min_spare, end // SPARE_SHARE)
 
     def _concatenate(self, tensors: tuple[Tensor, ...], room: int | None) -> None:
-        """Move what is kept and new positions into buffers with this room; None = no spare room.
+        """Move old and new positions into buffers with this room; None = no spare room.
 
-        A compiler must see no in-place writes into a tensor that it allocates.
+        Without in-place writes, which a compiler may not see into a tensor that it allocates.
         """
         old = self._contents() if self.length else tuple(new[:, :, :0] for new in tensors)
-        pieces = [[kept, new] for kept, new in zip(old, tensors, strict=True)]
+        pieces = [list(pair) for pair in zip(old, tensors, strict=True)]
         if room is not None:
             spare = room - self.length - tensors[0].shape[2]
             for piece, new in zip(pieces, tensors, strict=True):

@@ -100,11 +100,7 @@ class Quantised(Memory):
 
 
 class QuantisedStore(Store):
-    """Quantised blocks in a store of the inner memory, then the latest positions in plain numbers.
-
-    Args:
-        memory: the settings.
-    """
+    """Quantised blocks in a store of the inner memory, then the latest positions unquantised."""
 
     def __init__(self, memory: Quantised) -> None:
         super().__init__()

@@ -89,11 +89,6 @@ class RollingStore(Store):
 
     The buffer begins with room for the sinks: they are copied in front of the latest entries, so
     that attention reads one piece.
-
-    Args:
-        window: latest entries, the newest included.
-        sinks: first entries.
-        spare: entries that can be dropped.
     """
 
     def __init__(self, window: int, sinks: int, spare: int) -> None:
@@ -171,16 +166,16 @@ class RollingStore(Store):
     def _append_many(self, tensors: tuple[Tensor, ...], past: int, first: int) -> CachedTensors:
         """Return a concatenation of more than the buffer holds, and keep the end of it."""
         sinks = min(self.num_sinks, first)
-        kept_sinks = self.sinks or tuple(x[:, :, :0] for x in tensors)
+        all_sinks = self.sinks or tuple(x[:, :, :0] for x in tensors)
         joined = tuple(
             torch.cat([sink[:, :, :sinks], old[:, :, self.end - past : self.end], new], dim=2)
-            for sink, old, new in zip(kept_sinks, self.buffers, tensors, strict=True)
+            for sink, old, new in zip(all_sinks, self.buffers, tensors, strict=True)
         )
         total = past + tensors[0].shape[2]
-        kept, start = min(self.max_past, total), self.num_sinks
+        count, start = min(self.max_past, total), self.num_sinks
         for buffer, x in zip(self.buffers, joined, strict=True):
-            buffer[:, :, start : start + kept] = x[:, :, x.shape[2] - kept :]
-        self.end, self.oldest = start + kept, first + total - kept
+            buffer[:, :, start : start + count] = x[:, :, x.shape[2] - count :]
+        self.end, self.oldest = start + count, first + total - count
         return CachedTensors(joined, first, sinks)
 
     def _move_to_start(self, past: int) -> None:

@@ -1,4 +1,4 @@
-"""The positions that a layer knows of: none, or ALiBi's bias; rotary ones are in `rope`."""
+"""Positions inside a layer: none, or ALiBi's bias; rotary ones are in `rope`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ class Position(Axis, family="position"):
         return self.rotate_by(x, self.cos_sin(positions, x.shape[-1], x.dtype))
 
     def cos_sin(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """Return the factors of `rotate_by`, which all layers of a model can share.
-
-        Called only where `rotates`.
-        """
+        """Return the factors of `rotate_by`, which all layers of a model can share."""
         raise NotImplementedError(f"{type(self).__name__} rotates nothing.")
 
     def rotate_by(self, x: Tensor, cos_sin: tuple[Tensor, ...]) -> Tensor:

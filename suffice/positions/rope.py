@@ -29,6 +29,20 @@ class Scaling(Axis, ABC, family="scaling"):
         return 1.0
 
 
+class _ByFactor(Scaling):
+    """Base of the scalings by the new length over the trained one."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.factor < 1.0:
+            raise ConfigError(
+                f"{type(self).__name__}(factor={self.factor}): give the new length over the "
+                "trained one, at least 1."
+            )
+
+
 def plain_frequencies(theta: float, features: int) -> Tensor:
     """Return theta^(-2i/features) for each pair i: float64 [features / 2].
 
@@ -38,16 +52,8 @@ def plain_frequencies(theta: float, features: int) -> Tensor:
     return theta**-steps
 
 
-def _check_factor(scaling: Scaling, factor: float) -> None:
-    if factor < 1.0:
-        raise ConfigError(
-            f"{type(scaling).__name__}(factor={factor}): give the new length over the trained "
-            "one, at least 1."
-        )
-
-
 @dataclass(frozen=True)
-class LinearScaling(Scaling):
+class LinearScaling(_ByFactor):
     """Every frequency divided by `factor`: position p rotates as p / factor did.
 
     Args:
@@ -65,10 +71,6 @@ class LinearScaling(Scaling):
 
     factor: float
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_factor(self, self.factor)
-
     def frequencies(self, theta: float, features: int) -> Tensor:
         """Return theta_i / factor."""
         return plain_frequencies(theta, features) / self.factor
@@ -80,7 +82,7 @@ class LinearScaling(Scaling):
 
 
 @dataclass(frozen=True)
-class NTKScaling(Scaling):
+class NTKScaling(_ByFactor):
     """A larger base, theta * factor^(D / (D - 2)).
 
     The slowest pair rotates `factor` times slower, the first as before, the others between.
@@ -100,10 +102,6 @@ class NTKScaling(Scaling):
 
     factor: float
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_factor(self, self.factor)
-
     def frequencies(self, theta: float, features: int) -> Tensor:
         """Return the frequencies of the larger base; a single pair keeps its own."""
         exponent = features / max(features - 2, 1)
@@ -116,7 +114,7 @@ class NTKScaling(Scaling):
 
 
 @dataclass(frozen=True)
-class Llama3Scaling(Scaling):
+class Llama3Scaling(_ByFactor):
     """Slow pairs divided by `factor`, fast ones kept, a blend between.
 
     A pair makes r_i = length * theta_i / (2 pi) rotations in the trained length. Its frequency is
@@ -146,7 +144,6 @@ class Llama3Scaling(Scaling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_factor(self, self.factor)
         if self.length < 1 or not 0.0 < self.low < self.high:
             raise ConfigError(
                 f"Llama3Scaling(length={self.length}, low={self.low}, high={self.high}): give the "
@@ -167,7 +164,7 @@ class Llama3Scaling(Scaling):
 
 
 @dataclass(frozen=True)
-class YarnScaling(Scaling):
+class YarnScaling(_ByFactor):
     """Fast pairs kept, slow pairs divided by `factor`, a linear ramp between.
 
     Pair i(n) = D ln(length / (2 pi n)) / (2 ln theta) makes n rotations in the trained length.
@@ -206,7 +203,6 @@ class YarnScaling(Scaling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_factor(self, self.factor)
         if self.length < 1 or not 0.0 < self.slow < self.fast:
             raise ConfigError(
                 f"YarnScaling(length={self.length}, fast={self.fast}, slow={self.slow}): give the "

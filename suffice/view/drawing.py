@@ -1,4 +1,4 @@
-"""What a drawing of a pattern shows, before it is a picture or text.
+"""The content of a drawing of a pattern, as cells and a legend.
 
 Letters: H heads, T queries, S keys.
 """
@@ -37,12 +37,12 @@ def expression(value: Axis) -> str:
     """
     if type(value) in SIGNS:
         return SIGNS[type(value)].join(map(_operand, flat(value)))  # type: ignore[arg-type]
-    given = [
+    arguments = [
         f"{field.name}={_written(item)}"
         for field in dataclasses.fields(value)  # type: ignore[arg-type]
         if field.repr and (item := getattr(value, field.name)) != field.default
     ]
-    return f"{type(value).__name__}({', '.join(given)})"
+    return f"{type(value).__name__}({', '.join(arguments)})"
 
 
 def brief(value: Axis) -> str:
@@ -59,17 +59,17 @@ def brief(value: Axis) -> str:
             for part in flat(value)  # type: ignore[arg-type]
         ]
         return SIGNS[type(value)].join(dict.fromkeys(named))
-    made_of: list[Axis] = []
+    values: list[Axis] = []
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
         item = getattr(value, field.name)
         items = item if isinstance(item, tuple) else (item,)
-        made_of += [part for part in items if isinstance(part, Axis) and item != field.default]
-    inner = ", ".join(dict.fromkeys(map(brief, made_of)))
+        values += [part for part in items if isinstance(part, Axis) and item != field.default]
+    inner = ", ".join(dict.fromkeys(map(brief, values)))
     return f"{type(value).__name__}({inner})" if inner else type(value).__name__
 
 
 def flat(pattern: Pattern) -> list[Pattern]:
-    """Return what `&` or `|` joins, the joined parts of a part of the same kind among them."""
+    """Return the parts that `&` or `|` joins, nested ones of the same kind included."""
     parts: list[Pattern] = []
     for part in pattern.parts:  # type: ignore[attr-defined]
         parts += flat(part) if type(part) is type(pattern) else [part]
@@ -91,12 +91,7 @@ def _written(item: object) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a composed pattern, as the legend of a drawing names it.
-
-    Args:
-        kind: the class that colours it.
-        name: what the legend says.
-    """
+    """One part of a composed pattern: the class that colours it, and its name in the legend."""
 
     kind: str
     name: str
@@ -112,15 +107,9 @@ Layers = list[tuple[Part, Tensor]]
 def layers(pattern: Pattern, q: Tensor, k: Tensor, head: int = 0) -> Layers:
     """Return the parts of a pattern and where each allows a pair, bool [T, S].
 
-    The union of all is what the pattern allows. Of parts joined by `&` the most specific one is
-    named: one that leaves whole regions out before one that does not, then the one with the
-    fewest pairs here, then the first.
-
-    Args:
-        pattern: what to take apart.
-        q: positions of the queries, [T, 1].
-        k: positions of the keys, [1, S].
-        head: of which head, from 0.
+    Positions are q [T, 1] and k [1, S]; the union of all parts is what the pattern allows. Of parts
+    joined by `&` the most specific one is named: one that leaves whole regions out before one that
+    does not, then the one with the fewest pairs here, then the first.
 
     Example:
         >>> from suffice.patterns import Causal, Window
@@ -162,17 +151,11 @@ LONGEST = 2048  # positions; beyond, a cell of a picture would be smaller than i
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The heads that see the same pairs.
+    """The heads that see the same pairs."""
 
-    Args:
-        heads: their numbers, from 1; every head of a pattern whose heads are alike.
-        cells: int64 [T, S], 0 = hidden, n = allowed by part n of the drawing, from 1.
-        computed: pairs that an op computes, with those it masks afterwards.
-    """
-
-    heads: tuple[int, ...]
-    cells: Tensor
-    computed: int
+    heads: tuple[int, ...]  # numbers from 1
+    cells: Tensor  # int64 [T, S], 0 = hidden, n = allowed by part n of the drawing, from 1
+    computed: int  # pairs that an op computes, with those it masks afterwards
 
     @property
     def visible(self) -> int:
@@ -207,23 +190,17 @@ class Panel:
                 runs[-1].append(head)
             else:
                 runs.append([head])
-        told = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-        named = f"head{'s' * (len(self.heads) > 1)} {told}"
+        numbers = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+        named = f"head{'s' * (len(self.heads) > 1)} {numbers}"
         return named if len(named) <= room else f"head {self.heads[0]} +{len(self.heads) - 1}"
 
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """Who sees whom: queries down, keys across, a panel for each sort of head.
+    """Who sees whom: queries down, keys across, a panel for each group of equal heads."""
 
-    Args:
-        expression: the pattern as code.
-        parts: what the numbers in the panels' cells stand for, from 1.
-        panels: one if all heads are alike.
-    """
-
-    expression: str
-    parts: tuple[Part, ...]
+    expression: str  # the pattern as code
+    parts: tuple[Part, ...]  # numbered from 1 in the cells
     panels: tuple[Panel, ...]
 
     @property
@@ -268,7 +245,7 @@ def draw(
     k = torch.arange(keys)[None, :]
     numbers: dict[Part, int] = {}
     alike: dict[bytes, list[int]] = {}
-    found: dict[bytes, Tensor] = {}
+    cells_of: dict[bytes, Tensor] = {}
     for head in range(heads):
         cells = torch.zeros(queries, keys, dtype=torch.int64)
         for part, mask in layers(pattern, q, k, head):
@@ -276,9 +253,9 @@ def draw(
             cells.masked_fill_((cells == 0) & mask, number)
         key = cells.numpy().tobytes()
         alike.setdefault(key, []).append(head + 1)
-        found[key] = cells
+        cells_of[key] = cells
     panels = tuple(
-        Panel(tuple(same), found[key], computed_pairs(of_heads[same[0] - 1], queries, keys))
+        Panel(tuple(same), cells_of[key], computed_pairs(of_heads[same[0] - 1], queries, keys))
         for key, same in alike.items()
     )
     return Drawing(expression(pattern), tuple(numbers), panels)
@@ -323,17 +300,11 @@ FAINT = "#5f6775"
 
 @dataclass(frozen=True)
 class Look:
-    """How a part is drawn.
+    """How a part is drawn."""
 
-    Args:
-        colour: "#rrggbb".
-        shade: one character of a drawing in blocks.
-        letter: one character of a drawing in plain letters.
-    """
-
-    colour: str
-    shade: str
-    letter: str
+    colour: str  # "#rrggbb"
+    shade: str  # character of a drawing in blocks
+    letter: str  # character of a drawing in plain letters
 
 
 def looks(parts: Sequence[Part]) -> tuple[Look, ...]:
@@ -349,8 +320,7 @@ def looks(parts: Sequence[Part]) -> tuple[Look, ...]:
     palette = [*FREE, *dict.fromkeys(COLOURS.values())]
     alphabet = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     for part in parts:
-        own = [COLOURS[part.kind]] if part.kind in COLOURS else []
-        colours.append(_first([*own, *palette], colours))
+        colours.append(_first([COLOURS.get(part.kind, palette[0]), *palette], colours))
         shades.append(_first([SHADES.get(part.kind, SOLID), *MORE, *alphabet], shades))
         name = part.kind[0].upper() + part.kind[1:]
         letters.append(_first([*filter(str.isascii, name), *alphabet], letters))
@@ -372,30 +342,30 @@ def drawing_of(spec: AttentionSpec, length: int) -> Drawing:
 
 
 def instead(spec: AttentionSpec, length: int) -> list[str]:
-    """Say what a drawing of pairs does not show, a sentence each.
+    """Return a sentence for each fact that a drawing of pairs does not show.
 
     Example:
         >>> from suffice import preset
         >>> instead(preset("super_attention", 64, 4, length=9), 9)
         ['Alignment mixes values along the sequence first: what a key holds comes from others too.']
     """
-    told = []
+    notes = []
     mixing, kernel = type(spec.mixing).__name__, type(spec.kernel).__name__
     if not spec.mixing.keeps_keys:
-        told.append(
+        notes.append(
             f"{mixing} reads {spec.mixing.reads(length):,} keys in place of {length:,}, each a "
             "learned sum of them all."
         )
     elif spec.mixing.mixes:
-        told.append(
+        notes.append(
             f"{mixing} mixes values along the sequence first: what a key holds comes from others "
             "too."
         )
     if not spec.kernel.weighs_pairs:
-        told.append(
+        notes.append(
             f"{kernel} computes no pairs: it sums features over the keys that a query may see, "
             "which are these."
         )
     if length > LONGEST:
-        told.append(f"Drawn are the first {LONGEST:,} of {length:,} tokens.")
-    return told
+        notes.append(f"Drawn are the first {LONGEST:,} of {length:,} tokens.")
+    return notes

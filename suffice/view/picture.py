@@ -1,4 +1,4 @@
-"""A drawing in a file."""
+"""Drawings as PNG and SVG files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from suffice.patterns import Pattern
 from suffice.view.drawing import FAINT, HIDDEN, INK, PAGE, Drawing, Panel, draw, looks
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -35,39 +34,21 @@ LINED = 5  # side of a cell from which cells have lines between them
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """A line of text.
+    """A line of text."""
 
-    Args:
-        x: left end, middle or right end, as `anchor` says.
-        y: baseline.
-        text: what it says.
-        size: of the letters.
-        colour: "#rrggbb".
-        anchor: "start", "middle" or "end".
-        bold: heavier letters.
-        upright: False turns it a quarter to the left.
-    """
-
-    x: float
-    y: float
+    x: float  # of the anchor
+    y: float  # of the baseline
     text: str
     size: int = PLAIN
     colour: str = INK
-    anchor: str = "start"
+    anchor: str = "start"  # or "middle" or "end"
     bold: bool = False
-    upright: bool = True
+    upright: bool = True  # False rotates it a quarter to the left
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """The cells of one panel.
-
-    Args:
-        panel: what it shows.
-        x: of its left side.
-        y: of its upper side.
-        cell: side of a cell.
-    """
+    """The cells of one panel, and where they stand: the upper left corner, the side of a cell."""
 
     panel: Panel
     x: int
@@ -92,32 +73,18 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A page.
-
-    Args:
-        width: of the page.
-        height: of the page.
-        colours: of the parts, from part 1.
-        frames: the panels.
-        words: all text.
-        marks: the legend's squares: x, y and the number of the part.
-    """
+    """Everything on a page, in pixels."""
 
     width: int
     height: int
-    colours: tuple[str, ...]
+    colours: tuple[str, ...]  # of the parts, from part 1
     frames: tuple[Frame, ...]
     words: tuple[Words, ...]
-    marks: tuple[tuple[int, int, int], ...]
+    marks: tuple[tuple[int, int, int], ...]  # squares of the legend: x, y, number of the part
 
 
 def arrange(drawing: Drawing, title: str | None = None) -> Page:
-    """Return the page of a drawing.
-
-    Args:
-        drawing: what to show.
-        title: None = the pattern as code.
-    """
+    """Return the page of a drawing; its title is the pattern as code unless one is given."""
     panels = drawing.panels
     across = min(len(panels), len(SIDES))
     queries, keys = panels[0].cells.shape
@@ -164,7 +131,6 @@ def _lines(
 
 
 def _heading(panel: Panel, x: int, y: int, wide: int) -> list[Words]:
-    """Return what stands above one of several panels."""
     computed = f"{panel.computed:,}" if panel.computed else "none"
     counts = f"{panel.visible:,} visible ({panel.share:.1%}), {computed} computed"
     label = panel.named(wide // 9)
@@ -175,7 +141,6 @@ def _heading(panel: Panel, x: int, y: int, wide: int) -> list[Words]:
 
 
 def _axes(frame: Frame) -> list[Words]:
-    """Return the names of the axes and some positions along them."""
     queries, keys = frame.panel.cells.shape
     first = max(0, keys - queries)  # queries stand last among the keys
     across, down = frame.x + frame.width / 2, frame.y + frame.height / 2
@@ -215,15 +180,11 @@ def _legend(drawing: Drawing, width: int, y: int) -> tuple[list[Words], list[tup
 INCH = 100  # pixels of a page
 SHARP = 2  # pixels of the file for one of the page
 POINT = 72 / INCH
+ALIGNMENT = {"start": "left", "middle": "center", "end": "right"}
 
 
 def figure(drawing: Drawing, title: str | None = None) -> Figure:
-    """Return a drawing as a figure of matplotlib; each panel's image holds its cells.
-
-    Args:
-        drawing: what to show.
-        title: above it; None = the pattern as code.
-    """
+    """Return a drawing as a matplotlib figure; each panel's image holds its cells."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
@@ -231,11 +192,11 @@ def figure(drawing: Drawing, title: str | None = None) -> Figure:
     page = arrange(drawing, title)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        made = Figure(figsize=(page.width / INCH, page.height / INCH), dpi=INCH, facecolor=PAGE)
-        sheet = made.add_axes((0, 0, 1, 1), xlim=(0, page.width), ylim=(page.height, 0))
+        canvas = Figure(figsize=(page.width / INCH, page.height / INCH), dpi=INCH, facecolor=PAGE)
+        sheet = canvas.add_axes((0, 0, 1, 1), xlim=(0, page.width), ylim=(page.height, 0))
         sheet.set_axis_off()
         for frame in page.frames:
-            _cells(made, frame, page)
+            _cells(canvas, frame, page)
         for x, y, number in page.marks:
             colour = page.colours[number - 1]
             sheet.add_patch(Rectangle((x, y), MARK, MARK, color=colour, linewidth=0))
@@ -248,29 +209,20 @@ def figure(drawing: Drawing, title: str | None = None) -> Figure:
                 fontfamily="DejaVu Sans",
                 fontweight="bold" if words.bold else "normal",
                 color=words.colour,
-                horizontalalignment={"start": "left", "middle": "center", "end": "right"}[
-                    words.anchor
-                ],
+                horizontalalignment=ALIGNMENT[words.anchor],
                 verticalalignment="baseline",
                 rotation=0 if words.upright else 90,
                 rotation_mode="anchor",
                 parse_math=False,
             )
-    return made
+    return canvas
 
 
-def _cells(made: Figure, frame: Frame, page: Page) -> Axes:
-    """Put the cells of a panel where they belong, a whole number of pixels each."""
+def _cells(canvas: Figure, frame: Frame, page: Page) -> None:
     from matplotlib.colors import ListedColormap
 
-    bottom = page.height - frame.y - frame.height
-    place = (
-        frame.x / page.width,
-        bottom / page.height,
-        frame.width / page.width,
-        frame.height / page.height,
-    )
-    axes = made.add_axes(place)
+    wide, high = frame.width / page.width, frame.height / page.height
+    axes = canvas.add_axes((frame.x / page.width, 1 - frame.y / page.height - high, wide, high))
     axes.set_axis_off()
     colours = ListedColormap([HIDDEN, *page.colours])
     axes.imshow(
@@ -287,11 +239,10 @@ def _cells(made: Figure, frame: Frame, page: Page) -> Axes:
             axes.axhline(row - 0.5, color=PAGE, linewidth=POINT)
         for key in range(1, keys):
             axes.axvline(key - 0.5, color=PAGE, linewidth=POINT)
-    return axes
 
 
 def png(drawing: Drawing, title: str | None = None) -> bytes:
-    """Return a drawing as the content of a PNG file; arguments as `figure`."""
+    """Return a drawing as the content of a PNG file."""
     stream = BytesIO()
     figure(drawing, title).savefig(stream, format="png", dpi=INCH * SHARP)
     return stream.getvalue()
@@ -301,18 +252,12 @@ FONTS = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
 
 
 def svg(drawing: Drawing, title: str | None = None) -> str:
-    """Return a drawing as one SVG document.
-
-    Args:
-        drawing: what to show.
-        title: above it; None = the pattern as code.
-    """
+    """Return a drawing as one SVG document."""
     page = arrange(drawing, title)
     size = f'width="{page.width}" height="{page.height}" viewBox="0 0 {page.width} {page.height}"'
-    told = escape(title or drawing.expression)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONTS}">',
-        f"<title>{told}</title>",
+        f"<title>{escape(title or drawing.expression)}</title>",
         f'<rect width="{page.width}" height="{page.height}" fill="{PAGE}"/>',
     ]
     for frame in page.frames:
@@ -325,7 +270,7 @@ def svg(drawing: Drawing, title: str | None = None) -> str:
 
 
 def _cells_svg(frame: Frame, colours: tuple[str, ...]) -> list[str]:
-    """Return the cells of a panel: a path for each part, runs of equal cells in one piece."""
+    """Return a path for each part, runs of equal cells in one piece."""
     queries, keys = frame.panel.cells.shape
     pieces: dict[int, list[str]] = {number: [] for number in range(1, len(colours) + 1)}
     for row, numbers in enumerate(frame.panel.cells.tolist()):
@@ -338,9 +283,9 @@ def _cells_svg(frame: Frame, colours: tuple[str, ...]) -> list[str]:
     at = f'transform="translate({frame.x} {frame.y}) scale({frame.cell})"'
     drawn = [f'<g {at} shape-rendering="crispEdges">']
     drawn.append(f'<rect width="{keys}" height="{queries}" fill="{HIDDEN}"/>')
-    for number, found in pieces.items():
-        if found:
-            drawn.append(f'<path fill="{colours[number - 1]}" d="{"".join(found)}"/>')
+    for number, runs in pieces.items():
+        if runs:
+            drawn.append(f'<path fill="{colours[number - 1]}" d="{"".join(runs)}"/>')
     if frame.lined:
         across = "".join(f"M0 {row}h{keys}" for row in range(1, queries))
         down = "".join(f"M{key} 0v{queries}" for key in range(1, keys))
@@ -373,7 +318,7 @@ def picture(
     """Draw a pattern into a file: queries down, keys across, coloured by part.
 
     Args:
-        path: of the file; its ending says what it becomes, .png or .svg.
+        path: of the file, .png or .svg.
         pattern: what to draw.
         queries: positions, tokens; they stand last among the keys.
         keys: positions, tokens; None = as many as queries.
@@ -387,11 +332,7 @@ def picture(
 
 
 def write(path: Path, drawing: Drawing, title: str | None = None) -> Path:
-    """Write a drawing into a .png or .svg file; return its path.
-
-    Raises:
-        ConfigError: for another ending, or a file that cannot be written.
-    """
+    """Write a drawing into a .png or .svg file and return its path, or raise ConfigError."""
     kind = path.suffix.lower()
     if kind not in (".png", ".svg"):
         raise ConfigError(f"a picture cannot be written to {path}: name a .png or .svg file.")

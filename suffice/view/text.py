@@ -6,6 +6,7 @@ import textwrap
 from itertools import groupby
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from suffice.patterns import Pattern
@@ -62,14 +63,7 @@ def text(
 def lines(
     drawing: Drawing, *, width: int = 80, rows: int = 32, unicode: bool = True
 ) -> list[list[Run]]:
-    """Return the lines of a drawing, each as runs of characters of one part.
-
-    Args:
-        drawing: what to show.
-        width: most columns.
-        rows: most lines of cells.
-        unicode: False draws with letters.
-    """
+    """Return the lines of a drawing, each as runs of characters of one part; sizes as in `text`."""
     panels = drawing.panels
     across, step = _fit(panels, width, rows)
     signs = [("· " if unicode else ". ")]
@@ -81,13 +75,13 @@ def lines(
         drawn.append([])
     for number, name in drawing.legend:
         drawn += [[(signs[number], number), (" ", 0), (name, 0)]]
-    told = "Queries down, keys across."
+    caption = "Queries down, keys across."
     if step > 1:
-        told = (
+        caption = (
             f"Queries down, keys across; a cell stands for {step} x {step} pairs and shows the "
             "part that allows most of them, if any does."
         )
-    notes = [told] + [
+    notes = [caption] + [
         f"{panel.named(width)}: {panel.counts}." if len(panels) > 1 else f"{panel.counts}."
         for panel in panels
     ]
@@ -109,24 +103,22 @@ def _fit(panels: tuple[Panel, ...], width: int, rows: int) -> tuple[int, int]:
 
 
 def _columns(width: int, across: int) -> int:
-    """Return how many cells fit beside each other in each of some panels."""
     return max(1, (width - GAP * (across - 1)) // (across * CELL))
 
 
 def _beside(
     panels: tuple[Panel, ...], signs: list[str], step: int, *, named: bool
 ) -> list[list[Run]]:
-    """Return the lines of panels that stand side by side."""
-    shown = [_shrunk(panel.cells, step, len(signs)) for panel in panels]
-    wide = CELL * shown[0].shape[1]
+    shrunk = [_shrunk(panel.cells, step, len(signs)) for panel in panels]
+    wide = CELL * shrunk[0].shape[1]
     if named:
         wide = max(wide, HEADER)
     drawn: list[list[Run]] = []
     if named:
         drawn.append([(panel.named(HEADER).ljust(wide + GAP), 0) for panel in panels])
-    for row in range(shown[0].shape[0]):
+    for row in range(shrunk[0].shape[0]):
         line: list[Run] = []
-        for cells in shown:
+        for cells in shrunk:
             numbers = cells[row].tolist()
             line += [(signs[n] * len(list(same)), n) for n, same in groupby(numbers)]
             line.append((" " * (wide + GAP - CELL * len(numbers)), 0))
@@ -139,9 +131,8 @@ def _shrunk(cells: Tensor, step: int, numbers: int) -> Tensor:
     if step == 1:
         return cells
     down, across = (-(-size // step) * step for size in cells.shape)
-    whole = cells.new_zeros(down, across)
-    whole[: cells.shape[0], : cells.shape[1]] = cells
-    blocks = whole.unflatten(0, (-1, step)).unflatten(2, (-1, step))
+    padded = F.pad(cells, (0, across - cells.shape[1], 0, down - cells.shape[0]))
+    blocks = padded.unflatten(0, (-1, step)).unflatten(2, (-1, step))
     counts = torch.stack([(blocks == n).sum(dim=(1, 3)) for n in range(1, numbers)])
     most, number = counts.max(dim=0)
     return torch.where(most > 0, number + 1, 0)

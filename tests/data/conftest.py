@@ -28,7 +28,7 @@ class Site:
     files: dict[str, bytes] = field(default_factory=dict)
     short: set[str] = field(default_factory=set)
     mute: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
 
     def url(self, name: str) -> str:
@@ -40,7 +40,7 @@ def site() -> Iterator[Site]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = self.path.lstrip("/")
-            page.asked.append(name)
+            page.requests.append(name)
             body = page.files.get(name)
             if body is None:
                 self.send_error(404)
@@ -48,8 +48,8 @@ def site() -> Iterator[Site]:
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            whole = name not in page.short | page.mute
-            self.wfile.write(body if whole else body[: len(body) // 2])
+            complete = name not in page.short | page.mute
+            self.wfile.write(body if complete else body[: len(body) // 2])
             if name in page.mute:
                 page.closing.wait(1)  # then the connection closes
 

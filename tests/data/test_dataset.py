@@ -238,8 +238,8 @@ def test_permutation_ignores_training_seeds():
 
 
 def test_held_out_rows_are_the_last_of_the_permutation():
-    kept, out = held_out(10, 0.3)
-    assert kept.tolist() == [2, 8, 4, 9, 1, 6, 7]
+    train_rows, out = held_out(10, 0.3)
+    assert train_rows.tolist() == [2, 8, 4, 9, 1, 6, 7]
     assert out.tolist() == [3, 0, 5]
 
 

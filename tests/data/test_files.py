@@ -59,7 +59,7 @@ def test_an_absent_file_is_downloaded_into_the_cache_once(home: Path, mine: Path
     file = replace(FILE, urls=(site.url("part.gz"),))
     assert read(file) == CONTENT
     assert read(file) == CONTENT
-    assert site.asked == ["part.gz"]
+    assert site.requests == ["part.gz"]
     assert locate(FILE.path) == home / FILE.path
     assert list(mine.iterdir()) == []
 
@@ -172,7 +172,7 @@ def downloaded(site, *names: str, console: Console | None = None) -> bytes:
 def test_the_next_address_is_tried_when_one_fails(home: Path, site):
     site.files |= {"bad/file": b"wrong", "good/file": BODY}
     assert downloaded(site, "none/file", "bad/file", "good/file") == BODY
-    assert site.asked == ["none/file", "bad/file", "good/file"]
+    assert site.requests == ["none/file", "bad/file", "good/file"]
     assert (home / "to/file.tar.gz").read_bytes() == BODY
     assert [path.name for path in (home / "to").iterdir()] == ["file.tar.gz"]
 
@@ -301,9 +301,9 @@ def test_nothing_is_written(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("part", [0, 10, 40, 5_000])
 def test_a_truncated_archive_is_refused(part):
-    whole = packed({"top/a.jpg": np.random.default_rng(0).bytes(10_000)})
+    archive = packed({"top/a.jpg": np.random.default_rng(0).bytes(10_000)})
     with pytest.raises(DataError, match=r"^it is truncated or damaged \("):
-        list(members(whole[:part], FORM, "it"))
+        list(members(archive[:part], FORM, "it"))
 
 
 def test_other_content_than_an_archive_is_refused():

@@ -55,9 +55,9 @@ def test_a_tenth_is_held_out_and_nothing_is_lost():
 
 
 def test_fewer_rows_are_the_first_of_the_same_order():
-    whole, result = parts(part(100), part(40)), parts(part(100), part(40), rows=13)
-    assert numbers(result["train"]) == numbers(whole["train"])[:13]
-    assert numbers(result["validation"]) == numbers(whole["validation"])[:4]
+    all_rows, result = parts(part(100), part(40)), parts(part(100), part(40), rows=13)
+    assert numbers(result["train"]) == numbers(all_rows["train"])[:13]
+    assert numbers(result["validation"]) == numbers(all_rows["validation"])[:4]
     assert len(result["test"]) == 4
     assert numbers(result["test"]) == sorted(numbers(result["test"]))
     assert numbers(result["test"]) != [0, 1, 2, 3]
@@ -141,9 +141,9 @@ def test_a_picture_of_another_size_becomes_the_square():
 
 def test_a_large_jpeg_is_reduced():
     content = picture(3, 64)
-    whole = np.asarray(Image.open(io.BytesIO(content)).resize((8, 8), Image.Resampling.BOX))
+    all_rows = np.asarray(Image.open(io.BytesIO(content)).resize((8, 8), Image.Resampling.BOX))
     result = decode(content, 8, "it").transpose(1, 2, 0).astype(int)
-    assert abs(result - whole.astype(int)).max() < 12
+    assert abs(result - all_rows.astype(int)).max() < 12
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_another_count_of_bytes_is_refused(count: int):
 LABELS = [2, 0, 1]
 
 
-def made(labelled: list[int] | None = None, side: int = 2):
+def encode(labelled: list[int] | None = None, side: int = 2):
     def make() -> EncodedImages:
         if labelled is not None:
             labelled.append(1)
@@ -227,8 +227,8 @@ def only(home: Path) -> Path:
 
 def test_images_are_decoded_once_and_then_read(home: Path):
     calls: list[int] = []
-    first = cached_images("it", ["key"], 2, made(calls))
-    again = cached_images("it", ["key"], 2, made(calls))
+    first = cached_images("it", ["key"], 2, encode(calls))
+    again = cached_images("it", ["key"], 2, encode(calls))
     assert len(calls) == 1
     for pixels in (first, again):
         assert (pixels.inputs.dtype, tuple(pixels.inputs.shape)) == (torch.uint8, (3, 3, 2, 2))
@@ -239,18 +239,18 @@ def test_images_are_decoded_once_and_then_read(home: Path):
 
 def test_another_key_or_size_is_another_file(home: Path):
     for key, side in ((["a"], 2), (["b"], 2), (["b"], 1)):
-        assert cached_images("it", key, side, made(side=side)).inputs.shape[2:] == (side, side)
+        assert cached_images("it", key, side, encode(side=side)).inputs.shape[2:] == (side, side)
     assert len(list((home / "decoded").glob("it-*.npy"))) == 3
 
 
 @pytest.mark.parametrize("size", [0, 10, -3])
 def test_a_cached_file_that_is_cut_short_is_refused(home: Path, size: int):
-    cached_images("it", ["key"], 2, made())
+    cached_images("it", ["key"], 2, encode())
     only(home).write_bytes(only(home).read_bytes()[:size])
     with pytest.raises(DataError, match=r"cannot be read \(.*\); delete it and run again"):
-        cached_images("it", ["key"], 2, made())
+        cached_images("it", ["key"], 2, encode())
     only(home).unlink()
-    assert cached_images("it", ["key"], 2, made()).inputs[0, 0, 0, 0] == 9
+    assert cached_images("it", ["key"], 2, encode()).inputs[0, 0, 0, 0] == 9
 
 
 def test_an_error_midway_leaves_nothing(home: Path):
@@ -270,12 +270,12 @@ def test_a_cache_that_cannot_be_written_is_refused(home: Path):
     home.parent.mkdir()
     home.write_text("in the way")
     with pytest.raises(DataError, match=r"cannot write .*/decoded/it-\w+\.npy .*; make"):
-        cached_images("it", ["key"], 2, made())
+        cached_images("it", ["key"], 2, encode())
 
 
 def test_progress_is_shown_where_there_is_a_console(home: Path):
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    cached_images("it", ["key"], 2, made(), console=console)
+    cached_images("it", ["key"], 2, encode(), console=console)
     assert "decoding it" in console.file.getvalue()
     assert "3/3" in console.file.getvalue()
 
@@ -286,7 +286,7 @@ PLACE = "vision/imagenet"
 
 
 @pytest.fixture
-def own(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pictures(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder of three classes, 10 pictures each to learn from and 4 for the test."""
     monkeypatch.setenv("SUFFICE_DATA", str(tmp_path))
     for place, (part, each) in enumerate((("train", 10), ("val", 4))):
@@ -299,26 +299,26 @@ def own(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / PLACE
 
 
-def test_folders_are_classes_in_the_order_of_their_names(own: Path):
+def test_folders_are_classes_in_the_order_of_their_names(pictures: Path):
     task = load("image_folder", side=8)
     assert [len(split) for split in (task.train, task.validation, task.test)] == [27, 3, 12]
     labels = torch.cat([task.train.labels, task.validation.labels])
     assert labels.bincount().tolist() == [10, 10, 10]
     assert task.test.labels.bincount().tolist() == [4, 4, 4]
     assert (task.num_classes, task.title) == (3, "Pictures of imagenet, 3 classes, 8x8 pixels")
-    expected = torch.from_numpy(decode((own / "val/cat/1.png").read_bytes(), 8, "it"))
+    expected = torch.from_numpy(decode((pictures / "val/cat/1.png").read_bytes(), 8, "it"))
     result = [torch.equal(image, expected) for image in task.test.inputs]
     assert result.count(True) == 1
     assert task.test.labels[result.index(True)] == 2
 
 
-def test_no_picture_is_in_two_parts(own: Path):
+def test_no_picture_is_in_two_parts(pictures: Path):
     task = load("image_folder", side=8)
     rows = torch.cat([task.train.inputs, task.validation.inputs, task.test.inputs]).flatten(1)
     assert len(rows.unique(dim=0)) == 42
 
 
-def test_only_the_images_of_the_rows_are_decoded(own: Path, monkeypatch: pytest.MonkeyPatch):
+def test_only_the_images_of_the_rows_are_decoded(pictures: Path, monkeypatch: pytest.MonkeyPatch):
     decoded = []
     monkeypatch.setattr(images, "decode", lambda *a: decoded.append(a[2]) or decode(*a))
     task = load("image_folder", side=8, rows=6, classes=2)
@@ -328,20 +328,20 @@ def test_only_the_images_of_the_rows_are_decoded(own: Path, monkeypatch: pytest.
     again = load("image_folder", side=8, rows=6, classes=2)
     assert len(decoded) == 10
     assert torch.equal(again.train.inputs, task.train.inputs)
-    os.utime(own / "val/ant/0.JPEG", ns=(1, 1))
+    os.utime(pictures / "val/ant/0.JPEG", ns=(1, 1))
     load("image_folder", side=8)
     assert len(decoded) == 52
 
 
-def test_a_path_may_be_absolute_and_the_test_part_be_called_test(own: Path, monkeypatch):
-    whole = load("image_folder", side=8)
+def test_a_path_may_be_absolute_and_the_test_part_be_called_test(pictures: Path, monkeypatch):
+    all_rows = load("image_folder", side=8)
     monkeypatch.delenv("SUFFICE_DATA")
-    (own / "val").rename(own / "test")
-    task = load("image_folder", path=str(own), side=8)
-    assert torch.equal(task.test.inputs, whole.test.inputs)
+    (pictures / "val").rename(pictures / "test")
+    task = load("image_folder", path=str(pictures), side=8)
+    assert torch.equal(task.test.inputs, all_rows.test.inputs)
 
 
-def test_a_folder_that_is_not_there_is_refused(own: Path):
+def test_a_folder_that_is_not_there_is_refused(pictures: Path):
     message = (
         "there is no folder vision/other with a folder train in it; put train and val, each with"
     )
@@ -351,41 +351,41 @@ def test_a_folder_that_is_not_there_is_refused(own: Path):
         load("image_folder", path="/nowhere/at/all")
 
 
-def test_classes_that_are_not_there_are_refused(own: Path):
+def test_classes_that_are_not_there_are_refused(pictures: Path):
     with pytest.raises(DataError, match=r"imagenet/train holds 3 folders of classes; 5 are due"):
         load("image_folder", classes=5)
-    (own / "val" / "bee").rename(own / "gone")
+    (pictures / "val" / "bee").rename(pictures / "gone")
     with pytest.raises(DataError, match=r"val/bee is absent; every class needs"):
         load("image_folder", side=8)
 
 
-def test_a_part_without_pictures_is_refused(own: Path):
-    for file in (own / "val").glob("*/*"):
+def test_a_part_without_pictures_is_refused(pictures: Path):
+    for file in (pictures / "val").glob("*/*"):
         file.rename(file.with_suffix(".webp"))
     message = "val holds 0 images"
     with pytest.raises(DataError, match=message):
         load("image_folder", side=8)
-    for file in [*(own / "train").glob("*/*")][1:]:
+    for file in [*(pictures / "train").glob("*/*")][1:]:
         file.unlink()
     with pytest.raises(DataError, match="train holds [01] images"):
         load("image_folder", side=8)
 
 
-def test_a_picture_that_cannot_be_read_is_refused(own: Path):
-    (own / "train/ant/gone.png").symlink_to("nowhere")
+def test_a_picture_that_cannot_be_read_is_refused(pictures: Path):
+    (pictures / "train/ant/gone.png").symlink_to("nowhere")
     with pytest.raises(DataError, match=r"cannot read .*gone.png \(No such file .*; replace it or"):
         load("image_folder", side=8)
-    (own / "train/ant/gone.png").unlink()
-    (own / "train/ant/folder.png").mkdir()
+    (pictures / "train/ant/gone.png").unlink()
+    (pictures / "train/ant/folder.png").mkdir()
     with pytest.raises(DataError, match=r"cannot read .*folder.png \(Is a directory\); replace it"):
         load("image_folder", side=8)
 
 
-def test_counts_that_are_not_legal_are_refused(own: Path):
+def test_counts_that_are_not_legal_are_refused(pictures: Path):
     with pytest.raises(ConfigError, match="image_folder: side=0; give whole numbers of at least 1"):
         load("image_folder", side=0)
     with pytest.raises(ConfigError, match="rows=28 of the training part, and"):
         load("image_folder", rows=28)
-    (own / "train" / "ant" / "0.JPEG").write_bytes(b"no picture")
+    (pictures / "train" / "ant" / "0.JPEG").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"train/ant/0\.JPEG is no whole JPEG or PNG"):
         load("image_folder", side=8)

@@ -128,13 +128,15 @@ def test_rows_are_the_last_words_padded_in_front(task: str):
 
 
 def test_words_are_ranked_in_the_training_rows_that_are_kept(task: str):
-    whole, few = load(task, length=5), load(task, length=5, rows=7)
-    assert (len(few.train), len(few.test)) == (7, len(whole.test))
-    own = {word for word in few.vocabulary if word.startswith("w")}
-    assert len(own) == 7
-    assert own < {word for word in whole.vocabulary if word.startswith("w")}
-    texts = [set(spoken(whole, whole.train, row).split()) for row in range(len(whole.train))]
-    places = [next(p for p, text in enumerate(texts) if word in text) for word in sorted(own)]
+    all_rows, few = load(task, length=5), load(task, length=5, rows=7)
+    assert (len(few.train), len(few.test)) == (7, len(all_rows.test))
+    frequent = {word for word in few.vocabulary if word.startswith("w")}
+    assert len(frequent) == 7
+    assert frequent < {word for word in all_rows.vocabulary if word.startswith("w")}
+    texts = [
+        set(spoken(all_rows, all_rows.train, row).split()) for row in range(len(all_rows.train))
+    ]
+    places = [next(p for p, text in enumerate(texts) if word in text) for word in sorted(frequent)]
     assert sorted(places) != list(range(7)), "drawn, not the first"
     assert len(load(task, vocabulary_size=5).vocabulary) == 5
 
@@ -338,7 +340,7 @@ def test_the_archive_is_downloaded_converted_and_removed(home: Path, site, monke
     assert spoken_of_imdb(task, task.test, 2) == "film <unknown> br so br so"
     assert not (home / file.path).exists()
     assert torch.equal(load("imdb", length=6).train.inputs, task.train.inputs)
-    assert site.asked == ["aclImdb_v1.tar.gz"]
+    assert site.requests == ["aclImdb_v1.tar.gz"]
 
 
 @pytest.mark.parametrize("place", ["mine", "cache/suffice"])

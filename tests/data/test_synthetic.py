@@ -57,14 +57,14 @@ def test_rows_are_the_same_everywhere(task):
 def test_a_part_is_a_function_of_its_seed_alone(name):
     np.random.seed(3)
     torch.manual_seed(3)
-    one, again = load(name, rows=40), load(name, rows=60)
+    few, again = load(name, rows=40), load(name, rows=60)
     other = load(name, rows=40, seed=1)
     for part in ("validation", "test"):
-        here, there, elsewhere = (parts(task)[part] for task in (one, again, other))
+        here, there, elsewhere = (parts(task)[part] for task in (few, again, other))
         assert torch.equal(here.inputs, there.inputs), "the size of train does not matter"
         assert torch.equal(here.labels, there.labels)
         assert not torch.equal(here.inputs, elsewhere.inputs)
-    assert len(one.train) == 40
+    assert len(few.train) == 40
     assert len(again.train) == 60
 
 
@@ -109,13 +109,13 @@ def test_every_answer_is_the_symbol_so_many_tokens_back(sizes):
     lengths = set()
     for row, labels in zip(task.train.inputs.tolist(), task.train.labels.tolist(), strict=True):
         assert len(row) == 2 * room
-        own = row[::-1].index(symbols + 1) + 1  # from the mark to the end
-        blanks, shown = row[: 2 * (room - own)], row[2 * (room - own) : -own]
+        from_row = row[::-1].index(symbols + 1) + 1  # from the mark to the end
+        blanks, stretch = row[: 2 * (room - from_row)], row[2 * (room - from_row) : -from_row]
         assert set(blanks) <= {symbols}
-        assert max(shown) < symbols
-        assert row[-own:] == [symbols + 1, *shown[:-1]]
-        assert labels == [IGNORE_INDEX] * (2 * room - own) + shown
-        lengths.add(own)
+        assert max(stretch) < symbols
+        assert row[-from_row:] == [symbols + 1, *stretch[:-1]]
+        assert labels == [IGNORE_INDEX] * (2 * room - from_row) + stretch
+        lengths.add(from_row)
     assert lengths == set(range(shortest, length + 1))
 
 
@@ -142,12 +142,12 @@ def test_every_answer_is_what_followed_the_symbol_last_time(sizes):
     starts = set()
     for row, labels in zip(task.train.inputs.tolist(), task.train.labels.tolist(), strict=True):
         assert len(row) == length + repeated
-        shown, again = row[:length], row[length:]
-        assert len(set(shown)) == length
+        stretch, again = row[:length], row[length:]
+        assert len(set(stretch)) == length
         assert labels[:length] == [IGNORE_INDEX] * length
-        assert labels[length:] == [shown[shown.index(symbol) + 1] for symbol in again]
+        assert labels[length:] == [stretch[stretch.index(symbol) + 1] for symbol in again]
         assert labels[length:-1] == again[1:], "one stretch"
-        starts.add(shown.index(again[0]))
+        starts.add(stretch.index(again[0]))
     assert starts == set(range(length - repeated))
 
 
@@ -181,15 +181,19 @@ def test_every_answer_is_the_value_that_stood_behind_the_key(sizes):
     orders = set()
     for row, labels in zip(task.train.inputs.tolist(), task.train.labels.tolist(), strict=True):
         assert len(row) == 3 * pairs
-        own, theirs, labelled = row[0 : 2 * pairs : 2], row[1 : 2 * pairs : 2], row[2 * pairs :]
-        assert len(set(own)) == len(set(theirs)) == pairs
-        assert set(own) <= set(range(keys))
+        from_row, theirs, labelled = (
+            row[0 : 2 * pairs : 2],
+            row[1 : 2 * pairs : 2],
+            row[2 * pairs :],
+        )
+        assert len(set(from_row)) == len(set(theirs)) == pairs
+        assert set(from_row) <= set(range(keys))
         assert set(theirs) <= set(range(keys, keys + values))
-        assert sorted(labelled) == sorted(own)
+        assert sorted(labelled) == sorted(from_row)
         assert labels[: 2 * pairs] == [IGNORE_INDEX] * (2 * pairs)
-        table = dict(zip(own, theirs, strict=True))
+        table = dict(zip(from_row, theirs, strict=True))
         assert labels[2 * pairs :] == [table[key] for key in labelled]
-        orders.add(tuple(own.index(key) for key in labelled))
+        orders.add(tuple(from_row.index(key) for key in labelled))
     assert len(orders) > 5
 
 
@@ -300,8 +304,8 @@ def test_every_answer_is_at_the_end_of_the_chain(sizes, part):
         # a b that is found leads on as the token one kind before
         ends = [facts[facts[key] - symbols] for key in second]
         assert {end // symbols for end in ends} == {3}
-        one = [facts[key] for key in first] if part == "train" else [IGNORE_INDEX] * 2 * chains
-        assert labels == [IGNORE_INDEX] * 4 * chains + one + ends
+        few = [facts[key] for key in first] if part == "train" else [IGNORE_INDEX] * 2 * chains
+        assert labels == [IGNORE_INDEX] * 4 * chains + few + ends
         orders.add(tuple(starts.index(key) for key in second))
     assert len(orders) > 1
 

@@ -31,7 +31,7 @@ def read(dataset):
     names = dataset.vocabulary
     return {
         part: [
-            (" ".join(names[one] for one in row[row > 1]), int(label))
+            (" ".join(names[id_] for id_ in row[row > 1]), int(label))
             for row, label in zip(split.inputs, split.labels, strict=True)
         ]
         for part, split in (
@@ -124,8 +124,8 @@ def test_half_a_pair_of_surrogates_is_a_character(tmp_path):
 
 
 def test_rows_limits_the_training_rows(table):
-    whole, few = load("table", path=table), load("table", path=table, rows=20)
-    assert (len(few.train), len(few.test)) == (20, len(whole.test))
+    full, few = load("table", path=table), load("table", path=table, rows=20)
+    assert (len(few.train), len(few.test)) == (20, len(full.test))
 
 
 @pytest.mark.parametrize(

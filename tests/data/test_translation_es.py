@@ -82,12 +82,12 @@ def test_no_english_side_is_in_two_parts(small: Path):
         key=lambda key: hashlib.sha1(key.encode()).digest(),
     )
     english = ["i", "see", "call", "now"]
-    kept = {part: {row[0] for row in message(data, getattr(data, part))} for part in sides}
+    english_words = {part: {row[0] for row in message(data, getattr(data, part))} for part in sides}
     known = set(data.source_vocabulary)
     blurred = [" ".join(w if w in known else "<unknown>" for w in key.split()) for key in keys]
-    assert kept["test"] == set(blurred[:5])
-    assert kept["validation"] == set(blurred[5:10])
-    assert kept["train"] == set(keys[10:])
+    assert english_words["test"] == set(blurred[:5])
+    assert english_words["validation"] == set(blurred[5:10])
+    assert english_words["train"] == set(keys[10:])
     assert set(english) <= known
 
 
@@ -109,10 +109,10 @@ def test_long_pairs_are_left_out_and_rows_are_drawn(small: Path):
     assert all(len(row[1].split()) <= 4 for row in message(short, short.train))
     assert len(short.train) + len(short.test) + len(short.validation) == 31
     few = load("translation_es", length=5, held_out=5, rows=9)
-    whole = load("translation_es", length=5, held_out=5)
+    full = load("translation_es", length=5, held_out=5)
     assert len(few.train) == 9
     assert {row[0] for row in message(few, few.train)} < {
-        row[0] for row in message(whole, whole.train)
+        row[0] for row in message(full, full.train)
     }
     assert few.train.source_valid.dtype == torch.bool
     assert "9 pairs below 5 words" in few.title

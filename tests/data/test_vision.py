@@ -76,13 +76,13 @@ def idx(tensor: torch.Tensor) -> bytes:
 def parts() -> dict[str, torch.Tensor]:
     """Noise in the shape of MNIST; pixel (0, 0) numbers the row."""
     generator = torch.Generator().manual_seed(0)
-    made = {}
+    tensors = {}
     for part, count in (("train", TRAIN), ("test", TEST)):
         images = torch.randint(256, (count, 28, 28), generator=generator, dtype=torch.uint8)
         images[:, 0, 0] = torch.arange(count)
-        made[f"{part} images"] = images
-        made[f"{part} labels"] = torch.arange(count, dtype=torch.uint8) % 10
-    return made
+        tensors[f"{part} images"] = images
+        tensors[f"{part} labels"] = torch.arange(count, dtype=torch.uint8) % 10
+    return tensors
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def placed(root: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes])
 def official(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """A user's copy of the archive, smaller."""
     result = {"train": rows(40, 1), "test": rows(10, 2)}
-    files = {f"cifar-100-binary/{part}.bin": own.tobytes() for part, own in result.items()}
+    files = {f"cifar-100-binary/{part}.bin": content.tobytes() for part, content in result.items()}
     placed(tmp_path, monkeypatch, {**files, "cifar-100-binary/fine_label_names.txt": b"apple"})
     return result
 
@@ -190,9 +190,9 @@ def test_records_are_read_colour_by_colour_with_the_fine_label(official):
     task = load("cifar100")
     assert [len(split) for split in (task.train, task.validation, task.test)] == [36, 4, 10]
     assert task.test.labels.tolist() == [0, 5, 10, 15, 20, 25, 30, 35, 40, 45]
-    own = official["test"][3, 2:]
-    assert (task.test.inputs[3, 1].flatten().numpy() == own[1024:2048]).all(), "green"
-    assert task.test.inputs[3, 2, 4, 7] == own[2048 + 4 * 32 + 7]
+    content = official["test"][3, 2:]
+    assert (task.test.inputs[3, 1].flatten().numpy() == content[1024:2048]).all(), "green"
+    assert task.test.inputs[3, 2, 4, 7] == content[2048 + 4 * 32 + 7]
     assert (task.num_classes, task.title) == (100, "CIFAR-100, 100 classes, 32x32 pixels")
 
 
@@ -238,17 +238,17 @@ def files(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
         names = [
             f"{part}/{name}/{n:04}.jpg" for name in vision.CIFAR10_CLASSES for n in range(each)
         ]
-        own = {name: picture(1000 * place + seed, 32) for seed, name in enumerate(names)}
-        own["readme.txt"] = b"no picture"
+        content = {name: picture(1000 * place + seed, 32) for seed, name in enumerate(names)}
+        content["readme.txt"] = b"no picture"
         archives = vision.CIFAR10_JPEG_PARTS[part]
-        sha256 = put(tmp_path, archives.files[0].path, packed(own))
+        sha256 = put(tmp_path, archives.files[0].path, packed(content))
         options = (replace(archives.files[0], sha256=sha256),)
         monkeypatch.setitem(
             vision.CIFAR10_JPEG_PARTS,
             part,
             replace(archives, files=options, count=each * len(vision.CIFAR10_CLASSES)),
         )
-        result |= own
+        result |= content
     return result
 
 

@@ -28,14 +28,14 @@ def test_amazon_is_that_of_version_2(mechanism, layer):
 @pytest.mark.parametrize("name", [name for name in RECIPES if "amazon" in name or "cloth" in name])
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_the_data_fit_the_model(name, scale):
-    one = recipe(name, scale=scale)
-    options = dict(one.task_options)
-    assert options["length"] == one.model.length
-    assert options["vocabulary_size"] == one.model.vocabulary_size
-    assert one.model.num_classes == 5
-    assert one.model.d_model % 8 == 0, "up to eight heads"
-    assert one.scale == scale
-    assert ("small scale" in one.title) == (scale == "small")
+    experiment = recipe(name, scale=scale)
+    options = dict(experiment.task_options)
+    assert options["length"] == experiment.model.length
+    assert options["vocabulary_size"] == experiment.model.vocabulary_size
+    assert experiment.model.num_classes == 5
+    assert experiment.model.d_model % 8 == 0, "up to eight heads"
+    assert experiment.scale == scale
+    assert ("small scale" in experiment.title) == (scale == "small")
 
 
 @pytest.mark.parametrize("millions", WIDTHS)
@@ -54,9 +54,9 @@ def test_small_models_grow_as_the_large_ones_do():
 
 
 def test_the_clothing_is_read_by_the_model_of_amazon():
-    one, amazon = recipe("womens_clothing"), recipe("amazon")
-    assert (one.task, one.training) == ("womens_clothing", amazon.training)
-    assert one.model.d_model == amazon.model.d_model
+    experiment, amazon = recipe("womens_clothing"), recipe("amazon")
+    assert (experiment.task, experiment.training) == ("womens_clothing", amazon.training)
+    assert experiment.model.d_model == amazon.model.d_model
 
 
 @pytest.mark.parametrize("name", ["amazon", "amazon_scaling_5m", "translation_es"])

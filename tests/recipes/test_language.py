@@ -22,12 +22,12 @@ PARAMETERS = {  # at their tokenizers' vocabularies
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_is_a_function_of_its_name(name):
-    one = lm_recipe(name)
-    assert LM_RECIPES[name].__name__ == one.name == name
+    experiment = lm_recipe(name)
+    assert LM_RECIPES[name].__name__ == experiment.name == name
     assert getattr(package, name) is LM_RECIPES[name]
-    assert one == lm_recipe(name)
-    assert one.title
-    assert one.corpus in CORPORA
+    assert experiment == lm_recipe(name)
+    assert experiment.title
+    assert experiment.corpus in CORPORA
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,10 +42,10 @@ def test_the_model_has_the_published_size(name):
 def test_every_recipe_trains_in_a_tiny_size(name, tmp_path):
     sizes = {"d_model": 16, "depth": 2, "num_heads": 2, "length": 8}
     training = {"steps": 3, "batch_size": 4, "accumulate": 2, "warmup": 1, "evaluate_every": 3}
-    one = lm_recipe(name).changed(sizes | training | {"learning_rate": 0.01})
+    experiment = lm_recipe(name).changed(sizes | training | {"learning_rate": 0.01})
     tokenizer = Characters("abcd")
     file = TokenFile.write(tmp_path / "tokens.bin", ["abcd" * 20, "dcba" * 5], tokenizer)
-    config, specs = one.configured(tokenizer.vocabulary_size)
+    config, specs = experiment.configured(tokenizer.vocabulary_size)
     assert (config.d_model, config.depth, config.length) == (16, 2, 8)
     assert [(s.d_model, s.num_heads) for s in specs] == [(16, 2)] * 2
     original = lm_recipe(name).configured(4)
@@ -53,19 +53,19 @@ def test_every_recipe_trains_in_a_tiny_size(name, tmp_path):
     share = original[0].mlp_width / original[0].d_model
     assert config.mlp_width == int(16 * share)
     torch.manual_seed(0)
-    run = fit_lm(config.build(specs), file, file, one.training, seed=0)
+    run = fit_lm(config.build(specs), file, file, experiment.training, seed=0)
     assert math.isfinite(run.best.validation_loss)
 
 
 def test_what_is_set_goes_where_it_belongs():
-    one = lm_recipe("shakespeare_char").changed(
+    experiment = lm_recipe("shakespeare_char").changed(
         {"mechanism": "mistral", "window": 8, "betas": [0.8, 0.9], "dropout": 0.1, "mlp_width": 99}
     )
-    config, specs = one.configured(30)
-    assert one.training.betas == (0.8, 0.9)
+    config, specs = experiment.configured(30)
+    assert experiment.training.betas == (0.8, 0.9)
     assert (config.vocabulary_size, config.dropout, config.mlp_width) == (30, 0.1, 99)
     assert "size=8" in str(specs[0].pattern)
-    six = one.changed({"configuration": "nanogpt_char", "mechanism": None, "length": 32})
+    six = experiment.changed({"configuration": "nanogpt_char", "mechanism": None, "length": 32})
     six = lm_recipe("shakespeare_char").changed({"configuration": "nanogpt_char", "length": 32})
     assert (six.configured(9)[0].depth, six.configured(9)[0].length) == (6, 32)
     assert lm_recipe("stdlib_bpe").vocabulary_size == 2048
@@ -85,17 +85,20 @@ def test_what_is_unknown_is_refused():
 
 @pytest.mark.parametrize("name", ["nanogpt_124m", "llama_1b_efficient"])
 def test_a_small_twin_has_15m_parameters_and_trains_for_minutes(name):
-    one = lm_recipe(name, scale="small")
-    vocabulary = one.vocabulary_size or 50_257
-    config, specs = one.configured(vocabulary)
+    experiment = lm_recipe(name, scale="small")
+    vocabulary = experiment.vocabulary_size or 50_257
+    config, specs = experiment.configured(vocabulary)
     model = config.build(specs, device="meta")
     assert 14.5e6 < sum(p.numel() for p in model.parameters()) < 15.5e6
-    assert one.training.steps * one.training.batch_size * one.training.length < 500_000
-    assert one.training.dtype == "float32"
+    assert (
+        experiment.training.steps * experiment.training.batch_size * experiment.training.length
+        < 500_000
+    )
+    assert experiment.training.dtype == "float32"
     large = lm_recipe(name)
-    assert (one.scale, large.scale) == ("small", "paper")
-    assert one.title.endswith("; small scale: not the paper's size")
-    assert (one.configuration, one.corpus) == (large.configuration, large.corpus)
+    assert (experiment.scale, large.scale) == ("small", "paper")
+    assert experiment.title.endswith("; small scale: not the paper's size")
+    assert (experiment.configuration, experiment.corpus) == (large.configuration, large.corpus)
     original = large.configured(vocabulary)[1][0]
     assert type(specs[0].encoder) is type(original.encoder)
 

@@ -45,9 +45,9 @@ def test_a_recipe_is_plain_data():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_names_a_task_and_its_options(name):
-    one = recipe(name)
-    legal = inspect.signature(TASKS[one.task]).parameters
-    assert {option for option, _ in one.task_options} <= set(legal)
+    experiment = recipe(name)
+    legal = inspect.signature(TASKS[experiment.task]).parameters
+    assert {option for option, _ in experiment.task_options} <= set(legal)
 
 
 def test_every_task_has_a_recipe_on_it():
@@ -69,26 +69,28 @@ def test_every_recipe_builds_a_model_of_its_sizes(name):
     check_build(recipe(name, scale="paper" if name in AS_IT_IS else "small"), "super_attention")
 
 
-def check_build(one, mechanism):
-    spec = one.spec(mechanism, 4)
-    assert (spec.d_model, spec.num_heads) == (one.model_of(mechanism).d_model, 4)
-    assert 0 <= (spec.max_length or one.model.length) - one.model.length < 8, "whole blocks"
+def check_build(experiment, mechanism):
+    spec = experiment.spec(mechanism, 4)
+    assert (spec.d_model, spec.num_heads) == (experiment.model_of(mechanism).d_model, 4)
+    assert 0 <= (spec.max_length or experiment.model.length) - experiment.model.length < 8, (
+        "whole blocks"
+    )
     torch.manual_seed(1)
-    model = one.build(mechanism, 4).eval()
-    assert [block.attention.spec for block in model.blocks] == one.specs(mechanism, 4)
+    model = experiment.build(mechanism, 4).eval()
+    assert [block.attention.spec for block in model.blocks] == experiment.specs(mechanism, 4)
     if isinstance(model, ViT):
-        config = one.model_of(mechanism)
+        config = experiment.model_of(mechanism)
         inputs = torch.randn(2, config.channels, config.image_size, config.image_size)
     else:
-        inputs = torch.randint(0, one.model.vocabulary_size, (2, one.model.length))
+        inputs = torch.randint(0, experiment.model.vocabulary_size, (2, experiment.model.length))
     logits = model(inputs)
-    if isinstance(one.model, LMConfig):
-        assert logits.shape == (2, one.model.length, one.model.vocabulary_size)
+    if isinstance(experiment.model, LMConfig):
+        assert logits.shape == (2, experiment.model.length, experiment.model.vocabulary_size)
     else:
-        assert logits.shape == (2, one.model.num_classes)
+        assert logits.shape == (2, experiment.model.num_classes)
     assert torch.isfinite(logits).all()
     torch.manual_seed(1)
-    again = one.build(mechanism, 4).eval()
+    again = experiment.build(mechanism, 4).eval()
     assert_close(again(inputs), logits, "same_math")
 
 
@@ -99,13 +101,13 @@ def test_layers_of_a_schedule(monkeypatch):
         return mistral(*sizes, layer=layer, length=length, full_every=2)
 
     monkeypatch.setitem(PRESETS, "alternating", alternating)
-    one = recipe("digits_vit")
-    specs = one.specs("alternating", 4)
+    experiment = recipe("digits_vit")
+    specs = experiment.specs("alternating", 4)
     assert [spec.pattern for spec in specs] == [Window(2), Full()]
-    assert one.spec("alternating", 4) == specs[0]
-    model = one.build("alternating", 4)
+    assert experiment.spec("alternating", 4) == specs[0]
+    model = experiment.build("alternating", 4)
     assert [block.attention.spec for block in model.blocks] == specs
-    assert one.specs("standard", 4) == [one.spec("standard", 4)] * 2
+    assert experiment.specs("standard", 4) == [experiment.spec("standard", 4)] * 2
 
 
 def test_sizes_follow_the_length_of_the_model():
@@ -114,21 +116,25 @@ def test_sizes_follow_the_length_of_the_model():
 
 
 def test_the_default_is_small():
-    one = recipe("digits_vit")
-    assert one == recipe_of_task("digits")
-    assert one.model.length == 16
-    assert count(one.build("standard", one.num_heads)) < 100_000
+    experiment = recipe("digits_vit")
+    assert experiment == recipe_of_task("digits")
+    assert experiment.model.length == 16
+    assert count(experiment.build("standard", experiment.num_heads)) < 100_000
 
 
 @pytest.mark.parametrize(
     ("mechanism", "layer"), list(zip(FOUR, (66_048, 49_536, 33_024, 37_184), strict=True))
 )
 def test_mnist_is_that_of_version_2(mechanism, layer):
-    one = recipe("mnist_v2")
-    assert (one.model.length, one.model.d_model, one.model.depth) == (64, 128, 2)
-    assert dict(one.task_options) == {"size": one.model.image_size}
+    experiment = recipe("mnist_v2")
+    assert (experiment.model.length, experiment.model.d_model, experiment.model.depth) == (
+        64,
+        128,
+        2,
+    )
+    assert dict(experiment.task_options) == {"size": experiment.model.image_size}
     for heads in (1, 2, 4):
-        model = one.build(mechanism, heads)
+        model = experiment.build(mechanism, heads)
         assert [count(block.attention) for block in model.blocks] == [layer] * 2
         # 276,874 with standard, the paper's "300K"
         assert count(model) == 276_874 - 2 * (66_048 - layer)
@@ -138,37 +144,43 @@ def test_mnist_is_that_of_version_2(mechanism, layer):
     ("mechanism", "layer"), list(zip(FOUR, (4_224, 3_168, 2_112, 3_168), strict=True))
 )
 def test_imdb_is_that_of_version_2(mechanism, layer):
-    one = recipe("imdb")
-    options = dict(one.task_options)
+    experiment = recipe("imdb")
+    options = dict(experiment.task_options)
     assert options == {
-        "length": one.model.length,
-        "vocabulary_size": one.model.vocabulary_size,
+        "length": experiment.model.length,
+        "vocabulary_size": experiment.model.vocabulary_size,
     }
-    assert (one.model.length, one.model.d_model, one.model.depth) == (32, 32, 1)
-    assert one.model.reads_padding
+    assert (experiment.model.length, experiment.model.d_model, experiment.model.depth) == (
+        32,
+        32,
+        1,
+    )
+    assert experiment.model.reads_padding
     for heads in (1, 2, 4):
-        model = one.build(mechanism, heads)
+        model = experiment.build(mechanism, heads)
         assert count(model.blocks[0].attention) == layer
         assert count(model) == 648_190 - 4_224 + layer
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_drawn_task_fits_its_model(name):
-    one = recipe(name)
-    task = load(one.task, rows=64, **dict(one.task_options))
-    assert one.model.length == task.train.inputs.shape[1]
-    assert one.model.vocabulary_size == task.num_classes
-    assert one.model.length == load(name, rows=64).train.inputs.shape[1], "the task's own sizes"
+    experiment = recipe(name)
+    task = load(experiment.task, rows=64, **dict(experiment.task_options))
+    assert experiment.model.length == task.train.inputs.shape[1]
+    assert experiment.model.vocabulary_size == task.num_classes
+    assert experiment.model.length == load(name, rows=64).train.inputs.shape[1], (
+        "the task's own sizes"
+    )
 
 
 @pytest.mark.parametrize("mechanism", [name for name in PRESETS if name != "linformer"])
 def test_no_mechanism_looks_ahead(mechanism):
-    one = recipe("mqar")
-    assert all(spec.pattern.causal for spec in one.specs(mechanism, one.num_heads))
-    model = one.build(mechanism, one.num_heads).eval()
-    tokens = torch.randint(0, one.model.vocabulary_size, (2, one.model.length))
+    experiment = recipe("mqar")
+    assert all(spec.pattern.causal for spec in experiment.specs(mechanism, experiment.num_heads))
+    model = experiment.build(mechanism, experiment.num_heads).eval()
+    tokens = torch.randint(0, experiment.model.vocabulary_size, (2, experiment.model.length))
     changed = tokens.clone()
-    changed[:, 12:] = (changed[:, 12:] + 1) % one.model.vocabulary_size
+    changed[:, 12:] = (changed[:, 12:] + 1) % experiment.model.vocabulary_size
     before, after = model(tokens), model(changed)
     assert_close(before[:, :12], after[:, :12], "same_math")
     assert not torch.equal(before[:, 12], after[:, 12])

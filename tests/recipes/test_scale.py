@@ -51,8 +51,8 @@ def test_a_small_recipe_says_so_and_is_smaller(name):
 
 def test_sizes_of_the_papers_runs_are_as_they_were():
     """Comparisons that were begun go on only while these stay."""
-    for one in (imdb(), mnist_v2()):
-        assert (one.scale, one.models) == ("paper", ())
+    for experiment in (imdb(), mnist_v2()):
+        assert (experiment.scale, experiment.models) == ("paper", ())
     assert mnist_v2().task_options == (("size", 32),)
     assert imdb().task_options == (("length", 32), ("vocabulary_size", 20_000))
     assert (
@@ -91,12 +91,12 @@ def test_a_small_recipe_differs_field_by_field():
 
 def test_a_mechanism_may_have_sizes_of_its_own():
     wide = replace(digits_vit().model, d_model=96, depth=3)
-    one = replace(digits_vit(), models=(("efficient", wide),))
-    assert one.model_of("efficient") is wide
-    assert one.model_of("standard") is one.model
-    assert [spec.d_model for spec in one.specs("efficient", 4)] == [96] * 3
-    assert [spec.d_model for spec in one.specs("standard", 4)] == [64] * 2
-    model = one.build("efficient", 4)
+    experiment = replace(digits_vit(), models=(("efficient", wide),))
+    assert experiment.model_of("efficient") is wide
+    assert experiment.model_of("standard") is experiment.model
+    assert [spec.d_model for spec in experiment.specs("efficient", 4)] == [96] * 3
+    assert [spec.d_model for spec in experiment.specs("standard", 4)] == [64] * 2
+    model = experiment.build("efficient", 4)
     assert model.config == wide
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
@@ -104,9 +104,9 @@ def test_a_mechanism_may_have_sizes_of_its_own():
 @pytest.mark.parametrize("name", [n for n in PAPERS if isinstance(recipe(n).model, ViTConfig)])
 @pytest.mark.parametrize("mechanism", FOUR)
 def test_small_models_of_images_run(name, mechanism):
-    one = recipe(name, scale="small")
-    model = one.build(mechanism, one.num_heads)
-    config = one.model_of(mechanism)
+    experiment = recipe(name, scale="small")
+    model = experiment.build(mechanism, experiment.num_heads)
+    config = experiment.model_of(mechanism)
     images = torch.randn(2, config.channels, config.image_size, config.image_size)
     assert model(images).shape == (2, config.num_classes)
     assert sum(p.numel() for p in model.parameters()) < 500_000

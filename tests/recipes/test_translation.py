@@ -45,29 +45,29 @@ def test_translation_is_that_of_version_2():
 
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_the_data_fit_the_model(scale):
-    one = recipe("translation_es", scale=scale)
-    options = dict(one.task_options)
-    assert options["length"] == one.model.length
-    assert options["vocabulary_size"] == one.model.source_vocabulary_size
-    assert options["vocabulary_size"] == one.model.target_vocabulary_size
+    experiment = recipe("translation_es", scale=scale)
+    options = dict(experiment.task_options)
+    assert options["length"] == experiment.model.length
+    assert options["vocabulary_size"] == experiment.model.source_vocabulary_size
+    assert options["vocabulary_size"] == experiment.model.target_vocabulary_size
 
 
 @pytest.mark.parametrize("mechanism", BOTH)
 def test_a_mechanism_translates_in_all_its_layers(mechanism):
-    one = recipe("translation_es", scale="small")
-    specs = one.specs(mechanism, 4)
-    model = one.build(mechanism, 4).eval()
-    own = [module.spec for module in model.modules() if isinstance(module, Attention)]
-    assert sorted(map(repr, own)) == sorted(map(repr, specs))
-    source = torch.randint(3, 50, (2, one.model.length))
-    target = torch.randint(3, 50, (2, one.model.length))
+    experiment = recipe("translation_es", scale="small")
+    specs = experiment.specs(mechanism, 4)
+    model = experiment.build(mechanism, 4).eval()
+    built = [module.spec for module in model.modules() if isinstance(module, Attention)]
+    assert sorted(map(repr, built)) == sorted(map(repr, specs))
+    source = torch.randint(3, 50, (2, experiment.model.length))
+    target = torch.randint(3, 50, (2, experiment.model.length))
     logits = model(source, target)
-    assert logits.shape == (2, one.model.length, one.model.target_vocabulary_size)
+    assert logits.shape == (2, experiment.model.length, experiment.model.target_vocabulary_size)
     changed = target.clone()
     changed[:, 4:] += 1
     torch.testing.assert_close(model(source, changed)[:, :4], logits[:, :4], rtol=1e-4, atol=1e-4)
-    message = translate(model, source, start=1, max_new_tokens=one.model.length)
-    assert message.new.shape == (2, one.model.length)
+    message = translate(model, source, start=1, max_new_tokens=experiment.model.length)
+    assert message.new.shape == (2, experiment.model.length)
 
 
 @pytest.mark.parametrize("mechanism", ONE_TEXT)

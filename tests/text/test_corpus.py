@@ -176,8 +176,8 @@ def test_stdlib_takes_neither_tests_nor_what_is_installed(monkeypatch, tmp_path:
         "note.txt",
     ):
         put(tmp_path, name, f"# {name}".encode())
-    held = "a/c.py" if held_out("a/c.py") else "b.py"
-    put(tmp_path, "again.py", (tmp_path / held).read_bytes())
+    validation_name = "a/c.py" if held_out("a/c.py") else "b.py"
+    put(tmp_path, "again.py", (tmp_path / validation_name).read_bytes())
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
     result = corpus("stdlib")
     assert sorted([*result.train, *result.validation]) == ["# a/c.py", "# b.py"]

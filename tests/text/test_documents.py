@@ -38,26 +38,28 @@ def lines(count: int) -> str:
 
 
 def test_about_a_tenth_is_held_out_by_key_alone():
-    held = [f"document {number}" for number in range(5000) if held_out(f"document {number}")]
-    assert 430 < len(held) < 570
-    assert held[:3] == ["document 21", "document 22", "document 51"]
+    validation_names = [
+        f"document {number}" for number in range(5000) if held_out(f"document {number}")
+    ]
+    assert 430 < len(validation_names) < 570
+    assert validation_names[:3] == ["document 21", "document 22", "document 51"]
 
 
 def test_one_of_several_is_held_out_at_least():
     few = ["one.txt", "two.txt", "three.txt"]
     assert not any(map(held_out, few))
-    kept, held = split(few)
-    assert len(held) == 1
-    assert sorted(kept + held) == sorted(few)
+    train_names, validation_names = split(few)
+    assert len(validation_names) == 1
+    assert sorted(train_names + validation_names) == sorted(few)
     assert split(few, at_least_one=False) == (few, [])
     assert split(["one.txt"]) == (["one.txt"], [])
 
 
 def test_one_of_several_is_kept_at_least():
     names = [name for name in (f"document {number}" for number in range(99)) if held_out(name)]
-    kept, held = split(names)
-    assert len(held) == 1
-    assert kept == [name for name in names if name not in held]
+    train_names, validation_names = split(names)
+    assert len(validation_names) == 1
+    assert train_names == [name for name in names if name not in validation_names]
 
 
 def test_one_text_is_cut_at_nine_tenths(tmp_path: Path):
@@ -96,13 +98,22 @@ def test_lines_of_json_are_held_out_by_text(tmp_path: Path):
 
 def test_what_is_held_out_under_one_name_is_not_learnt_under_another(tmp_path: Path):
     names = [f"{number}.txt" for number in range(40)]
-    held = next(filter(held_out, names))
-    kept = [name for name in names if not held_out(name)]
+    validation_names = next(filter(held_out, names))
+    train_names = [name for name in names if not held_out(name)]
     files = {name: f"text {name}" for name in names}
-    put(tmp_path, {**files, kept[3]: files[held], "z.jsonl": json.dumps({"text": files[held]})})
+    put(
+        tmp_path,
+        {
+            **files,
+            train_names[3]: files[validation_names],
+            "z.jsonl": json.dumps({"text": files[validation_names]}),
+        },
+    )
     result = corpus(tmp_path)
-    assert sorted(result.train) == sorted(files[name] for name in kept if name != kept[3])
-    assert files[held] in list(result.validation)
+    assert sorted(result.train) == sorted(
+        files[name] for name in train_names if name != train_names[3]
+    )
+    assert files[validation_names] in list(result.validation)
 
 
 def test_a_folder_may_hold_both(tmp_path: Path):
@@ -208,8 +219,8 @@ def test_a_line_too_long_is_refused_before_it_is_held(tmp_path: Path, monkeypatc
 
 def test_an_archive_cut_short_is_refused_after_its_complete_part(tmp_path: Path):
     lines = b"".join(b'{"text": "%d"}\n' % number for number in range(20_000))
-    whole = lzma.compress(lines)
-    (tmp_path / "a.jsonl.xz").write_bytes(whole[: len(whole) // 2])
+    complete = lzma.compress(lines)
+    (tmp_path / "a.jsonl.xz").write_bytes(complete[: len(complete) // 2])
     documents = read_jsonl(tmp_path / "a.jsonl.xz")
     assert next(documents) == "0"
     with pytest.raises(DataError, match=r"a\.jsonl\.xz is truncated or damaged \(Compressed file"):

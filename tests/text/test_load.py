@@ -77,8 +77,10 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path):
 
 def corpus(*texts):
     parts = ("train", "validation")
-    made = {n: Documents(name=n, read=lambda t=t: [t]) for n, t in zip(parts, texts, strict=True)}
-    return Corpus(name="mine", source="me", **made)
+    documents = {
+        n: Documents(name=n, read=lambda t=t: [t]) for n, t in zip(parts, texts, strict=True)
+    }
+    return Corpus(name="mine", source="me", **documents)
 
 
 @pytest.fixture(autouse=True)

@@ -36,13 +36,13 @@ def documents(seed: int, longest: int, count: int = 200) -> list[list[int]]:
 @pytest.mark.parametrize("length", [1, 2, 7, 32])
 @pytest.mark.parametrize("longest", [1, 7, 100])
 def test_no_token_is_lost(length: int, longest: int):
-    given = documents(length, longest)
+    packed_documents = documents(length, longest)
     pieces = [
         tuple(document[at : at + length])
-        for document in given
+        for document in packed_documents
         for at in range(0, len(document), length)
     ]
-    tokens, segments = pack(given, length)
+    tokens, segments = pack(packed_documents, length)
     assert tokens.shape == segments.shape
     assert tokens.shape[1] == length
     assert tokens.dtype == segments.dtype == torch.int64
@@ -60,8 +60,8 @@ def test_padding_is_last_with_token_and_segment_0():
 
 
 def test_each_piece_goes_where_the_least_room_holds_it():
-    given = [[1] * size for size in (5, 4, 3, 1, 2, 6)]
-    _, segments = pack(given, 8)
+    packed_documents = [[1] * size for size in (5, 4, 3, 1, 2, 6)]
+    _, segments = pack(packed_documents, 8)
     assert [row.bincount()[1:].tolist() for row in segments] == [[6, 2], [5, 3], [4, 1]]
 
 
@@ -73,9 +73,9 @@ def test_the_order_of_equals_is_kept():
 def test_rows_are_few():
     """Best fit, longest first, needs at most 11/9 of the fewest rows, and one more."""
     for seed in range(20):
-        given = documents(seed, 20)
-        tokens, _ = pack(given, 24)
-        fewest = -(-sum(map(len, given)) // 24)
+        packed_documents = documents(seed, 20)
+        tokens, _ = pack(packed_documents, 24)
+        fewest = -(-sum(map(len, packed_documents)) // 24)
         assert len(tokens) <= 11 / 9 * fewest + 1
 
 
@@ -85,10 +85,10 @@ def test_positions_restart_with_each_document():
 
 
 def test_documents_may_be_arrays():
-    given = [[1, 2, 3], [4]]
+    packed_documents = [[1, 2, 3], [4]]
     for form in (np.array, torch.tensor, tuple):
-        got = pack((form(document) for document in given), 4)
-        assert torch.equal(got[0], pack(given, 4)[0])
+        got = pack((form(document) for document in packed_documents), 4)
+        assert torch.equal(got[0], pack(packed_documents, 4)[0])
 
 
 @pytest.mark.parametrize("length", [0, 2.0, True])
@@ -138,19 +138,19 @@ def test_rows_follow_each_other_and_the_last_are_for_validation(plays: str):
 
 
 def test_kept_rows_are_drawn(plays: str):
-    few, whole = text(corpus=plays, length=7, rows=20), text(corpus=plays, length=7)
+    few, full = text(corpus=plays, length=7, rows=20), text(corpus=plays, length=7)
     assert len(few.train) == 20
-    assert len(few.validation) == len(whole.validation)
-    kept = [row.tolist() for row in few.train.inputs]
-    assert kept != whole.train.inputs[:20].tolist()
-    assert all(row in whole.train.inputs.tolist() for row in kept)
+    assert len(few.validation) == len(full.validation)
+    drawn = [row.tolist() for row in few.train.inputs]
+    assert drawn != full.train.inputs[:20].tolist()
+    assert all(row in full.train.inputs.tolist() for row in drawn)
 
 
 def test_documents_are_joined_by_the_tokenizers_end(tmp_path: Path):
     pytest.importorskip("tokenizers")
     path = tmp_path / "documents.jsonl"
     texts = [f"document {i} of some words" for i in range(200)]
-    path.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
+    path.write_text("".join(json.dumps({"text": sentence}) + "\n" for sentence in texts))
     data = text(corpus=str(path), tokenizer="bpe", vocabulary_size=280, length=8)
     assert data.num_classes == 280
     joined = data.train.inputs.flatten().tolist()
@@ -180,8 +180,8 @@ def test_corpora_that_are_too_short_are_refused(plays: str):
 
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_the_recipe_fits_the_plays(scale: str):
-    one = recipe("lm_small", scale=scale)
-    options = dict(one.task_options)
-    assert options["length"] == one.model.length
-    assert one.model.vocabulary_size == 65, "characters of the plays"
-    assert one.specs("super_attention", 4)[0].pattern.causal
+    sentence = recipe("lm_small", scale=scale)
+    options = dict(sentence.task_options)
+    assert options["length"] == sentence.model.length
+    assert sentence.model.vocabulary_size == 65, "characters of the plays"
+    assert sentence.specs("super_attention", 4)[0].pattern.causal

@@ -153,10 +153,10 @@ def test_every_token_but_the_first_is_predicted_once(alphabet: TokenFile, length
         predicted += batch[:, 1:].flatten().tolist()
     assert read == list(range(25))
     assert predicted == list(range(1, 26))
-    whole = [shape for shape in shapes if shape[1] == length + 1]
-    assert sum(rows for rows, _ in whole) == 25 // length
-    assert all(rows == size for rows, _ in whole[:-1])
-    assert len(shapes) - len(whole) <= 1
+    full = [shape for shape in shapes if shape[1] == length + 1]
+    assert sum(rows for rows, _ in full) == 25 // length
+    assert all(rows == size for rows, _ in full[:-1])
+    assert len(shapes) - len(full) <= 1
 
 
 @pytest.mark.parametrize(

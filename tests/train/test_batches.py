@@ -26,18 +26,18 @@ def build(dataset, *, size=5, seed=0, rank=0, world=1, augment=None):
 def test_every_row_comes_once_in_an_order_of_seed_and_epoch():
     dataset = images(train=23)
     batches = build(dataset, size=5)
-    seen = list(batches.epoch(1))
-    assert [len(b.data.labels) for b in seen] == [5, 5, 5, 5, 3]
+    yielded = list(batches.epoch(1))
+    assert [len(b.data.labels) for b in yielded] == [5, 5, 5, 5, 3]
     assert len(batches) == 5
     order = batches.order(1)
     assert torch.equal(order.sort().values, torch.arange(23))
-    assert torch.equal(torch.cat([b.data.labels for b in seen]), dataset.train.labels[order])
+    assert torch.equal(torch.cat([b.data.labels for b in yielded]), dataset.train.labels[order])
     expected = (dataset.train.inputs[order].float() - 40.0) / 50.0
-    assert torch.equal(torch.cat([b.data.inputs.inputs for b in seen]), expected)
+    assert torch.equal(torch.cat([b.data.inputs.inputs for b in yielded]), expected)
     assert torch.equal(order, build(dataset, size=7).order(1))
     assert not torch.equal(order, batches.order(2))
     assert not torch.equal(order, build(dataset, seed=1).order(1))
-    assert [b.weight for b in seen] == [1 / 5] * 4 + [1 / 3]
+    assert [b.weight for b in yielded] == [1 / 5] * 4 + [1 / 3]
 
 
 def test_tokens_carry_their_valid_rows():
@@ -63,9 +63,9 @@ def test_a_batch_weighs_its_answers():
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_shares_of_all_processes_weigh_the_answers_of_the_global_batch(world):
-    whole = build(asking(), size=7).epoch(1)
+    single = build(asking(), size=7).epoch(1)
     ranks = [build(asking(), size=7, rank=r, world=world).epoch(1) for r in range(world)]
-    for batch, *shares in zip(whole, *ranks, strict=True):
+    for batch, *shares in zip(single, *ranks, strict=True):
         real = [share for share in shares if share.weight]
         assert torch.equal(torch.cat([share.data.labels for share in real]), batch.data.labels)
         assert {share.weight for share in real} == {world / int((batch.data.labels >= 0).sum())}
@@ -74,10 +74,10 @@ def test_shares_of_all_processes_weigh_the_answers_of_the_global_batch(world):
 @pytest.mark.parametrize("first", [0, 2, 5])
 def test_an_epoch_begun_later_gives_the_same_batches(first):
     batches = build(images(), augment="shift")
-    whole = list(batches.epoch(3))
+    single = list(batches.epoch(3))
     later = list(batches.epoch(3, first=first))
-    assert len(later) == len(whole) - first
-    for a, b in zip(whole[first:], later, strict=True):
+    assert len(later) == len(single) - first
+    for a, b in zip(single[first:], later, strict=True):
         assert torch.equal(a.data.inputs.inputs, b.data.inputs.inputs)
         assert torch.equal(a.data.labels, b.data.labels)
 
@@ -97,12 +97,12 @@ def test_augmentation_is_drawn_for_the_epoch_and_applied_before_preparing():
 @pytest.mark.parametrize("world", [2, 3])
 def test_shares_of_all_processes_make_the_global_batch(world):
     dataset = images(train=22)
-    whole = list(build(dataset, size=7, augment="shift").epoch(1))
+    single = list(build(dataset, size=7, augment="shift").epoch(1))
     ranks = [
         list(build(dataset, size=7, rank=r, world=world, augment="shift").epoch(1))
         for r in range(world)
     ]
-    for index, batch in enumerate(whole):
+    for index, batch in enumerate(single):
         shares = [rank[index] for rank in ranks]
         real = [share for share in shares if share.weight]
         assert torch.equal(
@@ -126,10 +126,10 @@ def test_an_empty_share_is_one_row_of_no_weight():
 def test_a_large_split_moves_batch_by_batch(monkeypatch, augment):
     """The device of this test holds no numbers, so what lies on it is seen."""
     dataset, device = images(train=12), torch.device("meta")
-    whole = sum(t.nbytes for t in (dataset.train.inputs, dataset.train.labels))
+    single = sum(t.nbytes for t in (dataset.train.inputs, dataset.train.labels))
     training = Training(epochs=1, batch_size=5, learning_rate=0.1, augment=augment)
     options = {"seed": 0, "processes": Processes(0, 1), "device": device}
-    for limit, place in ((whole, "meta"), (whole - 1, "cpu")):
+    for limit, place in ((single, "meta"), (single - 1, "cpu")):
         monkeypatch.setattr(module, "MOST_ON_DEVICE", limit)
         batches = Batches(dataset, training, **options)
         assert batches._inputs.inputs.device.type == batches._labels.device.type == place
@@ -138,15 +138,15 @@ def test_a_large_split_moves_batch_by_batch(monkeypatch, augment):
 
 
 def test_batches_do_not_depend_on_the_device_of_the_split(monkeypatch):
-    def seen(dataset, **words):
+    def yielded(dataset, **words):
         result = list(build(dataset, **words).epoch(3, first=1))
         return [(*b.data, b.rows, b.weight) for b in result]
 
     for dataset, words in ((images(), {"augment": "shift"}), (asking(), {"world": 2, "rank": 1})):
-        before = seen(dataset, **words)
+        before = yielded(dataset, **words)
         monkeypatch.setattr(module, "MOST_ON_DEVICE", 0)
         for (reading, labels, *rest), (other, same, *others) in zip(
-            before, seen(dataset, **words), strict=True
+            before, yielded(dataset, **words), strict=True
         ):
             assert torch.equal(reading.inputs, other.inputs)
             assert torch.equal(labels, same)

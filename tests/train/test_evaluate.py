@@ -63,16 +63,16 @@ def test_top5_counts_labels_among_the_five_largest():
 @pytest.mark.parametrize("dataset", [images(test=11), tokens(test=11)], ids=["images", "tokens"])
 def test_the_batch_size_does_not_matter(dataset):
     model = Tiny(dropout=0.5, words=10 if dataset.name == "tokens" else 0)
-    whole = evaluate(model, dataset, dataset.test)
+    single = evaluate(model, dataset, dataset.test)
     split = dataset.test
     logits = model.eval()(dataset.prepare(split.inputs), valid=split.valid)
-    assert whole.loss == pytest.approx(
+    assert single.loss == pytest.approx(
         nn.functional.cross_entropy(logits, split.labels).item(), rel=1e-6
     )
     for size in (1, 4, 11):
         score = evaluate(model, dataset, split, batch_size=size)
-        assert score.loss == pytest.approx(whole.loss, rel=1e-6)
-        assert (score.accuracy, score.top5) == (whole.accuracy, whole.top5)
+        assert score.loss == pytest.approx(single.loss, rel=1e-6)
+        assert (score.accuracy, score.top5) == (single.accuracy, single.top5)
 
 
 def test_a_score_counts_labelled_tokens_alone():
@@ -179,7 +179,7 @@ def test_padding_of_the_source_does_not_matter():
     split = data.test
     noisy = torch.where(split.source_valid, split.source, 8)
     other = Split(split.inputs, split.labels, split.valid, noisy, split.source_valid)
-    first, second = (evaluate(model, data, one) for one in (split, other))
+    first, second = (evaluate(model, data, rows) for rows in (split, other))
     assert first.loss == pytest.approx(second.loss, rel=1e-6)
 
 
@@ -207,8 +207,8 @@ class _Stop(Silent):
 
 def test_a_resumed_training_of_a_translator_is_the_uninterrupted_one(tmp_path):
     data = pairs()
-    whole = translator(dropout=0.1)
-    expected = fit(whole, data, settings(), seed=3)
+    single = translator(dropout=0.1)
+    expected = fit(single, data, settings(), seed=3)
     place = tmp_path / "checkpoint.safetensors"
     with pytest.raises(Interrupted):
         fit(
@@ -222,7 +222,7 @@ def test_a_resumed_training_of_a_translator_is_the_uninterrupted_one(tmp_path):
     again = translator(seed=5, dropout=0.1)
     result = fit(again, data, settings(), seed=3, checkpoint=place, resume=True)
     assert [e.train_loss for e in result.epochs] == [e.train_loss for e in expected.epochs]
-    for name, tensor in weights(whole).items():
+    for name, tensor in weights(single).items():
         assert torch.equal(tensor, weights(again)[name]), name
 
 

@@ -59,16 +59,16 @@ def test_a_handler_that_is_not_python_s_gives_way_to_the_default(monkeypatch):
 
 
 def test_another_thread_installs_nothing():
-    before, seen = signal.getsignal(signal.SIGINT), []
+    before, signals = signal.getsignal(signal.SIGINT), []
 
     def work():
         with catching_interrupts() as interrupts:
-            seen.append((signal.getsignal(signal.SIGINT), interrupts.pressed))
+            signals.append((signal.getsignal(signal.SIGINT), interrupts.pressed))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [(before, False)]
+    assert signals == [(before, False)]
 
 
 def test_interrupted_says_where_and_how_to_go_on():

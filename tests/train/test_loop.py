@@ -182,10 +182,10 @@ def test_equal_seeds_are_bit_equal_and_others_differ():
         torch.rand(seed + 5)  # whatever was drawn before must not matter
         model = Tiny(dropout=0.3)
         runs.append((fit(model, dataset, FULL, seed=seed), weights(model)))
-    (one, first), (again, second), (other, third) = runs
-    assert untimed(one) == untimed(again)
+    (alone, first), (again, second), (other, third) = runs
+    assert untimed(alone) == untimed(again)
     assert equal(first, second)
-    assert untimed(one) != untimed(other)
+    assert untimed(alone) != untimed(other)
     assert not equal(first, third)
 
 
@@ -194,16 +194,16 @@ class Seeing(Tiny):
 
     def forward(self, inputs, valid=None):
         if self.training:
-            self.seen = [*getattr(self, "seen", []), inputs.clone()]
+            self.inputs_seen = [*getattr(self, "inputs_seen", []), inputs.clone()]
         return super().forward(inputs, valid)
 
 
 def test_every_model_meets_the_same_rows_at_the_same_seed():
-    one, other = Seeing(seed=0, dropout=0.5), Seeing(seed=1)
-    for model in (one, other):
+    alone, other = Seeing(seed=0, dropout=0.5), Seeing(seed=1)
+    for model in (alone, other):
         fit(model, images(), settings(augment="shift"), seed=4)
-    assert torch.equal(torch.cat(one.seen), torch.cat(other.seen))
-    assert len(torch.cat(one.seen)) == 2 * 23
+    assert torch.equal(torch.cat(alone.inputs_seen), torch.cat(other.inputs_seen))
+    assert len(torch.cat(alone.inputs_seen)) == 2 * 23
 
 
 # best weights, stopping
@@ -227,17 +227,19 @@ class Frozen(Tiny):
         return super().forward(inputs, valid) * 0.0
 
 
-@pytest.mark.parametrize(("enough", "ran", "early"), [(1e-9, 1, True), (1.0, 3, False)])
-def test_enough_accuracy_ends_a_training(enough, ran, early):
+@pytest.mark.parametrize(("enough", "epochs_run", "early"), [(1e-9, 1, True), (1.0, 3, False)])
+def test_enough_accuracy_ends_a_training(enough, epochs_run, early):
     run = fit(Frozen(), images(), settings(epochs=3, enough=enough), seed=0)
-    assert (len(run.epochs), run.stopped_early) == (ran, early)
+    assert (len(run.epochs), run.stopped_early) == (epochs_run, early)
     assert 0.0 < run.epochs[0].validation_accuracy < 1.0
 
 
-@pytest.mark.parametrize(("patience", "ran", "early"), [(1, 2, True), (3, 4, True), (7, 8, False)])
-def test_a_flat_validation_loss_stops_after_patience(patience, ran, early):
+@pytest.mark.parametrize(
+    ("patience", "epochs_run", "early"), [(1, 2, True), (3, 4, True), (7, 8, False)]
+)
+def test_a_flat_validation_loss_stops_after_patience(patience, epochs_run, early):
     run = fit(Frozen(), images(), settings(epochs=8, patience=patience), seed=0)
-    assert (len(run.epochs), run.stopped_early, run.best_epoch) == (ran, early, 1)
+    assert (len(run.epochs), run.stopped_early, run.best_epoch) == (epochs_run, early, 1)
 
 
 def test_a_falling_validation_loss_does_not_stop():
@@ -253,15 +255,15 @@ def test_a_falling_validation_loss_does_not_stop():
 def test_flags_and_rows_are_restored_and_progress_is_shown():
     model = Tiny(dropout=0.2).eval()
     model.head.train()
-    shown = At(0, None)
-    fit(model, images(), settings(), seed=0, progress=shown)
+    display = At(0, None)
+    fit(model, images(), settings(), seed=0, progress=display)
     assert not model.training
     assert model.head.training
     assert model.dropout.rows is None
-    assert shown.total == 2 * 5
-    assert shown.texts[0] == "epoch 1/2"
-    assert shown.texts[1].startswith("epoch 2/2 loss 1.")
-    assert "%" in shown.texts[2]
+    assert display.total == 2 * 5
+    assert display.texts[0] == "epoch 1/2"
+    assert display.texts[1].startswith("epoch 2/2 loss 1.")
+    assert "%" in display.texts[2]
 
 
 def test_frozen_parameters_stay():
@@ -455,7 +457,7 @@ def test_checkpoints_are_written_by_time_and_at_the_end(tmp_path, monkeypatch):
 def test_a_finished_run_resumes_to_itself_without_a_step(tmp_path, patience):
     training, path = settings(epochs=4, patience=patience), tmp_path / "run"
     run = fit(first := Frozen(), images(), training, seed=0, checkpoint=path)
-    shown = At(None, None)
+    display = At(None, None)
     resumed = fit(
         second := Frozen(seed=3),
         images(),
@@ -463,11 +465,11 @@ def test_a_finished_run_resumes_to_itself_without_a_step(tmp_path, patience):
         seed=0,
         checkpoint=path,
         resume=True,
-        progress=shown,
+        progress=display,
     )
     assert resumed == run
     assert equal(weights(first), weights(second))
-    assert not hasattr(shown, "total")
+    assert not hasattr(display, "total")
 
 
 def test_another_run_s_checkpoint_is_refused_and_kept(tmp_path):
@@ -488,13 +490,13 @@ def test_a_model_with_tied_weights_trains_and_resumes(tmp_path):
         model.head = torch.nn.Linear(10, 6)
         return model
 
-    run = fit(whole := tied(), tokens(), settings(), seed=0)
+    run = fit(tied_model := tied(), tokens(), settings(), seed=0)
     path = tmp_path / "run"
     with pytest.raises(Interrupted, match="epoch 2 after step 2"):
         fit(tied(), tokens(), settings(), seed=0, checkpoint=path, progress=At(7, press))
     resumed = fit(model := tied(), tokens(), settings(), seed=0, checkpoint=path, resume=True)
     assert untimed(resumed) == untimed(run)
-    assert equal(weights(model), weights(whole))
+    assert equal(weights(model), weights(tied_model))
     assert model.hidden.weight is model.embed.weight
 
 

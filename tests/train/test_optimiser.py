@@ -51,15 +51,15 @@ def test_a_model_without_anything_to_learn_is_refused():
 
 def test_state_moves_to_another_optimiser_exactly():
     first, second = Tiny(), Tiny()
-    one, two = (build(m, settings(weight_decay=0.1)) for m in (first, second))
+    original, loaded = (build(m, settings(weight_decay=0.1)) for m in (first, second))
     for _ in range(3):
-        step(first, one)
+        step(first, original)
     second.load_state_dict(first.state_dict())
-    tensors = {name: t.clone() for name, t in state_tensors(one, first).items()}
+    tensors = {name: t.clone() for name, t in state_tensors(original, first).items()}
     assert tensors["step/head.bias"] == 3
     assert tensors["exp_avg/hidden.weight"].abs().sum() > 0
-    load_state(two, second, tensors)
-    for model, optimiser in ((first, one), (second, two)):
+    load_state(loaded, second, tensors)
+    for model, optimiser in ((first, original), (second, loaded)):
         step(model, optimiser)
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -68,11 +68,11 @@ def test_state_moves_to_another_optimiser_exactly():
 
 def test_state_before_the_first_step_is_zeros_and_changes_nothing():
     first, second = Tiny(), Tiny()
-    one, two = (build(m, settings()) for m in (first, second))
-    tensors = state_tensors(one, first)
+    original, loaded = (build(m, settings()) for m in (first, second))
+    tensors = state_tensors(original, first)
     assert all(not t.any() for t in tensors.values())
     assert len(tensors) == 3 * 4
-    load_state(two, second, tensors)
-    for model, optimiser in ((first, one), (second, two)):
+    load_state(loaded, second, tensors)
+    for model, optimiser in ((first, original), (second, loaded)):
         step(model, optimiser)
     assert torch.equal(first.head.weight, second.head.weight)

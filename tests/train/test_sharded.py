@@ -71,19 +71,19 @@ def test_no_sync_accumulates_local_gradients(parted):
         parted(tokens).sum().backward()
         assert all(p.grad is None for p in parted.parameters()), "each still has all of it"
     parted(tokens).sum().backward()
-    whole = tiny()
-    (2 * whole(tokens).sum()).backward()
-    for ours, theirs in zip(parted.parameters(), whole.parameters(), strict=True):
+    unsharded = tiny()
+    (2 * unsharded(tokens).sum()).backward()
+    for ours, theirs in zip(parted.parameters(), unsharded.parameters(), strict=True):
         torch.testing.assert_close(sharded.gather(ours.grad), theirs.grad)
 
 
 def test_whole_tensors_are_cut_and_filled_in(parted):
     model = tiny(seed=3)
-    own = parted.state_dict()
-    cut = {n: sharded.cut_like(t, own[n]) for n, t in model.state_dict().items()}
+    weights = parted.state_dict()
+    cut = {n: sharded.cut_like(t, weights[n]) for n, t in model.state_dict().items()}
     assert all(map(sharded.is_cut, cut.values()))
-    one = next(iter(cut.values()))
-    assert sharded.cut_like(one, one) is one
+    tensor_part = next(iter(cut.values()))
+    assert sharded.cut_like(tensor_part, tensor_part) is tensor_part
     assert sharded.cut_like(CPU_ONE, CPU_ONE) is CPU_ONE
     other = tiny()
     sharded.fill(other, cut)
@@ -102,47 +102,47 @@ def test_a_single_number_cannot_be_cut(group):
 
 
 def test_processes_with_parts_evaluate_equally_often():
-    def own(spans, in_step):
+    def weights(spans, in_step):
         return [
             list(_process_spans(spans, Processes(rank, 3), in_step=in_step)) for rank in range(3)
         ]
 
     spans = [(n, n + 1, 1) for n in range(5)]
     for in_step, counts in ((True, [2, 2, 2]), (False, [1, 2, 2])):
-        shares = own(spans, in_step)
+        shares = weights(spans, in_step)
         assert [len(share) for share in shares] == counts
         assert [span for share in shares for span, counts in share if counts] == spans
-    assert [len(share) for share in own(spans[:1], in_step=True)] == [1, 1, 1]
+    assert [len(share) for share in weights(spans[:1], in_step=True)] == [1, 1, 1]
 
 
 def test_weights_are_sharded_only_between_several_processes(group, tmp_path, monkeypatch):
-    texts, seen = files(tmp_path), []
+    texts, calls = files(tmp_path), []
     shard = sharded.shard
 
     def alone(model, processes, device):
-        seen.append(processes)
+        calls.append(processes)
         return shard(model, Processes(), device)
 
     monkeypatch.setattr(fit_module.sharded, "shard", alone)
     place = tmp_path / "run"
     fit_lm(tiny(), *texts, settings(shard=True), seed=0, checkpoint=place)
-    assert seen == []
+    assert calls == []
     monkeypatch.setattr(fit_module, "current", lambda: Processes(0, 2))
     fit_lm(tiny(), *texts, settings(shard=False), seed=0, checkpoint=place)
-    assert seen == []
-    model, kept = tiny(), []
+    assert calls == []
+    model, snapshots = tiny(), []
     run = fit_lm(
         model,
         *texts,
         settings(shard=True),
         seed=0,
         checkpoint=place,
-        keep=lambda _: kept.append({n: t.clone() for n, t in model.state_dict().items()}),
+        keep=lambda _: snapshots.append({n: t.clone() for n, t in model.state_dict().items()}),
     )
-    assert seen == [Processes(0, 2)]
-    assert kept, "the caller's own model is filled before it is kept"
+    assert calls == [Processes(0, 2)]
+    assert snapshots, "the caller's own model is filled before it is kept"
     for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, kept[-1][name])
+        assert torch.equal(tensor, snapshots[-1][name])
     result = evaluate_lm(model, texts[1], length=12, separate=True)
     assert result == pytest.approx(run.best.validation_loss)
     for shard_again in (True, False):
@@ -150,7 +150,7 @@ def test_weights_are_sharded_only_between_several_processes(group, tmp_path, mon
         done = fit_lm(other, *texts, again, seed=0, checkpoint=place, resume=True)
         assert done.measured == run.measured
         for name, tensor in other.state_dict().items():
-            assert torch.equal(tensor, kept[-1][name])
+            assert torch.equal(tensor, snapshots[-1][name])
 
 
 def test_the_setting_is_checked():
@@ -276,8 +276,8 @@ def test_an_error_of_the_disk_is_refused(cut, path, monkeypatch):
     message = r"cannot write .*run\.shards\.2 \(No space left on device\); free space .*is kept"
     with pytest.raises(CheckpointError, match=message):
         sharded.write(path, cut, Processes())
-    kept = sharded.read(path, WHOLE, cut)
-    assert all(torch.equal(tensor.full_tensor(), FULL[name]) for name, tensor in kept.items())
+    snapshots = sharded.read(path, WHOLE, cut)
+    assert all(torch.equal(tensor.full_tensor(), FULL[name]) for name, tensor in snapshots.items())
     monkeypatch.setattr(dcp.HuggingFaceStorageReader, "read_data", refuse)
     with pytest.raises(CheckpointError, match=r"cannot be read \(No space left on device\)"):
         sharded.read(path, WHOLE, cut)

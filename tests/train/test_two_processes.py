@@ -151,10 +151,12 @@ def test_ctrl_c_on_one_of_two_stops_both_after_one_step(folder):
 def test_an_interrupted_sharded_training_ends_with_the_same_weights(folder):
     out = folder / "sharded"
     assert {(out / f"stopped{rank}").read_text() for rank in range(2)} == {"3"}
-    (whole, facts), (resumed, again) = (checkpoint.load(out / n) for n in ("whole", "resumed"))
+    (uninterrupted, facts), (resumed, again) = (
+        checkpoint.load(out / n) for n in ("whole", "resumed")
+    )
     assert again["result"] == pytest.approx(facts["result"], rel=1e-6)
     assert_close(again["looks"], facts["looks"])
-    assert_same_weights(resumed, whole)
+    assert_same_weights(resumed, uninterrupted)
 
 
 def test_one_process_resumes_what_two_began(folder, tmp_path):

@@ -91,7 +91,7 @@ def rows(out: Path, both) -> None:
 def save_run(out: Path, name: str, model, run, texts, both) -> None:
     result = evaluate_lm(model, texts[1], length=12, batch_size=2)
     if both.is_main:
-        looks = [list(asdict(one).values())[:-1] for one in run.measured]
+        looks = [list(asdict(validation).values())[:-1] for validation in run.measured]
         checkpoint.save(out / name, model.state_dict(), {"looks": looks, "result": result})
 
 
@@ -132,9 +132,9 @@ def sharded(out: Path, both) -> None:
         model = tiny(seed=seed, **SHARDED)
         if press is not None:
             model.register_forward_hook(press)
-        kept = None if keep is None else lambda _: keep(model)
+        after = None if keep is None else lambda _: keep(model)
         training = settings(shard=shard, **(changes or {}))
-        run = fit_lm(model, *texts, training, seed=5, keep=kept, **where)
+        run = fit_lm(model, *texts, training, seed=5, keep=after, **where)
         assert type(model).__name__ == "LM"
         save_run(out, name, model, run, texts, both)
 

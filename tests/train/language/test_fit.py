@@ -49,20 +49,20 @@ class Press(Silent):
 
 
 def test_it_learns_the_alphabet_and_keeps_the_best_weights(texts):
-    model, kept = tiny(), []
+    model, snapshots = tiny(), []
     training = settings(steps=80, evaluate_every=20, learning_rate=0.02, warmup=5)
     run = fit_lm(
         model,
         *texts,
         training,
         seed=0,
-        keep=lambda m: kept.append((m, weights(model))),
+        keep=lambda m: snapshots.append((m, weights(model))),
     )
     assert run.best.validation_loss < 0.3 < math.log(8) < run.measured[0].validation_loss + 1.9
-    assert [one.step for one in run.measured] == [20, 40, 60, 80]
+    assert [record.step for record in run.measured] == [20, 40, 60, 80]
     assert not run.out_of_time
-    assert kept[-1][0] == run.best
-    assert all(torch.equal(model.state_dict()[n], t) for n, t in kept[-1][1].items())
+    assert snapshots[-1][0] == run.best
+    assert all(torch.equal(model.state_dict()[n], t) for n, t in snapshots[-1][1].items())
     result = evaluate_lm(model, texts[1], length=12, batch_size=3, separate=True)
     assert result == pytest.approx(run.best.validation_loss, rel=1e-5)
     assert model.training
@@ -81,8 +81,8 @@ def test_it_is_a_function_of_the_seed(texts):
 @pytest.mark.parametrize("at", [1, 3, 4])
 def test_an_interrupted_run_goes_on_to_the_same_end(texts, tmp_path, at):
     place, log = tmp_path / "run.safetensors", tmp_path / "log.jsonl"
-    whole = tiny(dropout=0.2)
-    expected = fit_lm(whole, *texts, settings(accumulate=2), seed=4)
+    full = tiny(dropout=0.2)
+    expected = fit_lm(full, *texts, settings(accumulate=2), seed=4)
     options = {"seed": 4, "checkpoint": place, "log": log}
     with pytest.raises(Interrupted, match=f"interrupted after step {at}; resume from"):
         fit_lm(tiny(dropout=0.2), *texts, settings(accumulate=2), **options, progress=Press(at))
@@ -90,7 +90,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(texts, tmp_path, at):
     torch.rand(7)
     run = fit_lm(model, *texts, settings(accumulate=2), **options, resume=True)
     assert timeless(run) == timeless(expected)
-    assert same(whole, model)
+    assert same(full, model)
     looks = [
         line["step"]
         for line in map(json.loads, log.read_text().splitlines())
@@ -114,16 +114,16 @@ def test_the_time_ends_a_run_and_more_time_lets_it_go_on(texts, tmp_path, monkey
     options = {"seed": 0, "checkpoint": tmp_path / "run.safetensors"}
     run = fit_lm(tiny(), *texts, settings(max_minutes=0.5), **options)  # steps last 10 s
     assert run.out_of_time
-    assert [one.step for one in run.measured] == [2, 3]
+    assert [record.step for record in run.measured] == [2, 3]
     options["resume"] = True
     again = fit_lm(tiny(), *texts, settings(max_minutes=0.4), **options)
     assert timeless(again) == timeless(run)
     done = []
-    seen = Silent()
-    seen.step = lambda *numbers: done.append(numbers)
-    more = fit_lm(tiny(), *texts, settings(max_minutes=2.0), **options, progress=seen)
+    display = Silent()
+    display.step = lambda *numbers: done.append(numbers)
+    more = fit_lm(tiny(), *texts, settings(max_minutes=2.0), **options, progress=display)
     assert not more.out_of_time
-    assert [one.step for one in more.measured] == [2, 3, 4, 6]
+    assert [record.step for record in more.measured] == [2, 3, 4, 6]
     assert done == [(4, 6), (5, 6), (6, 6)]
 
 
@@ -133,7 +133,7 @@ def test_an_exhausted_time_limit_validates_and_ends(texts, tmp_path):
         fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=place, progress=Press(1))
     training = settings(max_minutes=1e-9)
     run = fit_lm(tiny(), *texts, training, seed=0, checkpoint=place, resume=True)
-    assert ([one.step for one in run.measured], run.out_of_time) == ([1], True)
+    assert ([record.step for record in run.measured], run.out_of_time) == ([1], True)
 
 
 def test_checkpointing_changes_neither_loss_nor_gradient(texts):
@@ -159,8 +159,8 @@ def test_checkpointing_computes_blocks_twice(texts, monkeypatch):
     counts = []
     for expected in (False, True):
         calls.clear()
-        made = settings(steps=1, warmup=0, checkpointing=expected, evaluation_batches=1)
-        fit_lm(tiny(), *texts, made, seed=0)
+        checkpointed = settings(steps=1, warmup=0, checkpointing=expected, evaluation_batches=1)
+        fit_lm(tiny(), *texts, checkpointed, seed=0)
         counts.append(len(calls))
     assert training.steps == 1
     assert counts[1] == counts[0] + 2
@@ -244,7 +244,7 @@ def test_a_wrong_call_is_refused(texts, tmp_path, monkeypatch):
 
 def test_a_second_process_takes_its_rows_and_writes_nothing(texts, tmp_path, monkeypatch):
     place, log = tmp_path / "run.safetensors", tmp_path / "log.jsonl"
-    first, kept = tiny(dropout=0.5), []
+    first, snapshots = tiny(dropout=0.5), []
     with pytest.raises(Interrupted, match="after step 1"):
         fit_lm(first, *texts, settings(), seed=0, checkpoint=place, progress=Press(1))
     written = place.read_bytes()
@@ -255,7 +255,7 @@ def test_a_second_process_takes_its_rows_and_writes_nothing(texts, tmp_path, mon
         model = tiny(dropout=0.5)
         rows = []
         hook = model.dropout.register_forward_pre_hook(lambda m, _: rows.append(m.rows))
-        options = {"checkpoint": place, "resume": True, "log": log, "keep": kept.append}
+        options = {"checkpoint": place, "resume": True, "log": log, "keep": snapshots.append}
         run = fit_lm(model, *texts, settings(accumulate=2), seed=0, **options | {"resume": False})
         hook.remove()
         assert set(rows) == {(1, 2), (1, 3)}
@@ -267,7 +267,7 @@ def test_a_second_process_takes_its_rows_and_writes_nothing(texts, tmp_path, mon
     assert again.measured[0].step == 2
     assert place.read_bytes() == written
     assert not log.exists()
-    assert kept == []
+    assert snapshots == []
 
 
 def test_another_run_or_another_file_is_refused(texts, tmp_path):

@@ -32,8 +32,8 @@ class Rows:
         self.real = real
 
     def rows(self, step, start, stop):
-        shown = slice(start, stop)
-        return Batch(self.tokens[shown], self.targets[shown], self.real[shown])
+        part = slice(start, stop)
+        return Batch(self.tokens[part], self.targets[part], self.real[part])
 
 
 class Head(nn.Module):
@@ -83,13 +83,13 @@ def trained(rows, tmp_path, **changes):
 @pytest.mark.parametrize("micro_batches", [2, 3, 8])
 def test_any_cut_of_the_batch_trains_alike(tmp_path, micro_batches):
     rows = Rows([12, 1, 7, 3, 12, 5, 2, 9], 8)
-    whole, run = trained(rows, tmp_path)
+    single, run = trained(rows, tmp_path)
     cut, other = trained(rows, tmp_path, accumulate=micro_batches)
-    for name, tensor in whole.state_dict().items():
+    for name, tensor in single.state_dict().items():
         torch.testing.assert_close(cut.state_dict()[name], tensor, rtol=1e-5, atol=1e-8)
     losses = [[(m.train_loss, m.validation_loss) for m in r.measured] for r in (run, other)]
-    for one, two in zip(*losses, strict=True):
-        assert two == pytest.approx(one, rel=1e-6)
+    for left, second in zip(*losses, strict=True):
+        assert second == pytest.approx(left, rel=1e-6)
 
 
 def test_a_batch_without_a_target_changes_nothing(tmp_path):
@@ -97,15 +97,15 @@ def test_a_batch_without_a_target_changes_nothing(tmp_path):
     before = tiny(dtype=torch.float64).state_dict()
     model, run = trained(rows, tmp_path)
     assert all(torch.equal(before[n], t) for n, t in model.state_dict().items())
-    assert [one.train_loss for one in run.measured] == [0.0, 0.0]
+    assert [left.train_loss for left in run.measured] == [0.0, 0.0]
     assert run.measured[-1].tokens == 0
 
 
 def test_a_micro_batch_without_a_target_changes_no_other(tmp_path):
     rows = Rows([0, 0, 0, 0, 5, 5, 5, 5], 8, length=12)
-    whole, _ = trained(rows, tmp_path)
+    single, _ = trained(rows, tmp_path)
     cut, _ = trained(rows, tmp_path, accumulate=2)
-    for name, tensor in whole.state_dict().items():
+    for name, tensor in single.state_dict().items():
         assert torch.isfinite(tensor).all()
         torch.testing.assert_close(cut.state_dict()[name], tensor, rtol=1e-5, atol=1e-8)
 
@@ -113,10 +113,10 @@ def test_a_micro_batch_without_a_target_changes_no_other(tmp_path):
 @pytest.mark.parametrize(("size", "cut", "world"), [(8, 1, 1), (12, 5, 2), (7, 2, 3), (9, 3, 2)])
 def test_every_row_is_in_one_share(size, cut, world):
     result = [micro_batch_shares(size, cut, Processes(rank, world)) for rank in range(world)]
-    rows = [row for micro in range(cut) for own in result for row in range(*own[micro][:2])]
+    rows = [row for micro in range(cut) for shares in result for row in range(*shares[micro][:2])]
     assert rows == list(range(size))
-    for own in result:
-        for start, stop, first, total in own:
+    for shares in result:
+        for start, stop, first, total in shares:
             assert 0 <= first < first + stop - start <= total
 
 

@@ -108,5 +108,5 @@ def test_tensorboard_shows_a_real_training_as_the_lines_do(tmp_path):
         events = result.Scalars(name)
         assert [event.step for event in events] == [2, 4, 6]
         assert [event.value for event in events] == pytest.approx([line[name] for line in lines])
-    losses = [one.validation_loss for one in run.measured]
+    losses = [record.validation_loss for record in run.measured]
     assert [event.value for event in result.Scalars("validation_loss")] == pytest.approx(losses)

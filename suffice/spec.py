@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from suffice.combine import Combine, Concat
 from suffice.cost import Cost, count
 from suffice.encoders import Encoder, NoNorm, Norm, Standard
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError
 from suffice.kernels import Kernel, Softmax
 from suffice.lowering import Lowered, lower
 from suffice.memory import Dynamic, Memory, Rolling
@@ -19,10 +20,9 @@ from suffice.mixing import Mixing, NoMixing
 from suffice.past import NoPast, Past
 from suffice.patterns import Block, Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
-from suffice.records import Axis, field_errors
+from suffice.records import Axis, check_keys, field_errors, is_whole
 
 EVERYTHING = Dynamic()
-
 
 AXES: dict[str, type[Axis]] = {
     "pattern": Pattern,
@@ -36,160 +36,9 @@ AXES: dict[str, type[Axis]] = {
 }
 """The fields of a spec that hold an axis value, and its family."""
 
-RENAMED = {
-    "projections": "encoder",
-    "d_memory": "d_source",
-}  # fields of stored specs, by their names of today
+RENAMED = {"projections": "encoder", "d_memory": "d_source"}  # fields of older stored specs
 
 SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_source")
-
-
-def axis_types(spec: AttentionSpec) -> str | None:
-    """Each axis holds a value of its own family."""
-    for name, family in AXES.items():
-        value = getattr(spec, name)
-        if not isinstance(value, family):
-            actual = value.family if isinstance(value, Axis) else type(value).__name__
-            legal = ", ".join(sorted(family.table))
-            return f"{name}={value!r} is a {actual}, not a {name}; legal: {legal} (as instances)."
-    return None
-
-
-def sizes(spec: AttentionSpec) -> str | None:
-    """Sizes are positive whole numbers."""
-    wrong = [
-        f"{name}={value!r}"
-        for name in SIZE_NAMES
-        if (value := getattr(spec, name)) is not None
-        and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
-    ]
-    if not wrong:
-        return None
-    return f"{', '.join(wrong)}: sizes are whole numbers, at least 1."
-
-
-def dropout_is_a_probability(spec: AttentionSpec) -> str | None:
-    """Dropout lies in [0, 1)."""
-    if not isinstance(spec.dropout, (int, float)) or 0.0 <= spec.dropout < 1.0:
-        return None
-    return f"dropout={spec.dropout} is not a probability below 1; give 0 <= dropout < 1."
-
-
-def heads_divide_width(spec: AttentionSpec) -> str | None:
-    """Without an explicit head_dim the heads share d_model equally."""
-    maps = spec.combine.maps
-    if spec.head_dim is not None or spec.d_model % (spec.num_heads * maps) == 0:
-        return None
-    each = "" if maps == 1 else f" of {maps} maps each"
-    legal = [h for h in range(1, min(spec.d_model, 64) + 1) if spec.d_model % (h * maps) == 0]
-    use = f"use {_list(legal)} heads, or give head_dim" if legal else "give head_dim"
-    return f"num_heads={spec.num_heads}{each} does not divide d_model={spec.d_model}; {use}."
-
-
-def kv_heads_divide_heads(spec: AttentionSpec) -> str | None:
-    """Every key/value head serves the same number of query heads."""
-    if spec.num_heads % spec.kv_heads == 0:
-        return None
-    legal = [g for g in range(1, spec.num_heads + 1) if spec.num_heads % g == 0]
-    return (
-        f"num_kv_heads={spec.kv_heads} does not divide num_heads={spec.num_heads}; "
-        f"use {_list(legal)}."
-    )
-
-
-def heads_fit_pattern(spec: AttentionSpec) -> str | None:
-    """A pattern whose heads differ is made for the layer's number of heads."""
-    if spec.pattern.heads in (None, spec.query_heads):
-        return None
-    return (
-        f"pattern={spec.pattern!r} is made for {spec.pattern.heads} heads, but "
-        f"the layer has {spec.query_heads} (num_heads={spec.num_heads}); give PerHead one pattern "
-        "for each head, or change num_heads."
-    )
-
-
-def biases_have_pairs(spec: AttentionSpec) -> str | None:
-    """A bias of a pair of positions needs a key at a position, and a product to be added to."""
-    if not spec.position.biases:
-        return None
-    if not spec.mixing.keeps_keys:
-        return (
-            f"position={spec.position!r} weighs keys by where they stand, and "
-            f"{type(spec.mixing).__name__} sums keys of all positions; use NoPosition, or a mixing "
-            "that keeps keys."
-        )
-    if not spec.kernel.weighs_pairs:
-        return (
-            f"position={spec.position!r} adds to the product of each pair, and "
-            f"{type(spec.kernel).__name__} forms no such products; use Softmax, or Rope."
-        )
-    return None
-
-
-def sums_of_keys_hide_nothing(spec: AttentionSpec) -> str | None:
-    """Keys summed over the sequence stand nowhere, so every query sees all of them."""
-    if spec.mixing.keeps_keys or isinstance(spec.pattern, Full):
-        return None
-    return (
-        f"{type(spec.mixing).__name__} sums keys of all positions, so pattern={spec.pattern!r} "
-        "has no keys to choose from; use Full(), or a mixing that keeps keys."
-    )
-
-
-def sums_of_features_know_no_pairs(spec: AttentionSpec) -> str | None:
-    """What is summed along the sequence cannot leave single pairs out, nor drop them."""
-    if spec.kernel.weighs_pairs:
-        return None
-    name, broken = type(spec.kernel).__name__, []
-    if not isinstance(spec.pattern, (Full, Causal)):
-        broken.append(
-            f"{name} sums over all keys or all earlier ones, so pattern={spec.pattern!r} has no "
-            "pairs to choose from; use Full() or Causal(), or Softmax."
-        )
-    if spec.dropout:
-        broken.append(
-            f"{name} forms no weights, so dropout={spec.dropout} has nothing to drop; use "
-            "dropout=0.0, or Softmax."
-        )
-    return " ".join(broken) or None
-
-
-def past_is_left_out(spec: AttentionSpec) -> str | None:
-    """What is read of earlier segments goes with a causal softmax within a segment."""
-    past = spec.past
-    if not past.reads:
-        return None
-    wanted, broken = Block(past.segment) & Causal(), []
-    if spec.pattern != wanted:
-        broken.append(f"pattern={spec.pattern!r}: give {wanted!r}")
-    if not spec.kernel.weighs_pairs:
-        broken.append(f"kernel={spec.kernel!r}: give Softmax()")
-    if spec.mixing.mixes:
-        broken.append(f"mixing={spec.mixing!r}: give NoMixing()")
-    if not broken:
-        return None
-    return f"past={past!r} is read beside a softmax within each segment, but {'; '.join(broken)}."
-
-
-def conflicts(spec: AttentionSpec) -> list[str]:
-    """Return a sentence for every rule the layer breaks; an empty list is a legal spec."""
-    types = [e for e in field_errors(spec) if e.partition("=")[0] not in SIZE_NAMES]
-    broken = [axis_types(spec), sizes(spec), *types, dropout_is_a_probability(spec)]
-    if not any(broken):
-        broken = [
-            heads_divide_width(spec),
-            kv_heads_divide_heads(spec),
-            *spec.encoder.conflicts(spec),
-            *spec.combine.conflicts(spec),
-            heads_fit_pattern(spec),
-            *spec.position.conflicts(spec.encoder.rotary_width(spec)),
-            biases_have_pairs(spec),
-            sums_of_keys_hide_nothing(spec),
-            *spec.kernel.conflicts(spec.scale),
-            sums_of_features_know_no_pairs(spec),
-            past_is_left_out(spec),
-        ]
-    return list(filter(None, broken))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,12 +50,6 @@ class Widths:
     q: int
     kv: int
     o: int
-
-
-def _list(numbers: list[int]) -> str:
-    """Write 1, 2, 4 as '1, 2 or 4'."""
-    *most, last = map(str, numbers)
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,11 +263,116 @@ class AttentionSpec:
         if not isinstance(data, dict):
             raise ConfigError(f"a spec is stored as a dictionary of its fields, got {data!r}.")
         data = {RENAMED.get(key, key): value for key, value in data.items()}
-        fields = {f.name for f in dataclasses.fields(cls)}
-        for key in data:
-            if key not in fields:
-                raise unknown("field of AttentionSpec", key, fields)
-        missing = {"d_model", "num_heads"} - data.keys()
-        if missing:
-            raise ConfigError(f"a stored spec needs {' and '.join(sorted(missing))}.")
+        fields = [f.name for f in dataclasses.fields(cls)]
+        required = ("d_model", "num_heads")
+        check_keys(data, fields, required, where="the stored spec", error=ConfigError)
         return cls(**{k: AXES[k].from_json(v) if k in AXES else v for k, v in data.items()})
+
+
+def conflicts(spec: AttentionSpec) -> list[str]:
+    """Return a sentence for every rule the layer breaks; an empty list is a legal spec."""
+    return list(_type_errors(spec)) or [*_head_conflicts(spec), *_axis_conflicts(spec)]
+
+
+def _type_errors(spec: AttentionSpec) -> Iterator[str]:
+    for name, family in AXES.items():
+        value = getattr(spec, name)
+        if not isinstance(value, family):
+            actual = value.family if isinstance(value, Axis) else type(value).__name__
+            legal = ", ".join(sorted(family.table))
+            yield f"{name}={value!r} is a {actual}, not a {name}; legal: {legal} (as instances)."
+            break
+    stated = {name: value for name in SIZE_NAMES if (value := getattr(spec, name)) is not None}
+    wrong = [
+        f"{n}={v!r}" for n, v in stated.items() if not isinstance(v, int) or not is_whole(v, 1)
+    ]
+    if wrong:
+        written = ", ".join(f"{name}={size!r}" for name, size in wrong)
+        yield f"{written}: sizes are whole numbers, at least 1."
+    yield from (e for e in field_errors(spec) if e.partition("=")[0] not in SIZE_NAMES)
+    if isinstance(spec.dropout, (int, float)) and not 0.0 <= spec.dropout < 1.0:
+        yield f"dropout={spec.dropout} is not a probability below 1; give 0 <= dropout < 1."
+
+
+def _head_conflicts(spec: AttentionSpec) -> Iterator[str]:
+    """Yield what is wrong with the number and the width of the heads."""
+    maps = spec.combine.maps
+    if spec.head_dim is None and spec.d_model % (spec.num_heads * maps):
+        each = "" if maps == 1 else f" of {maps} maps each"
+        legal = [h for h in range(1, min(spec.d_model, 64) + 1) if spec.d_model % (h * maps) == 0]
+        use = f"use {_alternatives(legal)} heads, or give head_dim" if legal else "give head_dim"
+        yield f"num_heads={spec.num_heads}{each} does not divide d_model={spec.d_model}; {use}."
+    if spec.num_heads % spec.kv_heads:
+        legal = [g for g in range(1, spec.num_heads + 1) if spec.num_heads % g == 0]
+        yield (
+            f"num_kv_heads={spec.kv_heads} does not divide num_heads={spec.num_heads}; "
+            f"use {_alternatives(legal)}."
+        )
+    yield from spec.encoder.conflicts(spec)
+    yield from spec.combine.conflicts(spec)
+    if spec.pattern.heads not in (None, spec.query_heads):
+        yield (
+            f"pattern={spec.pattern!r} is made for {spec.pattern.heads} heads, but "
+            f"the layer has {spec.query_heads} (num_heads={spec.num_heads}); give PerHead one "
+            "pattern for each head, or change num_heads."
+        )
+    yield from spec.position.conflicts(spec.encoder.rotary_width(spec))
+
+
+def _axis_conflicts(spec: AttentionSpec) -> Iterator[str]:
+    """Yield which values of the axes do not go together."""
+    mixing, kernel = type(spec.mixing).__name__, type(spec.kernel).__name__
+    if spec.position.biases and not spec.mixing.keeps_keys:
+        yield (
+            f"position={spec.position!r} weighs keys by where they stand, and {mixing} sums keys "
+            "of all positions; use NoPosition, or a mixing that keeps keys."
+        )
+    elif spec.position.biases and not spec.kernel.weighs_pairs:
+        yield (
+            f"position={spec.position!r} adds to the product of each pair, and {kernel} forms no "
+            "such products; use Softmax, or Rope."
+        )
+    if not spec.mixing.keeps_keys and not isinstance(spec.pattern, Full):
+        yield (
+            f"{mixing} sums keys of all positions, so pattern={spec.pattern!r} has no keys to "
+            "choose from; use Full(), or a mixing that keeps keys."
+        )
+    yield from spec.kernel.conflicts(spec.scale)
+    if not spec.kernel.weighs_pairs:
+        yield from _conflicts_of_sums(spec)
+    if spec.past.reads:
+        yield from _conflicts_of_past(spec)
+
+
+def _conflicts_of_sums(spec: AttentionSpec) -> Iterator[str]:
+    """Sums of features cannot leave single pairs out, nor drop them."""
+    kernel = type(spec.kernel).__name__
+    if not isinstance(spec.pattern, (Full, Causal)):
+        yield (
+            f"{kernel} sums over all keys or all earlier ones, so pattern={spec.pattern!r} has no "
+            "pairs to choose from; use Full() or Causal(), or Softmax."
+        )
+    if spec.dropout:
+        yield (
+            f"{kernel} forms no weights, so dropout={spec.dropout} has nothing to drop; use "
+            "dropout=0.0, or Softmax."
+        )
+
+
+def _conflicts_of_past(spec: AttentionSpec) -> Iterator[str]:
+    """A memory of earlier segments goes with a causal softmax within a segment."""
+    wanted = Block(spec.past.segment) & Causal()
+    broken = {
+        f"pattern={spec.pattern!r}: give {wanted!r}": spec.pattern != wanted,
+        f"kernel={spec.kernel!r}: give Softmax()": not spec.kernel.weighs_pairs,
+        f"mixing={spec.mixing!r}: give NoMixing()": spec.mixing.mixes,
+    }
+    if any(broken.values()):
+        reasons = "; ".join(reason for reason, is_broken in broken.items() if is_broken)
+        yield f"past={spec.past!r} is read beside a softmax within each segment, but {reasons}."
+
+
+def _alternatives(numbers: list[int]) -> str:
+    """Write 1, 2, 4 as '1, 2 or 4'."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} or {last}" if most else last

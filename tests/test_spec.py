@@ -76,11 +76,11 @@ def test_json_may_leave_out_defaults():
 
 
 def test_json_refusals():
-    with pytest.raises(ConfigError, match="unknown field of AttentionSpec 'num_head'; did you"):
+    with pytest.raises(ConfigError, match="unknown key 'num_head'; did you mean 'num_heads'"):
         AttentionSpec.from_json({"d_model": 12, "num_head": 4})
-    with pytest.raises(ConfigError, match="a stored spec needs d_model and num_heads"):
+    with pytest.raises(ConfigError, match="lacks d_model, num_heads"):
         AttentionSpec.from_json({})
-    with pytest.raises(ConfigError, match="a stored spec needs num_heads"):
+    with pytest.raises(ConfigError, match="lacks num_heads"):
         AttentionSpec.from_json({"d_model": 12})
     with pytest.raises(ConfigError, match="unknown pattern 'Windw'; did you mean 'Window'"):
         AttentionSpec.from_json({"d_model": 12, "num_heads": 4, "pattern": {"name": "Windw"}})

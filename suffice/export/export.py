@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def export(
     tokenizer = None if tokenizer is None else Path(tokenizer)
     opened, packed = open_model(Path(source), tokenizer=tokenizer)
     with replacing_folder(Path(out)) as folder:
-        write = {"hf": _write_hf, "onnx": _write_onnx, "torch": _write_torch}[form]
+        write = _write_hf if form == "hf" else partial(_write_graph, form=form)
         facts = write(opened, folder, step)
         if opened.tokenizer is not None:
             opened.tokenizer.save(folder)
@@ -114,21 +115,14 @@ def _write_hf(source: Source, folder: Path, step: Step) -> dict[str, Any]:
     return {"parity": parity, "architecture": config["architectures"][0]}
 
 
-def _write_onnx(source: Source, folder: Path, step: Step) -> dict[str, Any]:
-    module, path = graph_module(source.model), folder / ONNX_FILE
-    step("tracing the model, and translating it to ONNX")
-    write_onnx(module, path)
+def _write_graph(source: Source, folder: Path, step: Step, *, form: str) -> dict[str, Any]:
+    module, onnx = graph_module(source.model), form == "onnx"
+    path = folder / (ONNX_FILE if onnx else ARCHIVE_FILE)
+    step("tracing the model, and translating it to ONNX" if onnx else "tracing the model")
+    (write_onnx if onnx else write_archive)(module, path)
     step(COMPARING)
-    parity = check_graph(call_onnx(path), module, source.model)
-    return {"parity": parity, "module": module, "graph": path.name}
-
-
-def _write_torch(source: Source, folder: Path, step: Step) -> dict[str, Any]:
-    module, path = graph_module(source.model), folder / ARCHIVE_FILE
-    step("tracing the model")
-    write_archive(module, path)
-    step(COMPARING)
-    parity = check_graph(call_archive(path, module), module, source.model)
+    call = call_onnx(path) if onnx else call_archive(path, module)
+    parity = check_graph(call, module, source.model)
     return {"parity": parity, "module": module, "graph": path.name}
 
 
@@ -215,7 +209,6 @@ def _write_manifest(
     module: DecoderGraph | ClassifierGraph | None = None,
     graph: str | None = None,
 ) -> dict[str, Any]:
-    """Write the manifest of a folder with all other files, and return it."""
     model = source.model
     kind = "language model"
     if not isinstance(model, LM):

@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -96,7 +97,6 @@ class _CallPositions:
         self._memo: dict[Hashable, Any] = {}
 
     def memoize(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return the value of a key, computed at the first call."""
         if key not in self._memo:
             self._memo[key] = compute()
         return self._memo[key]
@@ -127,7 +127,6 @@ class _CallInputs(Inputs):
     call: _CallPositions
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the value of a key, computed by the first layer."""
         return self.call.memoize(key, make)
 
 
@@ -157,7 +156,6 @@ class _DenseAttention(nn.Module):
     def step(
         self, x: Tensor, positions: _CallPositions, past: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the attended x behind a past, and the past with x."""
         q, k, v = self._encode(x, positions)
         keys = torch.cat([past[0], k], dim=2)
         if len(past) == 1:
@@ -174,7 +172,6 @@ class _DenseAttention(nn.Module):
         return self._attend(q, keys, values, positions), present
 
     def _encode(self, x: Tensor, positions: _CallPositions) -> tuple[Tensor, Tensor, Tensor]:
-        """Return q, k and v before any mixing, rotated."""
         if positions.valid is not None:
             x = x.masked_fill(~positions.valid[..., None], 0.0)
         rows = RowLayout(positions=positions.queries)
@@ -446,15 +443,14 @@ def write_onnx(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
             f"ONNX has no operators for this model ({reason:.300}); run it with `suffice generate`."
         ) from error
     model = program.model
-    _name_sizes(model.graph.inputs, inputs, ir)
-    _name_sizes(model.graph.outputs, outputs, ir)
+    values, ports = (*model.graph.inputs, *model.graph.outputs), (*inputs, *outputs)
+    for value, port in zip(values, ports, strict=True):
+        value.shape = ir.Shape(port.shape)  # with the manifest's names of dynamic sizes
     _strip_metadata(model)
     ir.save(model, path)
 
 
 def _package(name: str) -> ModuleType:
-    from importlib import import_module
-
     try:
         return import_module(name)
     except ImportError as error:
@@ -464,28 +460,17 @@ def _package(name: str) -> ModuleType:
         ) from error
 
 
-def _name_sizes(values: Sequence[Any], ports: Sequence[Port], ir: Any) -> None:
-    """Name dynamic sizes as the manifest does."""
-    for value, port in zip(values, ports, strict=True):
-        value.shape = ir.Shape(port.shape)
-
-
 def _strip_metadata(model: Any) -> None:
     """Remove the files, lines and calls of the machine that made the graph."""
     model.doc_string, model.producer_name, model.producer_version = None, "suffice", None
     model.metadata_props.clear()
     for graph in (model.graph, *model.functions.values()):
-        graph.doc_string = None
-        graph.metadata_props.clear()
-        for node in graph.all_nodes():
-            node.doc_string = None
-            node.metadata_props.clear()
-            for value in node.outputs:
-                value.doc_string = None
-                value.metadata_props.clear()
-        for value in (*graph.inputs, *getattr(graph, "initializers", {}).values()):
-            value.doc_string = None
-            value.metadata_props.clear()
+        nodes = list(graph.all_nodes())
+        values = [*graph.inputs, *getattr(graph, "initializers", {}).values()]
+        values += [value for node in nodes for value in node.outputs]
+        for part in (graph, *nodes, *values):
+            part.doc_string = None
+            part.metadata_props.clear()
 
 
 def call_onnx(path: Path) -> Callable[..., Sequence[np.ndarray]]:

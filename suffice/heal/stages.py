@@ -98,9 +98,8 @@ class Stages:
     def regress(self, pair: Pair) -> None:
         """Train the layers that differ to give the outputs of the teacher's layers."""
         student, layers = pair.student, attention_layers(pair.student)
-        objective = Regression(
-            pair.teacher, pair.layers, digests(teacher=pair.teacher, start=student)
-        )
+        facts = {"teacher": _digest(pair.teacher), "start": _digest(student)}
+        objective = Regression(pair.teacher, pair.layers, facts)
         student.requires_grad_(False)
         for name in pair.layers:
             layers[name].requires_grad_(True)
@@ -111,7 +110,7 @@ class Stages:
     def distil(self, pair: Pair) -> None:
         """Train the student, or adapters in it, on the teacher's predictions and the text."""
         kl, student = self.healing.kl, pair.student
-        facts = digests(teacher=pair.teacher, start=student)
+        facts = {"teacher": _digest(pair.teacher), "start": _digest(student)}
         objective = Distillation(pair.teacher, kl, facts)
         settings, first = self.healing.second(), self._steps
         loss = f"{kl:g} of divergence, {1 - kl:g} of cross-entropy"
@@ -125,7 +124,7 @@ class Stages:
     def control(self, teacher: LM) -> LM:
         """Return the teacher after as many steps of cross-entropy on the same rows."""
         model = copy.deepcopy(teacher).to(self.device).requires_grad_(True)
-        objective, settings = Control(digests(start=model)), self.healing.control(self._steps)
+        objective, settings = Control({"start": _digest(model)}), self.healing.control(self._steps)
         self._train(
             model,
             lambda one: self.run("control", one, settings, objective, loss="cross-entropy"),
@@ -144,7 +143,15 @@ class Stages:
     ) -> None:
         """Train a model in place; the weights it began with stay if none are better."""
         start = {n: tensor.clone() for n, tensor in model.state_dict().items()}
-        before = self._validation_loss(model, settings)
+        before = evaluate_lm(
+            model,
+            self.texts.validation,
+            length=settings.length,
+            batch_size=2 * math.ceil(settings.batch_size / settings.accumulate),
+            batches=settings.evaluation_batches,
+            dtype=settings.dtype,
+            device=self.device,
+        )
         self.progress.cell(name)
         checkpoint = None if self.folder is None else self.folder / f"{name}.safetensors"
         windows = Windows(
@@ -200,18 +207,6 @@ class Stages:
         run(model)
         model.merge_and_unload().requires_grad_(True)
 
-    def _validation_loss(self, model: nn.Module, settings: LMTraining) -> float:
-        """Return the loss that the training itself measures."""
-        return evaluate_lm(
-            model,
-            self.texts.validation,
-            length=settings.length,
-            batch_size=2 * math.ceil(settings.batch_size / settings.accumulate),
-            batches=settings.evaluation_batches,
-            dtype=settings.dtype,
-            device=self.device,
-        )
-
 
 def check_peft() -> None:
     """Check that adapters can be trained."""
@@ -224,12 +219,8 @@ def check_peft() -> None:
         ) from error
 
 
-def digests(**models: nn.Module) -> dict[str, str]:
-    """Return the sha256 of each model's weights, which a checkpoint identifies it by."""
-    return {role: _digest(model) for role, model in models.items()}
-
-
 def _digest(model: nn.Module) -> str:
+    """Return the sha256 of a model's weights, by which a checkpoint identifies it."""
     sha256 = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         sha256.update(f"{name}{tuple(tensor.shape)}".encode())

@@ -9,21 +9,10 @@ if find_spec("transformers") is None:
         "suffice.hf needs transformers, which is not installed: pip install 'suffice[hf]'."
     )
 
-from suffice.hf.attention import (
-    check_servable,
-    register_pattern,
-)
-from suffice.hf.auto import (
-    convert,
-    hf_tokenizer,
-    register,
-    write_auto_map,
-)
+from suffice.hf.attention import check_servable, register_pattern
+from suffice.hf.auto import convert, hf_tokenizer, register, write_auto_map
 from suffice.hf.cache import SufficeCache
-from suffice.hf.config import (
-    SufficeConfig,
-    SufficeViTConfig,
-)
+from suffice.hf.config import SufficeConfig, SufficeViTConfig
 from suffice.hf.heads import (
     SufficeForCausalLM,
     SufficeForImageClassification,

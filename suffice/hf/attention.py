@@ -26,13 +26,10 @@ OWN = "eager"  # transformers' name for attention that a model computes itself
 
 
 def check_servable(spec: AttentionSpec) -> None:
-    """Raise unless an engine such as vLLM can compute the attention of a layer.
+    """Raise ConfigError unless an engine such as vLLM can compute the attention of a layer.
 
     Engines cache keys and values themselves and compute softmax(q k) v, causal or in a causal
     window, over heads of one width.
-
-    Raises:
-        ConfigError: naming the parts of the spec that they do not support.
     """
     if axis := not_dense(spec):
         missing = [axis]

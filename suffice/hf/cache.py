@@ -72,11 +72,7 @@ class SufficeCache(Cache):
             self.state.select(indices)
 
     def activate_past_recording(self) -> None:
-        """Prepare for dropping tokens, as drafts are.
-
-        Raises:
-            ConfigError: if a layer keeps sums, which no token can be taken out of.
-        """
+        """Prepare for dropping drafts; ConfigError if a layer keeps sums of tokens."""
         for spec in (layer.spec for layer in self.state.layers):
             if spec.past.reads or not spec.kernel.weighs_pairs:
                 sums = spec.past if spec.past.reads else spec.kernel
@@ -87,14 +83,7 @@ class SufficeCache(Cache):
                 )
 
     def crop(self, tokens: int) -> None:
-        """Drop tokens.
-
-        Args:
-            tokens: -n drops the last n; n keeps the first n, as older transformers ask.
-
-        Raises:
-            ConfigError: if the memory cannot; nothing has changed then.
-        """
+        """Drop the last n tokens for -n, or keep the first n for n; ConfigError if it cannot."""
         dropped = -tokens if tokens <= 0 else max(self.state.length - tokens, 0)
         if dropped:
             self.state.drop_last(dropped)

@@ -152,13 +152,7 @@ class SufficeConfig(PreTrainedConfig):
 
     @classmethod
     def of(cls, config: LMConfig, specs: list[AttentionSpec], **others: Any) -> SufficeConfig:
-        """Return the configuration of a model of these sizes and specs.
-
-        Args:
-            config: the sizes.
-            specs: the attention of each block.
-            **others: further fields, such as eos_token_id.
-        """
+        """Return the configuration of a model; others are further fields, such as eos_token_id."""
         sizes = {theirs: getattr(config, ours) for theirs, ours in LM_FIELDS.items()}
         return cls(**sizes, specs=_specs_to_json(specs), **others)
 
@@ -246,7 +240,6 @@ def sliding_window(spec: AttentionSpec) -> int | None:
 
 
 def _layer_type(spec: AttentionSpec) -> str:
-    """Return the nearest of transformers' names for a layer."""
     if not spec.kernel.weighs_pairs:
         return "linear_attention"
     return "full_attention" if sliding_window(spec) is None else "sliding_attention"

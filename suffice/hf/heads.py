@@ -54,20 +54,12 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         shift_labels: Tensor | None = None,
         **others: Any,
     ) -> CausalLMOutputWithPast:
-        """Return logits, and a loss if labels are given; the rest as `SufficeModel.forward`.
+        """Return logits, and a loss if labels are given; other arguments as `SufficeModel.forward`.
 
-        Args:
-            input_ids: [B, T].
-            attention_mask: [B, all tokens so far], 1 = a real token.
-            position_ids: [B, T].
-            past_key_values: what an earlier call returned.
-            inputs_embeds: [B, T, hidden_size] instead of input_ids.
-            labels: [B, T], the input_ids themselves; -100 = not counted.
-            use_cache: whether to return a cache.
-            logits_to_keep: the number of last tokens, or the indices of tokens; 0 = all.
-            num_items_in_batch: divisor of the loss; None = the tokens counted.
-            shift_labels: [B, T], the next token at each token, instead of labels.
-            **others: as of `SufficeModel.forward`.
+        labels are [B, T], the input_ids themselves with -100 where nothing is predicted;
+        shift_labels hold the next token at each token instead. The loss is divided by
+        num_items_in_batch, else by the tokens counted. logits_to_keep is the number of last tokens
+        or the indices of tokens to return logits of; 0 = all.
         """
         out = self.model(
             input_ids=input_ids,
@@ -108,7 +100,6 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         batch_size: int,
         max_cache_length: int,
     ) -> None:
-        """Create the cache of a `generate` call unless one is given."""
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache:
             memory = _memory(generation_config, max_cache_length)
             model_kwargs["past_key_values"] = cache = SufficeCache(self.state(memory))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 from transformers.utils.generic import can_return_tuple
 
-from suffice.errors import CheckpointError, ConfigError, MaskError, ShapeError
+from suffice.convert.sources.weights import read_index
+from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.hf.attention import OWN, SufficeAttention, SufficeBlock, check_servable
 from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
@@ -24,19 +24,13 @@ from suffice.models.state import ModelState, layer_states
 from suffice.ops.op import is_transformed
 
 
-def _check_no_others(others: dict[str, Any]) -> None:
-    unread = [name for name, value in others.items() if value is not None]
-    if unread:
-        raise ConfigError(
-            f"a suffice model does not know {', '.join(unread)}; leave out what is given."
-        )
-
-
-def _check_cache(cache: Any) -> None:
+def _check_arguments(cache: Any, others: dict[str, Any]) -> None:
+    if unread := [name for name, value in others.items() if value is not None]:
+        raise ConfigError(f"a suffice model does not know {', '.join(unread)}; leave that out.")
     if cache is not None and not isinstance(cache, SufficeCache):
         raise ConfigError(
-            f"past_key_values is a {type(cache).__name__}; give a "
-            "SufficeCache(model.state()), or leave it out."
+            f"past_key_values is a {type(cache).__name__}; give a SufficeCache(model.state()), or "
+            "leave it out."
         )
 
 
@@ -175,22 +169,8 @@ def _check_index(name_or_path: Any, kwargs: dict[str, Any]) -> None:
         _raise_exceptions_for_connection_errors=False,
         **hub_options,
     )
-    if path is None:
-        return
-    try:
-        with open(path, encoding="utf-8") as file:
-            names = set(json.load(file)["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} is no index of weights ({error}); save the model again."
-        ) from error
-    for name in sorted(map(str, names)):
-        plain = PurePosixPath(name).name == PureWindowsPath(name).name == name
-        if not plain or not name.endswith(".safetensors"):
-            raise CheckpointError(
-                f"{path} names the shard {name!r}; a shard is a .safetensors file in the same "
-                "folder. Do not use this folder."
-            )
+    if path is not None:
+        read_index(Path(path))
 
 
 class SufficePreTrainedModel(Weights, PreTrainedModel):
@@ -279,23 +259,19 @@ class SufficeModel(SufficePreTrainedModel):
         """
         if self.config._attn_implementation != OWN:
             return self._engine(input_ids, inputs_embeds, position_ids, use_cache, others)
-        _check_no_others(others)
-        _check_cache(past_key_values)
+        _check_arguments(past_key_values, others)
         inputs = _only_input(input_ids, inputs_embeds)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         valid = _valid_tokens(attention_mask, inputs, past)
-        segments = None
-        if past_key_values is None:
-            segments = _segments_of(position_ids, inputs, valid)
-        hidden, output_attentions = (
-            getattr(self.config, name) if value is None else value
-            for name, value in (
-                ("output_hidden_states", output_hidden_states),
-                ("output_attentions", output_attentions),
-            )
-        )
+        segments = _segments_of(position_ids, inputs, valid) if past_key_values is None else None
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
         if use_cache is None:
-            use_cache = self._caches() and segments is None and not output_attentions
+            recording = self.training or torch.is_grad_enabled()
+            use_cache = self.config.use_cache and not recording
+            use_cache = use_cache and segments is None and not output_attentions
         if use_cache and past_key_values is None:
             past_key_values = SufficeCache(self.state())
         state = None if past_key_values is None else past_key_values.state
@@ -308,7 +284,7 @@ class SufficeModel(SufficePreTrainedModel):
         hidden_states, attentions = [], []
         states = [None] * len(self.blocks) if state is None else state.layers
         for block, layer_state in zip(self.blocks, states, strict=True):
-            if hidden:
+            if output_hidden_states:
                 hidden_states.append(x)
             if output_attentions:
                 normed = block.attention_norm(x)
@@ -318,12 +294,9 @@ class SufficeModel(SufficePreTrainedModel):
         return BaseModelOutputWithPast(
             last_hidden_state=x,
             past_key_values=past_key_values,
-            hidden_states=(*hidden_states, x) if hidden else None,
+            hidden_states=(*hidden_states, x) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
-
-    def _caches(self) -> bool:
-        return self.config.use_cache and not (self.training or torch.is_grad_enabled())
 
     def _check_cache_options(self, state: ModelState | None, attentions: bool) -> None:
         if state is None:
@@ -352,7 +325,6 @@ class SufficeModel(SufficePreTrainedModel):
         use_cache: bool | None,
         others: dict[str, Any],
     ) -> BaseModelOutputWithPast:
-        """Return features, with the attention computed by the engine."""
         name = self.config._attn_implementation
         if name in ALL_MASK_ATTENTION_FUNCTIONS.valid_keys() or use_cache or position_ids is None:
             raise ConfigError(

@@ -35,7 +35,7 @@ def load_tensors(folder: Path) -> dict[str, Tensor]:
             f"{folder} holds no {WEIGHTS};{reason} save the model as safetensors."
         )
     tensors: dict[str, Tensor] = {}
-    for shard, names in sorted(_read_index(folder / INDEX).items()):
+    for shard, names in sorted(read_index(folder / INDEX).items()):
         tensors |= _load(folder / shard, names)
     return tensors
 
@@ -74,8 +74,8 @@ def _load(path: Path, listed: set[str] | None) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_index(path: Path) -> dict[str, set[str]]:
-    """Return the names of the tensors of each shard."""
+def read_index(path: Path) -> dict[str, set[str]]:
+    """Return the names of the tensors of each shard, which is a file in the same folder."""
     entries = read_json(path).get("weight_map")
     if not isinstance(entries, dict) or not all(isinstance(v, str) for v in entries.values()):
         raise CheckpointError(f"{path} has no weight_map of names; save the model again.")

@@ -279,16 +279,13 @@ def _type_errors(spec: AttentionSpec) -> Iterator[str]:
         value = getattr(spec, name)
         if not isinstance(value, family):
             actual = value.family if isinstance(value, Axis) else type(value).__name__
-            legal = ", ".join(sorted(family.table))
-            yield f"{name}={value!r} is a {actual}, not a {name}; legal: {legal} (as instances)."
+            names = ", ".join(sorted(family.table))
+            yield f"{name}={value!r} is a {actual}, not a {name}; legal: {names} (as instances)."
             break
-    stated = {name: value for name in SIZE_NAMES if (value := getattr(spec, name)) is not None}
-    wrong = [
-        f"{n}={v!r}" for n, v in stated.items() if not isinstance(v, int) or not is_whole(v, 1)
-    ]
-    if wrong:
-        written = ", ".join(f"{name}={size!r}" for name, size in wrong)
-        yield f"{written}: sizes are whole numbers, at least 1."
+    stated = {name: size for name in SIZE_NAMES if (size := getattr(spec, name)) is not None}
+    legal = {name for name, size in stated.items() if isinstance(size, int) and is_whole(size, 1)}
+    if wrong := [f"{name}={size!r}" for name, size in stated.items() if name not in legal]:
+        yield f"{', '.join(wrong)}: sizes are whole numbers, at least 1."
     yield from (e for e in field_errors(spec) if e.partition("=")[0] not in SIZE_NAMES)
     if isinstance(spec.dropout, (int, float)) and not 0.0 <= spec.dropout < 1.0:
         yield f"dropout={spec.dropout} is not a probability below 1; give 0 <= dropout < 1."

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
+from operator import attrgetter
 from typing import Any
 
 from suffice.advise.composition import STANDARD, Candidate
@@ -156,42 +158,39 @@ class Study:
         return f"{format_seconds(seconds.median)} {unit} are more than {format_seconds(latency)}"
 
     @cached_property
-    def groups(self) -> dict[str, list[str]]:
-        """Names of candidates that compute the same thing, by the first of them."""
+    def representatives(self) -> dict[str, str]:
+        """For each candidate the first one that computes the same thing; only that is measured."""
         first: dict[object, str] = {}
-        groups: dict[str, list[str]] = {}
-        for name, candidate in self.candidates.items():
-            groups.setdefault(first.setdefault(candidate.identity, name), []).append(name)
-        return groups
+        return {name: first.setdefault(c.identity, name) for name, c in self.candidates.items()}
 
     @property
     def measured(self) -> Race:
-        """The race where all candidates of a group have the samples of its first."""
+        """The race in which candidates have the samples of their representatives."""
         samples = {
             name: self.race.samples[first]
-            for first, names in self.groups.items()
+            for name, first in self.representatives.items()
             if first in self.race.samples
-            for name in names
         }
         return Race(baseline=STANDARD, samples=samples)
 
     def order(self) -> list[str]:
         """Return the names to measure: Standard if it fits the machine, then least work first.
 
-        One candidate of each group is measured. Packings take turns, and mechanisms within each:
-        otherwise a short budget would go to variants of a single one.
+        Packings take turns, and mechanisms within each: otherwise a short budget would go to
+        variants of a single one.
         """
-        names = [name for name in self.groups if name not in self.oversized and name != STANDARD]
+        names = [
+            name
+            for name, first in self.representatives.items()
+            if name == first != STANDARD and name not in self.oversized
+        ]
         names.sort(key=lambda name: (self.needs[name].work, self._num_changes(name), name))
-        for kinds in (("mechanism", "memory", "weights"), ("memory", "weights")):
-            counts: Counter[tuple[object, ...]] = Counter()
-            turn = {}
-            for name in names:
-                composition = self.candidates[name].composition
-                kind = tuple(getattr(composition, kind) for kind in kinds)
-                turn[name] = counts[kind]
-                counts[kind] += 1
-            names.sort(key=turn.__getitem__)  # a stable sort
+        for fields in (("mechanism", "memory", "weights"), ("memory", "weights")):
+            kind_of = attrgetter(*fields)
+            counters: dict[object, Iterator[int]] = defaultdict(count)
+            kinds = {name: kind_of(self.candidates[name].composition) for name in names}
+            turns = {name: next(counters[kind]) for name, kind in kinds.items()}
+            names.sort(key=turns.__getitem__)  # a stable sort
         fits = self.available is None or self.needs[STANDARD].total <= self.available
         return [STANDARD, *names] if fits else names
 
@@ -222,7 +221,7 @@ class Study:
         return [
             name
             for name in self.ranks()
-            if name in self.groups and name != STANDARD and name not in self.oversized
+            if self.representatives[name] == name != STANDARD and name not in self.oversized
             if race.enough and not slower(race.ratio(name))
         ]
 
@@ -322,7 +321,7 @@ class Study:
         }
 
     def _crossover(self, name: str) -> Crossover | None:
-        first = next(first for first, names in self.groups.items() if name in names)
+        first = self.representatives[name]
         if first not in self.by_length:
             return None
         return crossover({**self.by_length[first], self.base.length: self.race.ratio(first)})

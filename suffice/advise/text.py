@@ -258,24 +258,14 @@ def describe_bytes(needs: Needs) -> str:
 
 
 def format_bytes(nbytes: int) -> str:
-    """Return bytes with a unit.
-
-    Example:
-        >>> format_bytes(1_500_000_000), format_bytes(2_000_000), format_bytes(300)
-        ('1.50 GB', '2.00 MB', '0.30 kB')
-    """
+    """Return bytes with a unit, such as "1.50 GB"."""
     units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
     size, unit = next((pair for pair in units if nbytes >= pair[0]), units[-1])
     return f"{nbytes / size:.2f} {unit}"
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time with a unit.
-
-    Example:
-        >>> format_seconds(0.0312), format_seconds(2.5), format_seconds(0.000045)
-        ('31.2 ms', '2.5 s', '45 us')
-    """
+    """Return a time with a unit, such as "31.2 ms"."""
     units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
     size, unit = next((pair for pair in units if seconds >= pair[0]), units[-1])
     return f"{seconds / size:.3g} {unit}"

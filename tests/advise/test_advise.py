@@ -371,7 +371,7 @@ def test_long_calls_are_timed_once(monkeypatch):
     assert len(calls) > 10
 
 
-def test_a_gpu_is_waited_for_and_has_its_own_memory(monkeypatch):
+def test_gpu_is_synchronised_and_has_its_own_memory(monkeypatch):
     waited = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     monkeypatch.setattr(
@@ -385,7 +385,7 @@ def test_a_gpu_is_waited_for_and_has_its_own_memory(monkeypatch):
     assert module._memory(torch.device("cpu")) > 10**6
 
 
-def test_here_is_the_gpu_where_there_is_one(monkeypatch):
+def test_device_here_prefers_the_gpu(monkeypatch):
     module = sys.modules["suffice.advise.advise"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert module._device("here") == torch.device("cpu")
@@ -395,7 +395,7 @@ def test_here_is_the_gpu_where_there_is_one(monkeypatch):
     assert module._device("here").type == "cuda"
 
 
-def test_many_that_tie_are_cut_short():
+def test_long_lists_of_ties_are_shortened():
     advice = advise_in(World({}), mechanisms=("efficient", "mqa", "gqa", "optimised"))
     assert "ties with " in advice.find("mqa").reason
     assert " and 2 more: their quartiles overlap" in advice.find("mqa").reason

@@ -53,7 +53,7 @@ def test_other_names_are_refused(name, named):
         Composition.parse(name)
 
 
-def test_a_window_while_writing_is_a_pattern_and_what_is_kept():
+def test_window_sets_pattern_and_cache():
     base = lm_base()
     one = Composition.parse("efficient+window:16")
     assert {spec.pattern for spec in one.specs(base)} == {Window(16) & Causal()}
@@ -62,7 +62,7 @@ def test_a_window_while_writing_is_a_pattern_and_what_is_kept():
     assert coded.memory_for(base) == Quantised(Rolling(16), bits=8)
 
 
-def test_sinks_while_writing_are_the_memorys():
+def test_cache_keeps_the_sinks_while_writing():
     base = lm_base()
     one = Composition.parse("standard+window:16+sinks:4")
     assert {spec.pattern for spec in one.specs(base)} == {Causal()}
@@ -99,7 +99,7 @@ def test_positions_of_the_model_are_kept():
         assert {spec.position for spec in Composition.parse(name).specs(base)} == {Rope()}, name
 
 
-def test_readers_look_both_ways():
+def test_readers_are_bidirectional():
     one = Composition.parse("standard+window:4+sinks:2")
     assert one.specs(IMAGE)[0].pattern == Window(4) | Global(2)
     assert one.memory_for(IMAGE) == Dynamic()
@@ -140,12 +140,12 @@ def test_a_translator_has_three_kinds_of_layers():
         ("standard+window:8+sinks:2+full:2", lm_base(), "sinks:2 beside full:2"),
     ],
 )
-def test_what_has_no_meaning_is_refused_in_its_own_words(name, base, named):
+def test_illegal_compositions_are_refused_with_the_reason(name, base, named):
     with pytest.raises(ConfigError, match=named):
         candidate(Composition.parse(name), base)
 
 
-def test_all_there_are_holds_standard_first_and_each_once():
+def test_candidates_start_with_standard_and_are_unique():
     legal, illegal = candidates(lm_base(length=256))
     assert legal[0].name == "standard"
     assert len({one.identity for one in legal}) == len(legal)
@@ -160,7 +160,7 @@ def test_deep_models_have_schedules_among_them():
     assert {"standard+window:64+full:6", "linear+softmax:4", "linear+kv:1+softmax:4"} <= names
 
 
-def test_readers_pack_nothing():
+def test_readers_have_no_packed_candidates():
     legal, illegal = candidates(IMAGE)
     assert all(one.composition.weights is None for one in legal)
     assert all(one.composition.memory is None for one in legal)
@@ -168,7 +168,7 @@ def test_readers_pack_nothing():
     assert illegal == {}
 
 
-def test_names_choose_and_twins_stay():
+def test_chosen_names_are_kept_even_if_equal():
     legal, illegal = candidates(lm_base(), ("mqa", "standard+kv:1", "linformer"))
     assert [one.name for one in legal] == ["standard", "mqa", "standard+kv:1"]
     assert legal[1].identity == legal[2].identity

@@ -47,7 +47,7 @@ WIDE = replace(
     ],
 )
 @pytest.mark.parametrize("rotates", [False, True])
-def test_the_state_is_what_is_kept(name, rotates):
+def test_state_bytes_equal_the_stored_bytes(name, rotates):
     base = replace(WIDE, position=Rope()) if rotates else WIDE
     one, need = needs_of(name, base)
     model = Sampler(base, CPU).model(one, base.length)
@@ -62,7 +62,7 @@ def test_the_state_is_what_is_kept(name, rotates):
 
 
 @pytest.mark.parametrize("bits", [None, 16, 8, 4])
-def test_the_weights_are_what_is_stored(bits):
+def test_weight_bytes_equal_the_stored_bytes(bits):
     name = "standard" if bits is None else f"standard+weights:{bits}"
     one, need = needs_of(name, WIDE)
     stored = weight_bytes(Sampler(WIDE, CPU).model(one, WIDE.length))
@@ -80,7 +80,7 @@ def test_a_quantised_cache_needs_its_bytes():
     assert need.state == 31 * 64 * 512 + 31 * 8 * 512 + 64 * 512 * 4
 
 
-def test_the_work_of_a_token_is_what_it_reads():
+def test_work_of_a_token_equals_the_bytes_read():
     _, plain = needs_of("standard", WIDE)
     untied = replace(WIDE, config=replace(WIDE.config, tied=False))
     _, with_head = needs_of("standard", untied)

@@ -75,7 +75,7 @@ def test_two_candidates_may_have_fewer_rounds():
     assert budget.used <= 10.5
 
 
-def test_without_a_complete_round_the_warm_up_stands_for_it():
+def test_warm_up_counts_without_a_complete_round():
     track = Track({"standard": 3.0}, wall={"standard": 30.0})
     race, _ = race_of(track, 70.0, ["standard"])
     assert race.rounds == 1
@@ -83,7 +83,7 @@ def test_without_a_complete_round_the_warm_up_stands_for_it():
     assert not race.enough
 
 
-def test_a_round_that_the_budget_cuts_does_not_count():
+def test_incomplete_round_does_not_count():
     walls = {"standard": 1.0, "a": 1.0}
     track = Track({"standard": 1.0, "a": 1.0}, walls)
     original = track.take

@@ -21,7 +21,7 @@ def test_every_composition_is_legal_at_its_own_sizes(name):
 
 
 @pytest.mark.parametrize("name", ["tiny-edge", "hybrid-linear"])
-def test_the_promise_stands_beside_the_measurement(name):
+def test_report_shows_claim_and_measurement(name):
     one = recipe_named(name)
     request = one.request({"length": 128, "model": "llama_15m", "minutes": 10.0})
     assert (request.length, request.model) == (128, "llama_15m")
@@ -44,7 +44,7 @@ def test_a_quarter_of_the_heads_keeps_a_quarter_of_the_state():
     assert sentences[1] == "Here, in closed form: standard+kv:3 keeps 0.25x Standard's state."
 
 
-def test_heads_without_a_quarter_share_what_divides_them():
+def test_kv_heads_divide_the_heads():
     request = recipe_named("tiny-edge").request({"model": "llama_15m", "length": 32})
     assert request.mechanisms == ("standard+kv:1", "standard+kv:1")
 
@@ -84,6 +84,6 @@ def test_an_unknown_recipe_is_refused():
         recipe_named("tiny")
 
 
-def test_a_checkpoint_takes_the_place_of_the_model():
+def test_checkpoint_replaces_the_model():
     with pytest.raises(Exception, match="holds no language model"):
         recipe_named("tiny-edge").request({"checkpoint": "absent"})

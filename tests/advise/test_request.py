@@ -51,7 +51,7 @@ def test_an_unknown_task_is_refused():
         Request(task="clasify")
 
 
-def test_a_language_model_has_room_behind_the_length():
+def test_language_model_has_room_after_the_input():
     base = base_of(Request(task="lm", model="15m", length=100))
     assert isinstance(base.config, LMConfig)
     assert (base.length, base.config.length) == (100, 100 + ROOM)
@@ -60,7 +60,7 @@ def test_a_language_model_has_room_behind_the_length():
     assert base_of(Request(task="lm")).length == 256
 
 
-def test_readers_have_the_length_itself():
+def test_readers_have_the_requested_length():
     base = base_of(Request(task="classify", length=100))
     assert (base.length, base.config.length, base.writes) == (100, 100, False)
     translator = base_of(Request(task="translate", length=12))
@@ -80,7 +80,7 @@ def test_images_are_squares():
         base_of(Request(task="image", model="digits_vit", length=26))
 
 
-def test_a_class_token_is_beside_the_square():
+def test_class_token_is_added_to_the_square():
     config = base_of(Request(task="image", model="imagenet_v2"))
     extra = config.length - config.config.num_patches
     if not extra:

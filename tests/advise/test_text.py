@@ -1,4 +1,4 @@
-"""The lines that use a recommendation run as they are."""
+"""Quantities are formatted, and the lines that use a recommendation run as they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from suffice.advise import Composition, Request, base_of
 from suffice.advise import request as module
 from suffice.advise.composition import candidate
-from suffice.advise.text import cli_lines, python_lines
+from suffice.advise.text import cli_lines, format_bytes, format_seconds, python_lines
 from suffice.models import LM, ViT
 from suffice.recipes import recipe
 
@@ -21,6 +21,12 @@ def run(lines):
     scope = {}
     exec("\n".join(lines), scope)  # noqa: S102 - this is the test
     return scope
+
+
+def test_quantities_have_units():
+    sizes = (1_500_000_000, 2_000_000, 300)
+    assert [format_bytes(size) for size in sizes] == ["1.50 GB", "2.00 MB", "0.30 kB"]
+    assert [format_seconds(s) for s in (2.5, 0.0312, 0.000045)] == ["2.5 s", "31.2 ms", "45 us"]
 
 
 LANGUAGE = Request(task="lm", model="nanogpt_char_cpu", length=32)

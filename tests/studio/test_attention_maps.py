@@ -108,7 +108,7 @@ def test_linformer_reads_fewer_keys(maps):
     assert (described["rows"], described["columns"]) == (5, 4)
 
 
-def test_a_class_token_stands_before_the_patches(maps):
+def test_class_token_precedes_the_patches(maps):
     overview = maps.overview({"checkpoint": "classed", "image": picture(), "scaling": "plain"})
     assert (overview["extra"], overview["labels"][:2]) == (1, ("class token", "row 0, column 0"))
     assert len(overview["layers"][0]["thumbs"]["weights"]) == 2
@@ -132,7 +132,7 @@ def test_thumbs_are_small(maps, monkeypatch):
     assert max(base64.b64decode(thumb["values"])) == 255
 
 
-def test_the_latest_are_kept(maps):
+def test_cache_keeps_the_latest_entries(maps):
     for text in ("a", "b", "c", "d", "a"):
         maps.overview({"checkpoint": "letters", "text": text})
     assert maps._maps_of.cache_info().currsize == 3
@@ -174,7 +174,7 @@ def test_requests_are_objects_and_need_a_folder(maps):
     assert Maps(None).checkpoints({}) == {"chosen": False, "checkpoints": []}
 
 
-def test_a_checkpoint_written_again_is_read_again(tmp_path):
+def test_rewritten_checkpoint_is_reloaded(tmp_path):
     write_lm(tmp_path / "one")
     maps, head = Maps(tmp_path), {"checkpoint": "one", "text": "abc, def", "layer": 0, "head": 0}
     before = maps.head(head)["values"]
@@ -184,7 +184,7 @@ def test_a_checkpoint_written_again_is_read_again(tmp_path):
     assert maps.checkpoint(head)["layers"][0]["description"].startswith("Efficient")
 
 
-def test_maps_of_a_cell_trained_on_are_new(tmp_path):
+def test_maps_of_a_retrained_cell_are_recomputed(tmp_path):
     path = write_cell(tmp_path / "models" / "longformer-h4-s0.safetensors")
     head = {"checkpoint": "models/" + path.name, "image": picture(), "layer": 0, "head": 0}
     maps = Maps(tmp_path)
@@ -236,14 +236,14 @@ def test_other_models_are_refused(tmp_path, monkeypatch):
         load_model(tmp_path)
 
 
-def test_a_search_ends(tmp_path):
+def test_search_stops_at_its_limits(tmp_path):
     write_lm(tmp_path / "a" / "b" / "c" / "d" / "found")
     write_lm(tmp_path / "a" / "b" / "c" / "d" / "e" / "too deep")
     assert list_checkpoints(tmp_path) == []
     assert list_checkpoints(tmp_path / "a") == ["b/c/d/found"]
 
 
-def test_a_beginning_is_put_before_the_text(root):
+def test_begin_token_is_prepended(root):
     model = load_model(root / "letters")
     model.tokenizer.begin = 3
     model_input = read_input(model, {"text": "ab"})

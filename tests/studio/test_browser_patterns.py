@@ -45,7 +45,7 @@ def test_causal_changes_the_pattern(patterns):
     page.locator("#pattern-error", has_text="linformer cannot be causal").wait_for()
 
 
-def test_pointing_names_the_rule(patterns):
+def test_hover_names_the_rule(patterns):
     page = patterns
     box = page.locator("#pattern-canvas").bounding_box()
     side = (box["width"] - 40) / 64

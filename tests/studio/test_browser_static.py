@@ -189,7 +189,7 @@ def test_the_receptive_field_is_a_power_of_the_mask(alone):
             reached = (reached @ mask).clamp(max=1)
 
 
-def test_the_page_stands_alone(static):
+def test_static_page_loads_nothing(static):
     text = static.read_text("utf-8")
     for word in ("http://", "https://", "src=", "@import", "url("):
         rest = text.replace("http://www.w3.org/2000/svg", "")

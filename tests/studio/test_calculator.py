@@ -30,7 +30,7 @@ def small(**given):
 
 
 @pytest.mark.parametrize("known", PUBLISHED_MODELS, ids=lambda known: known.model.name)
-def test_published_models_learn_as_many_numbers_as_published(known):
+def test_published_models_have_the_published_parameters(known):
     assert count_weights(known.model).total == known.parameters
     assert "arXiv" in known.source or "Radford" in known.source
 
@@ -47,7 +47,7 @@ PER_TOKEN = {
 
 
 @pytest.mark.parametrize("name", PER_TOKEN)
-def test_published_models_keep_as_many_bytes_of_a_token_as_published(name):
+def test_published_models_cache_the_published_bytes_per_token(name):
     model = next(known.model for known in PUBLISHED_MODELS if known.model.name == name)
     assert calculate(model, 1).per_token == PER_TOKEN[name]
 
@@ -148,12 +148,12 @@ def streamed_bytes(model, tokens):
         {"projections": "Latent", "num_kv_heads": 1},
     ],
 )
-def test_the_state_is_what_the_library_keeps(given):
+def test_state_equals_the_layer_state(given):
     model = small(state_bits=32, **given)
     assert calculate(model, 40).state == streamed_bytes(model, 40)
 
 
-def test_sums_are_what_the_library_keeps():
+def test_sums_equal_the_layer_state():
     model = small(state_bits=32, kernel="Elu")
     answer = calculate(model, 40)
     assert [(one.kind, one.per_token) for one in answer.layers] == [("sums", 0.0)]
@@ -164,7 +164,7 @@ def test_sums_are_what_the_library_keeps():
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("width", [16, 100])
-def test_few_bits_keep_what_the_library_keeps(bits, width):
+def test_quantised_state_equals_the_layer_state(bits, width):
     model, tokens = small(state_bits=bits, num_kv_heads=2, head_dim=width), 64 * 4 + 10
     store = Quantised(bits=bits).build()
     part = torch.randn(1, 2, tokens, width, dtype=torch.float16)
@@ -195,7 +195,7 @@ def test_windows_and_sinks_bound_the_state():
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_activations_are_about_what_a_block_holds(gated):
+def test_activations_match_the_measured_peak(gated):
     model = small(mlp_width=256, gated=gated, weight_bits=32, chunk=0)
     mlp = SwiGLU(64, 256) if gated else MLP(64, 256)
     block = Block(model.spec(), mlp).eval()
@@ -213,7 +213,7 @@ def test_a_chunk_bounds_the_activations():
     )
 
 
-def test_what_fits_really_fits_and_one_more_does_not():
+def test_longest_fits_and_one_more_token_does_not():
     model = small(mlp_width=96, vocabulary=50)
     memory = 300_000
     longest = calculate(model, 1, memory).longest
@@ -223,7 +223,7 @@ def test_what_fits_really_fits_and_one_more_does_not():
     assert calculate(fixed, 1, 10**9).longest == 64
 
 
-def test_the_curve_ends_where_a_composition_does():
+def test_curve_ends_at_the_longest_input():
     curve = calculate(small(mixing="Alignment", mixing_size=256), 8).curve
     assert [value is None for value in curve] == [length > 256 for length in LENGTHS]
 

@@ -98,7 +98,7 @@ def test_the_page_shows_what_the_report_says(root, results):
     assert json.dumps(page, allow_nan=False)
 
 
-def test_the_front_is_what_nothing_beats(results):
+def test_front_holds_the_undominated_points(results):
     page = describe(results, cost="latency")
     for one in page["points"]:
         beaten = any(
@@ -110,7 +110,7 @@ def test_the_front_is_what_nothing_beats(results):
     assert front([]) == []
 
 
-def test_an_unfinished_comparison_shows_what_is_there(root):
+def test_unfinished_comparison_shows_finished_cells(root):
     content = read((root,), 0, "deep/begun")
     assert [cell.key for cell in content.cells] == [
         ("standard", 4, 0), ("standard", 4, 1), ("efficient", 4, 0), ("efficient", 4, 1),
@@ -146,13 +146,13 @@ def test_wrong_requests_are_refused(root, results):
         read((root,), 0, ".")
 
 
-def test_a_search_ends(tmp_path, results):
+def test_search_stops_at_its_limits(tmp_path, results):
     write_results(tmp_path / "a" / "b" / "c" / "d" / "e" / "results.json", results)
     assert [one for one in list_comparisons((tmp_path,)) if one.root == 0] == []
     assert [one.name for one in list_comparisons((tmp_path / "a",)) if one.root == 0] == ["b/c/d/e"]
 
 
-def test_ties_of_cost_or_quality_are_beaten():
+def test_front_with_ties():
     assert front([(1.0, 0.5), (1.0, 0.6)]) == [False, True]
     assert front([(1.0, 0.5), (2.0, 0.9), (3.0, 0.8), (2.0, 0.9)]) == [True, True, False, True]
     assert front([(1.0, 0.5), (2.0, 0.5)]) == [True, False]

@@ -37,7 +37,7 @@ NOTHING = ("", None, 3, ["deep"], "a\0b")
 
 
 @pytest.mark.parametrize("name", [*OUTSIDE, *NOWHERE])
-def test_names_that_lead_elsewhere_are_refused(root, name):
+def test_names_outside_the_folder_are_refused(root, name):
     with pytest.raises(DataError, match="outside the folders|not exist"):
         below(root, name)
 
@@ -56,7 +56,7 @@ def test_names_inside_are_opened(root):
         numbered((root,), True)
 
 
-def test_folders_must_be_there(tmp_path):
+def test_missing_folders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="--results .*absent"):
         Folders(results=(tmp_path / "absent",))
     with pytest.raises(ConfigError, match="--checkpoints .*absent"):

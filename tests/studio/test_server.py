@@ -54,7 +54,7 @@ def test_other_hosts_are_refused(studio, host):
         assert b"this machine" in content
 
 
-def test_this_machine_may_be_called_by_its_name(studio):
+def test_localhost_is_accepted(studio):
     assert send(studio, "GET", "/", Host=f"localhost:{studio.port}")[0] == 200
 
 
@@ -65,7 +65,7 @@ def test_other_pages_are_refused(studio, origin):
     assert b"another page" in content
 
 
-def test_it_listens_at_one_address_alone(studio):
+def test_server_listens_on_localhost_only(studio):
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", studio.port), timeout=2)
 
@@ -133,7 +133,7 @@ def test_ports_are_checked():
         pass
 
 
-def test_a_browser_that_goes_away_is_no_error(studio, capfd):
+def test_closed_connection_is_no_error(studio, capfd):
     line = socket.create_connection(("127.0.0.1", studio.port))
     line.sendall(b"POST /api/comparison HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-")
     line.close()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError, DataError
 from suffice.layers import Attention
 from suffice.quantise.report import rows_of
-from suffice.text import Corpus, Tokenizer
+from suffice.text import Corpus, Documents, Tokenizer
 
 RIDGE = 1e-5  # of the mean of the diagonal
 ROW_LENGTH = 256  # tokens of a calibration row at most
@@ -133,19 +133,16 @@ def calibration_batches(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return batches int64 [8, T] of the training part, and half as many of the validation part."""
     length = min(length, ROW_LENGTH)
-    fitted = _batches(corpus.train, corpus.train.name, tokenizer, length, tokens)
-    held_out = _batches(corpus.validation, corpus.validation.name, tokenizer, length, tokens // 2)
-    return fitted, held_out
+    fitted = _batches(corpus.train, tokenizer, length, tokens)
+    return fitted, _batches(corpus.validation, tokenizer, length, tokens // 2)
 
 
-def _batches(
-    documents: Iterable[str], name: str, tokenizer: Tokenizer, length: int, tokens: int
-) -> list[Tensor]:
+def _batches(documents: Documents, tokenizer: Tokenizer, length: int, tokens: int) -> list[Tensor]:
     minimum = BATCH_SIZE * length
     rows = rows_of(documents, tokenizer, length=length, tokens=max(tokens, minimum))
     if rows.numel() < minimum or rows.shape[1] < length:
         raise DataError(
-            f"{name} gives {rows.numel():,} tokens in rows, less than one batch of {BATCH_SIZE} "
-            f"rows of {length}; give more text."
+            f"{documents.name} gives {rows.numel():,} tokens in rows, less than one batch of "
+            f"{BATCH_SIZE} rows of {length}; give more text."
         )
     return list(rows.split(BATCH_SIZE))

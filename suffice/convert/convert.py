@@ -103,31 +103,31 @@ def convert(
     fits: dict[str, Fit] = {}
     if inexact:
         original, fits = _fits(original, inexact, calibration, naive, step)
-    own = attention_layers(original)
+    attention = attention_layers(original)
     maps = {name: fits[name].maps if name in fits else one.maps for name, one in planned.items()}
     layers = {
-        name: build(one, planned[name].spec, like=own[name])
+        name: build(one, planned[name].spec, like=attention[name])
         for name, one in maps.items()
         if one is not None
     }
-    made = with_layers(original, layers).train(model.training)
+    converted = with_layers(original, layers).train(model.training)
     batches = list(held_out or ())
     measured: Mapping[str, float] = {}
     if batches:
         approximate = {name: layers[name].eval() for name in inexact}
         measured = output_errors(original, approximate, batches)
-    own = attention_layers(model)
+    attention = attention_layers(model)
     read = calibration if inexact and calibration is not None else ()
     certificate = Certificate(
         layers=tuple(
-            _certify(name, own[name], one, fits.get(name), measured.get(name))
+            _certify(name, attention[name], one, fits.get(name), measured.get(name))
             for name, one in planned.items()
         ),
         naive=naive,
         calibration_tokens=sum(batch.shape[0] * batch.shape[1] for batch in read),
-        loss=_change_of_loss(original, made, batches, step),
+        loss=_change_of_loss(original, converted, batches, step),
     )
-    return Converted(model=made, certificate=certificate)
+    return Converted(model=converted, certificate=certificate)
 
 
 def _fits(
@@ -148,16 +148,15 @@ def _fits(
     moments: Mapping = {}
     total = len(calibration or ())
     if calibration is not None:
-        own = attention_layers(model)
-        layers = {name: own[name] for name in inexact}
+        layers = {name: change.layer for name, change in inexact.items()}
         moments = collect_moments(
             model, layers, calibration, lambda done: step("reading", done, total)
         )
         if not naive:
             model, moments = permuted_for(model, inexact, moments)
-    own = attention_layers(model)
+    layers = attention_layers(model)
     candidates = {
-        name: (name, one, starts(one, own[name], None if naive else moments[name], length))
+        name: (name, one, starts(one, layers[name], None if naive else moments[name], length))
         for name, one in inexact.items()
     }
     if calibration is None:
@@ -217,15 +216,15 @@ def _certify(
 
 
 def _change_of_loss(
-    original: nn.Module, made: nn.Module, batches: Sequence[Tensor], step: Step
+    original: nn.Module, converted: nn.Module, batches: Sequence[Tensor], step: Step
 ) -> LossChange | None:
     if not batches or not isinstance(original, LM):
         return None
-    training, before, after = made.training, [], []
-    made.eval()
+    training, before, after = converted.training, [], []
+    converted.eval()
     for done, rows in enumerate(batches, start=1):
         before += row_losses(original, rows)
-        after += row_losses(made, rows)
+        after += row_losses(converted, rows)
         step("judging", done, len(batches))
-    made.train(training)
+    converted.train(training)
     return change_of_loss(before, after, sum(rows[:, 1:].numel() for rows in batches))

@@ -365,16 +365,16 @@ def stock_model(model: nn.Module, config: dict[str, Any]) -> nn.Module:
     specs = {name: layer.spec for name, layer in attention_layers(stock).items()}
     state = {}
     for name, layer in attention_layers(model).items():
-        made = build(_stock_maps(read(layer), layer.spec, specs[name]), specs[name], like=layer)
-        _adapt_gains(made, layer.spec)
-        state |= {f"{name}.{part}": tensor for part, tensor in made.state_dict().items()}
-    own = model.state_dict()
+        built = build(_stock_maps(read(layer), layer.spec, specs[name]), specs[name], like=layer)
+        _adapt_gains(built, layer.spec)
+        state |= {f"{name}.{part}": tensor for part, tensor in built.state_dict().items()}
+    weights = model.state_dict()
     sinusoids = getattr(model.config, "positions", "") == "sinusoidal"
     for name, tensor in stock.state_dict().items():
         if name in state:
             continue
-        if name in own:
-            state[name] = own[name]
+        if name in weights:
+            state[name] = weights[name]
         elif name in TABLES and sinusoids:
             place = {"device": torch.device("cpu"), "dtype": torch.float32}
             state[name] = sinusoidal(*tensor.shape, **place)

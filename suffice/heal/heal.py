@@ -172,12 +172,12 @@ def _losses(lm: LM, rows: Tensor) -> list[float]:
     return losses
 
 
-def save(out: Path, made: Healed, tokenizer: Tokenizer, **facts: Any) -> None:
+def save(out: Path, healed: Healed, tokenizer: Tokenizer, **facts: Any) -> None:
     """Write a healed model; the report comes first and the weights last.
 
     Args:
         out: the folder.
-        made: the model and its report.
+        healed: the model and its report.
         tokenizer: of the model.
         **facts: further entries of config.json.
 
@@ -185,5 +185,5 @@ def save(out: Path, made: Healed, tokenizer: Tokenizer, **facts: Any) -> None:
         CheckpointError: if the weights cannot be written.
         DataError: if the report cannot be written.
     """
-    write_json(out / REPORT, made.report.to_json())
-    folder.save(out, made.model, tokenizer, **facts)
+    write_json(out / REPORT, healed.report.to_json())
+    folder.save(out, healed.model, tokenizer, **facts)

@@ -37,8 +37,8 @@ class Texts:
         >>> from suffice.text import Characters
         >>> texts = (["abc" * 9], ["bca" * 9], ["cab" * 9])
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found = Texts.write(Path(folder), texts, Characters("abc"))
-        ...     found.rows(5).shape
+        ...     written = Texts.write(Path(folder), texts, Characters("abc"))
+        ...     written.rows(5).shape
         torch.Size([5, 6])
     """
 

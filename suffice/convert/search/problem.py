@@ -74,8 +74,8 @@ def budget_of(text: str) -> tuple[Limit, ...]:
     """
     limits = [_limit(word.strip(), text) for word in text.split(",")]
     names = [limit.name for limit in limits]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(f"budget {text!r:.80} bounds {twice[0]} twice; give one bound of it.")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"budget {text!r:.80} bounds {repeated[0]} twice; give one bound of it.")
     return tuple(limits)
 
 

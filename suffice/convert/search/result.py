@@ -202,8 +202,8 @@ def draw(result: SearchResult) -> Figure:
 
 def _points(axes: Axes, result: SearchResult, place: object) -> None:
     for number, (kind, label) in enumerate(KINDS.items()):
-        shown: list[Combination] = result.of(kind)
-        for one in shown:
+        combinations: list[Combination] = result.of(kind)
+        for index, one in enumerate(combinations):
             far = one.divergence
             low, high = (far.mean if end is None else end for end in (far.low, far.high))
             axes.errorbar(
@@ -213,5 +213,5 @@ def _points(axes: Axes, result: SearchResult, place: object) -> None:
                 color=COLOURS[number][0],
                 marker=MARKERS[number],
                 linestyle="none",
-                label=label if one is shown[0] else None,
+                label=None if index else label,
             )

@@ -220,7 +220,7 @@ class CandidateFits:
 
     def __init__(self, lm: LM, options: Sequence[Option], work: WorkFolder) -> None:
         self.lm, self.options, self.work = lm, options, work
-        self.own = attention_layers(lm)
+        self.originals = attention_layers(lm)
         self.layers: dict[Key, Attention] = {}
 
     def fit(self, batches: Sequence[Tensor], step: Step = lambda *_: None) -> None:
@@ -233,7 +233,7 @@ class CandidateFits:
                 left.append(option)
         if not left:
             return
-        layers = {option.layer: self.own[option.layer] for option in left}
+        layers = {option.layer: self.originals[option.layer] for option in left}
         total, length = len(batches), self.lm.config.length
         moments = collect_moments(
             self.lm, layers, batches, lambda done: step("reading", done, total)
@@ -242,7 +242,7 @@ class CandidateFits:
             candidates = {}
             for option in group:
                 layer = option.layer
-                maps = starts(option.change, self.own[layer], moments[layer], length)
+                maps = starts(option.change, self.originals[layer], moments[layer], length)
                 start = {CLOSED_FORM: maps[CLOSED_FORM]}
                 candidates[option.key] = (layer, option.change, start)
             fits = fit(self.lm, candidates, batches, step=lambda done: step("fitting", done, total))
@@ -260,14 +260,14 @@ class CandidateFits:
         stored = self.work.read_tensors(_fit_name(option))
         if stored is None:
             return False
-        like = self.own[option.layer].q_proj.weight
+        like = self.originals[option.layer].q_proj.weight
         layer = Attention(option.change.spec, device=like.device, dtype=like.dtype)
         layer.load_state_dict(stored[0])
         self.layers[option.key] = layer.eval()
         return True
 
     def _build(self, option: Option, maps: Maps) -> Attention:
-        return build(maps, option.change.spec, like=self.own[option.layer]).eval()
+        return build(maps, option.change.spec, like=self.originals[option.layer]).eval()
 
 
 def _fit_name(option: Option) -> str:

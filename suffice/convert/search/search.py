@@ -37,6 +37,7 @@ from suffice.convert.search.timing import (
     NATIVE,
     TORCH,
     added_seconds,
+    lengths_up_to,
     prefill,
     state_for,
     stepper,
@@ -51,11 +52,8 @@ from suffice.quantise.report import rows_of
 from suffice.text import Corpus, Documents, Tokenizer
 
 MINUTES = 10.0
-SCORING_SHARE, TOTAL_SHARE = (
-    0.6,
-    0.9,
-)  # of the time: when scoring ends, when measuring of rivals does
-
+SCORING_SHARE = 0.6  # of the time, when scoring ends
+TOTAL_SHARE = 0.9  # of the time, when measuring of rivals ends
 BATCH_TOKENS = 1 << 12
 MIN_ROWS = 4  # of each part
 MIN_DOCUMENTS = 8  # that rows come from, where there are as many
@@ -158,7 +156,7 @@ def search(
     )
     table = replace(table, rows=rows)
     backend, program, usable, choice = table.choose(limits)
-    comparison = Comparison(
+    comparison = _Comparison(
         table=table,
         program=program,
         options=usable,
@@ -207,11 +205,11 @@ def _with_latency(table: CostTable, lm: LM, folder: WorkFolder, step: Step) -> C
         folder.write("latency", times)
     keep = {one.layer: numbers[one.change.spec] for one in options if one.change.unchanged}
     latency: dict[str, dict[Key, float]] = {}
-    for backend, whole in times["steps"].items():
+    for backend, seconds in times["steps"].items():
         layers = times["layers"][backend]
         medians = {number: of_length[-1]["median"] for number, of_length in layers.items()}
         latency[backend] = {
-            one.key: added_seconds(medians[number], medians[keep[one.layer]], whole / len(keep))
+            one.key: added_seconds(medians[number], medians[keep[one.layer]], seconds / len(keep))
             for one in options
             if (number := numbers[one.change.spec]) in medians
         }
@@ -224,13 +222,13 @@ def _measure_latency(
     """Return the seconds of steps as plain data, by backend and number of the composition."""
     timed = time_layers(lm, list(numbers), length, lambda *progress: step("timing", *progress))
     layers: dict[str, dict[str, list[dict[str, float]]]] = {}
-    for (backend, spec), times in timed.layers.items():
+    for (backend, spec), times in timed.items():
         rows = [{"low": t.low, "median": t.median, "high": t.high} for t in times]
         layers.setdefault(backend, {})[numbers[spec]] = rows
     calls = {backend: stepper(lm, length, backend) for backend in BACKENDS}
     samples = time_calls({b: call for b, call in calls.items() if call is not None}, lm.device)
     return {
-        "lengths": list(timed.lengths),
+        "lengths": list(lengths_up_to(length)),
         "kinds": {numbers[one.change.spec]: one.words for one in reversed(options)},
         "layers": layers,
         "steps": {backend: summarise_times(one).median for backend, one in samples.items()},
@@ -238,7 +236,7 @@ def _measure_latency(
 
 
 def _result(
-    comparison: Comparison, plan: Plan, lm: LM, texts: Texts, seed: int, budget: str
+    comparison: _Comparison, plan: _Plan, lm: LM, texts: Texts, seed: int, budget: str
 ) -> SearchResult:
     """Convert the plan, measure it and its rivals."""
     table, chosen = comparison.table, comparison.chosen(plan.choice)
@@ -253,9 +251,7 @@ def _result(
     )
     rows = evaluator.of_model(converted.model)
     source_backend = backend_of([row[0] for row in table.options], table.latency)
-    backend = comparison.backend
-    if backend != NATIVE:
-        backend = backend_of(chosen, table.latency)
+    backend = NATIVE if comparison.backend == NATIVE else backend_of(chosen, table.latency)
     combination = comparison.combination("plan", plan.choice, rows, before)
     rivals = comparison.rivals(evaluator, before, seed)
     quantities = [
@@ -300,7 +296,7 @@ def _score(table: CostTable, option: Option) -> Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class _Plan:
     """A choice, after it was measured as a whole."""
 
     choice: Choice
@@ -310,44 +306,41 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class _Comparison:
     """Measures choices of one program."""
 
-    table: CostTable  # costs and scores of the options
+    table: CostTable
     program: Program  # of one backend
     options: Sequence[Sequence[Option]]  # that it chooses from
-    limits: Sequence[Limit]  # the budget
-    backend: str  # of its models
-    fits: CandidateFits  # the layers
+    limits: Sequence[Limit]
+    backend: str
+    fits: CandidateFits
     late: Callable[[], bool]  # whether time is up
-    step: Callable[[str, int, int], None]  # called with the stage, and how much of it is done
+    step: Step
 
     def chosen(self, choice: Choice) -> list[Option]:
-        """Return the options of a choice."""
         return [of_layer[one] for of_layer, one in zip(self.options, choice, strict=True)]
 
     def measure(self, evaluator: Evaluator, choice: Choice) -> RowScores:
-        """Measure a choice as a whole."""
         layers = {one.layer: self.fits.layer(one) for one in self.chosen(choice)}
         return evaluator.with_layers({n: one for n, one in layers.items() if one is not None})
 
     def cost(self, name: str, choice: Choice) -> float:
-        """Return what the options of a choice add to a quantity."""
         return sum(self.table.cost(name, one, self.backend) for one in self.chosen(choice))
 
-    def plan(self, evaluator: Evaluator, choice: Choice) -> Plan:
+    def plan(self, evaluator: Evaluator, choice: Choice) -> _Plan:
         """Measure a choice, and its neighbours if its divergence is not the sum of its layers'."""
         options = self.chosen(choice)
         if all(one.change.unchanged for one in options):
-            return Plan(choice=choice, additive=None)
-        whole = self.measure(evaluator, choice)
+            return _Plan(choice=choice, additive=None)
+        rows = self.measure(evaluator, choice)
         parts = zip(*(self.table.rows[one.key].divergence for one in options), strict=True)
         excess = summarise(
-            [far - sum(row) for far, row in zip(whole.divergence, parts, strict=True)]
+            [far - sum(row) for far, row in zip(rows.divergence, parts, strict=True)]
         )
         if excess.low is not None and excess.low <= 0.0 <= excess.high:
-            return Plan(choice=choice, additive=True)
-        measured = {choice: whole}
+            return _Plan(choice=choice, additive=True)
+        measured = {choice: rows}
         near = self.program.neighbours(choice, NEIGHBOURS)
         for done, other in enumerate(near, start=1):
             if self.late():
@@ -356,7 +349,7 @@ class Comparison:
             self.step("weighing", done, len(near))
         best = min(measured, key=lambda one: (*self._rank(one, measured[one]), one != choice))
         weighed = len(measured) - 1
-        return Plan(choice=best, additive=False, weighed=weighed, moved=best != choice)
+        return _Plan(choice=best, additive=False, weighed=weighed, moved=best != choice)
 
     def _rank(self, choice: Choice, rows: RowScores) -> tuple[float, float]:
         """Return by how much a choice exceeds bounds of quality, and what is minimised."""
@@ -373,7 +366,6 @@ class Comparison:
     def combination(
         self, kind: str, choice: Choice, rows: RowScores, before: RowScores
     ) -> Combination:
-        """Return what was measured of a choice."""
         return Combination(
             kind=kind,
             words=tuple(one.words for one in self.chosen(choice)),
@@ -407,34 +399,23 @@ class Comparison:
         legal = filter(self.program.meets, choices)
         return sorted(legal, key=lambda choice: self.cost("divergence", choice))[:UNIFORM]
 
-    def quality(
-        self, choice: Choice, rows: RowScores, before: RowScores
-    ) -> tuple[Quantity, Quantity]:
+    def quality(self, choice: Choice, rows: RowScores, before: RowScores) -> list[Quantity]:
         """Return loss and divergence of a plan, predicted and measured on rows not chosen by."""
         divergence, source = summarise(rows.divergence), summarise(before.loss).mean
         change = _change_of_loss(before, rows)
-        ends = (None if end is None else source + end for end in (change.low, change.high))
-        low, high = ends
-        return (
-            Quantity(
-                name="loss",
-                source=source,
-                bound=self._bound("loss", source),
-                predicted=source + self.cost("loss", choice),
-                measured=summarise(rows.loss).mean,
-                low=low,
-                high=high,
+        low, high = (None if end is None else source + end for end in (change.low, change.high))
+        predicted, measured = source + self.cost("loss", choice), summarise(rows.loss).mean
+        return [
+            self._quantity("loss", source, predicted, measured, low, high),
+            self._quantity(
+                "divergence",
+                0.0,
+                self.cost("divergence", choice),
+                divergence.mean,
+                divergence.low,
+                divergence.high,
             ),
-            Quantity(
-                name="divergence",
-                source=0.0,
-                bound=self._bound("divergence", 0.0),
-                predicted=self.cost("divergence", choice),
-                measured=divergence.mean,
-                low=divergence.low,
-                high=divergence.high,
-            ),
-        )
+        ]
 
     def exact_costs(self, options: Sequence[Option], backend: str, lm: LM) -> list[Quantity]:
         """Return state and parameters of a plan, predicted and counted in its model."""
@@ -445,18 +426,13 @@ class Comparison:
             ),
             "parameters": sum(one.numel() for one in lm.parameters()),
         }
-        table = self.table
-        return [
-            Quantity(
-                name=name,
-                source=table.source(name),
-                bound=self._bound(name, table.source(name)),
-                predicted=table.base(name, backend)
-                + sum(table.cost(name, one, backend) for one in options),
-                measured=float(measured),
-            )
-            for name, measured in counted.items()
-        ]
+        quantities = []
+        for name, measured in counted.items():
+            added = sum(self.table.cost(name, one, backend) for one in options)
+            predicted = self.table.base(name, backend) + added
+            source = self.table.source(name)
+            quantities.append(self._quantity(name, source, predicted, float(measured)))
+        return quantities
 
     def latency(
         self, options: Sequence[Option], backends: tuple[str, str], models: tuple[LM, LM]
@@ -477,18 +453,27 @@ class Comparison:
         low, high = (
             None if end is None else source * math.exp(end) for end in (ratio.low, ratio.high)
         )
+        predicted, measured = source * max(predicted, 0.0), source * math.exp(ratio.mean)
+        return self._quantity("latency", source, predicted, measured, low, high)
+
+    def _quantity(
+        self,
+        name: str,
+        source: float,
+        predicted: float,
+        measured: float,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> Quantity:
         return Quantity(
-            name="latency",
+            name=name,
             source=source,
-            bound=self._bound("latency", source),
-            predicted=source * max(predicted, 0.0),
-            measured=source * math.exp(ratio.mean),
+            bound=next((one.of(source) for one in self.limits if one.name == name), None),
+            predicted=predicted,
+            measured=measured,
             low=low,
             high=high,
         )
-
-    def _bound(self, name: str, source: float) -> float | None:
-        return next((limit.of(source) for limit in self.limits if limit.name == name), None)
 
 
 def _change_of_loss(before: RowScores, after: RowScores) -> Summary:
@@ -503,7 +488,6 @@ def _allocated_bytes(lm: LM, length: int, backend: str) -> int:
 
 
 def _other_parameters(lm: LM) -> int:
-    """Return the number of parameters of a model outside its attention layers."""
     total = sum(one.numel() for one in lm.parameters())
     return total - sum(parameters(block.attention.spec) for block in lm.blocks)
 
@@ -516,16 +500,15 @@ def rows_for(
     Calibration rows are of the training part. The rows of the validation part alternate between
     scoring and judging. Documents give equal shares where there are few, an eighth at most.
     """
-    train, held_out = corpus.train, corpus.validation
-    fitted = _rows(train, train.name, tokenizer, length, tokens, MIN_ROWS)
-    rest = _rows(held_out, held_out.name, tokenizer, length, tokens, 2 * MIN_ROWS)
+    fitted = _rows(corpus.train, tokenizer, length, tokens, MIN_ROWS)
+    rest = _rows(corpus.validation, tokenizer, length, tokens, 2 * MIN_ROWS)
     parts = {"calibration": fitted, "scoring": rest[::2], "judging": rest[1::2]}
     batch = max(BATCH_TOKENS // length, 1)
     return {name: list(rows.split(batch)) for name, rows in parts.items()}
 
 
 def _rows(
-    documents: Documents, name: str, tokenizer: Tokenizer, length: int, tokens: int, minimum: int
+    documents: Documents, tokenizer: Tokenizer, length: int, tokens: int, minimum: int
 ) -> Tensor:
     tokens = max(tokens, minimum * length)
     characters = None  # of each document; None = all
@@ -537,7 +520,7 @@ def _rows(
     rows = rows_of(beginnings, tokenizer, length=length, tokens=tokens)
     if len(rows) < minimum or rows.shape[1] < length:
         raise DataError(
-            f"{name} gives {rows.numel():,} tokens in rows, less than {minimum} rows of "
+            f"{documents.name} gives {rows.numel():,} tokens in rows, less than {minimum} rows of "
             f"{length}; give more text, or a smaller --length."
         )
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,15 +26,6 @@ Call = Callable[[], object]
 Samples = tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LayerTimes:
-    """Decoding steps of layers at several lengths of the text."""
-
-    lengths: tuple[int, ...]  # tokens; plans are compared at the last one
-    # by backend and composition, at each length: seconds of a layer with the rest of its model
-    layers: Mapping[tuple[str, AttentionSpec], tuple[Times, ...]]
-
-
 def lengths_up_to(length: int) -> tuple[int, ...]:
     """Return the lengths at which steps are timed.
 
@@ -50,8 +41,11 @@ def time_layers(
     specs: Sequence[AttentionSpec],
     length: int,
     step: Callable[[int, int], None] = lambda _done, _total: None,
-) -> _LayerTimes:
-    """Time layers in small models with the sizes of a large one."""
+) -> dict[tuple[str, AttentionSpec], list[Times]]:
+    """Return the seconds of layers, by backend and composition, at each of `lengths_up_to`.
+
+    Each is the share of one layer in a step of a small model with the sizes of a large one.
+    """
     lengths = lengths_up_to(length)
     times: dict[tuple[str, AttentionSpec], list[Times]] = {}
     models = {spec: _small_model(lm, spec) for spec in specs}
@@ -66,9 +60,7 @@ def time_layers(
             per_layer = [seconds / DEPTH for seconds in samples]
             times.setdefault(key, []).append(summarise_times(per_layer))
         step(done, len(lengths))
-    return _LayerTimes(
-        lengths=lengths, layers={key: tuple(of_key) for key, of_key in times.items()}
-    )
+    return times
 
 
 def _small_model(lm: LM, spec: AttentionSpec) -> LM:

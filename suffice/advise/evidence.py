@@ -128,7 +128,10 @@ def _task(name: str) -> str | None:
 
 def missing(composition: Composition, task: str, model: str) -> str:
     """Return the command that would produce evidence of a composition."""
-    nearest = _published(composition)
+    nearest: str | None = composition.mechanism
+    if nearest == "standard":
+        shared = {None: None, 1: "mqa"}.get(composition.kv, "gqa")
+        nearest = shared if composition.window is None else "sliding_window"
     if nearest is None:
         bits = composition.weights or composition.memory
         return f"none: `suffice quantise DIR --bits {bits}` measures what a trained model loses"
@@ -137,14 +140,3 @@ def missing(composition: Composition, task: str, model: str) -> str:
     if not composition.changes:
         return f"none: run {command}"
     return f"none of the whole: {command} is the nearest that is published"
-
-
-def _published(one: Composition) -> str | None:
-    """Return the published mechanism nearest to a composition; None for Standard in few bits."""
-    if one.mechanism != "standard":
-        return one.mechanism
-    if one.window is not None:
-        return "sliding_window"
-    if one.kv is not None:
-        return "mqa" if one.kv == 1 else "gqa"
-    return None

@@ -269,7 +269,7 @@ class Study:
                 rank=rank,
                 status="ruled out" if name in self.oversized else "measured",
                 reason="",
-                **self._known(name),
+                **self._unmeasured_fields(name),
                 seconds=race.times(name),
                 ratio=race.ratio(name),
                 first_seconds=race.first(name),
@@ -284,7 +284,7 @@ class Study:
         names = list(self.candidates.keys() - ranks.keys())
         names.sort(key=lambda name: (name not in self.oversized, self.needs[name].work, name))
         for name in names:
-            known = self._known(name)
+            fields = self._unmeasured_fields(name)
             if name in self.oversized:
                 status, why = "ruled out", self.oversized[name]
             elif name in self.race.failed:
@@ -293,18 +293,18 @@ class Study:
                 status = "not measured"
                 why = (
                     "not measured: the budget ended before its turn; by closed form "
-                    f"{known['predicted']:.2f}x Standard's work"
+                    f"{fields['predicted']:.2f}x Standard's work"
                 )
-            yield Place(name=name, rank=None, status=status, reason=why, **known)
+            yield Place(name=name, rank=None, status=status, reason=why, **fields)
 
-    def _known(self, name: str) -> dict[str, Any]:
+    def _unmeasured_fields(self, name: str) -> dict[str, Any]:
         """Return the fields of a place that need no measurement."""
         composition, evidence = self.candidates[name].composition, self.evidence[name]
         of_mechanism = self.evidence.get(composition.mechanism) if composition.changes else None
         if name == STANDARD:
             sentences = "it is the yardstick"
         elif evidence:
-            sentences = "; ".join(one.sentence for one in evidence[:MOST_EVIDENCE])
+            sentences = "; ".join(item.sentence for item in evidence[:MOST_EVIDENCE])
             if len(evidence) > MOST_EVIDENCE:
                 sentences += f"; and {len(evidence) - MOST_EVIDENCE} more, which --json lists"
         elif of_mechanism:
@@ -330,9 +330,9 @@ class Study:
         return len(self.candidates[name].composition.changes)
 
 
-def overlap(one: Times, other: Times) -> bool:
+def overlap(a: Times, b: Times) -> bool:
     """Return whether the quartiles of two times overlap."""
-    return one.low <= other.high and other.low <= one.high
+    return a.low <= b.high and b.low <= a.high
 
 
 def slower(ratio: Times | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -41,7 +42,7 @@ class ListedComparison:
 
 def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
     """List the comparisons in the folders, then those in the package."""
-    in_folders = [one for number, root in enumerate(roots) for one in _below_root(number, root)]
+    in_folders = list(chain.from_iterable(starmap(_below_root, enumerate(roots))))
     stores = dict.fromkeys(table.store for table in TABLES.values() if table.trained)
     return in_folders[:MOST] + [
         ListedComparison(root=PACKAGE, name=store, label=f"published: {store}", finished=True)

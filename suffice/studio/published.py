@@ -25,8 +25,8 @@ SIZES = ("d_model", "layers", "num_heads", "num_kv_heads", "vocabulary", "mlp_wi
 def _published(
     name: str, sizes: tuple[int, ...], parameters: int, length: int, source: str, **options: Any
 ) -> PublishedModel:
-    named = dict(zip(SIZES, sizes, strict=True))
-    model = DecoderSizes(name=name, **{**named, "rotary": True, **options})
+    fields = dict(zip(SIZES, sizes, strict=True)) | {"rotary": True} | options
+    model = DecoderSizes(name=name, **fields)
     return PublishedModel(model=model, parameters=parameters, length=length, source=source)
 
 

@@ -50,8 +50,7 @@ class ClassifierConfig(ModelConfig):
         head_activation: of the head's hidden layers.
 
     Raises:
-        ConfigError: if a size is below 1, dropout is outside [0, 1), or norm, an activation,
-            pooling or positions is unknown.
+        ConfigError: naming the fields that are not legal, see `ModelConfig`.
     """
 
     vocabulary_size: int
@@ -128,8 +127,7 @@ class Classifier(nn.Module):
                 gives what it gives alone. Ignored if config.reads_padding.
 
         Raises:
-            ShapeError: if the texts are longer than the model's learned positions or attention
-                reach, or valid has another shape.
+            ShapeError: if valid has another shape, or texts are longer than the model reads.
             MaskError: if valid is not boolean.
         """
         config = self.config

@@ -58,8 +58,7 @@ class LMConfig(ModelConfig):
             training makes no progress for thousands of steps.
 
     Raises:
-        ConfigError: if a size is below 1, eps or start is not above 0, dropout is outside [0, 1),
-            a field is of another kind, or activation, norm or positions is unknown.
+        ConfigError: naming the fields that are not legal, see `ModelConfig`.
     """
 
     vocabulary_size: int
@@ -181,8 +180,7 @@ class LM(nn.Module):
                 are added to it.
 
         Raises:
-            ShapeError: if the rows are longer than the model's learned positions or attention
-                reach, or a shape does not fit.
+            ShapeError: if a shape does not fit, or rows are longer than the model reads.
             MaskError: if valid is not boolean.
         """
         return self.logits(self.features(tokens, valid=valid, segments=segments, state=state))

@@ -23,11 +23,9 @@ class ModelState:
 
     def __init__(self, layers: list[LayerState]) -> None:
         self.layers = layers
-        kinds: list[tuple[AttentionSpec, Memory]] = []
+        kinds: dict[tuple[AttentionSpec, Memory], int] = {}
         for layer in layers:
-            if (layer.spec, layer.memory) not in kinds:
-                kinds.append((layer.spec, layer.memory))
-            layer.kind = kinds.index((layer.spec, layer.memory))
+            layer.kind = kinds.setdefault((layer.spec, layer.memory), len(kinds))
 
     @property
     def length(self) -> int:
@@ -44,8 +42,8 @@ class ModelState:
         """Bytes of everything the state holds, spare capacity included."""
         tensors = [layer.places for layer in self.layers if layer.places is not None]
         shared = {id(tensor): tensor.nbytes for tensor in tensors}  # layers hold the same one
-        counted_twice = sum(tensor.nbytes for tensor in tensors) - sum(shared.values())
-        return sum(layer.nbytes for layer in self.layers) - counted_twice
+        repeated = sum(tensor.nbytes for tensor in tensors) - sum(shared.values())
+        return sum(layer.nbytes for layer in self.layers) - repeated
 
     def positions(self, tokens: Tensor, valid: Tensor | None) -> Tensor:
         """Return the positions of the next tokens [B, T]: int [B or 1, T]."""

@@ -58,8 +58,7 @@ class TranslatorConfig(ModelConfig):
         head_dropout: before the head.
 
     Raises:
-        ConfigError: if a size is below 1, eps is not above 0, a probability is outside [0, 1), a
-            field is of another kind, or activation, norm or positions is unknown.
+        ConfigError: naming the fields that are not legal, see `ModelConfig`.
     """
 
     source_vocabulary_size: int
@@ -183,8 +182,7 @@ class Translator(nn.Module):
             target_valid: bool [B, T], likewise. Logits at padding mean nothing.
 
         Raises:
-            ShapeError: if a text is longer than the model's learned positions or attention reach,
-                or a shape does not fit.
+            ShapeError: if a shape does not fit, or a text is longer than the model reads.
             MaskError: if a mask is not boolean.
         """
         return self.decode(target, self.encode(source, source_valid), source_valid, target_valid)

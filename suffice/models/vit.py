@@ -45,8 +45,8 @@ class ViTConfig(ModelConfig):
             (see `sinusoidal`) or "none", for attention that knows positions itself.
 
     Raises:
-        ConfigError: if a size is below 1, the patch does not divide the image, a probability is
-            outside [0, 1), or pooling, norm or positions is unknown.
+        ConfigError: naming the fields that are not legal, see `ModelConfig`, or a patch that does
+            not divide the image.
     """
 
     image_size: int

@@ -25,10 +25,14 @@ class _Several(Pattern):
 
     crosses = property(lambda self: all(self._all("crosses")))
     relative = property(lambda self: all(self._all("relative")))
-    max_length = property(lambda self: min(filter(None, self._all("max_length")), default=None))
+    max_length = property(lambda self: self._least("max_length"))
 
     def _all(self, attribute: str) -> list[Any]:
         return [getattr(part, attribute) for part in self.parts]
+
+    def _least(self, attribute: str) -> int | None:
+        numbers = [number for number in self._all(attribute) if number is not None]
+        return min(numbers) if numbers else None  # torch.compile refuses min(..., default=None)
 
     def _farthest(self) -> int | None:
         reaches = self._all("reach")
@@ -102,7 +106,7 @@ class And(_Combined):
     causal = property(lambda self: any(self._all("causal")))
     dense = property(lambda self: all(self._all("dense")))
 
-    reach = property(lambda self: min(filter(None, self._all("reach")), default=None))
+    reach = property(lambda self: self._least("reach"))
     spacing = property(lambda self: lcm(*self._all("spacing")))
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:

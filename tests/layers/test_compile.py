@@ -64,9 +64,10 @@ def compiled_as_eager(layer: Attention, **masks: torch.Tensor) -> None:
 def test_one_graph_equals_eager(kind):
     layer = build(kind)
     compiled_as_eager(layer)
-    compiled_as_eager(layer, valid=torch.rand(2, 9) < 0.7)
+    masks = {"valid": torch.rand(2, 9) < 0.7}
     if takes(layer.spec, {"segments"}):
-        compiled_as_eager(layer, segments=(torch.arange(9) // 4).expand(2, 9))
+        masks["segments"] = (torch.arange(9) // 4).expand(2, 9)
+    compiled_as_eager(layer, **masks)
 
 
 @pytest.mark.parametrize("impl", SPECS)
@@ -82,7 +83,8 @@ def test_every_op_is_compiled_whole(impl):
 
 
 @pytest.mark.parametrize(
-    "impl", [pytest.param("scan", marks=SLOW), *(impl for impl in SPECS if impl != "scan")]
+    "impl",
+    [pytest.param(i, marks=SLOW) if i in ("scan", "matmul", "fused") else i for i in SPECS],
 )
 def test_many_lengths_need_few_graphs(impl):
     layer = Attention(SPECS[impl], impl=impl).eval()
@@ -94,7 +96,7 @@ def test_many_lengths_need_few_graphs(impl):
     assert counter.frame_count <= 4
 
 
-@pytest.mark.parametrize("kind", ["causal-super_attention", "causal-bigbird", "linformer"])
+@pytest.mark.parametrize("kind", ["causal-super_attention", "causal-bigbird"])
 def test_many_lengths_of_a_preset_need_few_graphs(kind):
     layer = build(kind)
     counter = torch._dynamo.testing.CompileCounter()

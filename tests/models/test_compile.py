@@ -17,7 +17,7 @@ V, LENGTH, PROMPT, STEPS = 23, 40, 8, 12
 MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
 SUMS = {"linear", "performer", "rfa"}
 SLOW = pytest.mark.slow
-QUICK = ("standard", "super_attention", "linear", "infini")
+QUICK = ("super_attention", "linear", "infini")
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -101,7 +101,7 @@ def test_a_grown_cache_needs_no_new_graph(positions):
 def test_many_lengths_and_two_batches_need_few_graphs(mechanism):
     lm = build(mechanism)
     fast, counter = compiled(lm)
-    for batch, lengths in ((1, (5, 8, 11, 14)), (4, (9, 12))):
+    for batch, lengths in ((1, (5, 8, 11)), (4, (9,))):
         for length in lengths:
             tokens = ids(batch, length + 2)
             close(streamed(fast, tokens, lm.state(), prompt=length), lm(tokens))

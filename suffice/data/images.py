@@ -209,11 +209,8 @@ def _write(
 ) -> None:
     row = np.dtype([("image", np.uint8, (3, side, side)), ("label", np.int64)])
     count = len(encoded.labels)
-    with (
-        atomically(path) as temporary,
-        temporary.open("wb") as file,
-        bar(console, description, count) as advance,
-    ):
+    progress = bar(console, description, count)
+    with atomically(path) as temporary, temporary.open("wb") as file, progress as advance:
         write_npy_header(file, row, count)
         for label, pixels in zip(encoded.labels, encoded.pixels, strict=True):
             file.write(np.array((pixels, label), dtype=row).tobytes())

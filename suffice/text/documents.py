@@ -233,31 +233,21 @@ def corpus_at(path: Path) -> Corpus:
     Raises:
         DataError: if there is nothing at the path, or nothing readable.
     """
-    if not path.is_dir():
-        return _jsonl_corpus(path) if is_jsonl(path) else _text_corpus(path)
-    names = files_below(path)
+    is_folder = path.is_dir()
+    root, names = (path, files_below(path)) if is_folder else (path.parent, [path.name])
     if not names:
         raise DataError(f"{path} is a folder without a file; put text into it.")
-    lines = [path / name for name in names if is_jsonl(path / name)]
-    texts = [name for name in names if not is_jsonl(path / name)]
+    lines = [root / name for name in names if is_jsonl(root / name)]
+    texts = [name for name in names if not is_jsonl(root / name)]
     if not lines and len(texts) == 1:
-        return _text_corpus(path / texts[0])
+        return _text_corpus(root / texts[0])
     train, validation = split(texts, at_least_one=not lines)
     return Corpus.of(
         str(path),
-        f"files below {path}",
-        partial(training_texts, path, train, validation, lines),
-        partial(validation_texts, path, validation, lines),
+        f"files below {path}" if is_folder else f"the lines of {path}",
+        partial(training_texts, root, train, validation, lines),
+        partial(validation_texts, root, validation, lines),
         counts=(0, 0) if lines else (len(train), len(validation)),
-    )
-
-
-def _jsonl_corpus(path: Path) -> Corpus:
-    return Corpus.of(
-        str(path),
-        f"the lines of {path}",
-        partial(training_texts, Path(), (), (), [path]),
-        partial(validation_texts, Path(), (), [path]),
     )
 
 

@@ -17,18 +17,19 @@ from torch import Tensor
 
 from suffice.data.files import atomically, write_npy_header
 from suffice.errors import ConfigError, DataError
+from suffice.files import read_record
 from suffice.progress import bar
-from suffice.records import check_fields, decode, is_whole
+from suffice.records import check_fields, is_whole
 from suffice.text.documents import count_hint
-from suffice.text.tokenizer import ADVICE, Tokenizer, check_ids, check_text, parse_object
+from suffice.text.tokenizer import ADVICE, Tokenizer, check_ids, check_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 VERSION = 2  # 1: tokens and starts without the header of .npy
-LARGEST = 1 << 16  # bytes of the file of facts
 STARTS_CHECKED = 1 << 20  # at once
 STARTS = np.dtype("<u8")
+REWRITE = "Write the tokens anew with TokenFile.write."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ class TokenFile:
 
     def __init__(self, path: Path | str, *, tokenizer: Tokenizer | None = None) -> None:
         self.path = Path(path)
-        self.header = _read_header(self.path)
+        self.header = read_record(TokenHeader, header_at(self.path), advice=REWRITE)
         if tokenizer is not None and tokenizer.fingerprint != self.header.tokenizer:
             raise DataError(
                 f"{self.path} was written with another tokenizer; write it anew with this one, or "
@@ -267,7 +268,7 @@ class TokenFile:
         if tokens.size and tokens.max() >= self.header.vocabulary_size:
             raise DataError(
                 f"{self.path} is damaged: it holds the id {tokens.max()}, and its vocabulary has "
-                f"{self.header.vocabulary_size:,}. Write it anew with TokenFile.write."
+                f"{self.header.vocabulary_size:,}. {REWRITE}"
             )
         return torch.from_numpy(tokens.astype(np.int64))
 
@@ -321,19 +322,6 @@ def _texts(documents: Iterable[str]) -> Iterator[str]:
         raise DataError(f"the documents cannot be read ({error.strerror or error}).") from error
 
 
-def _read_header(path: Path) -> TokenHeader:
-    at = header_at(path)
-    try:
-        with at.open("rb") as file:
-            text = file.read(LARGEST).decode("ascii", "replace")
-    except OSError as error:
-        raise DataError(
-            f"{at} cannot be read ({error.strerror}); without it {path} is not a whole file of "
-            "tokens. Write it anew with TokenFile.write."
-        ) from error
-    return decode(TokenHeader, parse_object(text, at), where=str(at))
-
-
 def _map(path: Path, header: TokenHeader, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
     try:
         if header.version == 1:
@@ -342,13 +330,10 @@ def _map(path: Path, header: TokenHeader, dtype: np.dtype[Any], count: int) -> n
             array = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{path} cannot be read ({reason}); write the tokens anew with TokenFile.write."
-        ) from error
+        raise DataError(f"{path} cannot be read ({reason}). {REWRITE}") from error
     if (array.shape, array.dtype) != ((count,), dtype):
         raise DataError(
-            f"{path} holds {array.dtype} {list(array.shape)}, and {dtype} [{count}] is due; write "
-            "the tokens anew with TokenFile.write."
+            f"{path} holds {array.dtype} {list(array.shape)}; {dtype} [{count}] is due. {REWRITE}"
         )
     return array
 
@@ -360,7 +345,7 @@ def _check_starts(starts: np.ndarray[Any, Any], tokens: int, path: Path) -> None
         part = starts[first : first + STARTS_CHECKED + 1]
         rising = rising and bool((part[1:] > part[:-1]).all())
     if not rising:
-        raise DataError(f"{path} is damaged: documents do not follow each other; write it anew.")
+        raise DataError(f"{path} is damaged: documents do not follow each other. {REWRITE}")
 
 
 def _at_least(least: int, **values: int) -> None:

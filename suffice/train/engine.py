@@ -160,7 +160,9 @@ class Engine(ABC):
                 self.progress.step(*self.done())
             interrupted, overdue = self._agree()
             if interrupted:
-                self._leave()
+                self._save()
+                self.processes.barrier()
+                raise Interrupted(self.checkpoint, **self.place())
             if overdue:
                 self._save()
         self._save()
@@ -249,8 +251,3 @@ class Engine(ABC):
         training_state.write(self.checkpoint, self.state, self.processes)
         self.state.totals.copy_(totals)
         self._saved = time.monotonic()
-
-    def _leave(self) -> None:
-        self._save()
-        self.processes.barrier()
-        raise Interrupted(self.checkpoint, **self.place())

@@ -204,18 +204,14 @@ class Batches:
         inputs = ModelInputs.of(split)
         nbytes = sum(tensor.nbytes for tensor in (*inputs, split.labels) if tensor is not None)
         home = device if nbytes <= MOST_ON_DEVICE else torch.device("cpu")
-        self._device = device
         self._inputs = inputs.map(lambda tensor: tensor.to(home))
         self._labels = split.labels.to(home)
         self._answers = split.answers.cpu()  # of each row; read by this process, not by the device
-        self._prepare = dataset.prepare
         self._augment = AUGMENTATIONS[training.augment] if training.augment else None
-        self._size = training.batch_size
-        self._seed = seed
-        self._processes = processes
+        self._prepare, self._size = dataset.prepare, training.batch_size
+        self._seed, self._processes, self._device = seed, processes, device
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
         return -(-len(self._labels) // self._size)
 
     @property

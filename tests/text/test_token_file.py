@@ -289,9 +289,7 @@ def test_a_write_that_dies_between_the_files_leaves_none(alphabet, at: Path, mon
     monkeypatch.setattr(token_file, "asdict", dying)
     with pytest.raises(KeyboardInterrupt):
         TokenFile.write(at, ["xyz"], ABC)
-    with pytest.raises(
-        DataError, match=r"t\.bin\.json cannot be read .*is not a whole file of tok"
-    ):
+    with pytest.raises(DataError, match=r"cannot read .*t\.bin\.json .*Write the tokens anew"):
         TokenFile(at)
 
 
@@ -384,7 +382,7 @@ def test_damaged_facts_are_refused(alphabet: TokenFile, at: Path, change: dict):
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 70_000, b"7"])
 def test_a_header_that_is_no_json_is_refused(alphabet: TokenFile, at: Path, content: bytes):
     header_at(at).write_bytes(content)
-    with pytest.raises(DataError, match=r"t\.bin\.json is not (JSON|a JSON object)"):
+    with pytest.raises(DataError, match=r"t\.bin\.json is (truncated or not JSON|7)"):
         TokenFile(at)
 
 

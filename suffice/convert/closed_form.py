@@ -112,7 +112,7 @@ def _shared_values(
     if bias:
         repeated = new_v[:, :-1].repeat_interleave(len(maps.q) // kv_heads, dim=0)
         lost = (products - repeated @ new_o).sum(dim=0)
-        offset = offset + moments.mean @ lost + (values[:, -1:] @ maps.o).sum(dim=(0, 1))
+        offset = offset + moments.mean @ lost + maps.value_bias
     return new_v, new_o, offset
 
 
@@ -246,7 +246,7 @@ def latent(maps: Maps, width: int, moments: Moments, *, bias: bool) -> Maps:
     offset = maps.offset
     if bias:
         lost = (products - basis @ o).sum(dim=0)
-        offset = offset + moments.mean @ lost + (values[:, -1:] @ maps.o).sum(dim=(0, 1))
+        offset = offset + moments.mean @ lost + maps.value_bias
     both = _with_zero_bias(basis[None])
     return Maps(q=q, k=both, v=both, o=o, offset=offset)
 
@@ -263,7 +263,7 @@ def truncated(maps: Maps, width: int) -> Maps:
         k=both,
         v=both,
         o=basis.T @ values[:, :-1] @ maps.o,
-        offset=maps.offset + (values[:, -1:] @ maps.o).sum(dim=(0, 1)),
+        offset=maps.offset + maps.value_bias,
     )
 
 

@@ -142,7 +142,7 @@ def _without_value_map(maps: Maps, kv_heads: int) -> Maps | None:
         maps,
         v=column_maps(maps.v.shape[1] - 1, *own.shape[:2]),
         o=maps.per_query(own) @ maps.o,
-        offset=maps.offset + _bias_of_values(maps),
+        offset=maps.offset + maps.value_bias,
     )
 
 
@@ -181,12 +181,8 @@ def _of_input(maps: Maps, width: int) -> Maps:
         k=shared,
         v=shared,
         o=F.pad(values[:, :-1] @ maps.o, (0, 0, *padding)),
-        offset=maps.offset + _bias_of_values(maps),
+        offset=maps.offset + maps.value_bias,
     )
-
-
-def _bias_of_values(maps: Maps) -> Tensor:
-    return (maps.per_query(maps.v)[:, -1:] @ maps.o).sum(dim=(0, 1))
 
 
 def _own_columns(maps: Tensor) -> Tensor | None:

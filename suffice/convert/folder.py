@@ -37,17 +37,7 @@ def save(
 ) -> None:
     """Write a converted model; the certificate comes first and the weights last.
 
-    Args:
-        out: the folder.
-        model: the converted model.
-        source: what it was converted from.
-        certificate: of the conversion.
-        **facts: further entries of config.json.
-
-    Raises:
-        CheckpointError: if the weights cannot be written.
-        DataError: if another file cannot be written.
-        ConfigError: if a language model has no tokenizer.
+    The facts are further entries of config.json.
     """
     check_source(source)
     write_json(out / CERTIFICATE, certificate.to_json())

@@ -34,6 +34,11 @@ class Maps:
         """Query heads per key/value head."""
         return len(self.q) // len(self.k)
 
+    @property
+    def value_bias(self) -> Tensor:
+        """The biases of the values as they reach the output, [M]."""
+        return (self.per_query(self.v)[:, -1:] @ self.o).sum(dim=(0, 1))
+
     def per_query(self, part: Tensor) -> Tensor:
         """Return k or v repeated for each query head: [H, S + 1, D]."""
         return part.repeat_interleave(len(self.q) // len(part), dim=0)

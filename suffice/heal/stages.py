@@ -126,8 +126,7 @@ class Stages:
         model = copy.deepcopy(teacher).to(self.device).requires_grad_(True)
         objective, settings = Control({"start": _digest(model)}), self.healing.control(self._steps)
         self._train(
-            model,
-            lambda one: self.run("control", one, settings, objective, loss="cross-entropy"),
+            model, lambda one: self.run("control", one, settings, objective, loss="cross-entropy")
         )
         return model
 

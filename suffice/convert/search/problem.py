@@ -358,8 +358,7 @@ class CostTable:
             )
 
         return replace(
-            self,
-            options=[[one for one in row if not dominated(one, row)] for row in self.options],
+            self, options=[[one for one in row if not dominated(one, row)] for row in self.options]
         )
 
     def suffices(self, limits: Sequence[Limit]) -> bool:

@@ -121,11 +121,8 @@ def _listed_windows(
     types = reader.entries.get("layer_types")
     if types is None:
         types = [LAYER_TYPES[one] for one in windowed]
-    if (
-        not isinstance(types, list)
-        or len(types) != depth
-        or any(k not in LAYER_TYPES for k in types)
-    ):
+    legal = isinstance(types, list) and all(one in LAYER_TYPES for one in types)
+    if not legal or len(types) != depth:
         raise ConfigError(
             f"{reader.where}: layer_types={types!r:.80} are not {' or '.join(LAYER_TYPES)} for "
             f"each of {depth} layers."
@@ -342,17 +339,9 @@ NO_BIASES = {"qkv_bias": False, "o_bias": False, "mlp_bias": False}
 LLAMAS = (
     _llama("llama", "LlamaForCausalLM"),
     _llama(
-        "mistral",
-        "MistralForCausalLM",
-        **NO_BIASES,
-        windows=partial(_equal_windows, default=4096),
+        "mistral", "MistralForCausalLM", **NO_BIASES, windows=partial(_equal_windows, default=4096)
     ),
-    _llama(
-        "qwen2",
-        "Qwen2ForCausalLM",
-        **(NO_BIASES | {"qkv_bias": True}),
-        windows=_late_windows,
-    ),
+    _llama("qwen2", "Qwen2ForCausalLM", **(NO_BIASES | {"qkv_bias": True}), windows=_late_windows),
     _llama("qwen3", "Qwen3ForCausalLM", mlp_bias=False, qk_norm=True, windows=_late_windows),
     _llama(
         "smollm3",

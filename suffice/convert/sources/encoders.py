@@ -141,10 +141,7 @@ def _map_vit(model: nn.Module, reader: ConfigReader) -> list[TensorMapping]:
 
 
 VIT = Architecture(
-    model_type="vit",
-    class_name="ViTForImageClassification",
-    build=_build_vit,
-    mappings=_map_vit,
+    model_type="vit", class_name="ViTForImageClassification", build=_build_vit, mappings=_map_vit
 )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from suffice.convert.sources import hugging_face
 from suffice.convert.sources.weights import check_finite
@@ -27,17 +26,6 @@ from suffice.text.tokenizer import read_object
 TOKENIZER = "tokenizer.json"
 LLAMA2C_HEADER = struct.Struct("<7i")
 LLAMA2C_MAX_SIZE = 1 << 20
-LLAMA2C_NAMES = {
-    "attention_norm": "attention_norm",
-    "q": "attention.q_proj",
-    "k": "attention.k_proj",
-    "v": "attention.v_proj",
-    "o": "attention.o_proj",
-    "mlp_norm": "mlp_norm",
-    "gate": "mlp.gate",
-    "down": "mlp.down",
-    "up": "mlp.up",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +97,7 @@ def _read_llama2c(path: Path) -> LM:
 
     The header holds d_model, MLP width, layers, heads, key/value heads, vocabulary (negative where
     the head has its own weights) and length, little-endian int32. The tensors follow in the order
-    of `_llama2c_shapes`, each stacked over all layers.
+    of `_llama2c_layout`.
     """
     try:
         content = path.read_bytes()
@@ -123,11 +111,8 @@ def _read_llama2c(path: Path) -> LM:
         )
     width, hidden, depth, heads, kv_heads, vocabulary, length = LLAMA2C_HEADER.unpack_from(content)
     sizes = (width, hidden, depth, heads, kv_heads, abs(vocabulary), length)
-    if (
-        not all(1 <= size <= LLAMA2C_MAX_SIZE for size in sizes)
-        or width % heads
-        or heads % kv_heads
-    ):
+    legal = all(1 <= size <= LLAMA2C_MAX_SIZE for size in sizes)
+    if not legal or width % heads or heads % kv_heads:
         raise CheckpointError(
             f"{path} begins with {sizes}, which are no sizes of a model; give a checkpoint of "
             "llama2.c of its first format (no version)."
@@ -155,51 +140,51 @@ def _read_llama2c(path: Path) -> LM:
         )
     except ConfigError as error:
         raise CheckpointError(f"{path} is no model here: {error}") from error
-    shapes = list(_llama2c_shapes(config, spec))
-    size = LLAMA2C_HEADER.size + 4 * sum(math.prod(shape) for _, shape in shapes)
+    layout = _llama2c_layout(config, spec)
+    size = LLAMA2C_HEADER.size + 4 * sum(math.prod(shape) for _, shape in layout)
     if len(content) != size:
         raise CheckpointError(
             f"{path} holds {len(content):,} bytes and its sizes ask for {size:,}; give it whole."
         )
-    tensors, offset = {}, LLAMA2C_HEADER.size
-    for name, shape in shapes:
+    state, offset = {}, LLAMA2C_HEADER.size
+    for name, shape in layout:
         count = math.prod(shape)
         numbers = np.frombuffer(content, dtype="<f4", count=count, offset=offset)
-        tensors[name] = torch.from_numpy(numbers.astype("f4").reshape(shape))
+        tensor = torch.from_numpy(numbers.astype("f4").reshape(shape))
         offset += 4 * count
-    check_finite(tensors, path)
+        check_finite({name: tensor}, path)
+        if "*" in name:
+            names = [name.replace("*", str(number)) for number in range(depth)]
+            state |= {
+                f"{n}.weight": part.contiguous() for n, part in zip(names, tensor, strict=True)
+            }
+        elif name not in ("cosines", "sines"):  # which are computed
+            state[f"{name}.weight"] = tensor
     lm = config.build(spec, device="meta")
-    lm.load_state_dict(_llama2c_state_dict(tensors), assign=True)
+    lm.load_state_dict(state, assign=True)
     return lm.eval()
 
 
-def _llama2c_shapes(config: LMConfig, spec: AttentionSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _llama2c_layout(config: LMConfig, spec: AttentionSpec) -> list[tuple[str, tuple[int, ...]]]:
+    """Return our names and the shapes of the tensors in a file; "*" is each block, stacked."""
     depth, width, hidden = config.depth, config.d_model, config.mlp_width
-    yield "tokens", (config.vocabulary_size, width)
-    yield "attention_norm", (depth, width)
-    yield "q", (depth, width, width)
-    yield "k", (depth, spec.widths.kv, width)
-    yield "v", (depth, spec.widths.kv, width)
-    yield "o", (depth, width, width)
-    yield "mlp_norm", (depth, width)
-    yield "gate", (depth, hidden, width)
-    yield "down", (depth, width, hidden)
-    yield "up", (depth, hidden, width)
-    yield "norm", (width,)
-    yield "cosines", (config.length, spec.head_width // 2)
-    yield "sines", (config.length, spec.head_width // 2)
-    if not config.tied:
-        yield "head", (config.vocabulary_size, width)
-
-
-def _llama2c_state_dict(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    state = {"embedding.tokens.weight": tensors["tokens"], "norm.weight": tensors["norm"]}
-    if "head" in tensors:
-        state["head.weight"] = tensors["head"]
-    for theirs, ours in LLAMA2C_NAMES.items():
-        for number, tensor in enumerate(tensors[theirs]):
-            state[f"blocks.{number}.{ours}.weight"] = tensor.contiguous()
-    return state
+    angles = (config.length, spec.head_width // 2)
+    layout = [
+        ("embedding.tokens", (config.vocabulary_size, width)),
+        ("blocks.*.attention_norm", (depth, width)),
+        ("blocks.*.attention.q_proj", (depth, width, width)),
+        ("blocks.*.attention.k_proj", (depth, spec.widths.kv, width)),
+        ("blocks.*.attention.v_proj", (depth, spec.widths.kv, width)),
+        ("blocks.*.attention.o_proj", (depth, width, width)),
+        ("blocks.*.mlp_norm", (depth, width)),
+        ("blocks.*.mlp.gate", (depth, hidden, width)),
+        ("blocks.*.mlp.down", (depth, width, hidden)),
+        ("blocks.*.mlp.up", (depth, hidden, width)),
+        ("norm", (width,)),
+        ("cosines", angles),
+        ("sines", angles),
+    ]
+    return layout if config.tied else [*layout, ("head", (config.vocabulary_size, width))]
 
 
 def _llama2c_tokenizer(checkpoint: Path) -> Tokenizer | None:

@@ -134,8 +134,11 @@ def sparsity_of(pattern: Pattern, queries: int, keys: int, heads: int) -> Sparsi
     if band is None:
         return _lists(pattern, queries, keys, heads)
     offset, most = keys - queries, queries + keys
-    before, after = (2 * most if n is None else n for n in band)
-    return Band(max(offset - before, -most), min(offset + after, most))
+    before, after = band
+    return Band(
+        -most if before is None else max(offset - before, -most),
+        most if after is None else min(offset + after, most),
+    )
 
 
 def share_of_lanes(lists: Lists) -> float:
@@ -261,10 +264,8 @@ def _structure(
         structure.low, structure.high = sparsity.low, sparsity.high
     else:
         structure.starts, structure.listed = sparsity.starts.data_ptr(), sparsity.keys.data_ptr()
-        structure.seen_by, structure.list_of = (
-            sparsity.seen_by.data_ptr(),
-            sparsity.of_heads.data_ptr(),
-        )
+        structure.seen_by = sparsity.seen_by.data_ptr()
+        structure.list_of = sparsity.of_heads.data_ptr()
     return ctypes.byref(structure)
 
 

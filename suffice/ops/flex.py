@@ -98,7 +98,7 @@ def _predicate(by_head: tuple[Pattern, ...], offset: int) -> Callable[..., Tenso
         del batch
         if len(by_head) == 1:
             return by_head[0].allowed(q + offset, k)
-        masks = [(head == i) & one.allowed(q + offset, k) for i, one in enumerate(by_head)]
+        masks = [(head == i) & part.allowed(q + offset, k) for i, part in enumerate(by_head)]
         return torch.stack(masks).any(0)
 
     return allowed

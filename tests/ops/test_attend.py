@@ -108,9 +108,9 @@ CALLS = [(n, i) for n in DATA for i in ON_CPU if not (i == "blocked" and n in PA
 
 @pytest.mark.parametrize(("name", "impl"), CALLS)
 def test_gradients_by_finite_differences(name, impl):
-    given = [x.clone().requires_grad_() for x in (Q[:1, :, :3], K[:1, :, :4], V[:1, :, :4])]
+    leaves = [x.clone().requires_grad_() for x in (Q[:1, :, :3], K[:1, :, :4], V[:1, :, :4])]
     data = {key: cut(value) for key, value in DATA[name].items()}
-    assert gradcheck(lambda q, k, v: attend(q, k, v, impl=impl, **data), given, fast_mode=True)
+    assert gradcheck(lambda q, k, v: attend(q, k, v, impl=impl, **data), leaves, fast_mode=True)
 
 
 def cut(value):
@@ -125,9 +125,9 @@ def cut(value):
 @pytest.mark.parametrize("impl", ["matmul", "reference"])
 @pytest.mark.parametrize("name", ["plain", "causal", "empty"])
 def test_second_derivatives(name, impl):
-    given = [x.clone().requires_grad_() for x in (Q[:1, :, :3], K[:1, :, :4], V[:1, :, :4])]
+    leaves = [x.clone().requires_grad_() for x in (Q[:1, :, :3], K[:1, :, :4], V[:1, :, :4])]
     data = {key: cut(value) for key, value in DATA[name].items()}
-    assert gradgradcheck(lambda q, k, v: attend(q, k, v, impl=impl, **data), given, fast_mode=True)
+    assert gradgradcheck(lambda q, k, v: attend(q, k, v, impl=impl, **data), leaves, fast_mode=True)
 
 
 @pytest.mark.parametrize("impl", ON_CPU)
@@ -138,11 +138,11 @@ def test_scale_of_zero_averages(impl):
 
 @pytest.mark.parametrize("impl", ON_CPU)
 def test_inputs_are_not_changed(impl):
-    kept = [x.clone() for x in (Q, K, V)]
+    before = [x.clone() for x in (Q, K, V)]
     valid = padded(2, 7, "inside")
     mask = {} if impl == "blocked" else {"mask": bits(2, 1, 5, 7, seed=1)}
     attend(Q, K, V, valid=valid, **mask, impl=impl)
-    assert all(torch.equal(a, b) for a, b in zip((Q, K, V), kept, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip((Q, K, V), before, strict=True))
     assert torch.equal(valid, padded(2, 7, "inside"))
 
 
@@ -161,10 +161,10 @@ def test_document_numbers_are_integers(dtype):
 
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), "1", True, torch.tensor(0.5)])
 def test_a_scale_is_a_finite_number(scale):
-    told = r"is not a finite number; a learned one goes into q, as q \* scale"
-    with pytest.raises(ConfigError, match=told):
+    message = r"is not a finite number; a learned one goes into q, as q \* scale"
+    with pytest.raises(ConfigError, match=message):
         attend(Q, K, V, scale=scale)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         weights(Q, K, scale=scale)
 
 

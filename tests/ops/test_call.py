@@ -1,4 +1,4 @@
-"""What restricts a call, as one boolean mask."""
+"""The restriction of a call as one boolean mask."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_plain_tells_whether_anything_restricts():
 def test_nothing_restricts_a_full_pattern():
     problem = AttentionCall(queries=3, keys=5, **PROBLEM)
     assert MaskInputs().restrict(problem, CPU) == (None, None)
-    one = AttentionCall(queries=1, keys=5, pattern=Causal(), **PROBLEM)
-    assert MaskInputs().restrict(one, CPU) == (None, None)
+    single = AttentionCall(queries=1, keys=5, pattern=Causal(), **PROBLEM)
+    assert MaskInputs().restrict(single, CPU) == (None, None)
 
 
 def test_empty_rows_are_opened_and_named():
@@ -70,7 +70,7 @@ def test_everything_ands():
 
 
 @pytest.mark.parametrize("limit", [0, module.CACHED_PAIRS])
-def test_kept_masks_equal_fresh_ones(monkeypatch, limit):
+def test_cached_masks_equal_new_ones(monkeypatch, limit):
     monkeypatch.setattr(module, "CACHED_PAIRS", limit)
     for queries, keys in ((3, 5), (5, 3), (4, 4)):
         problem = AttentionCall(queries=queries, keys=keys, pattern=Causal(), **PROBLEM)
@@ -109,5 +109,5 @@ def test_one_mask_for_all_rows_and_heads():
     assert torch.equal(clean[:, :, ::2], k[:, :, ::2])
 
 
-def test_full_masks_are_not_made():
+def test_full_masks_are_never_allocated():
     assert Full().mask(3, 4).stride() == (0, 0)

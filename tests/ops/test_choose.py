@@ -85,8 +85,8 @@ def test_sparse_patterns_of_long_sequences_skip_blocks():
     half = Window(700) & Causal()  # too dense to pay, but for the mask of a long sequence
     assert choose(replace(window, queries=1024, keys=1024, pattern=half)).name == "fused"
     assert choose(replace(window, pattern=Window(900) | Global(4))).name == "blocked"
-    told = explain(replace(PLAIN, pattern=Window(8)))
-    assert "not blocked: pays from 512 keys on where at most 35% of the pairs" in told
+    explanation = explain(replace(PLAIN, pattern=Window(8)))
+    assert "not blocked: pays from 512 keys on where at most 35% of the pairs" in explanation
     assert "not blocked: the pattern leaves no region out" in explain(PLAIN)
 
 
@@ -96,13 +96,13 @@ def test_the_reference_is_never_chosen_by_itself():
 
 
 @pytest.mark.parametrize("name", ["fused", "folded", "blocked", "matmul", "reference"])
-def test_an_explicit_choice_is_kept(name):
+def test_an_explicit_choice_is_used(name):
     assert choose(SHARED, name) is OPS[name]
     assert explain(SHARED, name).startswith(f"{name}: {OPS[name].about}")
 
 
 @pytest.mark.parametrize(
-    ("name", "problem", "told"),
+    ("name", "problem", "explanation"),
     [
         ("fused", replace(PLAIN, dropping=True), "dropping weights makes torch leave"),
         ("fused", replace(PLAIN, tangents=True), "no forward-mode derivative"),
@@ -115,8 +115,8 @@ def test_an_explicit_choice_is_kept(name):
         ("blocked", replace(PLAIN, kernel=Recurrent()), "Recurrent gives pairs no weights"),
     ],
 )
-def test_an_explicit_choice_is_refused_with_the_reason(name, problem, told):
-    message = f"impl='{name}' cannot compute this: .*{told}.*Use impl='auto'"
+def test_an_explicit_choice_is_refused_with_the_reason(name, problem, explanation):
+    message = f"impl='{name}' cannot compute this: .*{explanation}.*Use impl='auto'"
     with pytest.raises(UnsupportedError, match=message):
         choose(problem, name)
 
@@ -172,15 +172,15 @@ def test_explain_names_every_other_op():
     assert {line.split(":")[0] for line in lines[1:]} == {
         f"not {name}" for name in OPS if name != "fused"
     }
-    told = "\n".join(lines)
-    assert f"pays for at most {FEW_QUERIES} queries; here 64" in told
-    assert "pays on a CPU for heads of 256 features or more and 64 to 512 keys" in told
-    assert "it is the float64 specification, for tests" in told
+    explanation = "\n".join(lines)
+    assert f"pays for at most {FEW_QUERIES} queries; here 64" in explanation
+    assert "pays on a CPU for heads of 256 features or more and 64 to 512 keys" in explanation
+    assert "it is the float64 specification, for tests" in explanation
 
 
 def test_explain_of_what_is_only_slower():
-    told = explain(replace(SHARED, queries=1))
-    assert "not fused: slower for these sizes, as measured" in told
+    explanation = explain(replace(SHARED, queries=1))
+    assert "not fused: slower for these sizes, as measured" in explanation
 
 
 def test_explain_of_a_layer():

@@ -19,9 +19,9 @@ MATH = "aten::_scaled_dot_product_attention_math"
 
 
 def ran(call) -> set[str]:
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
         call()
-    return {event.key for event in seen.key_averages()}
+    return {event.key for event in profiled.key_averages()}
 
 
 def heads(batch, number, length, width, dtype, *, layout):
@@ -77,15 +77,15 @@ def test_causal_of_unequal_lengths(impl):
 
 
 @pytest.mark.parametrize("name", ["standard", "gqa", "super_attention", "sliding_window"])
-@pytest.mark.parametrize("given", [{}, {"valid": padded(2, 20, "left")}], ids=["plain", "padded"])
-def test_layers_choose_it(name, given):
+@pytest.mark.parametrize("masks", [{}, {"valid": padded(2, 20, "left")}], ids=["plain", "padded"])
+def test_layers_choose_it(name, masks):
     options = {"length": 20} if name == "super_attention" else {}
     layer = Attention(preset(name, 32, 4, **options))
     x = torch.randn(2, 20, 32, requires_grad=True)
-    names = ran(lambda: layer(x, **given).sum().backward())
+    names = ran(lambda: layer(x, **masks).sum().backward())
     assert {FORWARD, BACKWARD} <= names
     assert MATH not in names
-    assert layer.explain(20, plain=not given).startswith("fused: ")
+    assert layer.explain(20, plain=not masks).startswith("fused: ")
 
 
 class Allocations(TorchDispatchMode):
@@ -97,11 +97,11 @@ class Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        given = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
+        masks = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
         for tensor in out if isinstance(out, tuple | list) else [out]:
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
-                if storage.data_ptr() not in given:
+                if storage.data_ptr() not in masks:
                     self.largest = max(self.largest, storage.nbytes())
         return out
 
@@ -111,25 +111,25 @@ class Allocations(TorchDispatchMode):
 def test_shared_keys_are_never_expanded(impl, groups):
     """One query, 8 heads, few key/value heads: nothing as large as the keys may be made."""
     q, k, v = torch.randn(1, 8, 1, 64), *(torch.randn(1, groups, 512, 64) for _ in range(2))
-    with Allocations() as made:
+    with Allocations() as allocations:
         attend(q, k, v, impl=impl)
-    assert 0 < made.largest <= 8 * 512 * 4
+    assert 0 < allocations.largest <= 8 * 512 * 4
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_memory_grows_with_the_length_not_its_square(causal):
     spec = AttentionSpec(d_model=16, num_heads=2, **({"pattern": Causal()} if causal else {}))
     layer, x = Attention(spec), torch.randn(1, 1024, 16, requires_grad=True)
-    with Allocations() as made:
+    with Allocations() as allocations:
         layer(x).square().sum().backward()
-    assert 0 < made.largest <= 4 * 1024 * 16 * 4
-    with Allocations() as made:
+    assert 0 < allocations.largest <= 4 * 1024 * 16 * 4
+    with Allocations() as allocations:
         layer.weights(x)
-    assert made.largest >= 1024 * 1024 * 8
+    assert allocations.largest >= 1024 * 1024 * 8
 
 
 def test_one_causal_query_needs_no_mask():
     q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 4096, 8)
-    with Allocations() as made:
+    with Allocations() as allocations:
         attend(q, k, k, pattern=Causal())
-    assert made.largest < 4096
+    assert allocations.largest < 4096

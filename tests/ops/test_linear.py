@@ -83,9 +83,9 @@ def test_nothing_is_fast_without_the_library(monkeypatch):
 def test_large_products_take_the_fast_library(learning):
     x, weight, bias = operands()
     weight.requires_grad_(learning)
-    with profile(activities=[ProfilerActivity.CPU]) as ran:
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
         linear(x, weight, bias)
-    names = {event.key for event in ran.key_averages()}
+    names = {event.key for event in profiled.key_averages()}
     assert "mkldnn::_linear_pointwise" in names
     assert "aten::addmm" not in names
 
@@ -122,39 +122,39 @@ def compare(x, weight, bias, *, biased):
 @pytest.mark.usefixtures("always")
 def test_each_operand_may_be_the_only_one_that_learns(order):
     """Fine-tuning only biases, or only the first layer, must not lose a gradient."""
-    found = []
+    gradients = []
     for function in (linear, F.linear):
         given = dict(zip(("x", "weight", "bias"), operands(9, 8, 7), strict=True))
         learned = given[order].requires_grad_()
         out = function(*given.values())
         assert out.requires_grad
-        found.append(torch.autograd.grad(out.square().sum(), learned)[0])
-    assert_close(found[0], found[1], n=9)
+        gradients.append(torch.autograd.grad(out.square().sum(), learned)[0])
+    assert_close(gradients[0], gradients[1], n=9)
 
 
 @pytest.mark.usefixtures("always")
 def test_second_derivatives():
-    found = []
+    gradients = []
     for function in (linear, F.linear):
         x, weight, bias = (t.requires_grad_() for t in operands(9, 8, 7))
         slopes = torch.autograd.grad(
             function(x, weight, bias).pow(3).sum(), (x, weight, bias), create_graph=True
         )
         curved = sum(slope.square().sum() for slope in slopes)
-        found.append([*slopes, *torch.autograd.grad(curved, (x, weight, bias))])
-    for got, want in zip(*found, strict=True):
+        gradients.append([*slopes, *torch.autograd.grad(curved, (x, weight, bias))])
+    for got, want in zip(*gradients, strict=True):
         assert_close(got, want, n=100)
 
 
 def test_second_derivatives_above_the_threshold():
-    found = []
+    gradients = []
     for function in (linear, F.linear):
         x, weight, bias = (t.requires_grad_() for t in operands())
         (slope,) = torch.autograd.grad(
             function(x, weight, bias).square().sum(), weight, create_graph=True
         )
-        found.append(torch.autograd.grad(slope.square().mean(), (x, weight)))
-    for got, want in zip(*found, strict=True):
+        gradients.append(torch.autograd.grad(slope.square().mean(), (x, weight)))
+    for got, want in zip(*gradients, strict=True):
         assert_close(got, want, n=ROWS * ROWS)
 
 
@@ -227,13 +227,13 @@ def test_autocast_is_respected(learning):
 
 @pytest.mark.usefixtures("always")
 def test_backward_under_autocast_of_a_forward_outside():
-    found = []
+    gradients = []
     for function in (linear, F.linear):
         x, weight, bias = (t.requires_grad_() for t in operands(9, 8, 7))
         out = function(x, weight, bias).square().sum()
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            found.append(torch.autograd.grad(out, (x, weight, bias)))
-    for got, want in zip(*found, strict=True):
+            gradients.append(torch.autograd.grad(out, (x, weight, bias)))
+    for got, want in zip(*gradients, strict=True):
         assert got.dtype is want.dtype is FLOAT
 
 
@@ -312,7 +312,7 @@ def test_forward_mode(at):
 
 
 @pytest.mark.usefixtures("always")
-def test_a_wrong_width_is_told_as_torch_tells_it():
+def test_a_wrong_width_raises_the_error_of_torch():
     _, weight, bias = operands(9, 8, 7)
     for x in (torch.randn(9, 4), torch.randn(9, 16), torch.randn(8, 9)):
         for learning in (False, True):
@@ -338,11 +338,11 @@ def test_gradients_of_a_batch_are_the_sum_of_its_rows():
     ours = Linear(8, 7)
     x = normal(12, 8, seed=1, dtype=FLOAT)
     ours(x).square().sum().backward()
-    whole = ours.weight.grad.clone()
+    gradient = ours.weight.grad.clone()
     ours.zero_grad()
     for part in x.split(3):
         ours(part).square().sum().backward()
-    assert_close(ours.weight.grad, whole, n=12)
+    assert_close(ours.weight.grad, gradient, n=12)
 
 
 @pytest.mark.skipif(not module.PRESENT, reason="no oneDNN product on this processor")

@@ -139,7 +139,7 @@ def test_hidden_numbers_are_never_read(isa, of, value):
         assert attend(q, k, v, impl="native_decode", mask=alone)[:, 1].isnan().all()
 
 
-def test_a_visible_nan_is_not_hidden_by_keys_that_are_not_seen(isa):
+def test_a_visible_nan_is_not_hidden_by_invisible_keys(isa):
     q, k = torch.randn(1, 1, 1, 16), torch.randn(1, 1, 40, 16)
     k[:, :, 3] = torch.nan
     with torch.no_grad():
@@ -214,7 +214,7 @@ def test_gradients_are_refused():
             attend(*at, impl="native_decode")
 
 
-def test_instructions_are_asked_once():
+def test_instructions_are_cached():
     assert capabilities() is capabilities()
 
 
@@ -232,7 +232,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_it_refuses(message):
+def test_refusals(message):
     problem = replace(PLAIN, **REFUSED[message])
     with torch.no_grad():
         with pytest.raises(UnsupportedError, match=message):
@@ -240,7 +240,7 @@ def test_what_it_refuses(message):
         assert choose(problem).name != "native_decode"
         assert message in explain(problem)
     assert any(
-        "at most 8 queries, not 9" in one for one in DECODE.refuses(replace(PLAIN, queries=9))
+        "at most 8 queries, not 9" in reason for reason in DECODE.refuses(replace(PLAIN, queries=9))
     )
 
 
@@ -260,8 +260,8 @@ def test_a_graph_holds_it():
         x, memory, valid = torch.randn(1, 1, 16), torch.randn(1, 20, 16), torch.rand(1, 20) > 0.3
         assert_close(graph(x, memory, valid=valid), layer(x, memory, valid=valid), n=64)
         slopes, places = slopes_of(Alibi(), 2), torch.arange(20)[None]
-        told = (1 << 40, 0, slopes, valid[:, None, None], places[:, 19:], places, 0.25)
-        torch.library.opcheck(torch.ops.suffice.native_decode.default, (q[0], k[0], v[0], *told))
+        args = (1 << 40, 0, slopes, valid[:, None, None], places[:, 19:], places, 0.25)
+        torch.library.opcheck(torch.ops.suffice.native_decode.default, (q[0], k[0], v[0], *args))
 
 
 def test_the_flops_are_counted():

@@ -60,18 +60,18 @@ def heads(batch, number, length, width, *, layout="rows"):
     return torch.randn(batch, length, number, width).transpose(1, 2)
 
 
-def assert_as_specified(q, k, v, pattern, *, learning=True, n=None, **given):
+def assert_as_specified(q, k, v, pattern, *, learning=True, n=None, **options):
     """Hold outputs and gradients against the specification."""
     ours = [x.detach().requires_grad_(learning) for x in (q, k, v)]
     exact = [x.detach().double().requires_grad_(learning) for x in (q, k, v)]
-    got = attend(*ours, pattern=pattern, impl="native", **given)
-    want = attend(*exact, pattern=pattern, impl="reference", **given)
+    got = attend(*ours, pattern=pattern, impl="native", **options)
+    want = attend(*exact, pattern=pattern, impl="reference", **options)
     longest = n or max(k.shape[2], q.shape[3])
     assert_close(got.detach(), want.detach(), n=longest)
     if learning:
         slope = torch.randn(want.shape)
-        found = torch.autograd.grad(got, ours, slope)
-        for a, b in zip(found, torch.autograd.grad(want, exact, slope.double()), strict=True):
+        gradients = torch.autograd.grad(got, ours, slope)
+        for a, b in zip(gradients, torch.autograd.grad(want, exact, slope.double()), strict=True):
             assert_close(a, b, n=8 * max(longest, q.shape[2], v.shape[3]))
     return got
 
@@ -144,15 +144,15 @@ def test_hidden_numbers_are_never_read(isa, pattern, of, value):
     bad = (k if of == "keys" else v).clone()
     bad[:, 1, 60, 3] = value
     k, v = (bad, v) if of == "keys" else (k, bad)
-    seen = pattern.mask(90, 90)[:, 60]
+    visible = pattern.mask(90, 90)[:, 60]
     q.requires_grad_()
     for impl in ("native", "fused"):
         out = attend(q, k, v, pattern=pattern, impl=impl)
-        assert out[:, 1, seen].isnan().all()
-        assert out[:, 1, ~seen].isfinite().all()
+        assert out[:, 1, visible].isnan().all()
+        assert out[:, 1, ~visible].isfinite().all()
         assert out[:, 0].isfinite().all()
-    (gradient,) = torch.autograd.grad(out[:, :, ~seen].sum(), q)
-    assert gradient[:, :, ~seen].isfinite().all()
+    (gradient,) = torch.autograd.grad(out[:, :, ~visible].sum(), q)
+    assert gradient[:, :, ~visible].isfinite().all()
 
 
 def test_a_visible_nan_without_any_restriction(isa):

@@ -189,9 +189,9 @@ def test_one_graph_holds_forward_and_backward():
 def test_the_operator_passes_opcheck():
     q, k, v = (x[:1].requires_grad_() for x in inputs(40, 40))
     omega = Favor(6).build(head_dim=8, scale=1.0, device=None).omega
-    seen = torch.rand(1, 40) < 0.5
+    valid = torch.rand(1, 40) < 0.5
     documents = (torch.arange(40) // 7)[None]
-    for data in ((None, seen, None, False), (omega, None, documents, True)):
+    for data in ((None, valid, None, False), (omega, None, documents, True)):
         args = (q, k, v, *data, 0.5)
         results = torch.library.opcheck(torch.ops.suffice.native_scan.default, args)
         assert set(results.values()) == {"SUCCESS"}
@@ -204,9 +204,9 @@ def test_it_is_counted():
     q, k, v = (x.requires_grad_() for x in inputs(128, 128, groups=4))
     for kernel, features in ((Elu(), 8), (Favor(20), 20)):
         problem, parts = posed(q, k, v, kernel, Causal())
-        made = 0 if kernel == Elu() else 2 * 8 * 20 * 2 * 128
+        projected = 0 if kernel == Elu() else 2 * 8 * 20 * 2 * 128
         pairs = 2 * 2 * 64 * 64
-        want = 8 * (made + (features + 16) * pairs + 2 * features * 16 * 128)
+        want = 8 * (projected + (features + 16) * pairs + 2 * features * 16 * 128)
         with FlopCounterMode(display=False) as counter:
             out = OPS["native_scan"].run(q, k, v, MaskInputs(), problem, parts)
             assert counter.get_total_flops() == want
@@ -253,6 +253,6 @@ def test_a_layer_runs_it_and_streams_on():
     layer, x = Attention(spec).eval(), torch.randn(2, 130, 32)
     assert layer.explain(130).startswith("native_scan: ")
     with torch.no_grad():
-        whole, state = layer(x), layer.state()
+        want, state = layer(x), layer.state()
         parts = [layer(part, state=state) for part in x.split((70, 1, 59), dim=1)]
-        assert_close(torch.cat(parts, dim=1), whole, n=130)
+        assert_close(torch.cat(parts, dim=1), want, n=130)

@@ -87,8 +87,8 @@ def test_gradients_are_the_formulas(dtype, again):
     weights = normal(2, 3, 9, seed=3, dtype=dtype)
     got = torch.autograd.grad((rms_norm(*pair, EPS) * weights).sum(), pair, create_graph=again)
     want = torch.autograd.grad((formula(*pair) * weights.double()).sum(), pair)
-    for one, other in zip(got, want, strict=True):
-        assert_close(one, other.double(), n=9)
+    for a, b in zip(got, want, strict=True):
+        assert_close(a, b.double(), n=9)
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -134,8 +134,8 @@ def slopes_of(position: Position, heads: int) -> Tensor:
 
 
 def _slopes(position: Position, heads: int) -> Tensor:
-    one, zero = torch.ones(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long)
-    return -position.bias(heads, one, zero).flatten().float()
+    query, key = torch.ones(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long)
+    return -position.bias(heads, query, key).flatten().float()
 
 
 @lru_cache(maxsize=64)

@@ -72,7 +72,7 @@ def assert_as_specified(q, k, v, kernel, pattern, *, where=None, n=None):
     with torch.no_grad():
         assert torch.equal(OPS["native_scan"].run(q, k, v, where, problem, parts), got)
     slope = torch.randn(want.shape, generator=torch.Generator().manual_seed(4))
-    found = torch.autograd.grad(got, ours, slope)
-    for a, b in zip(found, torch.autograd.grad(want, exact, slope.double()), strict=True):
+    gradients = torch.autograd.grad(got, ours, slope)
+    for a, b in zip(gradients, torch.autograd.grad(want, exact, slope.double()), strict=True):
         assert_close(a, b, n=8 * max(longest, q.shape[2], v.shape[3]))
     return got.detach()

@@ -62,14 +62,14 @@ def test_products_of_any_bytes_and_sizes(isa, seed):
     packed, codes, scales = drawn_codes(outputs, inputs, bits, group, seed)
     weight = plain_numbers(codes, scales, bits)
     bias = torch.randn(outputs) if seed % 2 else None
-    told = structure_of(packed, bias)
+    matrix = structure_of(packed, bias)
     for rows in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 27):
-        whole = torch.zeros(rows * inputs + 1)
-        x = whole[1:].view(rows, inputs)  # four bytes off any larger boundary
+        flat = torch.zeros(rows * inputs + 1)
+        x = flat[1:].view(rows, inputs)  # four bytes off any larger boundary
         x.copy_(drawn_inputs(rows, inputs, group=group))
         want = coded_inputs(x, group) @ weight.t()
         want = want if bias is None else want + bias
-        assert_close(multiply(told, x), want, n=inputs)
+        assert_close(multiply(matrix, x), want, n=inputs)
 
 
 @needs_kernels
@@ -171,11 +171,11 @@ def test_any_change_of_the_tensors_is_refused_or_read_within_them():
             sizes = [max(0, n + pick.choice((-1, 0, 0, 1))) for n in old.shape]
             changed = {name: torch.zeros(sizes, dtype=old.dtype)}
         try:
-            one = replace(good, **changed)
+            changed_codes = replace(good, **changed)
         except (ConfigError, ShapeError):
             continue
-        assert isinstance(one, Codes)
-        assert numbers_of(one).shape == one.shape
+        assert isinstance(changed_codes, Codes)
+        assert numbers_of(changed_codes).shape == changed_codes.shape
 
 
 def test_matrices_the_kernels_cannot_read_are_refused():

@@ -25,7 +25,7 @@ def off_by_one(tensor):
 
 
 def drawn_matrix(pick, seed):
-    """Return a matrix as the kernels are told of it, its numbers, and the group of codes."""
+    """Return the structure of a matrix, its numbers, and the group of codes."""
     make = torch.Generator().manual_seed(seed)
     outputs = pick.choice((1, 2, 3, 15, 16, 17, pick.randint(1, 90)))
     move = pick.choice((off_by_one, lambda tensor: tensor))
@@ -47,10 +47,10 @@ def drawn_matrix(pick, seed):
 def test_any_product(isa, seed):
     pick = random.Random(seed)
     (weight, bias), numbers, group = drawn_matrix(pick, seed)
-    told = structure_of(weight, bias)
+    matrix = structure_of(weight, bias)
     for rows in (1, pick.randint(2, 9), pick.choice((0, 12, 33))):
         x = off_by_one(torch.randn(rows, numbers.shape[1]) * 10 ** pick.uniform(-3, 3))
-        got = multiply(told, x)
+        got = multiply(matrix, x)
         assert got.shape == (rows, numbers.shape[0])
         if not rows:
             continue

@@ -48,14 +48,14 @@ def test_when_kernels_have_to_be_here(monkeypatch, absent):
     assert buildable() == (absent is None)
 
 
-def test_an_installation_without_kernels_can_be_asked_for_and_follows_a_failed_build():
+def test_an_installation_without_kernels_follows_its_option_or_a_failed_build():
     text = (ROOT / "pyproject.toml").read_text()
     for when in ("failed", f"env.{WITHOUT}"):
         assert f"[[tool.scikit-build.overrides]]\nif.{when} = true\nwheel.cmake = false\n" in text
 
 
 @needs_kernels
-def test_another_build_is_loaded_where_it_is_told(fresh, monkeypatch, tmp_path):
+def test_another_build_is_loaded_from_the_environment_variable(fresh, monkeypatch, tmp_path):
     other = tmp_path / "other.so"
     shutil.copy(library._path(), other)
     monkeypatch.setenv("SUFFICE_KERNELS", str(other))
@@ -63,7 +63,7 @@ def test_another_build_is_loaded_where_it_is_told(fresh, monkeypatch, tmp_path):
     assert library.instructions() in library.library().suffice_isas().decode().split()
 
 
-def test_a_library_that_cannot_be_loaded_is_told(fresh, monkeypatch, tmp_path):
+def test_a_library_that_cannot_be_loaded_is_reported(fresh, monkeypatch, tmp_path):
     broken = tmp_path / "broken.so"
     broken.write_text("no library")
     monkeypatch.setenv("SUFFICE_KERNELS", str(broken))
@@ -73,7 +73,7 @@ def test_a_library_that_cannot_be_loaded_is_told(fresh, monkeypatch, tmp_path):
         library.instructions()
 
 
-def test_where_nothing_was_built_it_is_told(fresh, monkeypatch, tmp_path):
+def test_a_missing_library_is_reported(fresh, monkeypatch, tmp_path):
     monkeypatch.delenv("SUFFICE_KERNELS", raising=False)
     monkeypatch.setattr(library, "__file__", str(tmp_path / "library.py"))
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
@@ -108,14 +108,14 @@ def test_only_instructions_that_are_here_can_be_used():
 
 
 @needs_kernels
-def test_a_library_whose_structures_differ_is_told(fresh, monkeypatch):
+def test_a_library_whose_structures_differ_is_reported(fresh, monkeypatch):
     monkeypatch.setattr(structures, "STRUCTURES", (structures.Layer, *structures.STRUCTURES[1:]))
     assert library.why_not().endswith("was built from other sources, whose structures differ")
     with pytest.raises(ConfigError, match="whose structures differ; install a C"):
         library.library()
 
 
-def test_a_library_of_other_sources_is_told(fresh, monkeypatch):
+def test_a_library_of_other_sources_is_reported(fresh, monkeypatch):
     monkeypatch.setitem(library.FUNCTIONS, "suffice_dream", (None,))
     if library._path() is None:
         pytest.skip(library.why_not())

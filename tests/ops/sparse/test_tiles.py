@@ -88,10 +88,10 @@ def computed(parts, queries: int, keys: int) -> torch.Tensor:
     for part in parts:
         q, k = part.queries.index()[..., None], part.keys.index()[:, None]
         shape = (part.queries.tiles, part.queries.count, part.keys.count)
-        seen = torch.ones(shape, dtype=torch.bool)
+        mask = torch.ones(shape, dtype=torch.bool)
         if part.allowed is not None:
-            seen = part.allowed.expand(shape)
-        count.index_put_((q.expand(shape)[seen], k.expand(shape)[seen]), torch.tensor(1), True)
+            mask = part.allowed.expand(shape)
+        count.index_put_((q.expand(shape)[mask], k.expand(shape)[mask]), torch.tensor(1), True)
     return count
 
 

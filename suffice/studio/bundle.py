@@ -52,7 +52,14 @@ def bundle(served: bool) -> Bundle:
     style = "\n".join(_read(f"css/{name}.css") for name in STYLES)
     script = "\n".join(_read(f"js/{name}.js") for name in scripts)
     script = f'\n"use strict";\n(() => {{\n{script}\n}})();\n'
-    facts = {"calculator": _calculator_facts(), "patterns": _pattern_facts()}
+    patterns = {
+        "kinds": {name: _fields(kind) for name, kind in Pattern.table.items()},
+        "mechanisms": sketches(),
+        "lengths": list(PATTERN_LENGTHS),
+        "colours": COLOURS,
+        "free": FREE,
+    }
+    facts = {"calculator": _calculator_facts(), "patterns": patterns}
     facts_json = json.dumps(facts, separators=(",", ":"), allow_nan=False)
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
@@ -129,16 +136,6 @@ def _cached_tensors() -> dict[str, list[int]]:
         key = " ".join([encoder, kernel, mixing, *["rotary"] * rotary])
         counts[key] = [len(spec.cached_widths), len(spec.unmixed_widths)]
     return counts
-
-
-def _pattern_facts() -> dict[str, Any]:
-    return {
-        "kinds": {name: _fields(kind) for name, kind in Pattern.table.items()},
-        "mechanisms": sketches(),
-        "lengths": list(PATTERN_LENGTHS),
-        "colours": COLOURS,
-        "free": FREE,
-    }
 
 
 @cache

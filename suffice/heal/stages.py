@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,20 +114,13 @@ class Stages:
         objective = Distillation(pair.teacher, kl, facts)
         settings, first = self.healing.second(), self._steps
         loss = f"{kl:g} of divergence, {1 - kl:g} of cross-entropy"
-        self._train(
-            student,
-            lambda model: self.run(
-                "distillation", model, settings, objective, first=first, loss=loss
-            ),
-        )
+        self._train("distillation", student, settings, objective, first=first, loss=loss)
 
     def control(self, teacher: LM) -> LM:
         """Return the teacher after as many steps of cross-entropy on the same rows."""
         model = copy.deepcopy(teacher).to(self.device).requires_grad_(True)
         objective, settings = Control({"start": _digest(model)}), self.healing.control(self._steps)
-        self._train(
-            model, lambda one: self.run("control", one, settings, objective, loss="cross-entropy")
-        )
+        self._train("control", model, settings, objective, loss="cross-entropy")
         return model
 
     def run(
@@ -191,10 +184,10 @@ class Stages:
     def _steps(self) -> int:
         return sum(stage.steps for stage in self.done)
 
-    def _train(self, lm: LM, run: Callable[[nn.Module], None]) -> None:
+    def _train(self, name: str, lm: LM, *stage: Any, **options: Any) -> None:
         """Run a stage on a model, or on adapters in it that are merged afterwards."""
         if not self.healing.lora:
-            run(lm)
+            self.run(name, lm, *stage, **options)
             return
         import peft
 
@@ -203,7 +196,7 @@ class Stages:
             r=self.healing.rank, lora_alpha=self.healing.alpha, target_modules=lora_targets(lm)
         )
         model = peft.LoraModel(lm, config, "default")
-        run(model)
+        self.run(name, model, *stage, **options)
         model.merge_and_unload().requires_grad_(True)
 
 

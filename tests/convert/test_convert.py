@@ -230,7 +230,7 @@ def test_plans_that_do_not_fit():
         plan_of(torch.nn.Linear(2, 2), "mqa")
 
 
-def test_a_layer_that_cannot_become_what_is_asked_is_named():
+def test_a_layer_that_cannot_become_the_target_is_named():
     with pytest.raises(ConfigError, match=r"blocks.0.attention: num_kv_heads=3 does not divide"):
         convert(model(), "gqa:3", calibration=rows())
     with pytest.raises(ConfigError, match=r"blocks.1.attention cannot become gqa:1 exactly and"):

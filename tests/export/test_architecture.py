@@ -124,22 +124,22 @@ def test_logits_are_equal(name, tmp_path, monkeypatch):
     monkeypatch.setattr(
         exporting, "open_model", lambda *_, **__: (Source(model=model, kind="x"), False)
     )
-    told = export("anything", "hf", tmp_path / "out")
-    assert told["checked"]["difference"] < 1e-4
-    reads = [port["name"] for port in told["inputs"]]
+    manifest = export("anything", "hf", tmp_path / "out")
+    assert manifest["checked"]["difference"] < 1e-4
+    reads = [port["name"] for port in manifest["inputs"]]
     assert reads == (["pixel_values"] if kind == "vit" else ["input_ids", "attention_mask"])
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert (config["model_type"], config["architectures"]) == (kind, [told["architecture"]])
+    assert (config["model_type"], config["architectures"]) == (kind, [manifest["architecture"]])
     theirs = stock(tmp_path / "out", kind)
     x = inputs(model)
     with torch.no_grad():
         logits = theirs(x).logits
         assert (logits - model(x)).abs().max() < 1e-4
-    shape = told["outputs"][0]["shape"]
+    shape = manifest["outputs"][0]["shape"]
     free = {"batch": 2, "length": 20}
     assert [free.get(size, size) for size in shape] == list(logits.shape)
     if kind == "gpt2":  # which looks positions up, though a model here may compute them
-        assert told["length"] == model.config.length
+        assert manifest["length"] == model.config.length
 
 
 def test_it_loads_where_this_library_is_absent(tmp_path, monkeypatch):
@@ -163,10 +163,10 @@ def test_a_folder_of_a_classifier_is_opened(tmp_path):
     model = pictures()
     source = Source(model=model, kind="vit")
     save(tmp_path / "run", model, source, Certificate(layers=()))
-    told = export(tmp_path / "run", "hf", tmp_path / "out")
-    assert (told["model"], told["source"]) == ("image classifier", "image classifier")
-    assert told["positions"].startswith("patches are read row by row")
-    assert "length" not in told
+    manifest = export(tmp_path / "run", "hf", tmp_path / "out")
+    assert (manifest["model"], manifest["source"]) == ("image classifier", "image classifier")
+    assert manifest["positions"].startswith("patches are read row by row")
+    assert "length" not in manifest
     with torch.no_grad():
         found = stock(tmp_path / "out", "vit")(inputs(model)).logits
     assert (found - model(inputs(model))).abs().max() < 1e-4
@@ -278,12 +278,12 @@ NO_CLASS = {
 
 @pytest.mark.parametrize("name", NO_CLASS)
 def test_models_that_no_class_computes_are_refused(name):
-    model, told = NO_CLASS[name]
-    with pytest.raises(ConfigError, match=f"(?s)no class of transformers computes .*({told})"):
+    model, message = NO_CLASS[name]
+    with pytest.raises(ConfigError, match=f"(?s)no class of transformers computes .*({message})"):
         config_of(model)
 
 
-def test_biases_that_a_class_lacks_are_told(tmp_path):
+def test_biases_that_a_class_lacks_are_refused(tmp_path):
     lm = language(replace(PARTLY, bias=True), **ROTARY | {"norm": "layer"})
     folder.save(tmp_path / "run", lm, *folder_tokenizer())
     with pytest.raises(ConfigError, match="o_proj.bias is not zero"):
@@ -324,7 +324,7 @@ def test_an_export_that_computes_something_else_is_not_kept(tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_an_unknown_format_is_told(tmp_path):
+def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="unknown format 'gguf'"):
         export(tmp_path, "gguf", tmp_path / "out")
     assert Path(tmp_path / "out").exists() is False

@@ -30,7 +30,7 @@ def test_nothing_is_left_of_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), DataError("no room")])
-def test_a_full_disk_is_told(error, tmp_path):
+def test_a_full_disk_is_named(error, tmp_path):
     with (
         pytest.raises(CheckpointError, match="cannot write .*out .*; free space, or give another"),
         replacing_folder(tmp_path / "out"),

@@ -56,27 +56,27 @@ def made(tmp_path_factory):
     quantise(lm, 8)
     saved(path / "packed", lm)
     saved(path / "plain")
-    told = {"onnx": export(path / "packed", "onnx", path / "onnx")}
-    return path, told | {"torch": export(path / "plain", "torch", path / "torch")}
+    manifests = {"onnx": export(path / "packed", "onnx", path / "onnx")}
+    return path, manifests | {"torch": export(path / "plain", "torch", path / "torch")}
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch"])
 def test_any_past_chunk_batch_and_padding(form, made):
-    path, told = made
+    path, manifests = made
     lm = open_model(path / {"onnx": "packed", "torch": "plain"}[form])[0].model
     decoder = DecoderGraph(lm)
-    file = path / form / told[form]["graph"]
+    file = path / form / manifests[form]["graph"]
     call = graph.call_onnx(file) if form == "onnx" else graph.call_archive(file, decoder)
     found = parity.check_graph(call, decoder, lm, pasts=PASTS)
     assert found.cases == 16
     assert found.difference < 1e-4
-    assert told[form]["checked"]["calls"] == 12
+    assert manifests[form]["checked"]["calls"] == 12
 
 
 def test_the_manifest_says_how_to_call_it(made):
-    path, told = made
+    path, manifests = made
     stored = json.loads((path / "onnx" / "manifest.json").read_text())
-    assert stored == told["onnx"]
+    assert stored == manifests["onnx"]
     assert stored["weights"] == "float32, unpacked from fewer bits"
     names = [port["name"] for port in stored["inputs"]]
     state = ["past.places", "past.0.keys", "past.0.values"]
@@ -88,14 +88,14 @@ def test_the_manifest_says_how_to_call_it(made):
     assert (stored["length"], stored["reach"]) == (None, 5)
     assert stored["tokenizer"]["file"] in stored["files"]
     assert "positions count the real tokens" in stored["positions"]
-    assert told["torch"]["weights"] == "float32"
+    assert manifests["torch"]["weights"] == "float32"
 
 
 def test_the_graph_has_the_names_and_sizes_of_the_manifest(made):
-    path, told = made
+    path, manifests = made
     stored = onnx.load(path / "onnx" / "model.onnx").graph
     for ports, values in (("inputs", stored.input), ("outputs", stored.output)):
-        for port, value in zip(told["onnx"][ports], values, strict=True):
+        for port, value in zip(manifests["onnx"][ports], values, strict=True):
             dims = value.type.tensor_type.shape.dim
             sizes = [dim.dim_param or dim.dim_value for dim in dims]
             assert (value.name, sizes) == (port["name"], port["shape"])
@@ -120,15 +120,15 @@ def test_files_hold_no_traces_of_the_machine(made):
     assert model.producer_name == "suffice"
     for tensor in model.graph.initializer:
         tensor.ClearField("raw_data")  # numbers may spell anything
-    told = {"model.onnx": model.SerializeToString()}
+    contents = {"model.onnx": model.SerializeToString()}
     with zipfile.ZipFile(path / "torch" / "model.pt2") as parts:
-        told |= {n: parts.read(n) for n in parts.namelist() if "/data/weights/weight_" not in n}
+        contents |= {n: parts.read(n) for n in parts.namelist() if "/data/weights/weight_" not in n}
     for form in ("onnx", "torch"):
         for file in (path / form).iterdir():
             assert not file.stat().st_mode & stat.S_IXUSR
             if file.suffix == ".json":
-                told[f"{form}/{file.name}"] = file.read_bytes()
-    for name, content in told.items():
+                contents[f"{form}/{file.name}"] = file.read_bytes()
+    for name, content in contents.items():
         found = [one for one in (*secrets(), str(path).encode()) if one in content]
         assert found == [], f"{name} holds {found}"
         assert not content.startswith(b"\x80"), f"{name} is pickled"
@@ -174,10 +174,10 @@ def test_numbers_of_the_code_are_raw_in_the_archive(tmp_path):
 )
 def test_models_of_whole_inputs(model, tmp_path):
     save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
-    told = export(tmp_path / "run", "onnx", tmp_path / "out")
-    assert told["checked"]["difference"] < 1e-4
-    assert told["tokenizer"] is None
-    assert all("becomes" not in port for port in told["inputs"])
+    manifest = export(tmp_path / "run", "onnx", tmp_path / "out")
+    assert manifest["checked"]["difference"] < 1e-4
+    assert manifest["tokenizer"] is None
+    assert all("becomes" not in port for port in manifest["inputs"])
 
 
 def test_a_refused_export_leaves_nothing(tmp_path):

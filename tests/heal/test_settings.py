@@ -39,7 +39,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_not_legal_is_told(name):
+def test_illegal_settings_are_refused(name):
     value, said = WRONG[name]
     with pytest.raises(ConfigError, match=said):
         Healing(**{name: value})

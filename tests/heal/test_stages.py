@@ -73,7 +73,7 @@ def test_regression_is_the_share_of_the_teachers_output_that_is_missed(padded):
     model.zero_grad(set_to_none=True)
 
 
-def test_facts_tell_objectives_apart():
+def test_objectives_have_different_facts():
     facts = {"start": "1"}
     told = [
         Regression(teacher(), ("a",), facts).facts,

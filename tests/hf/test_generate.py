@@ -209,7 +209,7 @@ def test_documents_by_their_positions():
 
 
 @torch.no_grad()
-def test_what_is_asked_is_returned():
+def test_hidden_states_and_attentions_are_returned():
     made, ids = model("optimised"), tokens()
     out = made(ids, use_cache=False, output_hidden_states=True, output_attentions=True)
     assert len(out.hidden_states) == 3
@@ -226,7 +226,7 @@ def test_what_is_asked_is_returned():
     assert made(ids, output_attentions=True).past_key_values is None
 
 
-def test_what_cannot_be_honoured_is_refused():
+def test_unsupported_arguments_are_refused():
     made, ids = model(), tokens()
     with pytest.raises(ConfigError, match="does not know token_type_ids"):
         made(ids, token_type_ids=ids)

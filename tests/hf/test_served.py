@@ -113,7 +113,7 @@ def test_what_an_engine_cannot_compute_is_refused(mechanism):
         made(tokens(), position_ids=torch.arange(9)[None], use_cache=False)
 
 
-def test_why_not_is_told():
+def test_refusals_name_the_axis():
     spec = AttentionSpec(d_model=8, num_heads=2, pattern=Causal(), position=Alibi())
     with pytest.raises(ConfigError, match=r"cannot serve position=Alibi\(\)"):
         check_servable(spec)

@@ -154,7 +154,7 @@ def test_dropout_is_part_of_the_configuration():
     assert not torch.equal(made(ids).logits, made(ids).logits)
 
 
-def test_a_cache_while_training_is_as_asked():
+def test_a_cache_while_training_is_returned_on_request():
     made = model().train()
     assert made(tokens()).past_key_values is None
     assert made(tokens(), use_cache=True).past_key_values.get_seq_length() == 9

@@ -49,7 +49,7 @@ def test_a_bound_that_is_just_met_is_met():
     assert one.cost("state", (2, 2, 2, 2)) == 4096
 
 
-def test_small_scores_are_told_apart():
+def test_small_scores_are_distinguished():
     one = Program(
         scores=[[0.0, 3e-9, 1e-9], [0.0, 5e-9, 1e-9]],
         costs={"state": [[2.0, 1.0, 1.0]] * 2},
@@ -151,6 +151,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_is_told(text):
+def test_illegal_budgets_are_refused(text):
     with pytest.raises(ConfigError, match=WRONG[text]):
         budget_of(text)

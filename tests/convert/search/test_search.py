@@ -164,11 +164,17 @@ def never(monkeypatch):
 
 
 def test_neighbours_are_measured_where_divergences_do_not_add_up(never, monkeypatch):
-    told = []
-    found = searched("state<=40%", step=lambda *of: told.append(of[0]))
+    stages = []
+    found = searched("state<=40%", step=lambda *of: stages.append(of[0]))
     assert found.additive is False
     assert found.weighed > 0
-    assert list(dict.fromkeys(told))[:5] == ["timing", "reading", "fitting", "scoring", "weighing"]
+    assert list(dict.fromkeys(stages))[:5] == [
+        "timing",
+        "reading",
+        "fitting",
+        "scoring",
+        "weighing",
+    ]
     monkeypatch.setattr(searching, "TOTAL_SHARE", 0.0)
     late = searched("state<=40%")
     assert (late.additive, late.weighed, late.moved) == (False, 0, False)
@@ -195,9 +201,9 @@ def test_a_search_resumes_where_it_stopped(tmp_path, found):
         for path in (tmp_path / "w").rglob("*.*")
         if "asked" not in path.name
     }
-    told = []
-    resumed = searched(work=tmp_path / "w", resume=True, step=lambda *of: told.append(of[0]))
-    assert "timing" not in told
+    stages = []
+    resumed = searched(work=tmp_path / "w", resume=True, step=lambda *of: stages.append(of[0]))
+    assert "timing" not in stages
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert resumed.words == found.words
     assert resumed.plan.divergence == found.plan.divergence

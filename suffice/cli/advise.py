@@ -160,11 +160,6 @@ class Command(TyperCommand):
 def _request(
     task: str | None, recipe: str | None, words: dict[str, Any]
 ) -> tuple[AdviceRecipe | None, Request]:
-    """Return the recipe, if one is named, and the request.
-
-    Raises:
-        ConfigError: for neither a task nor a recipe, or options that do not go together.
-    """
     if recipe is None:
         if task is None:
             raise ConfigError(

@@ -177,22 +177,7 @@ def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """The options of a comparison; None where one is not given.
-
-    Args:
-        task: name of a data set.
-        recipe: name of a recipe.
-        scale: "paper" or "small".
-        mechanisms: names, separated by commas.
-        heads: numbers, separated by commas.
-        seeds: how many.
-        epochs: of each training.
-        margin: points of test accuracy.
-        baseline: name of a mechanism.
-        device: "cpu" or "cuda".
-        data: path of the user's files; without a task or a recipe, a table.
-        columns: of a table: those of the texts and of the classes.
-    """
+    """The options of a comparison; None where one is not given."""
 
     task: str | None = None
     recipe: str | None = None
@@ -208,14 +193,7 @@ class CompareOptions:
     columns: str | None = None
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
-        """Return the plan.
-
-        Args:
-            saved: settings of the comparison that is resumed; they replace the defaults.
-
-        Raises:
-            ConfigError: if something is unknown or does not fit.
-        """
+        """Return the plan."""
         recipe = self._recipe(saved)
         mechanisms = split_list(MECHANISMS if self.mechanisms is None else self.mechanisms)
         plan: dict[str, Any] = {
@@ -263,18 +241,7 @@ class CompareOptions:
 def with_data(
     recipe: Recipe, data: str | None, saved: SavedPlan | None, columns: str | None = None
 ) -> Recipe:
-    """Return a recipe that reads the files at a path.
-
-    Args:
-        recipe: the recipe.
-        data: path of the files; None = the task's own, or those of `saved`.
-        saved: settings of the comparison that is resumed.
-        columns: of a table, see `of_user`; None = the default, or those of `saved`.
-
-    Raises:
-        ConfigError: if the task reads no files of the user, needs one, or reads no columns.
-        DataError: if the stored options of the task were altered.
-    """
+    """Return a recipe that reads the files at a path."""
     if saved is not None:
         stored = saved.recipe.get("task_options", ())
         try:
@@ -298,9 +265,6 @@ def with_data(
 def parse_heads(text: str) -> tuple[int, ...]:
     """Return the numbers of heads in a list.
 
-    Raises:
-        ConfigError: if an item is no number of heads.
-
     Example:
         >>> parse_heads("1, 4")
         (1, 4)
@@ -312,11 +276,7 @@ def parse_heads(text: str) -> tuple[int, ...]:
 
 
 def parse_margin(points: float) -> float:
-    """Return a margin in points as a fraction.
-
-    Raises:
-        ConfigError: if it is below 0 or not below 100.
-    """
+    """Return a margin in points as a fraction."""
     if not 0.0 <= points < 100.0:  # noqa: PLR2004
         raise ConfigError(
             f"--margin {points:g} is not a number of accuracy points; give at least 0 and below "
@@ -331,11 +291,7 @@ def new_folder(recipe: Recipe) -> Path:
 
 
 def latest_folder(choices: CompareOptions) -> Path:
-    """Return the latest comparison under runs/ of the task, recipe and scale given, if any.
-
-    Raises:
-        ConfigError: if there is none, or the task or the scale is unknown.
-    """
+    """Return the latest comparison under runs/ of the task, recipe and scale given, if any."""
     recipe = choices.recipe
     if recipe is None and choices.task is not None:
         recipe_of_task(choices.task)  # refuses an unknown task

@@ -95,7 +95,6 @@ def _folder_suffix(to: str) -> str:
 
 
 def _texts(source: Source, name: str | None, tokens: int) -> dict[str, list[Tensor]]:
-    """Return the batches to fit to and those to test on."""
     text = name or source.facts.get("corpus")
     if not isinstance(source.model, LM):
         if name is not None:

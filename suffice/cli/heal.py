@@ -165,20 +165,7 @@ def _interval(change: LossChange) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class HealOptions:
-    """The options of a healing; None where one is not given.
-
-    Args:
-        checkpoint: folder of the student.
-        teacher: path of the model it was converted from.
-        data: name or path of a corpus.
-        tokenizer: of the teacher, if none lies beside it.
-        lora: whether adapters are trained.
-        minutes: of training.
-        steps: of training.
-        settings: others of the healing, by name.
-        seed: of everything random.
-        device: "cpu" or "cuda".
-    """
+    """The options of a healing; None where one is not given."""
 
     checkpoint: str
     teacher: str | None
@@ -193,11 +180,7 @@ class HealOptions:
 
     @property
     def healing(self) -> Healing:
-        """The settings of the healing.
-
-        Raises:
-            ConfigError: if one is unknown or not legal.
-        """
+        """The settings of the healing."""
         names = {field.name for field in fields(Healing)}
         if unknown := sorted(self.settings.keys() - names):
             raise ConfigError(
@@ -211,13 +194,7 @@ class HealOptions:
 
 
 def claim(out: Path, choices: HealOptions, *, resume: bool) -> None:
-    """Write the options into the folder of a healing, or check that they are the same.
-
-    Raises:
-        ConfigError: if the folder holds a healing that is not resumed, or was begun with other
-            options.
-        DataError: if there is none to resume, or the folder cannot be read or written.
-    """
+    """Write the options into the folder of a healing, or check that they are the same."""
     run = RunFolder(out, SETTINGS, "healing")
     if resume and (changes := changed_settings(run.read(), asdict(choices))):
         raise ConfigError(
@@ -229,11 +206,7 @@ def claim(out: Path, choices: HealOptions, *, resume: bool) -> None:
 
 @contextlib.contextmanager
 def unclaimed_if_refused(out: Path) -> Iterator[None]:
-    """Remove the claim of a healing that is refused before a stage has left anything to resume.
-
-    Raises:
-        Stopped: with the refusal.
-    """
+    """Remove the claim of a healing that is refused before a stage has left anything to resume."""
     try:
         yield
     except (ConfigError, DataError, ShapeError) as error:
@@ -249,14 +222,7 @@ def unclaimed_if_refused(out: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class HealingTask:
-    """The two models and the text of a healing.
-
-    Args:
-        student: a folder of ours.
-        teacher: the model it was converted from.
-        healing: the settings.
-        text: name or path of the corpus.
-    """
+    """The two models and the text of a healing."""
 
     student: Source
     teacher: Source
@@ -265,12 +231,7 @@ class HealingTask:
 
     @classmethod
     def open(cls, choices: HealOptions) -> HealingTask:
-        """Open the models and check that they belong together.
-
-        Raises:
-            CheckpointError: if a model cannot be read.
-            ConfigError: if something does not fit or is absent.
-        """
+        """Open the models and check that they belong together."""
         if choices.teacher is None:
             raise ConfigError(
                 "--teacher: name the model that the checkpoint was converted from; the healing "

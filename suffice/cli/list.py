@@ -58,11 +58,7 @@ def list_mechanisms() -> None:
 def sized(
     name: str, d_model: int, num_heads: int, /, *, length: int, **options: object
 ) -> AttentionSpec:
-    """Return the spec of a mechanism, made for this length if it is made for one.
-
-    Raises:
-        ConfigError: for an unknown name, or sizes it cannot have.
-    """
+    """Return the spec of a mechanism, made for this length if it is made for one."""
     if name in PRESETS and takes_length(name):
         options["length"] = length
     return preset(name, d_model, num_heads, **options)
@@ -72,11 +68,6 @@ def state(cost: Cost, numbers: str = "", fixed: str = " fixed") -> str:
     """Return how many numbers a streaming layer stores, per token or in all.
 
     "none" if it cannot stream.
-
-    Args:
-        cost: of the layer.
-        numbers: text behind a count per token.
-        fixed: text behind a count that does not grow.
 
     Example:
         >>> from suffice import preset
@@ -194,5 +185,4 @@ def _table(columns: Columns, shown: list[bool] | None = None) -> Table:
 
 
 def _width(columns: Columns) -> int:
-    """Return the width of the table if nothing is cut."""
     return Console(width=10_000).measure(_table(columns)).maximum

@@ -49,15 +49,7 @@ TokenizerOption = Annotated[
 
 
 def parse_settings(assignments: list[str], options: dict[str, str]) -> dict[str, Any]:
-    """Return the values of assignments such as "window=16".
-
-    Args:
-        assignments: NAME=VALUE; a value is JSON or a word.
-        options: names that have an option of their own, and that option.
-
-    Raises:
-        ConfigError: for another form, a name given twice, or one of `options`.
-    """
+    """Return the values of assignments such as "window=16"."""
     values: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -78,9 +70,6 @@ def mechanism_settings(mechanism: str, assignments: list[str]) -> dict[str, Any]
     """Return the options of a mechanism from assignments such as "window=16".
 
     Unknown names are left for the mechanism to refuse.
-
-    Raises:
-        ConfigError: see `parse_settings`; also for a value of another type than the option's.
 
     Example:
         >>> mechanism_settings("longformer", ["window=16", "bias=false"])
@@ -113,13 +102,6 @@ def _check_type(mechanism: str, name: str, value: object, default: object) -> No
 def parse_memory(text: str, bits: int | None = None) -> Memory:
     """Return the KV cache that a text such as "rolling:256:4" names.
 
-    Args:
-        text: one of `MEMORIES`.
-        bits: of a stored number, 8 or 4; None = the model's own type.
-
-    Raises:
-        ConfigError: for another text or number.
-
     Example:
         >>> parse_memory("rolling:256:4")
         Rolling(window=256, sinks=4, spare=0)
@@ -132,26 +114,14 @@ def parse_memory(text: str, bits: int | None = None) -> Memory:
 
 
 def check_at_least(least: int, **values: int | None) -> None:
-    """Refuse numbers below the least legal one; None stands for a default.
-
-    Args:
-        least: the least legal number.
-        **values: by the name of the option.
-
-    Raises:
-        ConfigError: naming the first option that is wrong.
-    """
+    """Refuse numbers below the least legal one; None stands for a default."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ConfigError(f"--{name} {value}: give at least {least}.")
 
 
 def check_out(out: Path, **inputs: Path | None) -> None:
-    """Refuse to write over one of the models that is read.
-
-    Raises:
-        ConfigError: naming the model.
-    """
+    """Refuse to write over one of the models that is read."""
     for name, path in inputs.items():
         if path is not None and out.resolve() == path.resolve():
             raise ConfigError(
@@ -161,17 +131,7 @@ def check_out(out: Path, **inputs: Path | None) -> None:
 
 
 def corpus_name(text: str | None, facts: dict[str, Any], *, option: str, model: object) -> str:
-    """Return the text to read: the one given, else the one a model was trained on.
-
-    Args:
-        text: name or path of a corpus, or None.
-        facts: recorded with the model.
-        option: that names a text.
-        model: for the message.
-
-    Raises:
-        ConfigError: if there is neither.
-    """
+    """Return the text to read: the one given, else the one a model was trained on."""
     corpus = text or facts.get("corpus")
     if not isinstance(corpus, str):
         raise ConfigError(f"{model} does not record its corpus; name a text with {option}.")
@@ -189,16 +149,7 @@ def new_run(name: str) -> Path:
 
 
 def latest_run(recipe: str | None, scale: str | None, file: str) -> Path:
-    """Return the latest folder under runs/ that holds a file.
-
-    Args:
-        recipe: of the run; None = any.
-        scale: of the run; None = any.
-        file: that such a folder holds.
-
-    Raises:
-        ConfigError: if there is none, or the scale is unknown.
-    """
+    """Return the latest folder under runs/ that holds a file."""
     from suffice.recipes import SCALES
 
     if scale is not None and scale not in SCALES:

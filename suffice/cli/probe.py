@@ -181,11 +181,7 @@ def _text(source: Source, name: str | None) -> Tensor | None:
 
 
 def finish(report: Report | CheckpointReport, folder: Path | None, *, as_json: bool) -> None:
-    """Write and print a report.
-
-    Raises:
-        Stopped: if a control succeeded.
-    """
+    """Write and print a report."""
     if folder is not None:
         write_atomic(folder / FILE, to_json(report.to_json()))
     if as_json:
@@ -292,7 +288,6 @@ def _ablations(console: Console, ablations: Sequence[Ablation]) -> None:
 
 
 def _half(summary: Summary) -> str:
-    """Return a mean and half its interval."""
     return f"{summary.mean:+.2f}" + (
         "" if summary.high is None else f" ±{summary.high - summary.mean:.2f}"
     )

@@ -184,29 +184,7 @@ def reproduce(
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceOptions:
-    """The options of the command line.
-
-    Args:
-        table: name; None for the list.
-        run: train what is missing.
-        heads: instead of the table's.
-        seeds: instead of the table's.
-        scale: of the recipe.
-        rerun: a cell to train again.
-        out: working folder.
-        data: files of the user instead of the task's own.
-        publish: write the package's results.
-        as_json: print JSON.
-        as_csv: print CSV.
-        report: draw figures.
-        command: the command itself.
-        threads: None if not given.
-        heal_minutes: of each row of the table conversion, None if not given.
-        execution: how cells are run.
-
-    Raises:
-        ConfigError: if two of these contradict each other.
-    """
+    """The options of the command line."""
 
     table: str | None
     run: bool
@@ -238,23 +216,14 @@ class ReproduceOptions:
             )
 
     def refuse(self, reason: str, *names: str) -> None:
-        """Refuse options that a table does not have.
-
-        Raises:
-            ConfigError: naming those that were given.
-        """
+        """Refuse options that a table does not have."""
         given = [f"--{name}" for name in names if getattr(self, name) not in (None, False)]
         if given:
             raise ConfigError(f"{self.table} {reason}; leave {', '.join(given)} out.")
 
 
 def answer(options: ReproduceOptions, console: Console) -> None:
-    """Run what the options ask for and print the result.
-
-    Args:
-        options: of the command line.
-        console: where progress is shown.
-    """
+    """Run what the options ask for and print the result."""
     others: dict[str, Callable[[ReproduceOptions, Console], None]] = {
         "flops": _flops,
         "hellaswag": _hellaswag,
@@ -303,7 +272,6 @@ def _list_tables() -> None:
 
 
 def _finished_share(known: Table) -> str:
-    """Return how much of a table is finished, in words."""
     if known.shows in ("parts", "maps"):
         return "from " + ", ".join(known.parts)
     if known.shows == "edge":
@@ -375,9 +343,6 @@ def _train_missing(request: Request, options: ReproduceOptions, console: Console
 
 def parse_cell(text: str) -> Key:
     """Return the cell that MECHANISM:HEADS:SEED names.
-
-    Raises:
-        ConfigError: for another text.
 
     Example:
         >>> parse_cell("standard:4:0")
@@ -583,11 +548,7 @@ def _hellaswag(options: ReproduceOptions, console: Console) -> None:
 
 
 def _score_of(folder: Path, training: train.TrainOptions) -> hellaswag.Scored | None:
-    """Return the finished scores in the folder of a training, None if there are none.
-
-    Raises:
-        ConfigError: if the folder holds another training.
-    """
+    """Return the finished scores in the folder of a training, None if there are none."""
     if not train.run_folder(folder).exists():
         return None
     if train.read_options(folder) != training:

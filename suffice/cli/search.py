@@ -190,13 +190,7 @@ def _write(out: Path, found: SearchResult) -> None:
 
 
 def print_found(found: SearchResult, out: Path, command: list[str]) -> None:
-    """Print the plan, what was predicted and measured of it, and how other choices do.
-
-    Args:
-        found: the result of the search.
-        out: the file of the plan.
-        command: the words that make the plan's model.
-    """
+    """Print the plan, what was predicted and measured of it, and how other choices do."""
     console = Console()
     console.print(_layers(found))
     console.print()

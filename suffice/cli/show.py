@@ -111,7 +111,6 @@ def _layer(mechanism: str, layer: int | None) -> dict[str, int]:
 
 
 def _counts(spec: AttentionSpec, base: AttentionSpec, length: int) -> dict[str, str]:
-    """Return what one layer costs."""
     cost, plain = spec.cost(length), base.cost(length)
     return {
         "parameters": f"{cost.parameters:,} ({cost.parameters / plain.parameters:.2f}x standard)",
@@ -179,17 +178,7 @@ def print_drawing(console: Console, spec: AttentionSpec, length: int) -> None:
 def write_pictures(
     spec: AttentionSpec, length: int, title: str, paths: dict[str, Path | None]
 ) -> list[Path]:
-    """Write the drawing into files and return their paths.
-
-    Args:
-        spec: what to draw.
-        length: tokens.
-        title: of the picture, before the pattern.
-        paths: by option, such as "--png"; None where one is not given.
-
-    Raises:
-        ConfigError: for a file with another ending than the option's, or that cannot be written.
-    """
+    """Write the drawing into files and return their paths."""
     given = {option: path for option, path in paths.items() if path is not None}
     for option, path in given.items():
         if path.suffix.lower() != f".{option[2:]}":

@@ -42,14 +42,7 @@ def print_text(text: str, console: Console | None = None) -> None:
 
 
 def print_paragraph(console: Console, text: str, *, first: str = "", rest: str = "") -> None:
-    """Print a paragraph that fills the width of the console; words are never broken.
-
-    Args:
-        console: where to.
-        text: the paragraph.
-        first: in front of its first line.
-        rest: in front of the others.
-    """
+    """Print a paragraph that fills the width of the console; words are never broken."""
     filled = textwrap.fill(
         text,
         width=max(console.width, 20),
@@ -80,12 +73,7 @@ def wide_console(width: int) -> Console:
 
 
 class Stopped(Exception):  # noqa: N818 - an end, not always an error
-    """Ends the program.
-
-    Args:
-        message: what stderr says.
-        code: the exit code.
-    """
+    """Ends the program."""
 
     def __init__(self, message: str, *, code: int) -> None:
         super().__init__(message)
@@ -110,11 +98,7 @@ def stoppable(command: C) -> C:
 
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Print the command that resumes when the block is interrupted or fails.
-
-    Args:
-        folder: of what is finished; an error before it exists leaves nothing to resume.
-    """
+    """Print the command that resumes when the block is interrupted or fails."""
     advice = f"Finished work is kept. Resume with:\n  {resume_command(folder)}"
     try:
         yield
@@ -186,11 +170,6 @@ class TextStream:
 
     A token may be part of a character, and how a token is spelled may depend on the one before, so
     decoding starts a few tokens earlier and text that was written already is left out.
-
-    Args:
-        tokenizer: of the tokens.
-        prompt: tokens before the text; they are not written.
-        write: receives pieces of text.
     """
 
     def __init__(
@@ -226,14 +205,7 @@ def write_stdout(text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """The parts of a mechanism's docstring.
-
-    Args:
-        paragraphs: the prose, each in one line.
-        arguments: name and meaning of each in the section "Args".
-        cost: the section "Cost".
-        source: the section "Source".
-    """
+    """The parts of a mechanism's docstring."""
 
     paragraphs: tuple[str, ...]
     arguments: tuple[tuple[str, str], ...]

@@ -191,19 +191,7 @@ def _sample_or_reason(training: TrainingFiles) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """The options of a training; None where one is not given.
-
-    Args:
-        recipe: name of a recipe.
-        scale: "paper" or "small".
-        mechanism: of the attention.
-        data: name or path of a corpus.
-        tokenizer: name or path.
-        minutes: of training.
-        settings: of the training and the model, by name.
-        seed: of everything random.
-        device: "cpu" or "cuda".
-    """
+    """The options of a training; None where one is not given."""
 
     recipe: str | None = None
     scale: str | None = None
@@ -221,11 +209,7 @@ class TrainOptions:
         return replace(earlier, **given | {"settings": {**earlier.settings, **self.settings}})
 
     def chosen_recipe(self) -> LMRecipe:
-        """Return the recipe with these options.
-
-        Raises:
-            ConfigError: if something is unknown or not legal.
-        """
+        """Return the recipe with these options."""
         recipe = lm_recipe(self.recipe or RECIPE_OF_LM, scale=self.scale or "paper")
         if self.tokenizer not in (None, recipe.tokenizer):
             tokenizer_options = {n: v for n, v in recipe.options if n != "vocabulary_size"}
@@ -243,28 +227,14 @@ def run_folder(folder: Path) -> RunFolder:
 
 
 def read_options(folder: Path) -> TrainOptions:
-    """Return the options that the run in a folder was last started with.
-
-    Raises:
-        DataError: if there is none, or its file is damaged.
-    """
+    """Return the options that the run in a folder was last started with."""
     run = run_folder(folder)
     return decode(TrainOptions, run.read(), where=str(run.settings_path))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFiles:
-    """A training whose tokenizer and tokens are on disk.
-
-    Args:
-        options: of the command line.
-        folder: of the run.
-        recipe: with all options.
-        tokenizer: of its tokens.
-        train_tokens: to learn from.
-        validation_tokens: to choose the best weights by.
-        amount: of the validation text.
-    """
+    """A training whose tokenizer and tokens are on disk."""
 
     options: TrainOptions
     folder: Path
@@ -276,11 +246,7 @@ class TrainingFiles:
 
     @staticmethod
     def write(choices: TrainOptions, folder: Path, console: Console | None) -> None:
-        """Write the tokenizer and the tokens, unless they exist; refuse a wrong model early.
-
-        Raises:
-            ConfigError, DataError: if something does not fit or is absent.
-        """
+        """Write the tokenizer and the tokens, unless they exist; refuse a wrong model early."""
         recipe = choices.chosen_recipe()
         if all((folder / name).exists() for name in (TRAIN, VALIDATION)):
             recipe.configured(load_tokenizer(folder).vocabulary_size)
@@ -310,11 +276,7 @@ class TrainingFiles:
         )
 
     def train(self, *, console: Console, resume: bool, quiet: bool, tensorboard: bool) -> LMRun:
-        """Train, from the checkpoint if there is one and `resume` is set.
-
-        Raises:
-            Interrupted: on Ctrl-C.
-        """
+        """Train, from the checkpoint if there is one and `resume` is set."""
         seed, checkpoint = self.options.seed or 0, self.folder / CHECKPOINT
         torch.manual_seed(derive("weights", seed))
         config, specs = self.recipe.configured(self.tokenizer.vocabulary_size)
@@ -356,15 +318,6 @@ def sample_text(lm: LM, tokenizer: Tokenizer, *, tokens: int, seed: int = 0) -> 
 
     If no token begins or ends documents, it starts behind a line break. Text longer than the
     model's input is written in pieces, each behind the second half of the text before.
-
-    Args:
-        lm: the model.
-        tokenizer: of its tokens.
-        tokens: how many to write.
-        seed: of the sampling; the same seed gives the same text.
-
-    Raises:
-        ConfigError: if the model cannot stream.
     """
     length = lm.config.length
     start = _first_tokens(tokenizer)

@@ -60,7 +60,6 @@ def _gpu(
     network: int | None,
     source: str,
 ) -> Device:
-    """Return a GPU, given GB, GB/s and TFLOP/s."""
     rates = {"bfloat16": half, "float16": half, "float32": single}
     return Device(
         name=name,
@@ -126,14 +125,6 @@ def with_figures(
     gpu: Device, *, flops: float | None = None, bandwidth: float | None = None
 ) -> Device:
     """Return a GPU with figures of the user instead of the maker's.
-
-    Args:
-        gpu: with the other figures.
-        flops: FLOP/s of products, in every dtype; None = the maker's.
-        bandwidth: of the memory, bytes a second; None = the maker's.
-
-    Raises:
-        ConfigError: if one is not above 0.
 
     Example:
         >>> with_figures(device("l4"), flops=90e12).rate("bfloat16")

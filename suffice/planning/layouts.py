@@ -19,14 +19,7 @@ MOST_GPUS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One layout of a step.
-
-    Args:
-        shard: whether the weights are split between the GPUs (FSDP2) or each has a copy (DDP).
-        checkpointing: whether blocks are recomputed in the backward pass.
-        accumulate: micro-batches of a step.
-        rows: of a micro-batch on the GPU that has most.
-    """
+    """Weights sharded (FSDP2) or replicated (DDP), blocks recomputed or kept, rows per GPU at once."""
 
     shard: bool
     checkpointing: bool
@@ -46,14 +39,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Time:
-    """Seconds of one GPU's step, and its FLOPs.
-
-    Args:
-        products: of operations that compute limits.
-        traffic: of operations that memory bandwidth limits.
-        exchange: of collectives.
-        flops: of all products.
-    """
+    """Seconds of a GPU's step limited by compute (products), by memory (traffic), by exchange; FLOPs."""
 
     products: float = 0.0
     traffic: float = 0.0
@@ -79,14 +65,7 @@ class Time:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a layout needs.
-
-    Args:
-        layout: which one.
-        memory: peak bytes of a rank.
-        fits: whether that is within the usable memory.
-        time: of a step.
-    """
+    """Peak bytes of a rank and the time of a step in one layout."""
 
     layout: Layout
     memory: int
@@ -113,13 +92,9 @@ def time_of(recording: Recording, device: Device) -> Time:
 def exchange_time(
     collectives: Iterable[tuple[str, int]], ranks: int, device: Device, network: float | None
 ) -> float:
-    """Return the seconds of collectives around a ring.
+    """Return the seconds of collectives, of kind and bytes of the whole tensor, around a ring.
 
-    Args:
-        collectives: kind and bytes of the whole tensor.
-        ranks: around the ring.
-        device: of each.
-        network: bytes a second to other nodes, for each GPU; None = the device's own.
+    `network` is in bytes a second per GPU; None = the device's.
     """
     rate = device.link if ranks <= device.node else network or device.network
     if ranks == 1 or rate is None:
@@ -133,15 +108,7 @@ def _passes(kind: str) -> int:
 
 
 class LayoutEstimator:
-    """Estimates the memory and time of each layout from few traces.
-
-    Args:
-        workload: what is trained.
-        device: of every rank.
-        gpus: ranks.
-        network: bytes a second between nodes, or None for the device's own.
-        usable: bytes of a rank that tensors may take.
-    """
+    """Estimates the memory (bytes of a rank) and time of each layout from few traces."""
 
     def __init__(
         self, workload: Workload, device: Device, gpus: int, network: float | None, usable: int
@@ -172,13 +139,7 @@ class LayoutEstimator:
         return replace(estimate, memory=memory, fits=memory <= self.usable), traced
 
     def memory_of(self, layout: Layout, gpus: int | None = None) -> int:
-        """Return about the peak bytes of a rank during a step.
-
-        Args:
-            layout: the layout.
-            gpus: that share the weights; None = the estimator's. Gathered weights are taken to
-                need what they need on the estimator's.
-        """
+        """Estimate the peak bytes of a rank; `gpus` other than the estimator's gather as many bytes."""
         gpus = gpus or self.gpus
         one, two = (self.single_gpu(rows, layout.checkpointing) for rows in (1, 2))
         alone = one.peak + (two.peak - one.peak) * (layout.rows - 1)
@@ -246,10 +207,7 @@ def best_layouts(
 ) -> tuple[tuple[Estimate, ...], Trace]:
     """Return the best layout of each kind, the recommended one first and exact, and its trace.
 
-    Args:
-        estimator: of what each layout needs.
-        kinds: a layout of each kind that is open.
-        accumulations: how many micro-batches a step may have, the fewest first.
+    `accumulations` (micro-batches of a step) begin with the fewest.
     """
     gpus, workload = estimator.gpus, estimator.workload
     best_of_kind = []

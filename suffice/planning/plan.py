@@ -120,17 +120,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Bytes of one rank; not all exist at once.
-
-    Args:
-        parameters: weights, as they are stored.
-        gradients: of them.
-        optimiser: two moments of each.
-        activations: saved for the backward pass of a micro-batch.
-        other: the rest of the peak: gathered weights, DDP's buckets, temporary results.
-        peak: the most at once.
-        state: KV cache of one row of full length; 0 = the model does not generate.
-    """
+    """Bytes of one rank, which do not all exist at once; `state` is the KV cache of a full row."""
 
     parameters: int
     gradients: int

@@ -37,16 +37,7 @@ UNWRITTEN = ("aten::empty", "aten::new_empty")  # memory without content
 
 @dataclass(frozen=True)
 class Call:
-    """One operation, with shapes in place of tensors.
-
-    Args:
-        packet: the operator.
-        args: its arguments.
-        options: its keyword arguments.
-        result: its result.
-        dtype: of its largest input.
-        traffic: bytes read and written.
-    """
+    """One operation: shapes in place of tensors, dtype of its largest input, bytes moved."""
 
     packet: Any
     args: tuple[Any, ...]
@@ -58,13 +49,7 @@ class Call:
 
 @dataclass
 class Recording:
-    """The operations between two moments.
-
-    Args:
-        calls: operations with products, and how often.
-        traffic: bytes of each other operation.
-        exchanged: kind and bytes (of the whole tensor) of each collective.
-    """
+    """Operations with products and their counts; bytes of each other one; kind and bytes exchanged."""
 
     calls: Counter[Call] = field(default_factory=Counter)
     traffic: list[int] = field(default_factory=list)
@@ -76,9 +61,6 @@ class Recorder(TorchDispatchMode):
 
     FSDP frees and fills gathered weights by resizing their storage, which no operation shows, so
     `recording` watches that, too.
-
-    Args:
-        existing: tensors that exist already.
     """
 
     def __init__(self, existing: Iterable[Tensor]) -> None:
@@ -199,13 +181,9 @@ def _hashable(value: Any) -> Any:
 
 @contextlib.contextmanager
 def fake_process_group(ranks: int) -> Iterator[DeviceMesh]:
-    """Give the mesh of a fake process group of any size, as seen from rank 0, during the block.
+    """Yield the mesh of a fake process group of any size, as seen from rank 0.
 
-    Args:
-        ranks: how many.
-
-    Raises:
-        StateError: if this process is in a group already.
+    Raises StateError if this process is in a group already.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -360,7 +338,6 @@ def without_values() -> Iterator[None]:
 
 
 def _gpu_op(layer: Attention) -> str:
-    """Return the op with the memory and products of a GPU's kernels."""
     spec = layer.spec
     has_dropout = any(isinstance(m, Dropout) and m.p > 0.0 for m in layer.children())
     if not spec.kernel.weighs_pairs or has_dropout:

@@ -49,11 +49,7 @@ class Branch:
 
 
 class Nothing(nn.Module):
-    """Attention that adds nothing.
-
-    Shapes:
-        x: [B, T, M] -> zeros [B, T, M]
-    """
+    """Attention that adds nothing."""
 
     def forward(self, x: Tensor, **where: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return zeros."""
@@ -120,7 +116,6 @@ def without(lm: LM, branch: Branch) -> Iterator[LM]:
 
 
 def _parts(spec: AttentionSpec) -> dict[str, Callable[[Attention], nn.Module]]:
-    """Return the branches inside one layer by name."""
     found: dict[str, Callable[[Attention], nn.Module]] = {}
     for name, pattern in _unions(spec.pattern):
         found[name] = _with(pattern=pattern)
@@ -169,7 +164,6 @@ def _with(**changes: object) -> Callable[[Attention], nn.Module]:
 
 
 def _memory_alone(layer: Attention) -> Attention:
-    """Return the layer with gates open to the memory alone."""
     other = copy.deepcopy(layer)
     with torch.no_grad():
         other.past.gate.fill_(FAR)
@@ -390,7 +384,6 @@ def _ablations(lm: LM, measures: dict[str, Measure], step: Step) -> Iterator[Abl
 
 @torch.inference_mode()
 def _losses(lm: LM, rows: Tensor) -> list[float]:
-    """Return the mean loss of each row of a text."""
     found: list[float] = []
     for batch in rows.to(lm.device).split(TOGETHER):
         logits = lm(batch[:, :-1]).float().transpose(1, 2)

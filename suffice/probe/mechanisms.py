@@ -34,10 +34,6 @@ def receptive_field(specs: Sequence[AttentionSpec], *, kept: int | None = None) 
 
     The distances that layers attend to add up.
 
-    Args:
-        specs: of its layers.
-        kept: tokens that a rolling memory keeps, the own included; None = no memory.
-
     Example:
         >>> from suffice import preset
         >>> receptive_field([preset("sliding_window", 16, 2, window=4, causal=True)] * 2)
@@ -170,12 +166,7 @@ def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Fi
 
 
 def solved_at(cell: Cell, steps: int) -> int | None:
-    """Return the steps after which the validation answers were solved; None = never.
-
-    Args:
-        cell: what was measured after each epoch.
-        steps: of an epoch.
-    """
+    """Return the steps after which the validation answers were solved; None = never."""
     solved = (e["epoch"] for e in cell.epochs if e["validation_accuracy"] >= SOLVED)
     first = next(solved, None)
     return None if first is None else first * steps

@@ -25,18 +25,10 @@ CUE, KEY = 2, 3  # tokens
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Rows and where they are asked: whether what follows there is known.
+    """Rows [B, T], the positions [A] whose next token is asked for, and the answers [B, A].
 
-    Args:
-        name: what is asked.
-        rows: int [B, T].
-        asked: int [A], the places whose next token is asked for.
-        answers: int [B, A].
-        back: tokens from a place back to the answer, the least.
-        chance: accuracy of a guess that has not found the answer.
-        before: int [A], places of the same tokens where they could not be known yet; None where
-            there are none.
-        must_fail: why nobody can know; "" where one can.
+    `before` are the positions [A] of the same tokens where they could not be known yet, `back` the
+    fewest tokens from a question to its answer, `must_fail` why nobody can know ("" = one can).
     """
 
     name: str
@@ -86,18 +78,7 @@ class Recall:
 def repeated(
     symbols: Tensor, *, length: int, rows: int, begin: int | None, shuffled: bool = False
 ) -> Questions:
-    """Return rows of L different tokens that come twice; asked is what follows at the second time.
-
-    Args:
-        symbols: int [V], ids to draw from, at least `length`.
-        length: L.
-        rows: B.
-        begin: the token that rows begin with, if any.
-        shuffled: let the second time have another order: the control.
-
-    Shapes:
-        int [B, 2 L], and one more with `begin`
-    """
+    """Return rows [B, 2 L] of L different tokens and the same again, or shuffled: the control."""
     random = stream("probe", f"repeated {length}", 0)
     first = symbols[torch.from_numpy(subsets(random, rows, of=len(symbols), size=length))]
     again = first
@@ -127,18 +108,9 @@ def passkey(
     begin: int | None,
     shuffled: bool = False,
 ) -> Questions:
-    """Return rows of noise with a cue and a key in it, and the cue again; asked is the key.
+    """Return rows [B, T] of noise around a cue and a key, then the cue, or another: the control.
 
-    Args:
-        symbols: int [V], ids to draw from, at least 16.
-        length: T.
-        depth: where the key stands in the noise, 0 at its beginning and 1 at its end.
-        rows: B.
-        begin: the token that rows begin with, if any.
-        shuffled: end with tokens that were never in the row: the control.
-
-    Shapes:
-        int [B, T]
+    `depth` is where the key stands in the noise, from 0 to 1.
     """
     random = stream("probe", f"passkey {length} {depth}", 0)
     order = symbols[torch.from_numpy(subsets(random, rows, of=len(symbols), size=len(symbols)))]

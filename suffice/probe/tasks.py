@@ -75,12 +75,7 @@ def whole(nearest: int = 1) -> Callable[[Dataset], tuple[View, ...]]:
 
 
 def copies(shortest: int, room: int) -> Callable[[Dataset], tuple[View, ...]]:
-    """Return a look at stretches as trained, and at longer ones that fill the row's room.
-
-    Args:
-        shortest: the fewest symbols that were trained on.
-        room: of a row.
-    """
+    """Return a look at stretches as trained, and at longer ones of up to `room` symbols."""
 
     def look(dataset: Dataset) -> tuple[View, ...]:
         most = int((dataset.train.labels != IGNORE_INDEX).sum(dim=1).max())
@@ -99,11 +94,7 @@ def copies(shortest: int, room: int) -> Callable[[Dataset], tuple[View, ...]]:
 
 
 def depths(kept: int) -> Callable[[Dataset], tuple[View, ...]]:
-    """Return a look at passkeys by how far back they stand, with and without a rolling memory.
-
-    Args:
-        kept: tokens that the rolling memory keeps.
-    """
+    """Return a look at passkeys by how far back they stand, with and without a rolling memory."""
 
     def look(dataset: Dataset) -> tuple[View, ...]:
         back = distances(dataset.test)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer import Option
 from typer.core import TyperGroup
 
 from suffice import __version__
@@ -83,7 +84,7 @@ def _print_versions(wanted: bool) -> None:
 def _root(
     _: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--version",
             callback=_print_versions,
             is_eager=True,

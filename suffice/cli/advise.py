@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Option
 from typer.core import TyperCommand
 
 from suffice.advise import TASKS, Advice, Crossover, Place, Request
@@ -17,14 +17,7 @@ from suffice.advise.recipes import RECIPES, AdviceRecipe, recipe_named
 from suffice.advise.request import each
 from suffice.advise.text import format_bytes, format_seconds
 from suffice.cli.options import Quiet
-from suffice.cli.terminal import (
-    INTERRUPTED,
-    RULED,
-    Stopped,
-    print_json,
-    print_paragraph,
-    to_json,
-)
+from suffice.cli.terminal import INTERRUPTED, RULED, Stopped, print_json, print_paragraph, to_json
 from suffice.errors import ConfigError
 from suffice.files import write_atomic
 from suffice.grammar import split_list
@@ -38,53 +31,49 @@ RANKED = 12  # rows of the table
 
 def advise(
     task: Annotated[
-        str | None,
-        typer.Option(help="lm (writes text), classify (reads text), image or translate."),
+        str | None, Option(help="lm (writes text), classify (reads text), image or translate.")
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help=f"A known recipe, measured here: {', '.join(RECIPES)}; list describes them all."
         ),
     ] = None,
     length: Annotated[
-        int | None, typer.Option(help="Tokens or patches of an input; the model's by default.")
+        int | None, Option(help="Tokens or patches of an input; the model's by default.")
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Memory for weights, state and activations, such as 2GB; this machine's by "
             "default."
         ),
     ] = None,
     latency: Annotated[
-        str | None,
-        typer.Option(help="Most time for a token written or an input, such as 30ms/token."),
+        str | None, Option(help="Most time for a token written or an input, such as 30ms/token.")
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="here (a GPU if there is one), cpu or cuda.")
-    ] = "here",
+    device: Annotated[str, Option(help="here (a GPU if there is one), cpu or cuda.")] = "here",
     quality: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Test accuracy that may be lost, such as 1%; what is shown to lose more is not "
             "recommended."
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Model whose sizes are measured: 15m, 110m or a configuration for lm, a recipe of "
             "`suffice compare` for the others."
         ),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder of a language model whose sizes are measured.")
+        Path | None, Option(help="Folder of a language model whose sizes are measured.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Minutes for everything.")] = MINUTES,
+    minutes: Annotated[float, Option(help="Minutes for everything.")] = MINUTES,
     mechanisms: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Only these, separated by commas: mechanisms with changes, such as "
             "efficient+window:512+memory:8; kv:N, window:W, sinks:N, full:N, softmax:N, memory:8 "
             "or 4, weights:8 or 4."
@@ -92,13 +81,13 @@ def advise(
     ] = None,
     results: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             metavar="<path>",
             help="Folder of a finished `suffice compare`, as evidence; repeatable.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the advice as JSON to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the advice as JSON only.")] = False,
+    out: Annotated[Path | None, Option(help="Write the advice as JSON to this file.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print the advice as JSON only.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Recommend attention for a task on this machine, and say why the others are not recommended.

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
 from suffice.cli import options
 from suffice.cli.options import MemoryBits, MemoryOption, check_at_least, parse_memory
@@ -27,28 +27,26 @@ MEBIBYTE, GIGA = 1 << 20, 1e9
 
 def bench(
     checkpoint: Annotated[
-        Path | None,
-        typer.Argument(help="Folder written by `suffice train`, convert, heal or quantise."),
+        Path | None, Argument(help="Folder written by `suffice train`, convert, heal or quantise.")
     ] = None,
     shape: Annotated[
-        str | None, typer.Option(help="Random weights of this size instead: 15m or 110m.")
+        str | None, Option(help="Random weights of this size instead: 15m or 110m.")
     ] = None,
     bits: Annotated[
-        int | None, typer.Option(help="Bits of a weight: 32, 16, 8 or 4; as stored by default.")
+        int | None, Option(help="Bits of a weight: 32, 16, 8 or 4; as stored by default.")
     ] = None,
     mechanism: Annotated[
-        str,
-        typer.Option(help="Attention of --shape.", autocompletion=options.complete_mechanisms),
+        str, Option(help="Attention of --shape.", autocompletion=options.complete_mechanisms)
     ] = "standard",
     memory: MemoryOption = "dynamic",
     quantise_memory: MemoryBits = None,
-    tokens: Annotated[int, typer.Option(help="New tokens of a text.")] = 256,
-    prompt: Annotated[int, typer.Option(help="Tokens of the prompt.")] = 512,
-    rounds: Annotated[int, typer.Option(help="Texts to write; figures are medians.")] = 3,
+    tokens: Annotated[int, Option(help="New tokens of a text.")] = 256,
+    prompt: Annotated[int, Option(help="Tokens of the prompt.")] = 512,
+    rounds: Annotated[int, Option(help="Texts to write; figures are medians.")] = 3,
     threads: Annotated[
-        int | None, typer.Option(help="Threads of a product; torch's number by default.")
+        int | None, Option(help="Threads of a product; torch's number by default.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json: Annotated[Path | None, Option(help="Write every figure to this file.")] = None,
 ) -> None:
     """Measure a model on this CPU: speed, latency, memory, and the share of the memory bound."""
     check_at_least(2, tokens=tokens, prompt=prompt)

@@ -7,18 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Option
 
 from suffice.cli import options
 from suffice.cli.options import BASELINE, DEVICE, MECHANISMS, RUNS, SEEDS, Quiet
-from suffice.cli.terminal import (
-    command_line,
-    print_json,
-    print_text,
-    resumable,
-    wide_console,
-)
+from suffice.cli.terminal import command_line, print_json, print_text, resumable, wide_console
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.files import flatten
 from suffice.grammar import split_list
@@ -46,81 +40,76 @@ REPORT_WIDTH = 100  # columns of a report that goes to a file or a pipe
 def compare(
     task: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help=f"Data set: {TASKS}; {TASK} by default.", autocompletion=options.complete_tasks
         ),
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(
-            help="Recipe, instead of the task's own.", autocompletion=options.complete_recipes
-        ),
+        Option(help="Recipe, instead of the task's own.", autocompletion=options.complete_recipes),
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="paper (default) for the paper's sizes, or small: the same code in minutes on two "
             "cores; its results are marked as small everywhere."
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Your own files: a table of texts and classes (.csv, .tsv, .jsonl) unless a task "
             "is named; JSON lines for amazon, PATH.en and PATH.es for translation_es, a folder for "
             "imagenet_v2."
         ),
     ] = None,
     columns: Annotated[
-        str | None,
-        typer.Option(help="Columns of a table: texts, then classes; text,label by default."),
+        str | None, Option(help="Columns of a table: texts, then classes; text,label by default.")
     ] = None,
     mechanisms: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help=f"Names, separated by commas; {MECHANISMS} by default.",
             autocompletion=options.complete_mechanisms,
         ),
     ] = None,
     heads: Annotated[
-        str | None, typer.Option(help="Numbers such as 1,2,4; the recipe's by default.")
+        str | None, Option(help="Numbers such as 1,2,4; the recipe's by default.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help=f"Training runs of each mechanism; {SEEDS} by default.")
+        int | None, Option(help=f"Training runs of each mechanism; {SEEDS} by default.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of each training; the recipe's by default.")
+        int | None, Option(help="Epochs of each training; the recipe's by default.")
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(
-            help=f"Points of test accuracy that may be lost; {100 * MARGIN:g} by default."
-        ),
+        Option(help=f"Points of test accuracy that may be lost; {100 * MARGIN:g} by default."),
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help=f"Mechanism to compare the others with; {BASELINE} by default, or the first if "
             "that is not among them."
         ),
     ] = None,
     cost: Annotated[
-        str, typer.Option(help="Cost by which the cheapest is chosen: flops, latency, parameters.")
+        str, Option(help="Cost by which the cheapest is chosen: flops, latency, parameters.")
     ] = "flops",
-    device: Annotated[str | None, typer.Option(help=f"cpu or cuda; {DEVICE} by default.")] = None,
+    device: Annotated[str | None, Option(help=f"cpu or cuda; {DEVICE} by default.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help=f"Folder of the results; a new one in {RUNS}/ by default.")
+        Path | None, Option(help=f"Folder of the results; a new one in {RUNS}/ by default.")
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--resume",
             help="Resume the comparison in --out, or the latest one. Options not given stay as "
             "they were; seeds, mechanisms and heads may be added.",
         ),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print results and verdict as JSON instead of tables.")
+        bool, Option("--json", help="Print results and verdict as JSON instead of tables.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from typer import Option
 
 from suffice.cli.options import (
     AnyModel,
@@ -37,28 +37,28 @@ def convert(
     source: AnyModel,
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             help="New attention: standard, gqa:N, mqa, optimised, efficient, super, latent:R, "
             "input, window:W+sinks, several joined by commas, or the file of a plan."
         ),
     ],
     calibration: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Text file, folder or name of a corpus: the training part is fitted to, the "
             "validation part is the test; by default the corpus the model was trained on."
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the result; SOURCE-TARGET by default.")
+        Path | None, Option(help="Folder of the result; SOURCE-TARGET by default.")
     ] = None,
     naive: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--naive", help="Average or drop maps instead of fitting them: a baseline to compare."
         ),
     ] = False,
-    tokens: Annotated[int, typer.Option(help="Tokens of text to fit to.")] = TOKENS,
+    tokens: Annotated[int, Option(help="Tokens of text to fit to.")] = TOKENS,
     tokenizer: TokenizerOption = None,
     as_json: JsonFlag = False,
     quiet: Quiet = False,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
 from rich.console import Console
+from typer import Option
 
 from suffice.cli.options import Checkpoint, Device, JsonFlag, Quiet, corpus_name
 from suffice.cli.terminal import print_json, print_text
@@ -17,15 +17,13 @@ from suffice.train import resolve_device
 
 def evaluate(
     checkpoint: Checkpoint,
-    task: Annotated[
-        str, typer.Option(help="perplexity, hellaswag, lambada or piqa.")
-    ] = "perplexity",
+    task: Annotated[str, Option(help="perplexity, hellaswag, lambada or piqa.")] = "perplexity",
     limit: Annotated[
-        int | None, typer.Option(help="Use the first items or windows only; all by default.")
+        int | None, Option(help="Use the first items or windows only; all by default.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="File of the items, or the text for perplexity; by default the test or validation "
             "part of the corpus the model was trained on."
         ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Option
 
 from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, check_out
 from suffice.cli.terminal import print_json, print_text
@@ -17,13 +17,13 @@ def export(
     checkpoint: AnyModel,
     form: Annotated[
         str,
-        typer.Option(
+        Option(
             "--format",
             help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load.",
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the export; CHECKPOINT-FORMAT by default.")
+        Path | None, Option(help="Folder of the export; CHECKPOINT-FORMAT by default.")
     ] = None,
     tokenizer: TokenizerOption = None,
     as_json: JsonFlag = False,

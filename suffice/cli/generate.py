@@ -7,16 +7,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
-from suffice.cli.options import (
-    Checkpoint,
-    Device,
-    MemoryBits,
-    MemoryOption,
-    Prompt,
-    parse_memory,
-)
+from suffice.cli.options import Checkpoint, Device, MemoryBits, MemoryOption, Prompt, parse_memory
 from suffice.cli.terminal import TextStream, write_stdout
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, Sampling
@@ -35,37 +28,35 @@ def generate(
     prompt: Prompt = "",
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help=f"Most tokens to write; {NEW_TOKENS} by default, fewer if the model's positions "
             "end before."
         ),
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help=f"Below 1 favours likely tokens, 0 takes the likeliest; {TEMPERATURE} by default."
         ),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the K likeliest tokens.")] = None,
+    top_k: Annotated[int | None, Option(help="Sample from the K likeliest tokens.")] = None,
     top_p: Annotated[
-        float, typer.Option(help="Sample from the fewest tokens whose probabilities reach this.")
+        float, Option(help="Sample from the fewest tokens whose probabilities reach this.")
     ] = 1.0,
     min_p: Annotated[
-        float, typer.Option(help="Sample from tokens with this share of the likeliest's odds.")
+        float, Option(help="Sample from tokens with this share of the likeliest's odds.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the sampling.")] = 0,
     memory: MemoryOption = "dynamic",
     quantise_memory: MemoryBits = None,
-    beams: Annotated[
-        int, typer.Option(help="Beam search with this many beams; excludes sampling.")
-    ] = 1,
+    beams: Annotated[int, Option(help="Beam search with this many beams; excludes sampling.")] = 1,
     draft: Annotated[
         Path | None,
-        typer.Option(help="Folder of a smaller model that proposes tokens (speculative decoding)."),
+        Option(help="Folder of a smaller model that proposes tokens (speculative decoding)."),
     ] = None,
     device: Device = "cpu",
     impl: Annotated[
-        str, typer.Option(help="auto, native (CPU kernels; an error without them) or torch.")
+        str, Option(help="auto, native (CPU kernels; an error without them) or torch.")
     ] = "auto",
 ) -> None:
     """Continue a prompt token by token; the prompt is printed first."""

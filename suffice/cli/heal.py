@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
 from suffice.cli.options import (
     DEVICE,
@@ -40,14 +40,13 @@ OPTIONS = {"minutes": "--minutes", "steps": "--steps", "lora": "--lora"}
 
 
 def heal(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder that `suffice convert` wrote.")],
+    checkpoint: Annotated[Path, Argument(help="Folder that `suffice convert` wrote.")],
     teacher: Annotated[
-        Path | None,
-        typer.Option(help="Model it was converted from: anything `suffice convert` reads."),
+        Path | None, Option(help="Model it was converted from: anything `suffice convert` reads.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Text file, folder or name of a corpus. The training part is learned from; half "
             "of the validation part chooses the weights, the other half is the test. By default "
             "the corpus the model was trained on."
@@ -55,20 +54,18 @@ def heal(
     ] = None,
     lora: Annotated[
         bool,
-        typer.Option(
-            "--lora", help="Train low-rank adapters instead of all weights; merged at the end."
-        ),
+        Option("--lora", help="Train low-rank adapters instead of all weights; merged at the end."),
     ] = False,
     minutes: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Minutes to train; 10 unless --steps is given. The control makes as many steps."
         ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps to train, instead of minutes.")] = None,
+    steps: Annotated[int | None, Option(help="Steps to train, instead of minutes.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="NAME=VALUE",
             help="Setting of the healing: regression, regression_rate, learning_rate, kl, "
@@ -77,13 +74,13 @@ def heal(
         ),
     ] = None,
     tokenizer: TokenizerOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of batches, dropout and adapters.")] = 0,
+    seed: Annotated[int, Option(help="Seed of batches, dropout and adapters.")] = 0,
     device: Device = DEVICE,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the result; CHECKPOINT-healed by default.")
+        Path | None, Option(help="Folder of the result; CHECKPOINT-healed by default.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the healing in --out with the same options.")
+        bool, Option("--resume", help="Resume the healing in --out with the same options.")
     ] = False,
     as_json: JsonFlag = False,
     quiet: Quiet = False,

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from suffice.errors import ConfigError, unknown
 from suffice.grammar import parse_term
@@ -26,25 +26,23 @@ MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 RECIPE_OF_LM = "shakespeare_char"
 
 Checkpoint = Annotated[
-    Path, typer.Argument(help="Folder written by `suffice train`, convert, heal or quantise.")
+    Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise.")
 ]
 AnyModel = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         help="Folder of suffice; folder of transformers (config.json and safetensors); or a .bin "
         "of llama2.c."
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-MemoryOption = Annotated[str, typer.Option(help=f"KV cache: {', '.join(MEMORIES)}.")]
-MemoryBits = Annotated[
-    int | None, typer.Option(help="Store the KV cache in 8 or 4 bits per number.")
-]
-Prompt = Annotated[str, typer.Option(help="Text to continue.")]
+Device = Annotated[str, Option(help="cpu or cuda.")]
+JsonFlag = Annotated[bool, Option("--json", help="Print the result as JSON instead.")]
+Quiet = Annotated[bool, Option("--quiet", help="Show no progress.")]
+MemoryOption = Annotated[str, Option(help=f"KV cache: {', '.join(MEMORIES)}.")]
+MemoryBits = Annotated[int | None, Option(help="Store the KV cache in 8 or 4 bits per number.")]
+Prompt = Annotated[str, Option(help="Text to continue.")]
 TokenizerOption = Annotated[
-    Path | None, typer.Option(help="Tokenizer of the model, if none lies beside it.")
+    Path | None, Option(help="Tokenizer of the model, if none lies beside it.")
 ]
 
 

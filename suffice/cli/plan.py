@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
 from suffice.cli import options
 from suffice.cli.terminal import RULED, print_json, print_paragraph
@@ -36,62 +36,60 @@ BASIS = (
 def plan(
     recipe: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Recipe of `suffice train` or `suffice compare`.",
             autocompletion=options.complete_all_recipes,
         ),
     ],
-    gpus: Annotated[int, typer.Option(help="Number of GPUs.")] = 1,
-    gpu: Annotated[str, typer.Option(help=f"{', '.join(DEVICES)}.")] = GPU,
+    gpus: Annotated[int, Option(help="Number of GPUs.")] = 1,
+    gpu: Annotated[str, Option(help=f"{', '.join(DEVICES)}.")] = GPU,
     memory: Annotated[
-        str | None, typer.Option(help="Memory of each GPU, such as 80GB; the GPU's by default.")
+        str | None, Option(help="Memory of each GPU, such as 80GB; the GPU's by default.")
     ] = None,
     flops: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Your own figure, TFLOP/s of products; the maker's for dense matrices by default."
         ),
     ] = None,
     bandwidth: Annotated[
-        float | None,
-        typer.Option(help="Your own figure, GB/s of the memory; the maker's by default."),
+        float | None, Option(help="Your own figure, GB/s of the memory; the maker's by default.")
     ] = None,
     mechanism: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Attention; the recipe's by default.", autocompletion=options.complete_mechanisms
         ),
     ] = None,
-    heads: Annotated[int | None, typer.Option(help="Heads; the recipe's by default.")] = None,
-    scale: Annotated[str, typer.Option(help="paper or small.")] = "paper",
+    heads: Annotated[int | None, Option(help="Heads; the recipe's by default.")] = None,
+    scale: Annotated[str, Option(help="paper or small.")] = "paper",
     shard: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--shard/--replicate", help="Split the weights between the GPUs, or copy them to each."
         ),
     ] = None,
     checkpointing: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--checkpointing/--keep",
             help="Recompute blocks in the backward pass, or keep their activations.",
         ),
     ] = None,
     accumulate: Annotated[
-        int | None, typer.Option(help="Micro-batches of a step; the fewest that fit by default.")
+        int | None, Option(help="Micro-batches of a step; the fewest that fit by default.")
     ] = None,
     examples: Annotated[
-        int | None, typer.Option(help="Training rows, for recipes that count epochs.")
+        int | None, Option(help="Training rows, for recipes that count epochs.")
     ] = None,
     network: Annotated[
-        float | None,
-        typer.Option(help="GB/s to other nodes for each GPU; the server's by default."),
+        float | None, Option(help="GB/s to other nodes for each GPU; the server's by default.")
     ] = None,
-    price: Annotated[float | None, typer.Option(help="Price of a GPU for an hour.")] = None,
+    price: Annotated[float | None, Option(help="Price of a GPU for an hour.")] = None,
     reached: Annotated[
-        float, typer.Option(help="Percent of the roofline to count on; 30 to 60 are usual.")
+        float, Option(help="Percent of the roofline to count on; 30 to 60 are usual.")
     ] = 100.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON only.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the plan as JSON only.")] = False,
 ) -> None:
     """Estimate what a training needs before it runs: memory, time, GPUs, price.
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from typer import Argument, Option
 
 from suffice.cli import options
 from suffice.cli.options import Device, JsonFlag, Quiet
@@ -57,30 +57,28 @@ MARK = "*"
 
 def probe(
     checkpoint: Annotated[
-        Path | None,
-        typer.Argument(help="Trained language model, anything `suffice convert` reads."),
+        Path | None, Argument(help="Trained language model, anything `suffice convert` reads.")
     ] = None,
     mechanisms: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Instead of a checkpoint: names, separated by commas; small models are trained.",
             autocompletion=options.complete_mechanisms,
         ),
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--quick",
             help="Fewer and easier questions, two hops for standard only: minutes on two cores.",
         ),
     ] = False,
     seeds: Annotated[
-        int,
-        typer.Option(help="Training runs of each mechanism; for a checkpoint, times 32 rows."),
+        int, Option(help="Training runs of each mechanism; for a checkpoint, times 32 rows.")
     ] = 3,
     data: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Text file, folder or name of a corpus: its validation part also measures the "
             "ablations of a checkpoint; by default the corpus the model was trained on."
         ),
@@ -89,14 +87,12 @@ def probe(
     device: Device = "cpu",
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Folder of the results; by default a new one in runs/ for mechanisms, none for a "
             "checkpoint."
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the training runs in --out.")
-    ] = False,
+    resume: Annotated[bool, Option("--resume", help="Resume the training runs in --out.")] = False,
     as_json: JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:

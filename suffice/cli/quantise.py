@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from typer import Option
 
 from suffice.cli.options import Checkpoint, JsonFlag, Quiet, check_out, corpus_name
 from suffice.cli.terminal import PLAIN, print_json, print_text, step_by_cells, to_json
@@ -31,16 +31,14 @@ CALIBRATION, TEST = 1 << 15, 1 << 15  # tokens
 
 def quantise(
     checkpoint: Checkpoint,
-    bits: Annotated[int, typer.Option(help="Bits of a weight: 16, 8 or 4.")] = 8,
+    bits: Annotated[int, Option(help="Bits of a weight: 16, 8 or 4.")] = 8,
     group: Annotated[
         int | None,
-        typer.Option(
-            help="Inputs that share a scale; by default up to 128 in 8 bits and 32 in 4 bits."
-        ),
+        Option(help="Inputs that share a scale; by default up to 128 in 8 bits and 32 in 4 bits."),
     ] = None,
     calibration: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Text file, folder or name of a corpus: its training part guides the rounding, "
             "its validation part measures the change; by default the corpus the model was trained "
             f"on; {NO_TEXT} = no text."
@@ -48,13 +46,13 @@ def quantise(
     ] = None,
     skip: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="<str>",
             help="Module to leave unchanged, such as head or blocks.0.*; repeatable.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the packed model; CHECKPOINT-4bit by default.")
+        Path | None, Option(help="Folder of the packed model; CHECKPOINT-4bit by default.")
     ] = None,
     as_json: JsonFlag = False,
     quiet: Quiet = False,
@@ -97,10 +95,7 @@ def _texts(
     def rows(documents: Iterable[str], tokens: int) -> Tensor:
         return rows_of(documents, tokenizer, length=lm.config.length + 1, tokens=tokens)
 
-    return {
-        "calibration": rows(text.train, CALIBRATION),
-        "judged": rows(text.validation, TEST),
-    }
+    return {"calibration": rows(text.train, CALIBRATION), "judged": rows(text.validation, TEST)}
 
 
 def _print(report: Report, out: Path) -> None:

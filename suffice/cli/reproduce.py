@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
+from typer import Argument, Option
 
 from suffice.cli import train
 from suffice.cli.compare import parse_heads
@@ -76,72 +76,66 @@ def complete_tables(incomplete: str) -> list[str]:
 def reproduce(
     table: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="Name of a table or figure; without one, list them.",
             autocompletion=complete_tables,
         ),
     ] = None,
     run: Annotated[
-        bool, typer.Option("--run", help="Train what is missing; so do more --seeds or --heads.")
+        bool, Option("--run", help="Train what is missing; so do more --seeds or --heads.")
     ] = False,
     heads: Annotated[
-        str | None, typer.Option(help="Numbers such as 1,4; the paper's by default.")
+        str | None, Option(help="Numbers such as 1,4; the paper's by default.")
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="Training runs of each row; 5 by default.")
-    ] = None,
+    seeds: Annotated[int | None, Option(help="Training runs of each row; 5 by default.")] = None,
     scale: Annotated[
-        str | None, typer.Option(help="paper or small; by default that of the published results.")
+        str | None, Option(help="paper or small; by default that of the published results.")
     ] = None,
     rerun: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="MECHANISM:HEADS:SEED",
             help="Train this cell again and show it beside the finished one.",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Cells to train at the same time.")] = 1,
+    jobs: Annotated[int, Option(help="Cells to train at the same time.")] = 1,
     threads: Annotated[
-        int | None,
-        typer.Option(help="Threads of each training, 1 by default; edge timings use all."),
+        int | None, Option(help="Threads of each training, 1 by default; edge timings use all.")
     ] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(help="Minutes after which no further cell is started.")
+        float | None, Option(help="Minutes after which no further cell is started.")
     ] = None,
     heal_minutes: Annotated[
         float | None,
-        typer.Option(help="Minutes of healing for each row of the table conversion; 5 by default."),
+        Option(help="Minutes of healing for each row of the table conversion; 5 by default."),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="local, or ray for a cluster (install the extra of that name).")
+        str, Option(help="local, or ray for a cluster (install the extra of that name).")
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(help="Address of the cluster: auto for this machine's, local for a new one."),
+        Option(help="Address of the cluster: auto for this machine's, local for a new one."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Working folder, may be one of suffice compare; runs/reproduce/TABLE by default."
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Your own files, with results in a folder of their own: JSON lines for amazon "
             "and scaling, PATH.en and PATH.es for translation, a folder for imagenet."
         ),
     ] = None,
     publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Write finished results to suffice/results, in a checkout."),
+        bool, Option("--publish", help="Write finished results to suffice/results, in a checkout.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print a line for each value, as CSV.")
-    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the table as JSON.")] = False,
+    as_csv: Annotated[bool, Option("--csv", help="Print a line for each value, as CSV.")] = False,
     no_report: Annotated[
-        bool, typer.Option("--no-report", help="Draw no figures and write no report folder.")
+        bool, Option("--no-report", help="Draw no figures and write no report folder.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -330,15 +324,15 @@ def _train_missing(request: Request, options: ReproduceOptions, console: Console
     """Train what is missing, if that was asked for, and return the request with all results."""
     if not request.missing or not (options.run or options.heads or options.seeds):
         return request
-    run_cells(
-        request.plan,
-        request.missing,
-        request.folder,
-        options.execution,
-        console=console,
-        command=options.command,
-    )
+    _train(request, request.missing, options, console)
     return request.again()
+
+
+def _train(
+    request: Request, keys: Sequence[Key], options: ReproduceOptions, console: Console
+) -> None:
+    plan, folder, command = request.plan, request.folder, command_line()
+    run_cells(plan, keys, folder, options.execution, console=console, command=command)
 
 
 def parse_cell(text: str) -> Key:
@@ -429,14 +423,7 @@ def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 def _maps_of(request: Request, options: ReproduceOptions, console: Console) -> list[maps.Maps]:
     """Return the maps of one table; of models without weights only if they are to be trained."""
     if options.run and (keys := maps.lacking(request)):
-        run_cells(
-            request.plan,
-            keys,
-            request.folder,
-            options.execution,
-            console=console,
-            command=options.command,
-        )
+        _train(request, keys, options, console)
     lacking = maps.lacking(request)
     keys = [key for key in request.plan.cells if key not in lacking]
     if not keys:

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from suffice.cli.options import Prompt
 from suffice.cli.terminal import TextStream, write_stdout
@@ -17,13 +17,13 @@ from suffice.runtime import Session, Tokenizer, check_files, generate, read
 
 
 def run(
-    export: Annotated[Path, typer.Argument(help="Folder that `suffice export` wrote.")],
+    export: Annotated[Path, Argument(help="Folder that `suffice export` wrote.")],
     prompt: Prompt = "",
-    tokens: Annotated[int, typer.Option(help="Most tokens to write.")] = 32,
+    tokens: Annotated[int, Option(help="Most tokens to write.")] = 32,
     temperature: Annotated[
-        float, typer.Option(help="Below 1 favours likely tokens; 0 takes the likeliest.")
+        float, Option(help="Below 1 favours likely tokens; 0 takes the likeliest.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the sampling.")] = 0,
 ) -> None:
     """Continue a prompt with an exported model, after checking the sha256 of its files.
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Option
 
 from suffice.cli.options import (
     AnyModel,
@@ -51,44 +51,43 @@ def search(
     checkpoint: AnyModel,
     budget: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Bounds, separated by commas: state<=25%, latency<=0.8x, parameters<=90%, "
             "loss<=1.05x (or absolute: 64kB, 2ms, 10M, 1.9), divergence<=0.01."
         ),
     ],
     calibration: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Text file, folder or name of a corpus: the training part is fitted to, the "
             "validation part chooses and tests; by default the corpus the model was trained on."
         ),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(help="Minutes to score options; then it chooses among those scored.")
+        float, Option(help="Minutes to score options; then it chooses among those scored.")
     ] = 10.0,
     out: Annotated[
-        Path, typer.Option(help="File of the plan; a folder beside it holds all results.")
+        Path, Option(help="File of the plan; a folder beside it holds all results.")
     ] = Path("plan.json"),
     length: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Length of text for which costs count, tokens; by default the model's longest "
             f"input, at most {LONGEST}."
         ),
     ] = None,
     options: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help='Options of a layer besides keeping it, such as "mqa; gqa:2,window:64+sinks"; by '
             "default all that are legal."
         ),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="Tokens of text to fit to.")] = TOKENS,
+    tokens: Annotated[int, Option(help="Tokens of text to fit to.")] = TOKENS,
     tokenizer: TokenizerOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random plans to compare with.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the random plans to compare with.")] = 0,
     resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Resume the search of --out; the budget may differ."),
+        bool, Option("--resume", help="Resume the search of --out; the budget may differ.")
     ] = False,
     as_json: JsonFlag = False,
     quiet: Quiet = False,
@@ -110,10 +109,7 @@ def search(
     check_at_least(2, length=length)
     source = open_source(checkpoint, tokenizer=tokenizer)
     texts = _texts(source, calibration, tokens, length)
-    with (
-        resumable(out),
-        show(Console(stderr=True), cells=len(STAGES), quiet=quiet) as progress,
-    ):
+    with resumable(out), show(Console(stderr=True), cells=len(STAGES), quiet=quiet) as progress:
         found = search_plan(
             source.model,
             budget,

@@ -6,9 +6,9 @@ import inspect
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
 from suffice.cli import options
 from suffice.cli.list import axes, sized, state
@@ -27,30 +27,27 @@ INDENT = "  "
 
 def show(
     mechanism: Annotated[
-        str,
-        typer.Argument(
-            help="Name, see `suffice list`.", autocompletion=options.complete_mechanisms
-        ),
+        str, Argument(help="Name, see `suffice list`.", autocompletion=options.complete_mechanisms)
     ],
-    d_model: Annotated[int, typer.Option(help="Width of the layer.")] = 256,
-    heads: Annotated[int, typer.Option(help="Query heads.")] = 4,
-    length: Annotated[int, typer.Option(help="Length of the input, tokens.")] = 64,
-    batch: Annotated[int, typer.Option(help="Inputs at once, for the op plan.")] = 1,
-    causal: Annotated[bool, typer.Option("--causal", help="Attend to no later token.")] = False,
+    d_model: Annotated[int, Option(help="Width of the layer.")] = 256,
+    heads: Annotated[int, Option(help="Query heads.")] = 4,
+    length: Annotated[int, Option(help="Length of the input, tokens.")] = 64,
+    batch: Annotated[int, Option(help="Inputs at once, for the op plan.")] = 1,
+    causal: Annotated[bool, Option("--causal", help="Attend to no later token.")] = False,
     layer: Annotated[
-        int | None, typer.Option(help="Number of the layer from 0, if layers differ.")
+        int | None, Option(help="Number of the layer from 0, if layers differ.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="NAME=VALUE",
             help="Another option of the mechanism, such as window=16; repeatable.",
         ),
     ] = None,
-    png: Annotated[Path | None, typer.Option(help="Also draw into this .png file.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Also draw into this .svg file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the spec as JSON only.")] = False,
+    png: Annotated[Path | None, Option(help="Also draw into this .png file.")] = None,
+    svg: Annotated[Path | None, Option(help="Also draw into this .svg file.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print the spec as JSON only.")] = False,
 ) -> None:
     """Show one mechanism: description, spec, counts, attention pattern and op plan."""
     options.check_at_least(1, length=length, batch=batch)

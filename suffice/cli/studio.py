@@ -7,8 +7,8 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
+from typer import Option
 
 from suffice.cli.terminal import print_text
 from suffice.errors import ConfigError
@@ -17,22 +17,21 @@ from suffice.studio import export as export_page
 
 
 def studio(
-    port: Annotated[int, typer.Option(help="Port; 0 = a free one.")] = 0,
+    port: Annotated[int, Option(help="Port; 0 = a free one.")] = 0,
     results: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             metavar="<path>",
             help="Folder of suffice compare or reproduce, or one with such folders; repeatable.",
         ),
     ] = None,
     checkpoints: Annotated[
-        Path | None,
-        typer.Option(help="Folder of a trained model, or one with such folders."),
+        Path | None, Option(help="Folder of a trained model, or one with such folders.")
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    no_open: Annotated[bool, Option("--no-open", help="Do not open a browser.")] = False,
     export: Annotated[
         Path | None,
-        typer.Option(help="Write calculator and patterns into this folder as one page, and exit."),
+        Option(help="Write calculator and patterns into this folder as one page, and exit."),
     ] = None,
 ) -> None:
     """Open a page: state and cost of attention, patterns, results and attention maps.

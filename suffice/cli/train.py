@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import typer
 from rich.console import Console
+from typer import Option
 
 from suffice.cli import options
 from suffice.cli.options import DEVICE, RECIPE_OF_LM, RUNS, Quiet, parse_settings
@@ -41,7 +41,7 @@ MINUTE = 60.0  # seconds
 def train(
     recipe: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="shakespeare_char, stdlib_bpe, nanogpt_124m or llama_1b_efficient; "
             f"{RECIPE_OF_LM} by default.",
             autocompletion=options.complete_lm_recipes,
@@ -49,61 +49,58 @@ def train(
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="paper (default), or small: a model of 15M parameters in minutes on two cores; "
             "its results are marked as small everywhere."
         ),
     ] = None,
     mechanism: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Attention; the recipe's by default.", autocompletion=options.complete_mechanisms
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="Text file, folder, .jsonl or name of a corpus; the recipe's by default."
-        ),
+        Option(help="Text file, folder, .jsonl or name of a corpus; the recipe's by default."),
     ] = None,
     tokenizer: Annotated[
-        str | None,
-        typer.Option(help="characters, bpe, gpt2, llama or a path; the recipe's by default."),
+        str | None, Option(help="characters, bpe, gpt2, llama or a path; the recipe's by default.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Most minutes to train, without the evaluations.")
+        float | None, Option(help="Most minutes to train, without the evaluations.")
     ] = None,
     shard: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--shard/--replicate",
             help="Split the weights between torchrun's processes, or copy them to each (default).",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="NAME=VALUE",
             help="Setting of the training or the model, such as steps=500; repeatable.",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of weights, batches and dropout; 0 by default.")
+        int | None, Option(help="Seed of weights, batches and dropout; 0 by default.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help=f"cpu or cuda; {DEVICE} by default.")] = None,
+    device: Annotated[str | None, Option(help=f"cpu or cuda; {DEVICE} by default.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help=f"Folder of the run; a new one in {RUNS}/ by default.")
+        Path | None, Option(help=f"Folder of the run; a new one in {RUNS}/ by default.")
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--resume",
             help="Resume the run in --out, or the latest one. Options not given stay as they were.",
         ),
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")
+        bool, Option("--tensorboard", help="Also write TensorBoard event files.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:

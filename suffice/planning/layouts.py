@@ -19,7 +19,7 @@ MOST_GPUS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Weights sharded (FSDP2) or replicated (DDP), blocks recomputed or kept, rows per GPU at once."""
+    """Weights sharded (FSDP2) or replicated (DDP), blocks recomputed or kept, rows at once."""
 
     shard: bool
     checkpointing: bool
@@ -39,7 +39,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Time:
-    """Seconds of a GPU's step limited by compute (products), by memory (traffic), by exchange; FLOPs."""
+    """FLOPs of a GPU's step, and its seconds limited by compute, by memory and by exchange."""
 
     products: float = 0.0
     traffic: float = 0.0
@@ -139,7 +139,7 @@ class LayoutEstimator:
         return replace(estimate, memory=memory, fits=memory <= self.usable), traced
 
     def memory_of(self, layout: Layout, gpus: int | None = None) -> int:
-        """Estimate the peak bytes of a rank; `gpus` other than the estimator's gather as many bytes."""
+        """Estimate the peak bytes of a rank; other numbers of GPUs gather as many bytes."""
         gpus = gpus or self.gpus
         one, two = (self.single_gpu(rows, layout.checkpointing) for rows in (1, 2))
         alone = one.peak + (two.peak - one.peak) * (layout.rows - 1)

@@ -49,7 +49,7 @@ class Call:
 
 @dataclass
 class Recording:
-    """Operations with products and their counts; bytes of each other one; kind and bytes exchanged."""
+    """Operations with products and their counts, bytes of each other one, bytes exchanged."""
 
     calls: Counter[Call] = field(default_factory=Counter)
     traffic: list[int] = field(default_factory=list)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import sys
 from dataclasses import dataclass
 
@@ -9,6 +12,7 @@ import pytest
 
 from suffice.cli import main
 from suffice.measure import compare
+from suffice.progress import Display
 
 
 @dataclass(frozen=True)
@@ -52,3 +56,20 @@ def brief(monkeypatch):
     monkeypatch.setattr(
         "suffice.measure.report.write_report", lambda _, __, folder, *_args: folder / "report.html"
     )
+
+
+@pytest.fixture
+def press_at(monkeypatch):
+    """Press Ctrl-C at the n-th training step that is shown."""
+
+    def arrange(number: int) -> None:
+        step, numbers = Display.step, itertools.count(1)
+
+        def press(self, done: int, total: int) -> None:
+            step(self, done, total)
+            if next(numbers) == number:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(Display, "step", press)
+
+    return arrange

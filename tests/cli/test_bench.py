@@ -9,7 +9,6 @@ import torch
 
 from suffice.cli.bench import _model, bench, print_bench
 from suffice.errors import ConfigError
-from suffice.measure.edge import shapes
 from suffice.models import folder
 from suffice.text import Characters
 from tests.measure.edge import tiny
@@ -20,7 +19,7 @@ SHORT = ("--tokens", 4, "--prompt", 8, "--rounds", 1, "--threads", 1)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Let the shape be a tiny one."""
-    monkeypatch.setattr(shapes, "shaped", lambda shape, mechanism: tiny.llama(mechanism))
+    monkeypatch.setattr("suffice.cli.bench.shaped", lambda shape, mechanism: tiny.llama(mechanism))
 
 
 def saved(path):

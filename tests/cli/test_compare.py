@@ -386,3 +386,25 @@ def test_ctrl_c_before_anything_is_begun(suffice, monkeypatch):
     result = suffice(*SHORT, "--out", "run")
     assert (result.exit_code, result.stderr, result.stdout) == (130, "interrupted.\n", "")
     assert not Path("run").exists()
+
+
+def test_the_printed_command_gives_the_cells_of_an_uninterrupted_run(suffice, brief, press_at):
+    words = ("compare", "--mechanisms", "standard,super_attention", "--seeds", "1", "--epochs", "2")
+    steps = 17  # an epoch of the digits
+    press_at(2 * steps + steps + 5)
+    result = suffice(*words, "--out", "a folder")
+    assert (result.exit_code, result.stdout) == (130, "")
+    first, second, command = result.stderr.splitlines()[-3:]
+    assert (first, second) == ("", "interrupted. Finished work is kept. Resume with:")
+    assert command.startswith("  ")
+    assert shlex.split(command)[1:] == [*words, "--out", "a folder", "--resume"]
+    folder = Path("a folder")
+    assert [path.stem for path in folder.glob("cells/*")] == ["standard-h4-s0"]
+    assert [path.stem for path in folder.glob("checkpoints/*")] == ["super_attention-h4-s0"]
+    result = suffice(*shlex.split(command)[1:])
+    assert result.exit_code == 0
+    assert "report: a folder/report.html" in result.stdout
+    assert list(folder.glob("checkpoints/*")) == []
+    assert suffice(*words, "--out", "uninterrupted", "--json").exit_code == 0
+    assert len(timeless(folder)) == 2
+    assert timeless(folder) == timeless("uninterrupted")

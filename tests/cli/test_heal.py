@@ -36,7 +36,7 @@ def run(tmp_path):
     return ["heal", "cheap", "--teacher", "whole", "--steps", "12", *WORDS]
 
 
-def test_a_model_is_healed_written_and_told_of(suffice, run, tmp_path):
+def test_a_model_is_healed_written_and_reported(suffice, run, tmp_path):
     result = suffice(*run, "--quiet")
     assert (result.exit_code, result.stderr) == (0, "")
     names = [line.split()[0] for line in result.stdout.splitlines()[1:6]]
@@ -64,7 +64,7 @@ def test_a_model_is_healed_written_and_told_of(suffice, run, tmp_path):
     assert json.loads(result.stdout) == report
 
 
-def test_what_was_no_better_is_told(suffice, run):
+def test_stages_that_were_no_better_are_named(suffice, run):
     words = [*run, "--set", "kl=0.0", "--set", "regression=0.0", "--quiet"]
     words[words.index("learning_rate=0.003")] = "learning_rate=5.0"
     result = suffice(*words, "--out", "x")
@@ -72,48 +72,44 @@ def test_what_was_no_better_is_told(suffice, run):
     assert "regressed" not in result.stdout
 
 
-PRESS = """
+KILL = """
 import os, signal, sys
 from suffice.cli import main
 from suffice.progress import Display
 
-step, seen = Display.step, []
+step, steps = Display.step, []
 
-def press(self, done, total):
+def kill(self, done, total):
     step(self, done, total)
-    seen.append(done)
-    if len(seen) == {at}:
-        os.kill(os.getpid(), signal.{signal})
+    steps.append(done)
+    if len(steps) == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-Display.step = press
-sys.argv[0] = sys.argv.pop(1)
+Display.step = kill
 main()
 """
 
 
-def pressed(words, folder, *, at, signal):
-    """Run the words in a process that gets a signal at its at-th step."""
-    program = Path(sys.executable).with_name("suffice")
-    return subprocess.run(
-        [sys.executable, "-c", PRESS.format(at=at, signal=signal), program, *words],
-        cwd=folder,
+def test_an_interrupted_and_a_killed_healing_resume_to_the_same_end(
+    suffice, run, tmp_path, press_at
+):
+    press_at(6)
+    result = suffice(*run, "--out", "cut")
+    assert result.exit_code == 130
+    first, command = result.stderr.splitlines()[-2:]
+    assert first == "interrupted. Finished work is kept. Resume with:"
+    words = shlex.split(command)[1:]
+    assert words == [*run, "--out", "cut", "--resume"]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    killed = subprocess.run(
+        [sys.executable, "-c", KILL, *words],
+        cwd=tmp_path,
         capture_output=True,
-        text=True,
         timeout=120,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "COLUMNS": "80"},
+        env=environment,
     )
-
-
-def test_what_is_interrupted_and_killed_goes_on_to_the_same_end(suffice, run, tmp_path):
-    done = pressed([*run, "--out", "cut"], tmp_path, at=6, signal="SIGINT")
-    assert done.returncode == 130, done.stderr
-    first, command = done.stderr.splitlines()[-2:]
-    assert first == "interrupted. Finished work is kept. Resume with:"
-    said = shlex.split(command)
-    words = said[said.index("heal") :]
-    assert words == [*run, "--out", "cut", "--resume"]
-    assert pressed(words, tmp_path, at=8, signal="SIGKILL").returncode == -9
+    assert killed.returncode == -9
     assert not (tmp_path / "cut" / "model.safetensors").exists()
     assert suffice(*words, "--quiet").exit_code == 0
     assert suffice(*run, "--out", "uncut", "--quiet").exit_code == 0
@@ -139,89 +135,89 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
+def test_wrong_options_and_files_are_refused_in_a_sentence(case, suffice, run, tmp_path):
     (tmp_path / "short.txt").write_text("abc def " * 15)
     folder.save(tmp_path / "other", teacher(), Characters("abcdefghi"))
     torn = student("gqa:2")
     weight = torn.blocks[0].attention.q_proj.weight
-    kept = weight.detach().clone()
+    before = weight.detach().clone()
     with torch.no_grad():
         weight[0, 0] = float("nan")
         folder.save(tmp_path / "torn", torn, LETTERS)
-        weight.copy_(kept)
-    words, said = WRONG[case]
+        weight.copy_(before)
+    words, message = WRONG[case]
     result = suffice(*run, *words, "--quiet")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.message
+    assert message in result.message
     assert not (tmp_path / "cheap-healed").exists()
     assert checkpoint.load(tmp_path / "cheap" / "model.safetensors")
 
 
-ASKED = {"teacher": "whole", "data": None, "tokenizer": None, "lora": False, "minutes": None}
-ASKED |= {"steps": 3, "settings": {}, "seed": 0, "device": "cpu"}
+OPTIONS = {"teacher": "whole", "data": None, "tokenizer": None, "lora": False, "minutes": None}
+OPTIONS |= {"steps": 3, "settings": {}, "seed": 0, "device": "cpu"}
 
 
-def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
+def test_refusals_are_config_errors(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="--out cheap is the checkpoint itself"):
         heal(Path("cheap"), teacher=Path("whole"), out=Path("cheap"))
     with pytest.raises(ConfigError, match="--teacher: name the model that the checkpoint was"):
-        HealingTask.open(HealOptions(checkpoint="cheap", **ASKED | {"teacher": None}))
+        HealingTask.open(HealOptions(checkpoint="cheap", **OPTIONS | {"teacher": None}))
     with pytest.raises(ConfigError, match="--set rate: a healing has no such setting; legal"):
-        _ = HealOptions(checkpoint="cheap", **ASKED | {"settings": {"rate": 1}}).healing
+        _ = HealOptions(checkpoint="cheap", **OPTIONS | {"settings": {"rate": 1}}).healing
     folder.save(Path("bare"), student("mqa"), LETTERS)
     folder.save(Path("parent"), teacher(), LETTERS)
     with pytest.raises(ConfigError, match="bare does not record its corpus"):
-        HealingTask.open(HealOptions(checkpoint="bare", **ASKED | {"teacher": "parent"}))
+        HealingTask.open(HealOptions(checkpoint="bare", **OPTIONS | {"teacher": "parent"}))
     folder.save(Path("other"), teacher(), Characters("abcdefghi"))
     with pytest.raises(ConfigError, match="the tokenizers of cheap and other differ"):
-        HealingTask.open(HealOptions(checkpoint="cheap", **ASKED | {"teacher": "other"}))
+        HealingTask.open(HealOptions(checkpoint="cheap", **OPTIONS | {"teacher": "other"}))
 
 
 def test_other_kinds_of_models_are_refused(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     picture(tmp_path)
     with pytest.raises(ConfigError, match="vit is a vit model"):
-        HealingTask.open(HealOptions(checkpoint="cheap", **ASKED | {"teacher": "vit"}))
+        HealingTask.open(HealOptions(checkpoint="cheap", **OPTIONS | {"teacher": "vit"}))
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 8, "vocab_size": 9}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
     model.save_pretrained(tmp_path / "llama")
     with pytest.raises(ConfigError, match="llama is a llama model; give the folder that `suffice"):
-        HealingTask.open(HealOptions(checkpoint="llama", **ASKED))
+        HealingTask.open(HealOptions(checkpoint="llama", **OPTIONS))
 
 
-def test_a_healing_is_resumed_in_the_same_words(tmp_path):
-    asked = HealOptions(checkpoint="cheap", **ASKED)
+def test_a_healing_is_resumed_with_the_same_options(tmp_path):
+    options = HealOptions(checkpoint="cheap", **OPTIONS)
     with pytest.raises(DataError, match="cannot read .*healing_run.json"):
-        claim(tmp_path, asked, resume=True)
-    claim(tmp_path / "out", asked, resume=False)
-    claim(tmp_path / "out", asked, resume=True)
+        claim(tmp_path, options, resume=True)
+    claim(tmp_path / "out", options, resume=False)
+    claim(tmp_path / "out", options, resume=True)
     with pytest.raises(ConfigError, match="out already holds a healing"):
-        claim(tmp_path / "out", asked, resume=False)
+        claim(tmp_path / "out", options, resume=False)
     with pytest.raises(ConfigError, match="steps was 3 and is 4"):
         claim(
-            tmp_path / "out", HealOptions(checkpoint="cheap", **ASKED | {"steps": 4}), resume=True
+            tmp_path / "out", HealOptions(checkpoint="cheap", **OPTIONS | {"steps": 4}), resume=True
         )
     for content in ("{", "[]", "{}"):
         (tmp_path / "out" / "healing_run.json").write_text(content)
         with pytest.raises((ConfigError, DataError), match="out"):
-            claim(tmp_path / "out", asked, resume=True)
+            claim(tmp_path / "out", options, resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write"):
-        claim(tmp_path / "file", asked, resume=False)
+        claim(tmp_path / "file", options, resume=False)
 
 
-def test_a_claim_is_kept_where_there_is_something_to_resume(tmp_path):
-    asked = HealOptions(checkpoint="cheap", **ASKED)
-    claim(tmp_path, asked, resume=False)
+def test_a_claim_stays_where_there_is_something_to_resume(tmp_path):
+    options = HealOptions(checkpoint="cheap", **OPTIONS)
+    claim(tmp_path, options, resume=False)
     (tmp_path / "mine.txt").write_text("")
     with pytest.raises(Stopped, match="error: no"), unclaimed_if_refused(tmp_path):
         raise DataError("no")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-    claim(tmp_path, asked, resume=False)
+    claim(tmp_path, options, resume=False)
     (tmp_path / "regression.safetensors").write_text("")
     with pytest.raises(DataError, match="no"), unclaimed_if_refused(tmp_path):
         raise DataError("no")
-    claim(tmp_path, asked, resume=True)
+    claim(tmp_path, options, resume=True)

@@ -16,13 +16,13 @@ from suffice.errors import ConfigError
 from suffice.presets import PRESETS
 
 
-def start(*words, code=0, env=None):
+def start(*words, code=0):
     done = subprocess.run(
         [sys.executable, *words],
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
     )
     assert done.returncode == code, done.stderr
@@ -73,7 +73,7 @@ def test_h_is_help_of_every_verb(suffice):
         assert result.stdout == suffice(*words, "--help").stdout
 
 
-def test_the_version_is_told(suffice):
+def test_the_version_is_printed(suffice):
     result = suffice("--version")
     assert (result.exit_code, result.stderr) == (0, "")
     assert re.fullmatch(r"suffice \d+\.\d+\.\d+, torch \S+\n", result.stdout)
@@ -82,14 +82,15 @@ def test_the_version_is_told(suffice):
     assert end.value.exit_code == 0
 
 
-def test_a_shell_completes_verbs_and_names():
-    def completed(words):
-        told = {"_SUFFICE_COMPLETE": "complete_bash", "COMP_WORDS": words}
-        told["COMP_CWORD"] = str(len(words.split(" ")) - 1)
-        return start("-m", "suffice", env=told).stdout.split()
-
-    assert completed("suffice con") == ["convert"]
-    assert completed("suffice show lin") == ["linear", "linformer"]
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [("suffice con", ["convert"]), ("suffice show lin", ["linear", "linformer"])],
+)
+def test_a_shell_completes_verbs_and_names(suffice, monkeypatch, words, names):
+    monkeypatch.setenv("_SUFFICE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    assert suffice().stdout.split() == names
 
 
 def test_help_names_every_option_of_compare(suffice):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -102,52 +100,21 @@ def test_the_default_recipe_without_its_text_names_the_others(suffice, monkeypat
     assert "Every machine has the text of --recipe stdlib_bpe; --data PATH trains" in done.message
 
 
-PRESS = """
-import os, signal, sys
-from suffice.cli import main
-from suffice.progress import Display
-
-step = Display.step
-
-def press(self, done, total):
-    step(self, done, total)
-    if done == 3:
-        os.kill(os.getpid(), signal.SIGINT)
-
-Display.step = press
-sys.argv[0] = sys.argv.pop(1)
-main()
-"""
-
-
-def start(command, folder):
-    return subprocess.run(
-        command,
-        cwd=folder,
-        shell=isinstance(command, str),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "COLUMNS": "80"},
-    )
-
-
-def test_the_printed_command_goes_on_to_the_same_end(suffice, text, tmp_path):
+def test_the_printed_command_resumes_to_the_same_end(suffice, text, press_at):
     words = ["train", "--data", str(text), *WORDS]
-    program = Path(sys.executable).with_name("suffice")
-    done = start([sys.executable, "-c", PRESS, program, *words, "--out", "a folder"], tmp_path)
-    assert done.returncode == 130, done.stderr
+    press_at(3)
+    done = suffice(*words, "--out", "a folder")
+    assert done.exit_code == 130
     first, second, command = done.stderr.splitlines()[-3:]
     assert (first, second) == ("", "interrupted. Finished work is kept. Resume with:")
-    said = shlex.split(command)
-    assert said[-3:] == ["--out", "a folder", "--resume"]
+    resume = shlex.split(command)[1:]
+    assert resume[-3:] == ["--out", "a folder", "--resume"]
     assert [look["step"] for look in looks("a folder")] == [2]
     assert models.load("a folder")[2]["measured"]["step"] == 2
-    assert suffice(*said[said.index("train") :], "--quiet").exit_code == 0
-    assert suffice(*words, "--out", "whole", "--quiet").exit_code == 0
-    assert looks("a folder") == looks("whole")
-    ours, theirs = (checkpoint.load(f"{f}/model.safetensors")[0] for f in ("a folder", "whole"))
+    assert suffice(*resume, "--quiet").exit_code == 0
+    assert suffice(*words, "--out", "uncut", "--quiet").exit_code == 0
+    assert looks("a folder") == looks("uncut")
+    ours, theirs = (checkpoint.load(f"{f}/model.safetensors")[0] for f in ("a folder", "uncut"))
     assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -12,7 +14,7 @@ from rich.console import Console
 
 from suffice.cli.plan import as_data, print_plan, sentences
 from suffice.errors import ConfigError
-from suffice.planning import PlanOptions, device, plan, workload
+from suffice.planning import PlanOptions, device, layouts, plan, workload
 from suffice.planning.devices import DEVICES, with_figures
 from suffice.planning.layouts import Layout, LayoutEstimator, Time, exchange_time, time_of
 from suffice.planning.plan import USABLE
@@ -21,16 +23,25 @@ from suffice.planning.trace import Call, Recording
 from .tiny import tiny
 
 L4, H100 = device("l4"), device("h100")
+TINY = tiny()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traces():
+    """Trace each layout of a workload once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layouts, "trace", functools.cache(layouts.trace))
+        yield
 
 
 @pytest.fixture(scope="module")
 def alone():
-    return plan(tiny(), L4, price=2.0, reached=0.5)
+    return plan(TINY, L4, price=2.0, reached=0.5)
 
 
 @pytest.fixture(scope="module")
 def four():
-    return LayoutEstimator(tiny(), L4, 4, None, int(L4.memory * USABLE))
+    return LayoutEstimator(TINY, L4, 4, None, int(L4.memory * USABLE))
 
 
 def within(size: float) -> int:
@@ -38,7 +49,7 @@ def within(size: float) -> int:
     return int(size / USABLE) + 2
 
 
-def test_what_fits_at_once_is_done_at_once(alone):
+def test_rows_that_fit_at_once_make_one_micro_batch(alone):
     best = alone.best.layout
     assert (best.accumulate, best.rows, best.checkpointing, best.shard) == (1, 12, False, False)
     assert [one.layout.checkpointing for one in alone.layouts] == [False, True]
@@ -59,7 +70,7 @@ def test_time_becomes_days_and_days_cost(alone):
     assert alone.flops == pytest.approx(alone.best.time.flops)
 
 
-def test_less_memory_makes_smaller_micro_batches_then_computes_anew(alone, four):
+def test_less_memory_makes_smaller_micro_batches_then_recomputes(alone, four):
     needs = {
         (again, size): four.memory_of(
             Layout(shard=False, checkpointing=again, accumulate=size, rows=-(-12 // size)), 1
@@ -67,27 +78,25 @@ def test_less_memory_makes_smaller_micro_batches_then_computes_anew(alone, four)
         for again in (False, True)
         for size in (2, 12)
     }
-    found = plan(tiny(), L4, memory=within(needs[False, 2]), checkpointing=False).best
+    found = plan(TINY, L4, memory=within(needs[False, 2]), checkpointing=False).best
     assert (found.layout.accumulate, found.fits) == (2, True)
     assert found.memory == needs[False, 2]
-    found = plan(tiny(), L4, memory=within(needs[True, 12]))
+    found = plan(TINY, L4, memory=within(needs[True, 12]))
     assert needs[True, 12] < needs[False, 12]
     assert found.best.layout == Layout(shard=False, checkpointing=True, accumulate=12, rows=1)
     assert found.best.fits
     assert not found.layouts[1].fits
-    found = plan(tiny(), L4, memory=within(needs[True, 12] - 4))
+    found = plan(TINY, L4, memory=within(needs[True, 12] - 4))
     assert not found.best.fits
     assert found.best.memory == needs[True, 12]
 
 
-def test_what_is_cut_fits_where_copies_do_not(four):
-    layouts = [
-        Layout(shard=shard, checkpointing=True, accumulate=3, rows=1) for shard in (False, True)
-    ]
-    copies, cut = map(four.memory_of, layouts)
-    _, exact = four.exact(four.estimate(layouts[1]))
+def test_sharded_weights_fit_where_copies_do_not(four):
+    layout = Layout(shard=True, checkpointing=True, accumulate=3, rows=1)
+    cut, copies = four.memory_of(layout), four.memory_of(replace(layout, shard=False))
+    _, exact = four.exact(four.estimate(layout))
     assert cut == pytest.approx(exact.peak, rel=0.15)
-    found = plan(tiny(), L4, gpus=4, memory=within(max(cut, exact.peak)), checkpointing=True)
+    found = plan(TINY, L4, gpus=4, memory=within(max(cut, exact.peak)), checkpointing=True)
     assert cut < copies
     assert found.best.layout.shard
     assert found.best.fits
@@ -96,24 +105,24 @@ def test_what_is_cut_fits_where_copies_do_not(four):
     assert found.fewest_gpus in (2, 4)
     assert "sharded" in printed(found)
     assert "replicated" in printed(found)
-    small = plan(tiny(), L4, memory=found.memory, checkpointing=True)
+    small = plan(TINY, L4, memory=found.memory, checkpointing=True)
     assert not small.best.fits
     assert small.fewest_gpus in (2, 4)
     assert sentences(small)[0].endswith(f"usable; it would on {small.fewest_gpus} GPUs.")
 
 
-def test_what_never_fits_is_told(alone):
-    found = plan(tiny(), L4, memory=10_000, shard=False, checkpointing=False)
+def test_more_gpus_are_not_advised_where_they_would_not_help(alone):
+    found = plan(TINY, L4, memory=10_000, shard=False, checkpointing=False)
     assert found.fewest_gpus is None
     assert not found.best.fits
     assert "more GPUs would not help; take larger ones" in sentences(found)[0]
 
 
-def test_a_layout_that_needs_more_than_was_thought_gives_way(monkeypatch, four):
+def test_a_layout_that_needs_more_than_estimated_gives_way(monkeypatch, four):
     need = four.memory_of(Layout(shard=False, checkpointing=False, accumulate=2, rows=6), 1)
     honest = LayoutEstimator.memory_of
-    monkeypatch.setattr(LayoutEstimator, "memory_of", lambda *given: int(0.9 * honest(*given)))
-    best = plan(tiny(), L4, memory=within(0.95 * need), checkpointing=False).best
+    monkeypatch.setattr(LayoutEstimator, "memory_of", lambda *args: int(0.9 * honest(*args)))
+    best = plan(TINY, L4, memory=within(0.95 * need), checkpointing=False).best
     assert (best.layout.accumulate, best.fits) == (4, True)
 
 
@@ -125,9 +134,9 @@ def test_needs_are_lines_in_the_rows(four):
 
 
 def test_sizes_end_with_one_row_each():
-    assert PlanOptions(gpus=4).accumulations(tiny()) == [1, 2, 3]
-    assert PlanOptions().accumulations(tiny()) == [1, 2, 4, 8, 12]
-    assert PlanOptions(accumulate=6).accumulations(tiny()) == [6]
+    assert PlanOptions(gpus=4).accumulations(TINY) == [1, 2, 3]
+    assert PlanOptions().accumulations(TINY) == [1, 2, 4, 8, 12]
+    assert PlanOptions(accumulate=6).accumulations(TINY) == [6]
     assert PlanOptions(gpus=2).accumulations(workload("digits_vit")) == [1]
 
 
@@ -202,8 +211,8 @@ def test_figures_of_the_users_own_take_the_place_of_the_makers():
     assert (own.bandwidth, own.link, own.memory) == (250e9, L4.link, L4.memory)
     assert own.source.startswith("flops and bandwidth of your own; else NVIDIA L4 data sheet")
     assert with_figures(L4, bandwidth=1e9).flops == L4.flops
-    slower = plan(tiny(), with_figures(L4, flops=1e9))
-    assert slower.seconds()[0] > plan(tiny(), L4).seconds()[0]
+    slower = plan(TINY, with_figures(L4, flops=1e9))
+    assert slower.seconds()[0] > plan(TINY, L4).seconds()[0]
     with pytest.raises(ConfigError, match="flops=-1; give a number above 0"):
         with_figures(L4, flops=-1.0)
     with pytest.raises(ConfigError, match="bandwidth=inf; give a number above 0"):
@@ -221,7 +230,7 @@ def test_figures_of_the_users_own_take_the_place_of_the_makers():
         ({"reached": 1.5}, "reached=1.5; give a share above 0, up to 1."),
     ],
 )
-def test_numbers_that_are_not_legal_are_told(words, message):
+def test_illegal_numbers_are_refused(words, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         PlanOptions(**words)
 
@@ -235,17 +244,17 @@ def test_numbers_that_are_not_legal_are_told(words, message):
         ({"gpus": 12}, "12 l4 .* beyond the 8 of a node"),
     ],
 )
-def test_what_does_not_fit_the_recipe_or_the_gpus_is_refused(words, message):
+def test_gpus_that_do_not_fit_the_recipe_are_refused(words, message):
     with pytest.raises(ConfigError, match=message):
-        plan(tiny(), L4, **words)
+        plan(TINY, L4, **words)
 
 
 def test_a_network_makes_many_gpus_known():
-    assert PlanOptions(gpus=12, network=1e9).check(tiny(), L4) is None
-    assert PlanOptions(gpus=12).check(tiny(), H100) is None
+    assert PlanOptions(gpus=12, network=1e9).check(TINY, L4) is None
+    assert PlanOptions(gpus=12).check(TINY, H100) is None
 
 
-def test_settings_that_a_training_has_not_are_refused():
+def test_settings_that_a_training_lacks_are_refused():
     with pytest.raises(ConfigError, match="shard, checkpointing, accumulate: the training of dig"):
         plan(workload("digits_vit"), L4, gpus=2, shard=True, checkpointing=True, accumulate=2)
     plan(workload("digits_vit"), L4, shard=False, checkpointing=False, accumulate=1)
@@ -288,13 +297,13 @@ def printed(found) -> str:
     return console.export_text()
 
 
-def test_a_plan_is_told(alone):
-    told = printed(alone)
+def test_a_plan_is_printed(alone):
+    text = printed(alone)
     for words in ("1 x NVIDIA L4", "peak", "kept", "recomputed", "It fits", "The limit is"):
-        assert words in told
-    assert "at 2 for a GPU's hour" in told
-    assert "tokens takes 0.0" in told
-    assert "…" not in told
+        assert words in text
+    assert "at 2 for a GPU's hour" in text
+    assert "tokens takes 0.0" in text
+    assert "…" not in text
 
 
 def test_a_plan_without_data_or_price_says_so(alone):

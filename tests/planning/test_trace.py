@@ -28,7 +28,7 @@ from .real import weigh
 from .tiny import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = ("translation_es", "stdlib_bpe")  # others of their kinds are weighed above
+QUICK = ("translation_es",)  # others of their kinds are weighed above
 REAL = [
     ("digits_vit", "super_attention", "paper", 64),
     ("imdb", "optimised", "paper", 16),
@@ -113,7 +113,7 @@ def test_gradients_that_wait_are_there_from_the_start():
     assert later.state == later.parameters + later.gradients + later.optimiser
 
 
-@pytest.mark.parametrize("ranks", [2, 200])
+@pytest.mark.parametrize("ranks", [2, 40])
 def test_ranks_hold_their_part(ranks):
     one = tiny()
     alone, cut = trace(one, 1), trace(one, 1, ranks=ranks)
@@ -214,7 +214,7 @@ def test_every_recipe_is_traced_and_leaves_nothing(name):
     assert not torch.compiler.is_compiling()
 
 
-def test_processes_that_are_there_are_not_imagined():
+def test_a_process_of_a_group_cannot_trace_another():
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     try:
         with pytest.raises(StateError, match="this is one of 4 processes; plan from a process of"):

@@ -28,7 +28,7 @@ class Combine(Axis, ABC, family="combine"):
     """Attention maps N that each head computes over the same values, which are N times as wide."""
 
     def conflicts(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any spec
-        """Return what of the spec this combination cannot serve, a sentence each."""
+        """Return a sentence for each axis value that does not go with this combination."""
         return []
 
     def parameters(self, spec: AttentionSpec) -> int:
@@ -41,10 +41,10 @@ class Combine(Axis, ABC, family="combine"):
 
     @abstractmethod
     def heads(self, layer: nn.Module, out: Tensor) -> Tensor:
-        """Return [B, H, T, E] of what each map of each head read, [B, H N, T, E]."""
+        """Return the heads [B, H, T, E] of the outputs of their maps [B, H N, T, E]."""
 
     def output(self, layer: nn.Module, out: Tensor) -> Tensor:
-        """Return the output [B, T, M] of what the maps read, [B, H N, T, E]."""
+        """Return the output [B, T, M] of the outputs of the maps [B, H N, T, E]."""
         return layer.o_proj(self.heads(layer, out).transpose(1, 2).flatten(2))
 
 
@@ -99,7 +99,7 @@ class Differential(Combine):
         return 0.8 - 0.6 * math.exp(-0.3 * self.depth)
 
     def conflicts(self, spec: AttentionSpec) -> list[str]:
-        """Both maps weigh single pairs of keys that stand at positions."""
+        """Refuse kernels, mixings and pasts without weights of single pairs."""
         refused = {
             "kernel": not spec.kernel.weighs_pairs,
             "mixing": not spec.mixing.keeps_keys,

@@ -1,15 +1,6 @@
-"""Every error a user can meet, and the sentence it carries.
+"""Every error a user can meet.
 
-SufficeError
-├── ConfigError       a value, name or combination that is not legal        (ValueError)
-├── ShapeError        a tensor whose shape does not fit                     (ValueError)
-├── MaskError         a mask of the wrong type                              (TypeError)
-├── StateError        an object used at a moment when it cannot be          (RuntimeError)
-├── UnsupportedError  an implementation asked by name that cannot do this   (NotImplementedError)
-├── DataError         a data set that is absent, truncated or altered       (ValueError)
-└── CheckpointError   a file of weights that cannot be read or written      (ValueError)
-
-A message says what was given, what is legal and what to do. The command line prints it as one
+A message names the illegal value, what is legal and what to do. The command line prints it as one
 sentence and exits with code 2.
 """
 
@@ -36,11 +27,11 @@ class MaskError(SufficeError, TypeError):
 
 
 class StateError(SufficeError, RuntimeError):
-    """An object was used at a moment when it cannot be."""
+    """An object was used in a state that does not allow it."""
 
 
 class UnsupportedError(SufficeError, NotImplementedError):
-    """An implementation was asked for by name and cannot do what was asked."""
+    """An implementation that was chosen by name cannot do this."""
 
 
 class DataError(SufficeError, ValueError):

@@ -19,7 +19,7 @@ from suffice.torch_compat import usable
 
 
 class Past(Axis, ABC, family="past"):
-    """Base of what a layer reads of keys and values that its pattern leaves out."""
+    """Base of the ways to read keys and values that the pattern leaves out."""
 
     reads: bool = True
     """True if it reads anything."""
@@ -53,7 +53,7 @@ class Past(Axis, ABC, family="past"):
 
 @dataclass(frozen=True)
 class NoPast(Past):
-    """A layer reads what its pattern allows and nothing else, as nearly all do."""
+    """A layer reads only what its pattern allows, as nearly all do."""
 
     reads = False
 

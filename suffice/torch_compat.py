@@ -10,10 +10,9 @@ from suffice.records import is_whole
 
 
 def readable(*tensors: Tensor) -> bool:
-    """Return whether code may depend on what tensors hold, and keep what it makes between calls.
+    """Return whether code may branch on the content of tensors, and cache what follows from it.
 
-    Not on a GPU (which would have to wait for the answer), on tensors without content, in a
-    compiled graph or under `torch.func` (which cannot branch on it, and whose tensors die with it).
+    Not on a GPU, which would have to wait, on meta tensors, in compiled graphs, or in `torch.func`.
     """
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
@@ -21,11 +20,9 @@ def readable(*tensors: Tensor) -> bool:
 
 
 def finite(*tensors: Tensor) -> bool:
-    """Return False if one of the tensors holds a NaN or an Inf.
+    """Return False if one of the tensors holds a NaN or an Inf; True where not `readable`.
 
-    A product gives a hidden number the weight 0, and 0 * NaN is NaN: who must not read hidden
-    numbers looks first, which costs one pass. Where they are not `readable` nobody looks, and True
-    is returned.
+    It costs one pass. A product gives a hidden number the weight 0, but 0 * NaN is NaN.
     """
     if not readable(*tensors):
         return True
@@ -34,9 +31,7 @@ def finite(*tensors: Tensor) -> bool:
 
 
 def usable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return tensors that may be written and differentiated through here.
-
-    What was made under `torch.inference_mode()` may be neither outside of it: it is copied, once.
+    """Return tensors that may be written and differentiated: inference tensors are copied.
 
     Example:
         >>> with torch.inference_mode():
@@ -63,16 +58,9 @@ def spell(shape: Shape) -> str:
 
 
 def check(name: str, tensor: Tensor, *legal: Shape, hint: str = "") -> None:
-    """Raise unless the tensor has one of the legal shapes.
+    """Raise ShapeError unless the tensor has one of the legal shapes; None is any size.
 
-    Args:
-        name: how the caller named the tensor.
-        tensor: the tensor.
-        legal: accepted shapes; None stands for any size.
-        hint: what to do about it, one sentence.
-
-    Raises:
-        ShapeError: with the shape received, the legal ones and the hint; for what is no tensor.
+    The message names the shapes and ends with the hint, one sentence.
     """
     if not isinstance(tensor, Tensor):
         raise ShapeError(f"{name} is a {type(tensor).__name__}; give a tensor. {hint}".rstrip())
@@ -87,11 +75,7 @@ def check(name: str, tensor: Tensor, *legal: Shape, hint: str = "") -> None:
 
 
 def check_mask(name: str, mask: Tensor) -> None:
-    """Raise unless the mask is boolean (True = may attend).
-
-    Raises:
-        MaskError: for any other dtype; names the converters; for what is no tensor.
-    """
+    """Raise MaskError, naming the converters, unless the mask is a boolean tensor."""
     if not isinstance(mask, Tensor):
         raise MaskError(
             f"{name} is a {type(mask).__name__}; give a boolean tensor, True = may attend."

@@ -1,4 +1,4 @@
-"""What turns query-key products into weights: one file per kernel."""
+"""Kernels: how query-key products become weights."""
 
 from suffice.kernels.base import FeatureMap, Kernel, Softmax
 from suffice.kernels.features import Elu, Favor, Rfa

@@ -1,4 +1,4 @@
-"""What turns query-key products into weights.
+"""Kernels: how query-key products become weights.
 
 Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head width, F features.
 """

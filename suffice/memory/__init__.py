@@ -1,4 +1,4 @@
-"""What a streaming layer keeps of its keys and values: the KV cache, as a value and as a store."""
+"""The KV cache of a streaming layer: settings and stores."""
 
 from suffice.memory.base import BufferView, CachedTensors, Memory, Slot, Store
 from suffice.memory.dynamic import Dynamic, Static

@@ -138,18 +138,23 @@ class Store(ABC):
             ConfigError: if there is no room; nothing has changed then.
         """
 
-    def check_room(self, positions: int) -> None:
+    def check_room(self, positions: int) -> None:  # noqa: B027 - unlimited by default
         """Raise ConfigError unless so many more positions fit."""
-        del positions  # unlimited unless a subclass says otherwise
 
     def reserve(self) -> Slot:
         """Append one position that the caller writes.
 
         Raises:
-            ConfigError: if there is no room, or nothing was appended before, so that sizes are
-                unknown; nothing has changed then.
+            ConfigError: if there is no room, or sizes are unknown before the first append.
         """
         raise ConfigError(f"{type(self).__name__} does not support in-place writes; use append().")
+
+    def _check_capacity(self, positions: int, capacity: int | None, memory: Memory) -> None:
+        if capacity is not None and self.length + positions > capacity:
+            raise ConfigError(
+                f"{positions} more positions do not fit beside {self.length} in {memory!r}; give a "
+                "longer one, or reset the state."
+            )
 
     @abstractmethod
     def latest(self, positions: int) -> tuple[Tensor, ...]:
@@ -160,11 +165,7 @@ class Store(ABC):
         return 0 <= positions <= self.length
 
     def drop_last(self, positions: int) -> None:
-        """Drop the last positions, as if they had never been appended.
-
-        Raises:
-            ConfigError: if they cannot be dropped; nothing has changed then.
-        """
+        """Drop the last positions, or raise ConfigError and change nothing."""
         if not self.can_drop(positions):
             raise ConfigError(
                 f"drop_last({positions}) of a memory that holds {self.length} positions"

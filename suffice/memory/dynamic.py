@@ -167,11 +167,7 @@ class FixedStore(GrowingStore):
 
     def check_room(self, positions: int) -> None:
         """Check that the positions fit."""
-        if self.length + positions > self.capacity:
-            raise ConfigError(
-                f"{positions} more positions do not fit beside {self.length} in "
-                f"Static(length={self.capacity}); give a longer one, or reset the state."
-            )
+        self._check_capacity(positions, self.capacity, Static(self.capacity))
 
     def _room_for(self, end: int) -> int:  # noqa: ARG002 - always the same
         return self.capacity

@@ -153,12 +153,7 @@ class QuantisedStore(Store):
 
     def check_room(self, positions: int) -> None:
         """Check that positions fit the inner memory's capacity."""
-        capacity = self.memory.capacity
-        if capacity is not None and self.length + positions > capacity:
-            raise ConfigError(
-                f"{positions} more positions do not fit beside {self.length} in "
-                f"{self.memory.inner!r}; give a longer one, or reset the state."
-            )
+        self._check_capacity(positions, self.memory.capacity, self.memory.inner)
 
     def encode_tail(self) -> None:
         """Move whole blocks that are old enough from the tail to the quantised blocks."""

@@ -1,4 +1,4 @@
-"""Which keys a query may see: one file per pattern, combined with `&` and `|`."""
+"""Which keys a query may see: patterns, combined with `&` and `|`."""
 
 from suffice.patterns.base import Band, Layout, Pattern
 from suffice.patterns.combined import And, Block, Or, PerHead

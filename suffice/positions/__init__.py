@@ -1,4 +1,4 @@
-"""How positions enter a layer: one file per choice."""
+"""How positions enter a layer."""
 
 from suffice.positions.base import Alibi, NoPosition, Position
 from suffice.positions.rope import (

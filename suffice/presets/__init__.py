@@ -102,10 +102,10 @@ def schedule(
         d_model: features.
         num_heads: query heads.
         depth: layers.
-        **options: of that preset's function, without its layer; others are refused.
+        **options: as of `preset`, without the layer.
 
     Raises:
-        ConfigError: for an unknown name or option, a missing one, or a depth below 1.
+        ConfigError: as `preset`, and for a depth below 1.
 
     Example:
         >>> [str(s.pattern) for s in schedule("mistral", 64, 4, depth=2, window=8, full_every=2)]

@@ -42,9 +42,9 @@ from suffice.papers.evidence import page, write_page
 from suffice.papers.figures import save, write_report
 from suffice.papers.flops import flops
 from suffice.papers.jobs import Execution, run_cells
-from suffice.papers.request import FOLDER, Request, ask, twice
+from suffice.papers.request import FOLDER, Request, request_cells, retrain
 from suffice.papers.results import Key, gather, publish
-from suffice.papers.rows import Shown, show, to_csv
+from suffice.papers.rows import CellTable, cell_table, to_csv
 from suffice.papers.tables import TABLES, Table, table
 from suffice.progress import show as show_progress
 from suffice.records import encode
@@ -274,14 +274,14 @@ def _finished_share(known: Table) -> str:
         return f"{len(groups)} of {len(keys)} groups"
     if not known.known:
         return f"recipe {known.recipe} is not there yet"
-    request = ask(known)
+    request = request_cells(known)
     cells = len(request.plan.cells)
     return f"{cells - len(request.missing)} of {cells} cells, scale {request.recipe.scale}"
 
 
 def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show one table of cells."""
-    request = ask(
+    request = request_cells(
         wanted,
         scale=options.scale,
         heads=options.heads,
@@ -290,7 +290,7 @@ def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
         data=options.data,
     )
     if options.rerun is not None:
-        sheet = twice(
+        sheet = retrain(
             request,
             parse_cell(options.rerun),
             options.execution,
@@ -303,7 +303,7 @@ def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     if options.publish:
         content = gather(request.plan, request.folder, list(request.finished), request.published)
         print_text(f"published: {publish(wanted, content)}", console)
-    _print_cells(wanted, [show(request)], options)
+    _print_cells(wanted, [cell_table(request)], options)
 
 
 def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
@@ -313,10 +313,10 @@ def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     for part in map(table, wanted.parts):
         if part.known:
             heads = options.heads or (None if wanted.figures else (max(part.heads),))
-            request = ask(
+            request = request_cells(
                 part, scale=options.scale, heads=heads, seeds=options.seeds, data=options.data
             )
-            shown.append(show(_train_missing(request, options, console)))
+            shown.append(cell_table(_train_missing(request, options, console)))
     _print_cells(wanted, shown, options)
 
 
@@ -350,7 +350,7 @@ def parse_cell(text: str) -> Key:
     return match[1], int(match[2]), int(match[3])
 
 
-def _print_cells(wanted: Table, shown: list[Shown], options: ReproduceOptions) -> None:
+def _print_cells(wanted: Table, shown: list[CellTable], options: ReproduceOptions) -> None:
     """Print tables of cells and write the report."""
     if options.report:
         default = shown[0].request.folder if options.data else FOLDER / wanted.name
@@ -401,11 +401,11 @@ def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     shown: list[list[maps.Maps]] = []
     missing: list[tuple[Request, Key]] = []
     for part in map(table, wanted.parts):
-        request = maps.ask_maps(
+        request = maps.request_maps(
             part, scale=options.scale, heads=options.heads, out=options.out, data=options.data
         )
         shown.append(_maps_of(request, options, console))
-        missing += [(request, key) for key in maps.lacking(request)]
+        missing += [(request, key) for key in maps.missing_weights(request)]
     shown = [part for part in shown if part]
     if not shown:
         folders = sorted({str(request.folder) for request, _ in missing})
@@ -422,15 +422,15 @@ def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 def _maps_of(request: Request, options: ReproduceOptions, console: Console) -> list[maps.Maps]:
     """Return the maps of one table; of models without weights only if they are to be trained."""
-    if options.run and (keys := maps.lacking(request)):
+    if options.run and (keys := maps.missing_weights(request)):
         _train(request, keys, options, console)
-    lacking = maps.lacking(request)
-    keys = [key for key in request.plan.cells if key not in lacking]
+    missing = maps.missing_weights(request)
+    keys = [key for key in request.plan.cells if key not in missing]
     if not keys:
         return []
     task, task_options = request.recipe.task, dict(request.recipe.task_options)
     dataset = load(task, console=None if options.execution.quiet else console, **task_options)
-    return [maps.look(request, key, dataset) for key in keys]
+    return [maps.attention_maps(request, key, dataset) for key in keys]
 
 
 def _print_maps(wanted: Table, shown: list[list[maps.Maps]], options: ReproduceOptions) -> None:

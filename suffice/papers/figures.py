@@ -13,7 +13,7 @@ from suffice.measure.report.canvas import blank, legend, looks, panels_width, pn
 from suffice.measure.report.plots import difference_plot, learning_curves
 from suffice.measure.results import Results
 from suffice.measure.verdict import judge
-from suffice.papers.rows import Shown, differs, to_csv
+from suffice.papers.rows import CellTable, differs, to_csv
 from suffice.papers.tables import Table
 from suffice.recipes import SMALL
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 ABLATED = ("test_accuracy", "test_loss")
 
 
-def curves(shown: Shown) -> Figure:
+def curves(shown: CellTable) -> Figure:
     """Draw validation loss and accuracy by epoch: mean and 95% interval over seeds."""
     figure = learning_curves(_results(shown))
     return _named(figure, shown.request.table, [shown])
 
 
-def differences(shown: Shown) -> Figure:
+def differences(shown: CellTable) -> Figure:
     """Draw what a verdict rests on: paired differences to the baseline beside the margin."""
     results = _results(shown)
     return _named(difference_plot(results, judge(results)), shown.request.table, [shown])
 
 
-def heads(shown: Shown) -> Figure:
+def heads(shown: CellTable) -> Figure:
     """Draw test accuracy and loss by heads: ours with intervals, the paper's dotted if alike."""
     columns = [c for c in shown.request.table.columns if c.name in ABLATED]
     styles = looks(row.mechanism for row in shown.rows)
@@ -53,7 +53,7 @@ def heads(shown: Shown) -> Figure:
     return _named(figure, shown.request.table, [shown])
 
 
-def _heads_panel(axes: Axes, shown: Shown, column: Measure) -> None:
+def _heads_panel(axes: Axes, shown: CellTable, column: Measure) -> None:
     scale = 100 if column.rising else 1
     all_heads = shown.request.heads
     styles = looks(row.mechanism for row in shown.rows)
@@ -94,7 +94,7 @@ def _heads_panel(axes: Axes, shown: Shown, column: Measure) -> None:
     axes.set_title(column.title + (", %" if column.rising else ""))
 
 
-def _results(shown: Shown) -> Results:
+def _results(shown: CellTable) -> Results:
     """Return the cells shown as the results that figures of comparisons are drawn from."""
     recipe = shown.request.recipe
     order = {key: place for place, key in enumerate(shown.request.plan.cells)}
@@ -104,7 +104,7 @@ def _results(shown: Shown) -> Results:
         title=recipe.title,
         margin=MARGIN,
         baseline=shown.request.plan.baseline,
-        cells=tuple(sorted(shown.request.shown, key=lambda cell: order[cell.key])),
+        cells=tuple(sorted(shown.request.row_cells, key=lambda cell: order[cell.key])),
         speeds=(),
         machine={},
         versions={},
@@ -115,14 +115,14 @@ def _results(shown: Shown) -> Results:
     )
 
 
-def _named(figure: Figure, table: Table, parts: list[Shown]) -> Figure:
+def _named(figure: Figure, table: Table, parts: list[CellTable]) -> Figure:
     paper = all(part.request.recipe.scale == "paper" for part in parts)
     small = "" if paper else f" ({SMALL})"
     figure.supxlabel(f"{table.headline}{small}", fontsize=8)
     return figure
 
 
-def scaling(table: Table, parts: list[Shown]) -> Figure:
+def scaling(table: Table, parts: list[CellTable]) -> Figure:
     """Draw test accuracy and loss of a table by parameters of the model, over its parts."""
     columns = [c for c in parts[0].request.table.columns if c.name in ABLATED]
     styles = looks(parts[0].request.table.mechanisms)
@@ -148,15 +148,15 @@ def scaling(table: Table, parts: list[Shown]) -> Figure:
     return _named(figure, table, parts)
 
 
-ACROSS: dict[str, Callable[[Table, list[Shown]], Figure]] = {"scaling": scaling}
-FIGURES: dict[str, Callable[[Shown], Figure]] = {
+ACROSS: dict[str, Callable[[Table, list[CellTable]], Figure]] = {"scaling": scaling}
+FIGURES: dict[str, Callable[[CellTable], Figure]] = {
     "curves": curves,
     "differences": differences,
     "heads": heads,
 }
 
 
-def write_report(table: Table, shown: list[Shown], folder: Path) -> Path:
+def write_report(table: Table, shown: list[CellTable], folder: Path) -> Path:
     """Write a table's figures and numbers and return the folder.
 
     Args:
@@ -170,7 +170,7 @@ def write_report(table: Table, shown: list[Shown], folder: Path) -> Path:
     content = [part.to_json() for part in shown]
     write_atomic(folder / "table.json", json.dumps(content, indent=1) + "\n")
     write_atomic(folder / "table.csv", to_csv(shown))
-    trained = [part for part in shown if part.request.shown]
+    trained = [part for part in shown if part.request.row_cells]
     for name in table.figures:
         if name in ACROSS and trained:
             save(ACROSS[name](table, trained), folder / name)

@@ -22,7 +22,7 @@ from suffice.measure.report.canvas import FAINT, PAGE, blank, looks, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.results import cell_path
 from suffice.measure.training import CellFiles
-from suffice.papers.request import Request, ask
+from suffice.papers.request import Request, request_cells
 from suffice.papers.results import Key, cell_name, same_training
 from suffice.papers.rows import title_of
 from suffice.papers.tables import Table
@@ -73,7 +73,7 @@ class Maps:
     answer: int
 
 
-def ask_maps(
+def request_maps(
     part: Table,
     *,
     scale: str | None,
@@ -99,11 +99,13 @@ def ask_maps(
     if scale is None and out is not None and (out / FILE).exists():
         scale = str(read_plan(out).recipe.get("scale"))
     scales = SCALES if scale is None and out is None else (scale or SCALES[-1],)
-    requests = [ask(part, scale=one, **words) for one in scales]
-    return next((one for one in requests if len(lacking(one)) < len(one.plan.cells)), requests[-1])
+    requests = [request_cells(part, scale=one, **words) for one in scales]
+    return next(
+        (one for one in requests if len(missing_weights(one)) < len(one.plan.cells)), requests[-1]
+    )
 
 
-def lacking(request: Request) -> list[Key]:
+def missing_weights(request: Request) -> list[Key]:
     """Return the cells of a request without weights in its folder."""
     return [key for key in request.plan.cells if not weights_of(request, key).exists()]
 
@@ -113,7 +115,7 @@ def weights_of(request: Request, key: Key) -> Path:
     return CellFiles(request.folder, cell_path(request.folder, *key).stem).model
 
 
-def look(request: Request, key: Key, dataset: Dataset) -> Maps:
+def attention_maps(request: Request, key: Key, dataset: Dataset) -> Maps:
     """Return what a trained model looks at in the first row of test data without padding."""
     path = weights_of(request, key)
     with torch.random.fork_rng():
@@ -184,7 +186,7 @@ def maps_figure(one: Maps) -> Figure:
                 )
                 panel.set_title(f"head {head}" if line is axes[0] else "", fontsize=8)
                 _axis(panel, one.words if named else None, first=head == 0)
-            maps[0].set_ylabel(f"{layer.layer}\n{_said(kind)}", fontsize=7.5)
+            maps[0].set_ylabel(f"{layer.layer}\n{_kind_label(kind)}", fontsize=7.5)
             figure.colorbar(image, ax=maps, shrink=0.8, fraction=0.03).ax.tick_params(labelsize=6)
         if picture:
             _picture(axes, one.row)
@@ -200,7 +202,7 @@ def _kinds(layer: LayerMap) -> tuple[str, ...]:
     return ("weights",) if layer.effective is None else ("weights", "effective")
 
 
-def _said(kind: str) -> str:
+def _kind_label(kind: str) -> str:
     return "weights S" if kind == "weights" else "effective, S W_A"
 
 

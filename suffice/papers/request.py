@@ -57,7 +57,7 @@ class Request:
         )
 
     @property
-    def shown(self) -> list[Cell]:
+    def row_cells(self) -> list[Cell]:
         """The finished cells of the rows."""
         wanted = set(self.plan.cells)
         return [cell for cell in self.finished if cell.key in wanted]
@@ -74,7 +74,7 @@ class Request:
         return replace(self, finished=tuple(cells))
 
 
-def ask(
+def request_cells(
     table: Table,
     *,
     scale: str | None = None,
@@ -112,7 +112,7 @@ def ask(
 AGAIN = "again"  # folder of such cells, inside the working folder
 
 
-def twice(
+def retrain(
     request: Request, key: Key, execution: Execution, *, console: Console, command: str
 ) -> Sheet:
     """Train a cell anew and lay both out."""

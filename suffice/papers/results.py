@@ -134,7 +134,7 @@ def cell_name(key: Key) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class Provenance:
     """What the cells of a working folder ran on."""
 
     machine: dict[str, Any]
@@ -151,7 +151,7 @@ def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int)
     if not run_folder(folder).exists():
         plan.claim(folder, resume=False)
     refuse_another(folder, plan)
-    ran = read_ran(folder)
+    ran = read_provenance(folder)
     if ran is not None and ran.threads != threads:
         raise ConfigError(
             f"the cells in {folder} were trained with {ran.threads} threads each, not {threads}; "
@@ -178,15 +178,15 @@ def refuse_another(folder: Path, plan: Plan) -> None:
             f"{folder} holds cells of other settings ({saved.recipe.get('name')}, scale "
             f"{saved.recipe.get('scale')}, {saved.device}); name another folder with --out."
         )
-    ran = read_ran(folder)
+    ran = read_provenance(folder)
     if ran is not None:
         check_data(folder, ran.data, plan.recipe)
 
 
-def read_ran(folder: Path) -> Ran | None:
+def read_provenance(folder: Path) -> Provenance | None:
     """Read what a working folder ran on; None if nothing has run there, or by `suffice compare`."""
     path = folder / RAN
-    return read_record(Ran, path, advice="Delete it to go on.") if path.exists() else None
+    return read_record(Provenance, path, advice="Delete it to go on.") if path.exists() else None
 
 
 def in_folder(folder: Path, plan: Plan) -> list[Cell]:
@@ -241,9 +241,9 @@ def machine_of(folder: Path, published: Published | None) -> dict[str, Any] | No
     return None if facts is None else facts.machine
 
 
-def _facts(folder: Path, published: Published | None) -> Ran | Results | None:
+def _facts(folder: Path, published: Published | None) -> Provenance | Results | None:
     """Find who trained: this program, `suffice compare`, or whoever published."""
-    ran, compared = read_ran(folder), folder / "results.json"
+    ran, compared = read_provenance(folder), folder / "results.json"
     if ran is not None:
         return ran
     if compared.exists():

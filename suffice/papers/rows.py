@@ -151,7 +151,7 @@ FIELDS = ("n", "mean", "low", "high", "rank", "paper", "paper_rank")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class CellTable:
     """A table of cells, ready to be printed or written."""
 
     request: Request
@@ -208,7 +208,7 @@ class Shown:
         if "data" in differs(self.request):
             notes.append(f"The paper's figures are of {table.instead_of or table.more}.")
         signed = {
-            name: line for cell in self.request.shown for name, line in cell.signatures.items()
+            name: line for cell in self.request.row_cells for name, line in cell.signatures.items()
         }
         notes += [f"{name}: {line}." for name, line in signed.items()]
         if self.machine is not None:
@@ -223,13 +223,13 @@ class Shown:
         return notes
 
 
-def show(request: Request) -> Shown:
+def cell_table(request: Request) -> CellTable:
     """Return what a request shows."""
-    cells = request.shown
+    cells = request.row_cells
     machine = None
     if cells:
         machine = machine_of(request.folder, request.published) or {}
-    return Shown(
+    return CellTable(
         request=request,
         rows=rows(request.table, cells, request.heads),
         machine=machine,
@@ -272,7 +272,7 @@ def machine_line(machine: dict[str, Any]) -> str:
     return f"{machine.get('cpu') or 'an unknown processor'} ({parts}){f', {gpu}' if gpu else ''}"
 
 
-def to_csv(shown: list[Shown]) -> str:
+def to_csv(shown: list[CellTable]) -> str:
     """Write one line for each figure of each row."""
     fields = ("table", "scale", "mechanism", "heads", "figure", *FIELDS, "paper_differs_in")
     records = []

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from suffice.errors import ConfigError
-from suffice.papers.maps import ask_maps
+from suffice.papers.maps import request_maps
 from tests.cli.test_reproduce import asked
 from tests.papers.looked import ONE, keep, kept, register
 
@@ -50,7 +50,7 @@ def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
 
     def run_cells(plan, keys, folder, means, *, console, command):
         trained.append(keys)
-        keep(ask_maps(ONE, scale="small", heads=None, out=folder))
+        keep(request_maps(ONE, scale="small", heads=None, out=folder))
 
     monkeypatch.setattr("suffice.cli.reproduce.run_cells", run_cells)
     result = suffice("reproduce", "maps", "--run", *PLAIN)

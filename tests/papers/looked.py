@@ -11,7 +11,7 @@ from suffice.checkpoint import save_model
 from suffice.measure.plan import describe
 from suffice.papers import request as request_module
 from suffice.papers import tables
-from suffice.papers.maps import ask_maps, weights_of
+from suffice.papers.maps import request_maps, weights_of
 from suffice.papers.tables import Table
 from tests.papers.conftest import quick
 from tests.papers.tiny import TINY
@@ -48,6 +48,6 @@ def keep(request, **changes) -> None:
 
 
 def kept(scale="small", **words):
-    request = ask_maps(ONE, scale=scale, heads=None, out=None, **words)
+    request = request_maps(ONE, scale=scale, heads=None, out=None, **words)
     keep(request)
     return request

@@ -8,7 +8,7 @@ import pytest
 from suffice.errors import ConfigError, DataError
 from suffice.measure.results import write_results
 from suffice.papers import results as module
-from suffice.papers.request import ask
+from suffice.papers.request import request_cells
 from suffice.papers.results import (
     RAN,
     cells_of,
@@ -20,7 +20,7 @@ from suffice.papers.results import (
     path_of,
     publish,
     published,
-    read_ran,
+    read_provenance,
     same_training,
     trained_seconds,
 )
@@ -71,7 +71,7 @@ def test_an_unknown_table_is_refused():
 
 def test_a_recipe_that_is_not_there_is_reported():
     with pytest.raises(ConfigError, match="table tiny needs recipe nowhere, which is not there"):
-        ask(replace(TINY, recipe="nowhere"))
+        request_cells(replace(TINY, recipe="nowhere"))
 
 
 # rows
@@ -183,7 +183,7 @@ def test_cells_are_found_in_both_places_and_the_folder_wins(checkout, tmp_path):
     newer = cells(shift=0.01)[:1]
     request = fill(tmp_path / "run", newer)
     assert request.missing == []
-    found = {cell.key: cell for cell in request.shown}
+    found = {cell.key: cell for cell in request.row_cells}
     assert len(found) == 12
     assert found[newer[0].key] == newer[0]
     assert joined(newer, cells())[0].key == ("efficient", 1, 0)
@@ -192,13 +192,13 @@ def test_cells_are_found_in_both_places_and_the_folder_wins(checkout, tmp_path):
 def test_a_request_knows_what_is_missing(checkout, tmp_path):
     request = fill(tmp_path / "run", cells(heads=(1,)))
     assert request.missing == [(name, 4, seed) for seed in (0, 1) for name in TINY.mechanisms]
-    assert ask(TINY, out=tmp_path / "run", heads=(1,)).missing == []
-    assert len(ask(TINY, out=tmp_path / "run", heads=(1,), seeds=3).missing) == 3
+    assert request_cells(TINY, out=tmp_path / "run", heads=(1,)).missing == []
+    assert len(request_cells(TINY, out=tmp_path / "run", heads=(1,), seeds=3).missing) == 3
 
 
 def test_a_folder_of_nobody_holds_nothing(tmp_path):
-    assert in_folder(tmp_path / "nowhere", ask(TINY, out=tmp_path).plan) == []
-    assert read_ran(tmp_path) is None
+    assert in_folder(tmp_path / "nowhere", request_cells(TINY, out=tmp_path).plan) == []
+    assert read_provenance(tmp_path) is None
 
 
 @pytest.mark.parametrize("name", ["notes", "standard-h1-s0 (copy)", "standard-hx-s0", "a-b-c"])
@@ -227,7 +227,7 @@ def test_an_altered_note_of_what_ran_is_reported(tmp_path):
     fill(tmp_path, cells())
     (tmp_path / RAN).write_text("{")
     with pytest.raises(DataError, match="ran.json"):
-        read_ran(tmp_path)
+        read_provenance(tmp_path)
 
 
 def test_what_is_gathered_says_what_it_ran_on(tmp_path):

@@ -16,14 +16,14 @@ from suffice.models import ClassifierConfig
 from suffice.papers import tables
 from suffice.papers.maps import (
     LayerMap,
-    ask_maps,
+    attention_maps,
     keys_of,
-    lacking,
-    look,
     maps_csv,
     maps_figure,
     maps_records,
     maps_sheet,
+    missing_weights,
+    request_maps,
 )
 from suffice.recipes import recipe
 from suffice.testing import assert_close
@@ -45,26 +45,26 @@ def digits():
 
 
 def test_without_weights_the_small_scale_is_meant():
-    request = ask_maps(ONE, scale=None, heads=None, out=None)
+    request = request_maps(ONE, scale=None, heads=None, out=None)
     assert (request.recipe.scale, request.heads, request.seeds) == ("small", (2,), 1)
-    assert lacking(request) == [("standard", 2, 0), ("super_attention", 2, 0)]
+    assert missing_weights(request) == [("standard", 2, 0), ("super_attention", 2, 0)]
 
 
 def test_weights_of_the_papers_size_are_taken_before_small_ones():
     small = kept()
-    assert ask_maps(ONE, scale=None, heads=None, out=None) == small
-    assert lacking(small) == []
+    assert request_maps(ONE, scale=None, heads=None, out=None) == small
+    assert missing_weights(small) == []
     paper = kept("paper")
-    assert ask_maps(ONE, scale=None, heads=None, out=None) == paper
-    assert ask_maps(ONE, scale="small", heads=None, out=None) == small
-    assert ask_maps(ONE, scale=None, heads=(1,), out=None).heads == (1,)
+    assert request_maps(ONE, scale=None, heads=None, out=None) == paper
+    assert request_maps(ONE, scale="small", heads=None, out=None) == small
+    assert request_maps(ONE, scale=None, heads=(1,), out=None).heads == (1,)
 
 
 def test_a_folder_says_of_which_scale_it_is(tmp_path):
-    request = ask_maps(ONE, scale="paper", heads=None, out=tmp_path / "own")
-    assert ask_maps(ONE, scale=None, heads=None, out=tmp_path / "own").recipe.scale == "small"
+    request = request_maps(ONE, scale="paper", heads=None, out=tmp_path / "own")
+    assert request_maps(ONE, scale=None, heads=None, out=tmp_path / "own").recipe.scale == "small"
     request.plan.claim(tmp_path / "own", resume=False)
-    assert ask_maps(ONE, scale=None, heads=None, out=tmp_path / "own").recipe.scale == "paper"
+    assert request_maps(ONE, scale=None, heads=None, out=tmp_path / "own").recipe.scale == "paper"
 
 
 # what they look at
@@ -72,7 +72,7 @@ def test_a_folder_says_of_which_scale_it_is(tmp_path):
 
 def test_a_model_is_looked_into(digits):
     request = kept()
-    found = look(request, ("super_attention", 2, 0), digits)
+    found = attention_maps(request, ("super_attention", 2, 0), digits)
     torch.manual_seed(0)
     model = request.recipe.build("super_attention", 2).eval()
     layers = [name for name, module in model.named_modules() if name.endswith("attention")]
@@ -85,23 +85,23 @@ def test_a_model_is_looked_into(digits):
     logits = model(digits.prepare(digits.test.inputs[:1]))
     assert (found.label, found.answer) == (int(digits.test.labels[0]), int(logits.argmax()))
     assert found.words is None
-    standard = look(request, ("standard", 2, 0), digits)
+    standard = attention_maps(request, ("standard", 2, 0), digits)
     assert {one.effective for one in standard.layers} == {None}
 
 
 def test_looking_leaves_the_random_state_alone(digits):
     request = kept()
     before = torch.get_rng_state()
-    look(request, ("standard", 2, 0), digits)
+    attention_maps(request, ("standard", 2, 0), digits)
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_weights_of_other_settings_are_refused(digits):
-    request = ask_maps(ONE, scale="small", heads=None, out=None)
+    request = request_maps(ONE, scale="small", heads=None, out=None)
     training = replace(request.recipe.training, epochs=7)
     keep(request, training=training)
     with pytest.raises(CheckpointError, match="was trained with other settings than recipe digits"):
-        look(request, ("standard", 2, 0), digits)
+        attention_maps(request, ("standard", 2, 0), digits)
 
 
 WORDS = ("<pad>", "good", "bad", "film")
@@ -128,7 +128,7 @@ def texts(*, padded=True) -> Dataset:
 
 def of_words():
     """A request whose recipe reads words."""
-    request = ask_maps(ONE, scale="small", heads=None, out=None)
+    request = request_maps(ONE, scale="small", heads=None, out=None)
     made = replace(recipe("imdb"), name="digits_vit", model=TEXT, scale="small")
     request = replace(request, recipe=made)
     keep(request)
@@ -137,9 +137,13 @@ def of_words():
 
 def test_of_texts_the_first_whole_row_is_read_with_its_words():
     request = of_words()
-    found = look(request, ("super_attention", 2, 0), texts())
+    found = attention_maps(request, ("super_attention", 2, 0), texts())
     assert found.words == ("good", "bad", "film")
-    assert look(request, ("standard", 2, 0), texts(padded=False)).words == ("<pad>", "good", "film")
+    assert attention_maps(request, ("standard", 2, 0), texts(padded=False)).words == (
+        "<pad>",
+        "good",
+        "film",
+    )
     figure = maps_figure(found)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == list(found.words)
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == [""] * 3
@@ -154,7 +158,7 @@ def test_keys_are_those_that_weights_are_spread_over():
 
 
 def test_records_tell_each_head(digits):
-    found = [look(kept(), ("super_attention", 2, 0), digits)]
+    found = [attention_maps(kept(), ("super_attention", 2, 0), digits)]
     weights = torch.tensor([[[0.5, 0.5], [0.25, 0.7]], [[1.0, 0.0], [0.0, 1.0]]])
     effective = torch.tensor([[[1.0, -1.0], [2.0, 0.0]]] * 2)
     layer = LayerMap(layer="one", weights=weights, effective=effective)
@@ -173,7 +177,7 @@ def test_records_tell_each_head(digits):
 
 def test_a_sheet_has_a_line_for_each_layer_and_says_its_scale(digits):
     request = kept()
-    found = [look(request, key, digits) for key in request.plan.cells]
+    found = [attention_maps(request, key, digits) for key in request.plan.cells]
     made = maps_sheet(found)
     depth = request.recipe.model.depth
     assert len(made.lines) == 2 * depth
@@ -184,7 +188,7 @@ def test_a_sheet_has_a_line_for_each_layer_and_says_its_scale(digits):
 
 def test_a_figure_has_a_row_for_each_map_and_the_picture_beside(digits):
     request = kept()
-    found = look(request, ("super_attention", 2, 0), digits)
+    found = attention_maps(request, ("super_attention", 2, 0), digits)
     figure = maps_figure(found)
     rows = 2 * len(found.layers)
     panels = [axes for axes in figure.axes if axes.images]

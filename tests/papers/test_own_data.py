@@ -12,9 +12,9 @@ from suffice.data import TASKS
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
 from suffice.measure.results import write_cell
-from suffice.papers.request import ask
-from suffice.papers.results import RAN, cells_of, claim, in_folder, read_ran
-from suffice.papers.rows import show
+from suffice.papers.request import request_cells
+from suffice.papers.results import RAN, cells_of, claim, in_folder, read_provenance
+from suffice.papers.rows import cell_table
 from suffice.papers.tables import CLASSES, of_cells
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.own_data import of_user, path_of
@@ -145,10 +145,10 @@ def test_files_that_cannot_be_read_are_reported(monkeypatch):
 
 def test_their_cells_have_a_folder_of_their_own():
     write("all.jsonl")
-    own, usual = ask(AMAZON, data="all.jsonl"), ask(AMAZON)
+    own, usual = request_cells(AMAZON, data="all.jsonl"), request_cells(AMAZON)
     assert own.folder.name == f"own-all.jsonl-{digest(own.data)[:8]}"
     assert usual.folder.name == "own"
-    small = ask(AMAZON, data="all.jsonl", scale="small")
+    small = request_cells(AMAZON, data="all.jsonl", scale="small")
     assert small.folder.name.startswith("own-small-all.jsonl-")
     assert path_of(own.recipe) == own.data == str(Path("all.jsonl").absolute())
     assert (own.recipe.scale, usual.data) == ("paper", None)
@@ -159,7 +159,7 @@ def test_nothing_published_counts_for_them(monkeypatch):
     monkeypatch.setattr(
         "suffice.papers.request.published", lambda _: kept([make_cell()], scale="small")
     )
-    request = ask(AMAZON, data="all.jsonl")
+    request = request_cells(AMAZON, data="all.jsonl")
     assert (request.published, request.finished, request.recipe.scale) == (None, (), "paper")
     assert cells_of(kept([make_cell()]), request.recipe) == []
 
@@ -172,26 +172,26 @@ def trained(request) -> None:
 
 def test_cells_of_other_data_are_never_mixed():
     write("all.jsonl")
-    request = ask(AMAZON, data="all.jsonl", out=Path("run"))
+    request = request_cells(AMAZON, data="all.jsonl", out=Path("run"))
     trained(request)
     assert request.again().missing == []
-    assert read_ran(request.folder).data == digest(request.data)
+    assert read_provenance(request.folder).data == digest(request.data)
     with pytest.raises(ConfigError, match="run holds cells of other settings"):
-        ask(AMAZON, out=Path("run"))
+        request_cells(AMAZON, out=Path("run"))
     write("more.jsonl")
     with pytest.raises(ConfigError, match="run holds cells of other settings"):
-        ask(AMAZON, data="more.jsonl", out=Path("run"))
+        request_cells(AMAZON, data="more.jsonl", out=Path("run"))
     write("all.jsonl", "changed")
     digest.cache_clear()
     with pytest.raises(ConfigError, match="trained on other data: .*all.jsonl"):
-        ask(AMAZON, data="all.jsonl", out=Path("run"))
+        request_cells(AMAZON, data="all.jsonl", out=Path("run"))
     with pytest.raises(ConfigError, match="trained on other data"):
         claim(Path("run"), request.plan, command="", started="", threads=1)
-    assert ask(AMAZON, data="all.jsonl").folder != request.folder
+    assert request_cells(AMAZON, data="all.jsonl").folder != request.folder
 
 
 def test_a_folder_from_before_there_were_own_data_goes_on():
-    request = ask(AMAZON, out=Path("run"))
+    request = request_cells(AMAZON, out=Path("run"))
     trained(request)
     content = json.loads(Path("run", RAN).read_text())
     del content["data"]
@@ -201,7 +201,7 @@ def test_a_folder_from_before_there_were_own_data_goes_on():
 
 def test_titles_and_data_name_them():
     write("all.jsonl")
-    shown = show(ask(AMAZON, data="all.jsonl"))
+    shown = cell_table(request_cells(AMAZON, data="all.jsonl"))
     assert shown.sheet().title.endswith("; data of the user: all.jsonl")
     assert shown.to_json()["data"] == str(Path("all.jsonl").absolute())
-    assert show(ask(AMAZON)).to_json()["data"] is None
+    assert cell_table(request_cells(AMAZON)).to_json()["data"] is None

@@ -18,8 +18,8 @@ from suffice.papers import jobs
 from suffice.papers import request as twice_module
 from suffice.papers.figures import curves, heads, scaling, write_report
 from suffice.papers.jobs import Execution, run_cells
-from suffice.papers.request import ask, twice
-from suffice.papers.rows import differs, machine_line, show, to_csv
+from suffice.papers.request import request_cells, retrain
+from suffice.papers.rows import cell_table, differs, machine_line, to_csv
 from suffice.papers.tables import MODEL, TEST
 from suffice.recipes import SMALL
 from tests.measure.synthetic import make_cell
@@ -32,7 +32,7 @@ KEY = ("standard", 4, 0)
 
 
 def test_a_table_is_laid_out_as_in_the_paper(tmp_path):
-    shown = show(fill(tmp_path, cells(heads=(4,))))
+    shown = cell_table(fill(tmp_path, cells(heads=(4,))))
     sheet = shown.sheet()
     assert sheet.title == "tiny: Digits 8x8, ViT of 2 blocks, d_model 64, 16 patches"
     assert sheet.columns[:4] == ("mechanism", "heads", "seeds", "params/layer")
@@ -59,7 +59,7 @@ def test_data_that_stand_in_and_a_small_scale_are_stated(tmp_path, monkeypatch):
     signed = [replace(cells()[0], scores={"bleu": 1.0}, signatures={"bleu": "nrefs:1"})]
     request = fill(tmp_path, [*signed, *cells()[1:]])
     small = replace(request, recipe=replace(request.recipe, scale="small"))
-    sheet = show(small).sheet()
+    sheet = cell_table(small).sheet()
     said = ", in place of IMDB reviews; small scale: not the paper's size; the paper's lines: other"
     assert sheet.title.endswith(f"{said} size and data")
     assert "The paper's figures are of IMDB reviews." in sheet.caption
@@ -76,10 +76,10 @@ def test_json_csv_and_figures_say_in_what_the_paper_differs(tmp_path, monkeypatc
     request = fill(tmp_path, cells())
     assert differs(request) == ()
     dotted = {":"}
-    assert dotted < {line.get_linestyle() for line in drawn(heads(show(request)))}
-    small = show(replace(request, recipe=replace(request.recipe, scale="small")))
+    assert dotted < {line.get_linestyle() for line in drawn(heads(cell_table(request)))}
+    small = cell_table(replace(request, recipe=replace(request.recipe, scale="small")))
     assert small.to_json()["paper_differs_in"] == ["size"]
-    lines = list(csv.DictReader(io.StringIO(to_csv([small, show(request)]))))
+    lines = list(csv.DictReader(io.StringIO(to_csv([small, cell_table(request)]))))
     assert {line["paper_differs_in"] for line in lines} == {"size", ""}
     figure = heads(small)
     assert all(not len(line.get_xdata()) for line in drawn(figure) if line.get_linestyle() == ":")
@@ -90,7 +90,7 @@ def test_json_csv_and_figures_say_in_what_the_paper_differs(tmp_path, monkeypatc
     part = replace(request, table=replace(TINY, recipe="amazon", more="all of them"))
     assert differs(part) == ("data",)
     assert differs(replace(part, data="all.jsonl")) == ()
-    assert "The paper's figures are of all of them." in show(part).sheet().caption
+    assert "The paper's figures are of all of them." in cell_table(part).sheet().caption
     assert differs(replace(part, table=replace(TINY, paper=""))) == ()
 
 
@@ -101,7 +101,7 @@ def drawn(figure):
 
 def test_a_table_without_papers_figures_names_no_lines_of_theirs(tmp_path):
     request = replace(fill(tmp_path, cells()), table=replace(TINY, paper=""))
-    sheet = show(replace(request, recipe=replace(request.recipe, scale="small"))).sheet()
+    sheet = cell_table(replace(request, recipe=replace(request.recipe, scale="small"))).sheet()
     assert sheet.title.endswith("; small scale: not the paper's size")
     assert "Lines named" not in sheet.caption
     assert "larger" not in sheet.caption
@@ -115,12 +115,12 @@ def test_machines_and_minutes_are_written_short():
 
 def test_many_minutes_are_whole(tmp_path):
     request = fill(tmp_path, cells())
-    assert "12 minutes of training" in replace(show(request), minutes=12.3).sheet().caption
+    assert "12 minutes of training" in replace(cell_table(request), minutes=12.3).sheet().caption
 
 
 def test_a_loss_that_ran_away_is_a_word_in_json(tmp_path):
     lost = [replace(cell, test_loss=math.inf) for cell in cells()]
-    shown = show(fill(tmp_path, lost))
+    shown = cell_table(fill(tmp_path, lost))
     content = json.dumps(shown.to_json(), allow_nan=False)
     assert json.loads(content)["rows"][0]["figures"]["test_loss"]["mean"] == "inf"
     console = Console(width=200, file=io.StringIO())
@@ -129,7 +129,7 @@ def test_a_loss_that_ran_away_is_a_word_in_json(tmp_path):
 
 
 def test_json_and_csv_hold_what_is_printed(tmp_path):
-    shown = show(fill(tmp_path, cells(heads=(4,))))
+    shown = cell_table(fill(tmp_path, cells(heads=(4,))))
     content = json.loads(json.dumps(shown.to_json()))
     row = next(row for row in content["rows"] if row["heads"] == 4)
     accuracy = row["figures"]["test_accuracy"]
@@ -137,7 +137,7 @@ def test_json_and_csv_hold_what_is_printed(tmp_path):
     assert (accuracy["n"], accuracy["rank"], accuracy["paper"]) == (2, 1, 0.9812)
     assert (content["scale"], len(content["missing"])) == ("paper", 6)
     unprinted = replace(shown, request=replace(shown.request, table=replace(TINY, paper="")))
-    assert len(to_csv([show(unprinted.request)]).splitlines()) == 1 + 3 * len(TINY.columns)
+    assert len(to_csv([cell_table(unprinted.request)]).splitlines()) == 1 + 3 * len(TINY.columns)
     lines = list(csv.DictReader(io.StringIO(to_csv([shown]))))
     line = next(
         x
@@ -154,7 +154,7 @@ def test_json_and_csv_hold_what_is_printed(tmp_path):
 def test_the_report_has_numbers_and_figures_that_do_not_depend_on_the_day(tmp_path):
     columns = (MODEL, *TINY.columns)
     table = replace(TINY, figures=("curves", "heads", "scaling"), columns=columns)
-    shown = show(replace(fill(tmp_path / "run", cells()), table=table))
+    shown = cell_table(replace(fill(tmp_path / "run", cells()), table=table))
     folder = write_report(table, [shown], tmp_path / "report")
     names = [
         "table.json",
@@ -172,22 +172,22 @@ def test_the_report_has_numbers_and_figures_that_do_not_depend_on_the_day(tmp_pa
 
 
 def test_tables_of_many_parts_name_their_figures_and_leave_out_what_was_not_run(tmp_path):
-    shown = show(fill(tmp_path / "run", cells()))
-    empty = show(ask(replace(TINY, name="other"), out=tmp_path / "nothing"))
+    shown = cell_table(fill(tmp_path / "run", cells()))
+    empty = cell_table(request_cells(replace(TINY, name="other"), out=tmp_path / "nothing"))
     folder = write_report(replace(TINY, figures=("heads",)), [shown, empty], tmp_path / "report")
     assert {path.name for path in folder.glob("*.png")} == {"heads-tiny.png"}
 
 
 def test_curves_show_every_head_and_the_scale(tmp_path):
     request = fill(tmp_path, cells())
-    shown = show(replace(request, recipe=replace(request.recipe, scale="small")))
+    shown = cell_table(replace(request, recipe=replace(request.recipe, scale="small")))
     figure = curves(shown)
     assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["1 head", "4 heads"]
     assert "not the paper's size" in figure.get_supxlabel()
 
 
 def test_head_plots_show_ours_with_intervals_and_the_papers(tmp_path):
-    figure = heads(show(fill(tmp_path, cells())))
+    figure = heads(cell_table(fill(tmp_path, cells())))
     accuracy = figure.axes[0]
     bars = accuracy.containers
     assert len(bars) == 3
@@ -200,12 +200,12 @@ def test_scaling_is_drawn_over_parameters(tmp_path):
     table = replace(TINY, columns=(MODEL, *TEST), heads=(4,))
     request = replace(fill(tmp_path, cells(heads=(4,))), table=table, heads=(4,))
     grown = [make_cell(c.mechanism, 4, c.seed, parameters=9_000_000) for c in request.finished]
-    parts = [show(request), show(replace(request, finished=tuple(grown)))]
+    parts = [cell_table(request), cell_table(replace(request, finished=tuple(grown)))]
     growing = replace(TINY, name="growing", title="From few to many parameters")
     figure = scaling(growing, parts)
     assert figure.get_supxlabel() == "From few to many parameters"
     less = replace(request, recipe=replace(request.recipe, scale="small"))
-    marked = scaling(growing, [*parts, show(less)])
+    marked = scaling(growing, [*parts, cell_table(less)])
     assert marked.get_supxlabel() == f"From few to many parameters ({SMALL})"
     lines = figure.axes[0].containers
     assert list(lines[0][0].get_xdata()) == pytest.approx([0.0403, 27.04])
@@ -244,7 +244,7 @@ def test_a_cell_trained_again_stands_beside_the_first(tmp_path, monkeypatch):
         return keys
 
     monkeypatch.setattr(twice_module, "run_cells", again)
-    sheet = twice(
+    sheet = retrain(
         request, ("standard", 1, 0), Execution(), console=Console(file=io.StringIO()), command=""
     )
     line = next(line for line in sheet.lines if line.cells[0] == "test acc")
@@ -260,7 +260,7 @@ def test_a_cell_that_was_not_finished_stands_alone(tmp_path, monkeypatch):
         fill(folder, cells())
 
     monkeypatch.setattr(twice_module, "run_cells", once)
-    sheet = twice(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
+    sheet = retrain(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
     assert {line.cells[1] + line.cells[3] for line in sheet.lines} == {""}
     assert all(line.cells[2] for line in sheet.lines)
 
@@ -269,16 +269,16 @@ def test_a_cell_that_was_not_begun_in_time_is_reported(tmp_path, monkeypatch):
     request = fill(tmp_path, cells())
     monkeypatch.setattr(twice_module, "run_cells", lambda *_, **__: [])
     with pytest.raises(DataError, match="standard heads 4 seed 0 was not begun in time; give more"):
-        twice(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
+        retrain(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
 
 
 def test_a_cell_that_cannot_be_replaced_is_reported(tmp_path):
     request = fill(tmp_path, cells())
     cell_path(tmp_path / "again", *KEY).mkdir(parents=True)
     with pytest.raises(DataError, match="cannot replace .*standard-h4-s0.json .* choose another"):
-        twice(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
+        retrain(request, KEY, Execution(), console=Console(file=io.StringIO()), command="")
 
 
 def test_a_cell_of_no_row_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="tiny has no row 'gqa'; its mechanisms are standard"):
-        twice(fill(tmp_path, []), ("gqa", 4, 0), Execution(), console=Console(), command="")
+        retrain(fill(tmp_path, []), ("gqa", 4, 0), Execution(), console=Console(), command="")

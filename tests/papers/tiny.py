@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from suffice.measure.results import Cell, write_cell
-from suffice.papers.request import Request, ask
+from suffice.papers.request import Request, request_cells
 from suffice.papers.results import Published, claim
 from suffice.papers.tables import CLASSES, Table
 from suffice.recipes import recipe
@@ -46,7 +46,7 @@ def cells(*, seeds: int = 2, heads=(1, 4), shift: float = 0.0) -> list[Cell]:
 
 def fill(folder: Path, found: list[Cell]) -> Request:
     """Write cells into a working folder as if they had been trained there."""
-    request = ask(TINY, out=folder)
+    request = request_cells(TINY, out=folder)
     claim(folder, request.plan, command="suffice reproduce tiny", started="2025", threads=1)
     for cell in found:
         write_cell(folder, cell)

@@ -75,9 +75,9 @@ def test_layout_tells_none_some_or_all(pattern):
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
 def test_layout_at_every_length(pattern):
-    """The samples and own patterns at all up to 67, others around every edge of a block."""
-    edges = [length for length in range(1, 68) if length % 16 in (15, 0, 1)]
-    for length in range(1, 68) if pattern in (*SAMPLES, *OWN) else edges:
+    """The samples and own patterns at every third up to 67, all around every edge of a block."""
+    spaced = 3 if pattern in (*SAMPLES, *OWN) else 67
+    for length in (n for n in range(1, 68) if n % 16 in (15, 0, 1) or n % spaced == 0):
         queries = length if length % 2 else 1 + length // 3
         want = blocks(pattern.mask(queries, length), 16)
         assert torch.equal(pattern.layout(queries, length, 16).touched, want), length
@@ -100,7 +100,7 @@ def test_pieces_change_nothing(pattern, pieces, monkeypatch):
 def test_what_is_halved_is_counted_as_the_blocks_are(pattern, wide, monkeypatch):
     monkeypatch.setattr("suffice.patterns.base.FIRST_GRID", wide)
     monkeypatch.setattr("suffice.patterns.base.COUNTING_BLOCK", 4)
-    for queries, keys in [(1, 1), (3, 9), (30, 67), (41, 41), (64, 64)]:
+    for queries, keys in [(1, 1), (3, 9), (30, 67)]:
         mask = pattern.mask(queries, keys)
         assert pattern.pairs(queries, keys) == int(_some_head(mask).sum())
         for block in (1, 4, 64):

@@ -15,8 +15,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from suffice.convert.sources.weights import read_json
 from suffice.errors import CheckpointError
-from suffice.files import replacing
+from suffice.files import write_atomic
 from suffice.hf.config import SufficeConfig, SufficeViTConfig
 from suffice.hf.heads import (
     SufficeForCausalLM,
@@ -68,27 +69,16 @@ def write_auto_map(folder: Path | str) -> None:
         CheckpointError: if that is no folder of a language model of this library.
     """
     folder = Path(folder)
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        kind = config["model_type"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{folder} holds no readable config.json ({error}); give a folder that save_pretrained "
-            "wrote."
-        ) from error
-    if kind != SufficeConfig.model_type:
+    config = read_json(folder / "config.json")
+    if (kind := config.get("model_type")) != SufficeConfig.model_type:
         raise CheckpointError(
             f"{folder} holds a model of type {kind!r}; give one of type 'suffice'."
         )
     config["auto_map"] = {auto: f"{MODULE}.{name}" for auto, name in CLASSES.items()}
     names = sorted(CLASSES.values())
     code = CODE.format(names=", ".join(names), listed=json.dumps(names))
-    for name, text in (
-        (f"{MODULE}.py", code),
-        ("config.json", json.dumps(config, indent=2, sort_keys=True) + "\n"),
-    ):
-        with replacing(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    write_atomic(folder / f"{MODULE}.py", code)
+    write_atomic(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:

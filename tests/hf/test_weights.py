@@ -179,7 +179,7 @@ def test_programs_that_do_not_import_this_library_find_it(tmp_path, monkeypatch)
     exec((tmp_path / "modeling_suffice.py").read_text(), scope)  # noqa: S102 - written above
     assert scope["SufficeForCausalLM"] is Defined
     same(made, AutoModelForCausalLM.from_pretrained(tmp_path))
-    with pytest.raises(CheckpointError, match="holds no readable config.json"):
+    with pytest.raises(CheckpointError, match="config.json"):
         write_auto_map(tmp_path / "none")
     SufficeViTConfig().save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match="a model of type 'suffice_vit'"):

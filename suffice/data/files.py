@@ -188,11 +188,7 @@ def atomically(
 def members(
     archive: bytes, form: re.Pattern[str], name: str
 ) -> Iterator[tuple[re.Match[str], bytes]]:
-    """Yield the match and the content of every file of a .tar.gz whose whole name matches `form`.
-
-    Raises:
-        DataError: if the archive, called `name`, is damaged, or a member larger than any could be.
-    """
+    """Yield match and content of each file of a .tar.gz whose whole name matches `form`."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r|gz") as stream:
             for member in stream:

@@ -112,9 +112,6 @@ def parse_idx(raw: bytes, row: tuple[int, ...], name: str) -> Tensor:
 
     The first four bytes are 0, 0, 8 (unsigned byte) and the number of sizes; the sizes follow as
     big-endian 32-bit integers, then one byte for each element.
-
-    Raises:
-        DataError: if the magic number, the sizes or the count of bytes is another.
     """
     magic = bytes((0, 0, UNSIGNED_BYTE, len(row) + 1))
     start = 4 + 4 * (len(row) + 1)
@@ -135,9 +132,6 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
 
     Grey images become coloured ones. An image of another size is resized without regard to its
     proportions, each new pixel a weighted mean of all that it covers.
-
-    Raises:
-        DataError: if it is no JPEG or PNG, damaged, or absurdly large.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -186,9 +180,6 @@ def cached_images(
         side: of the square images, pixels.
         encoded: gives the images when they are not there yet.
         console: where the progress is shown; None shows nothing.
-
-    Raises:
-        DataError: if the images cannot be decoded or written, or the cached file is damaged.
     """
     sha256 = hashlib.sha256(json.dumps([key, side], sort_keys=True).encode()).hexdigest()
     path = cache() / "decoded" / f"{name}-{sha256[:16]}.npy"

@@ -178,9 +178,6 @@ def star_reviews(lines: Iterable[bytes], where: str) -> Iterator[tuple[str, int]
     """Yield the text and the class, stars from 0, of each review that has a text.
 
     Lines are JSON objects with "rating" and "text", or "overall" and "reviewText".
-
-    Raises:
-        DataError: if a line of the file `where` is no review.
     """
     for number, line in enumerate(lines, 1):
         try:

@@ -64,9 +64,6 @@ class Op:
 
         An op gives a masked value the weight 0, and 0 * NaN is NaN: keys and values that no query
         may see are set to 0; where others are not finite, `run_nonfinite` takes them out.
-
-        Raises:
-            UnsupportedError: if the op has no gradients and one is recorded.
         """
         if not self.trains and needs_gradient(q, k, v):
             raise UnsupportedError(

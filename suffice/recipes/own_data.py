@@ -42,15 +42,6 @@ TABLE = "table"
 def of_user(recipe: Recipe, path: str, columns: str | None = None) -> Recipe:
     """Return a recipe that reads the user's files instead of the task's own.
 
-    Args:
-        recipe: the recipe.
-        path: of the files, as the task's loader takes it.
-        columns: of a table: those of the texts and of the classes, with a comma between.
-
-    Raises:
-        ConfigError: if the task cannot read own files, or has no columns.
-        DataError: if it is a table that cannot be read.
-
     Example:
         >>> from suffice.recipes.text import amazon
         >>> path_of(of_user(amazon(), "all.jsonl.gz")), path_of(amazon())

@@ -33,16 +33,7 @@ class Scaled:
     """A recipe that may have a small twin."""
 
     def at(self: R, scale: str, **fields: Any) -> R:
-        """Return this recipe, which is at the paper's scale, or its small twin.
-
-        Args:
-            scale: "paper" or "small".
-            **fields: those that differ when small, the title among them; a dictionary changes
-                fields of the model or of the training. None for a recipe without a small scale.
-
-        Raises:
-            ConfigError: for an unknown scale, or one that the recipe does not have.
-        """
+        """Return this recipe, which is at the paper's scale, or its small twin."""
         if scale not in SCALES:
             raise unknown("scale", scale, SCALES)
         if scale == "paper":
@@ -105,10 +96,6 @@ def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> li
 
     A language model's is causal. A translator's are those of its encoder, those of its decoder,
     which are causal, and as many from the decoder to the source.
-
-    Raises:
-        ConfigError: for an unknown mechanism, one that cannot be causal or attend to another text
-            where it must, or heads that do not fit.
     """
     if isinstance(model, TranslatorConfig):
         return _of_translator(model, mechanism, num_heads, recipe)

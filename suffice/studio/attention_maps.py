@@ -219,9 +219,6 @@ def load_model(path: Path) -> LoadedModel:
 
     The path is a folder of `suffice train`, `suffice convert` or transformers, a .bin of llama2.c,
     or a .safetensors of `suffice compare`.
-
-    Raises:
-        CheckpointError: if it is absent, damaged, or of a kind that is not shown.
     """
     if path.suffix == ".safetensors":
         return _load_cell(path)
@@ -284,11 +281,7 @@ class ModelInput:
 
 
 def read_input(loaded: LoadedModel, request: dict[str, Any]) -> ModelInput:
-    """Return the input in a request: {"text": str} or {"image": base64, "scaling": str}.
-
-    Raises:
-        DataError: if it is absent, too long, or unreadable.
-    """
+    """Return the input in a request: {"text": str} or {"image": base64, "scaling": str}."""
     if loaded.reads == "image":
         return _read_image(loaded.model, request)
     text, tokenizer = request.get("text"), loaded.tokenizer

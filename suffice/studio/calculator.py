@@ -35,11 +35,7 @@ LONGEST = 1 << 30  # tokens
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderSizes:
-    """The sizes of a decoder, and the composition of its attention.
-
-    Raises:
-        ConfigError: for sizes, names or bits that are not legal.
-    """
+    """The sizes of a decoder, and the composition of its attention."""
 
     name: str = "model"
     d_model: int = 2048
@@ -223,9 +219,6 @@ class Answer:
 
 def calculate(model: DecoderSizes, length: int, memory: int | None = None) -> Answer:
     """Return what a model takes at a length, and the longest texts that fit a memory in bytes.
-
-    Raises:
-        ConfigError: for a length that the model cannot read, or a memory below 1 byte.
 
     Example:
         >>> answer = calculate(DecoderSizes(d_model=2048, num_heads=32, layers=32), 2048)

@@ -21,7 +21,7 @@ from suffice.measure.sentence import margin_points, notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
 from suffice.papers.printed import paper_rows
-from suffice.papers.results import path_of, published, read_ran, trained_seconds
+from suffice.papers.results import path_of, published, read_provenance, trained_seconds
 from suffice.papers.tables import TABLES
 from suffice.studio.folders import below, numbered, walk
 
@@ -102,7 +102,7 @@ def _read_packaged(name: object) -> Results:
 
 def _read_unfinished(folder: Path) -> Results:
     """Return the finished cells of an unfinished comparison, or of a reproduction."""
-    plan, run_facts = read_plan(folder), read_ran(folder)
+    plan, run_facts = read_plan(folder), read_provenance(folder)
     cells = _finished_cells(folder, plan)
     if not cells:
         raise DataError(f"no model is finished in {folder.name} yet; look again later.")
@@ -150,9 +150,6 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         results: the comparison.
         cost: "flops", "latency" or "parameters".
         margin: a fraction; None = the margin of the results.
-
-    Raises:
-        ConfigError: for a cost that is unknown or not measured, or a margin that is not a number.
     """
     if margin is not None and not isinstance(margin, (int, float)):
         raise ConfigError(f"margin={margin!r:.40} is not a number; give a fraction such as 0.01.")

@@ -51,11 +51,7 @@ def walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 
 def below(root: Path, name: object) -> Path:
-    """Return the path of a name below a folder, "." for the folder itself.
-
-    Raises:
-        DataError: for a name that is not a text, does not exist, or leads out of the folder.
-    """
+    """Return the path of a name below a folder, "." for the folder itself."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise DataError(f"{name!r:.80} is not a name; choose from the list.")
     try:

@@ -120,11 +120,7 @@ LONGEST = 1 << 28  # bytes of one text; it is held in memory whole, and its toke
 
 @contextlib.contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, .xz decompressed.
-
-    Raises:
-        DataError: if it is absent or something else, or what is read in the block is damaged.
-    """
+    """Open a regular file for reading, .xz decompressed."""
     if not path.is_file():  # reading a pipe or a device might never end
         what = "is not a regular file" if path.exists() else "does not exist"
         raise DataError(f"{path} {what}; give a file of text.")
@@ -149,11 +145,7 @@ def read_text(path: Path) -> str:
 
 
 def decode_text(content: bytes, name: object) -> str:
-    """Return UTF-8 text as it is, line ends included; a byte order mark in front is dropped.
-
-    Raises:
-        DataError: if the content of the file `name` is too long, holds zero bytes or is not UTF-8.
-    """
+    """Return UTF-8 text as it is, line ends included; a byte order mark in front is dropped."""
     if len(content) > LONGEST:
         raise DataError(
             f"{name} holds more than {LONGEST:,} bytes in one text; split it into several files, "
@@ -186,9 +178,6 @@ def read_jsonl(path: Path) -> Iterator[str]:
 
 def parse_jsonl(lines: Iterable[bytes], name: object) -> Iterator[str]:
     r"""Yield the string under "text" of each line; other keys and blank lines are skipped.
-
-    Raises:
-        DataError: if a line of the file `name` is too long, or no JSON object with such a string.
 
     Example:
         >>> list(parse_jsonl([b'{"text": "one"}\n', b'{"id": 2, "text": "two"}\n'], "a file"))
@@ -229,9 +218,6 @@ def corpus_at(path: Path) -> Corpus:
 
     A file of JSON lines: the same, by line. Any other file is one text: the last tenth of its
     characters is for validation, as nanoGPT cuts Shakespeare.
-
-    Raises:
-        DataError: if there is nothing at the path, or nothing readable.
     """
     is_folder = path.is_dir()
     root, names = (path, files_below(path)) if is_folder else (path.parent, [path.name])

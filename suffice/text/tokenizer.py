@@ -132,10 +132,6 @@ def build(text: str, name: object) -> Any:
 
     It encodes texts whole, whatever the description says of truncation and padding, and the names
     of special tokens in a text are ordinary text to it.
-
-    Raises:
-        ConfigError: if the library is not installed.
-        DataError: if the text describes no byte-pair tokenizer, or one that is not a function.
     """
     tokenizers = library()
     description = parse_object(text, name)

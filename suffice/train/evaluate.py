@@ -18,11 +18,7 @@ from suffice.train.distributed import current, resolve_device
 
 
 def flatten_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits [A, C], in float32 at least, and labels [A], ignored ones included.
-
-    Raises:
-        ShapeError: if the logits are neither [B, C] for labels [B] nor [B, T, C] for [B, T].
-    """
+    """Return logits [A, C], in float32 at least, and labels [A], ignored ones included."""
     check(
         "logits",
         logits,

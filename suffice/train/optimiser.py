@@ -27,9 +27,6 @@ def build(model: nn.Module, training: AdamWSettings) -> torch.optim.AdamW:
 
     Tensors with two or more dimensions (weights, embeddings, alignments) are decayed; vectors and
     scalars (biases, norms) are not.
-
-    Raises:
-        ConfigError: if no parameter requires a gradient.
     """
     learned = [p for p in model.parameters() if p.requires_grad]
     if not learned:

@@ -33,9 +33,6 @@ def shard(model: nn.Module, processes: Processes, device: torch.device) -> nn.Mo
     The weights are those of process 0, each cut along its first dimension. A block's are gathered
     when it runs and freed afterwards; those outside the blocks stay for a whole pass. Gradients are
     averages over the processes, as DDP's.
-
-    Raises:
-        ConfigError: if a parameter has no dimension to be cut along.
     """
     from torch.distributed.device_mesh import init_device_mesh
 

@@ -366,11 +366,7 @@ class CostTable:
         return any(program.solve() is not None for program, _ in self.programs(limits).values())
 
     def choose(self, limits: Sequence[Limit]) -> tuple[str, Program, list[list[Option]], Choice]:
-        """Return the backend, the program, its options and the best choice.
-
-        Raises:
-            ConfigError: if nothing meets the bounds, naming the nearest that can be met.
-        """
+        """Return the backend, the program, its options and the best choice."""
         programs = self.programs(limits)
         solved = [
             (program.score(choice), backend, program, options, choice)

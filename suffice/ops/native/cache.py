@@ -154,11 +154,7 @@ class MixingDescriptor:
         self.rows = torch.empty(0, dtype=torch.int64)
 
     def set_positions(self, positions: list[int]) -> None:
-        """Set the next position of each row, B of them.
-
-        Raises:
-            ShapeError: if the mixing does not reach it; nothing has changed then.
-        """
+        """Set the next position of each row, B of them."""
         rows = torch.tensor([self.mixing.span(position) for position in positions])
         self.rows = rows.t().contiguous()
         self.mix.first, self.mix.count, self.mix.offset = (row.data_ptr() for row in self.rows)

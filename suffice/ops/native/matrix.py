@@ -37,10 +37,6 @@ class Codes:
         codes: uint8 [P, K / 4 or K / 8, 64]: in a piece four inputs of sixteen outputs, or eight,
             the first four in the low halves.
         scales: float16 [P, C, 16].
-
-    Raises:
-        ConfigError: for other bits, or a group that does not divide K or fill pieces.
-        ShapeError: if codes or scales have another shape or dtype.
     """
 
     bits: int
@@ -129,12 +125,7 @@ def _scaled(numbers: Tensor, scales: Tensor, bits: int) -> Tensor:
 
 
 def structure_of(weight: Tensor | Codes, bias: Tensor | None) -> native.Matrix:
-    """Return the structure of a matrix that the kernels read; the tensors must outlive it.
-
-    Raises:
-        ConfigError: for a dtype, device or strides that the kernels do not read.
-        ShapeError: if the weight has other axes than two, or the bias another length.
-    """
+    """Return the structure of a matrix that the kernels read; the tensors must outlive it."""
     if isinstance(weight, Codes):
         kind, data, scales, group = BITS[weight.bits], weight.codes, weight.scales, weight.group
     else:

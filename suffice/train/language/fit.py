@@ -396,10 +396,6 @@ class Log:
     """Appends records to a file of JSON lines and to TensorBoard's events; None writes neither.
 
     A resumed run continues at its checkpoint's step: later lines are removed, and 0 begins anew.
-
-    Raises:
-        ConfigError: if TensorBoard is wanted and not installed.
-        CheckpointError: if the log cannot be written.
     """
 
     def __init__(self, path: Path | None, tensorboard: Path | None, *, step: int) -> None:

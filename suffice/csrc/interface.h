@@ -154,7 +154,7 @@ struct Linear {
   const float *omega;       // [F, D] or null
   float scale;
   int32_t unused;
-  const uint8_t *seen;      // [B, S], 0 = a hidden key; null = all are seen
+  const uint8_t *valid;     // [B, S], 0 = a masked key; null = none is
   const int64_t *documents; // [B, S], runs of equal numbers; T = S; null = one
   Strides q, k, v, out, slope, of_q, of_k, of_v;
 };

@@ -102,7 +102,7 @@ static Lane lane_of(const Linear &l, const float *k, const float *v, int64_t row
   lane.k = rows_of(k, l.k, lane.batch, lane.shared);
   lane.v = rows_of(v, l.v, lane.batch, lane.shared);
   lane.v.data += from;
-  lane.seen = l.seen ? l.seen + lane.batch * l.keys : nullptr;
+  lane.seen = l.valid ? l.valid + lane.batch * l.keys : nullptr;
   lane.documents = l.documents ? l.documents + lane.batch * l.keys : nullptr;
   return lane;
 }

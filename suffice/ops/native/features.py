@@ -80,17 +80,17 @@ class _Sums:
 
     # float32 [F, D], features exp(omega x' - |x'|^2 / 2) of x' = sqrt(scale) x; None = elu(x) + 1
     omega: Tensor | None
-    seen: Tensor | None  # bool [B, S], False = a masked key
+    valid: Tensor | None  # bool [B, S], False = a masked key
     documents: Tensor | None  # int64 [B, S], runs of equal numbers, T = S; None = one
     causal: bool  # a query sees itself and earlier keys only; then T <= S, the queries last
     scale: float  # above 0; without omega it is not read
 
     @classmethod
-    def of(cls, omega, seen, documents, causal: bool, scale: float) -> _Sums:
+    def of(cls, omega, valid, documents, causal: bool, scale: float) -> _Sums:
         """Return the sums for the arguments of `suffice::native_scan`."""
         return cls(
             None if omega is None else omega.detach().float().contiguous(),
-            None if seen is None else seen.contiguous(),
+            None if valid is None else valid.contiguous(),
             None if documents is None else documents.long().contiguous(),
             causal,
             scale,
@@ -102,7 +102,7 @@ class _Sums:
         features = width if self.omega is None else self.omega.shape[0]
         sizes = batch, heads, kv_heads, queries, keys, width, value_width, features
         structure = native.Linear(*sizes, causal=self.causal, scale=self.scale)
-        for name in ("omega", "seen", "documents"):
+        for name in ("omega", "valid", "documents"):
             tensor = getattr(self, name)
             setattr(structure, name, None if tensor is None else tensor.data_ptr())
         for name, tensor in {"q": q, "k": k, "v": v, **others}.items():
@@ -159,7 +159,7 @@ def _scan(
     k: Tensor,
     v: Tensor,
     omega: Tensor | None,
-    seen: Tensor | None,
+    valid: Tensor | None,
     documents: Tensor | None,
     causal: bool,
     scale: float,
@@ -168,7 +168,7 @@ def _scan(
 
     Arguments as of `_Sums`.
     """
-    return forward(*map(dense_rows, (q, k, v)), _Sums.of(omega, seen, documents, causal, scale))
+    return forward(*map(dense_rows, (q, k, v)), _Sums.of(omega, valid, documents, causal, scale))
 
 
 @torch.library.custom_op("suffice::native_scan_backward", mutates_args=())
@@ -180,14 +180,14 @@ def _scan_backward(
     out: Tensor,
     totals: Tensor,
     omega: Tensor | None,
-    seen: Tensor | None,
+    valid: Tensor | None,
     documents: Tensor | None,
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v; arguments as of `suffice::native_scan`."""
     grad, q, k, v, out = map(dense_rows, (grad, q, k, v, out))
-    sums = _Sums.of(omega, seen, documents, causal, scale)
+    sums = _Sums.of(omega, valid, documents, causal, scale)
     return backward(grad, q, k, v, out, totals.contiguous(), sums)
 
 

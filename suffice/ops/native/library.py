@@ -139,7 +139,7 @@ class Linear(ctypes.Structure):
         ("omega", POINTER),
         ("scale", FLOAT),
         ("unused", INT32),
-        *_fields(POINTER, "seen documents"),
+        *_fields(POINTER, "valid documents"),
         *_fields(Strides, "q k v out slope of_q of_k of_v"),
     )
 

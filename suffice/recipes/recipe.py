@@ -98,11 +98,13 @@ def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> li
     which are causal, and as many from the decoder to the source.
     """
     if isinstance(model, TranslatorConfig):
-        return _of_translator(model, mechanism, num_heads, recipe)
+        return _translator_specs(model, mechanism, num_heads, recipe)
     specs = _layers(model, mechanism, num_heads, model.depth)
     if not isinstance(model, LMConfig):
         return specs
-    return _causal(model, mechanism, num_heads, model.depth, f"language model of recipe {recipe}")
+    return _causal_layers(
+        model, mechanism, num_heads, model.depth, f"language model of recipe {recipe}"
+    )
 
 
 def build_model(model: Sizes, specs: list[AttentionSpec]) -> Any:
@@ -113,13 +115,13 @@ def build_model(model: Sizes, specs: list[AttentionSpec]) -> Any:
     return model.build(specs[:first], specs[first:second], specs[second:])
 
 
-def _of_translator(
+def _translator_specs(
     model: TranslatorConfig, mechanism: str, num_heads: int, recipe: str
 ) -> list[AttentionSpec]:
     depth = model.decoder_depth
     encoder = _layers(model, mechanism, num_heads, model.encoder_depth)
     cross = _layers(model, mechanism, num_heads, depth)
-    decoder = _causal(model, mechanism, num_heads, depth, f"decoder of recipe {recipe}")
+    decoder = _causal_layers(model, mechanism, num_heads, depth, f"decoder of recipe {recipe}")
     try:
         check_crosses(cross)
     except ConfigError as error:
@@ -138,7 +140,7 @@ def _layers(
     return schedule(mechanism, model.d_model, num_heads, depth=depth, **options)
 
 
-def _causal(
+def _causal_layers(
     model: Sizes, mechanism: str, num_heads: int, depth: int, needed_by: str
 ) -> list[AttentionSpec]:
     try:

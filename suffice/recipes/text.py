@@ -87,7 +87,7 @@ def amazon(scale: str = "paper") -> Recipe:
 
     Small: 8,000 words, the last 32 of a review, one layer less, 3 epochs of 12,000 reviews.
     """
-    return _of_stars(
+    return _star_classifier(
         "amazon", "Amazon reviews, 3 blocks, d_model 64, last 64 words (arXiv:2403.01643v2)"
     ).at(
         scale,
@@ -103,7 +103,7 @@ def womens_clothing(scale: str = "paper") -> Recipe:
 
     Small: 4,000 words, the last 32 of a review, two layers, 3 epochs of 12,000 reviews.
     """
-    return _of_stars(
+    return _star_classifier(
         "womens_clothing",
         "Reviews of women's clothing, 3 blocks, d_model 64, last 64 words",
         vocabulary_size=13_000,  # nearly all there are
@@ -114,7 +114,7 @@ def womens_clothing(scale: str = "paper") -> Recipe:
     )
 
 
-def _of_stars(
+def _star_classifier(
     task: str, title: str, *, vocabulary_size: int = 40_000, d_model: int = 64, name: str = ""
 ) -> Recipe:
     return classifier(
@@ -178,7 +178,7 @@ def amazon_scaling_25m(scale: str = "paper") -> Recipe:
 def _scaled(millions: int, scale: str) -> Recipe:
     width = WIDTHS[millions]
     narrow = width // 40 * 8  # a fifth, in whole features of up to 8 heads
-    return _of_stars(
+    return _star_classifier(
         "amazon",
         f"Amazon reviews, {millions}M parameters, 3 blocks, d_model {width}, last 64 words",
         d_model=width,

@@ -370,15 +370,15 @@ def imagenet_equal_params(scale: str = "paper") -> Recipe:
 
     Small: as in `imagenet_v2`, with d 76, 84 and 80 for the three.
     """
-    return _equal(IMAGENET_V2.on(IMAGENET, "imagenet_equal_params", scale))
+    return _with_equal_parameters(IMAGENET_V2.on(IMAGENET, "imagenet_equal_params", scale))
 
 
 def tiny_imagenet_112_equal_params(scale: str = "paper") -> Recipe:
     """`imagenet_equal_params` on Tiny ImageNet enlarged to 112x112, which stands in."""
-    return _equal(IMAGENET_V2.on(TINY_64, "tiny_imagenet_112_equal_params", scale))
+    return _with_equal_parameters(IMAGENET_V2.on(TINY_64, "tiny_imagenet_112_equal_params", scale))
 
 
-def _equal(recipe: Recipe) -> Recipe:
+def _with_equal_parameters(recipe: Recipe) -> Recipe:
     """Give each mechanism the sizes that make the models' parameters equal."""
     sizes = EQUAL if recipe.scale == "paper" else SMALL_EQUAL
     models = tuple(

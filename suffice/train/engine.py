@@ -234,10 +234,10 @@ class Engine(ABC):
         epoch, step = self.place().get("epoch"), self.state.step
         where = f"after step {step}" if epoch is None else f"in epoch {epoch}"
         exists = self.checkpoint is not None and self.checkpoint.exists()
-        kept = f" The last checkpoint, {self.checkpoint}, is kept." if exists else ""
+        advice = f" The last checkpoint, {self.checkpoint}, is kept." if exists else ""
         raise StateError(
             f"the {which} loss is {loss} {where} with learning_rate={self.training.learning_rate}; "
-            f"lower learning_rate, add warmup or clip the gradients.{kept}"
+            f"lower learning_rate, add warmup or clip the gradients.{advice}"
         )
 
     def _save(self) -> None:

@@ -21,8 +21,17 @@ from suffice.cli.options import (
     check_out,
     corpus_name,
     parse_settings,
+    set_option,
 )
-from suffice.cli.terminal import PLAIN, WRONG, Stopped, print_json, print_text, resumable
+from suffice.cli.terminal import (
+    PLAIN,
+    WRONG,
+    Stopped,
+    format_interval,
+    print_json,
+    print_text,
+    resumable,
+)
 from suffice.convert.certificate import LossChange
 from suffice.convert.sources import Source, open_source
 from suffice.errors import ConfigError, DataError, ShapeError
@@ -65,12 +74,10 @@ def heal(
     steps: Annotated[int | None, Option(help="Steps to train, instead of minutes.")] = None,
     settings: Annotated[
         list[str] | None,
-        Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Setting of the healing: regression, regression_rate, learning_rate, kl, "
+        set_option(
+            "Setting of the healing: regression, regression_rate, learning_rate, kl, "
             "batch_size, length, warmup, evaluate_every, evaluation_batches, rank, alpha; "
-            "repeatable.",
+            "repeatable."
         ),
     ] = None,
     tokenizer: TokenizerOption = None,
@@ -156,8 +163,7 @@ def _print(report: HealingReport, out: Path) -> None:
 
 
 def _interval(change: LossChange) -> str:
-    ends = "" if change.low is None else f" ({change.low:+.4f} to {change.high:+.4f})"
-    return f"{change.change:+.4f}{ends}"
+    return format_interval(change.change, change.low, change.high, "+.4f")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from suffice.errors import ConfigError, unknown
 from suffice.grammar import parse_term
 from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static
 from suffice.presets import PRESETS
+from suffice.records import is_number, is_whole
 
 RUNS = Path("runs")
 BASELINE = "standard"
@@ -44,6 +45,11 @@ Prompt = Annotated[str, Option(help="Text to continue.")]
 TokenizerOption = Annotated[
     Path | None, Option(help="Tokenizer of the model, if none lies beside it.")
 ]
+
+
+def set_option(text: str) -> Any:
+    """Declare the repeatable option --set NAME=VALUE."""
+    return Option("--set", metavar="NAME=VALUE", help=text)
 
 
 def parse_settings(assignments: list[str], options: dict[str, str]) -> dict[str, Any]:
@@ -84,15 +90,14 @@ def mechanism_settings(mechanism: str, assignments: list[str]) -> dict[str, Any]
 
 def _check_type(mechanism: str, name: str, value: object, default: object) -> None:
     """Refuse a value of another type than the default's; if that is None, a size is wanted."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(default, bool):
         fits, legal = isinstance(value, bool), "true or false"
     elif isinstance(default, str):
         fits, legal = isinstance(value, str), "a word"
     elif isinstance(default, float):
-        fits, legal = is_number, "a number"
+        fits, legal = is_number(value), "a number"
     else:
-        fits, legal = value is None or (is_number and isinstance(value, int)), "a whole number"
+        fits, legal = value is None or is_whole(value), "a whole number"
     if not fits:
         raise ConfigError(f"--set {name}={value}: {name} of {mechanism} must be {legal}.")
 

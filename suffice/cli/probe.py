@@ -18,6 +18,7 @@ from suffice.cli.options import Device, JsonFlag, Quiet
 from suffice.cli.terminal import (
     PLAIN,
     Stopped,
+    format_interval,
     print_json,
     print_text,
     resumable,
@@ -279,20 +280,16 @@ def _ablations(console: Console, ablations: Sequence[Ablation]) -> None:
         print_text(f"{branch} ({layers})", console)
         for one in ablations:
             if one.branch == branch:
-                change = f"{one.before:.3f} {_interval(one.change)}"
-                print_text(f"  {one.on}: {change}, {one.verdict}", console)
+                rise = one.change
+                change = format_interval(rise.mean, rise.low, rise.high, "+.4f")
+                text = f"  {one.on}: {one.before:.3f} {change}, {one.verdict}"
+                print_text(text, console)
 
 
 def _half(summary: Summary) -> str:
     return f"{summary.mean:+.2f}" + (
         "" if summary.high is None else f" ±{summary.high - summary.mean:.2f}"
     )
-
-
-def _interval(summary: Summary) -> str:
-    if summary.low is None:
-        return f"{summary.mean:+.4f}"
-    return f"{summary.mean:+.4f} ({summary.low:+.4f} to {summary.high:+.4f})"
 
 
 def _controls(report: Report | CheckpointReport) -> str:

@@ -157,7 +157,6 @@ def reproduce(
         as_json=as_json,
         as_csv=as_csv,
         report=not no_report,
-        command=command_line(),
         threads=threads,
         heal_minutes=heal_minutes,
         execution=Execution(
@@ -192,7 +191,6 @@ class ReproduceOptions:
     as_json: bool
     as_csv: bool
     report: bool
-    command: str
     threads: int | None
     heal_minutes: float | None
     execution: Execution
@@ -214,6 +212,11 @@ class ReproduceOptions:
         given = [f"--{name}" for name in names if getattr(self, name) not in (None, False)]
         if given:
             raise ConfigError(f"{self.table} {reason}; leave {', '.join(given)} out.")
+
+    def request(self, table: Table, **changes: Any) -> Request:
+        """Return the cells of a table that these options ask for."""
+        names = ("scale", "heads", "seeds", "data")
+        return request_cells(table, **{name: getattr(self, name) for name in names} | changes)
 
 
 def answer(options: ReproduceOptions, console: Console) -> None:
@@ -281,22 +284,10 @@ def _finished_share(known: Table) -> str:
 
 def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show one table of cells."""
-    request = request_cells(
-        wanted,
-        scale=options.scale,
-        heads=options.heads,
-        seeds=options.seeds,
-        out=options.out,
-        data=options.data,
-    )
+    request = options.request(wanted, out=options.out)
     if options.rerun is not None:
-        sheet = retrain(
-            request,
-            parse_cell(options.rerun),
-            options.execution,
-            console=console,
-            command=options.command,
-        )
+        key, command = parse_cell(options.rerun), command_line()
+        sheet = retrain(request, key, options.execution, console=console, command=command)
         wide_console(WIDTH).print(rich_table(sheet))
         return
     request = _train_missing(request, options, console)
@@ -313,9 +304,7 @@ def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     for part in map(table, wanted.parts):
         if part.known:
             heads = options.heads or (None if wanted.figures else (max(part.heads),))
-            request = request_cells(
-                part, scale=options.scale, heads=heads, seeds=options.seeds, data=options.data
-            )
+            request = options.request(part, heads=heads)
             shown.append(cell_table(_train_missing(request, options, console)))
     _print_cells(wanted, shown, options)
 

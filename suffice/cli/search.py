@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,15 @@ from suffice.cli.options import (
     check_at_least,
     corpus_name,
 )
-from suffice.cli.terminal import RULED, print_json, print_text, resumable, to_json
+from suffice.cli.terminal import (
+    RULED,
+    format_interval,
+    print_json,
+    print_text,
+    resumable,
+    step_by_cells,
+    to_json,
+)
 from suffice.convert import plan_to_json, steps_of
 from suffice.convert.search import Combination, Quantity, SearchResult, Texts, budget_of
 from suffice.convert.search import search as search_plan
@@ -32,7 +39,7 @@ from suffice.measure.machine import machine_facts, software_versions
 from suffice.measure.report.canvas import png
 from suffice.measure.statistics import Summary
 from suffice.models import LM
-from suffice.progress import Progress, show
+from suffice.progress import show
 from suffice.text import corpus
 
 TOKENS = 1 << 15
@@ -110,7 +117,7 @@ def search(
     source = open_source(checkpoint, tokenizer=tokenizer)
     texts = _texts(source, calibration, tokens, length)
     with resumable(out), show(Console(stderr=True), cells=len(STAGES), quiet=quiet) as progress:
-        found = search_plan(
+        result = search_plan(
             source.model,
             budget,
             texts,
@@ -119,16 +126,16 @@ def search(
             work=folder_of(out),
             resume=resume,
             seed=seed,
-            step=_step_by_stages(progress),
+            step=step_by_cells(progress, STAGES),
         )
-    _write(out, found)
+    _write(out, result)
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
         return
     command = ["suffice", "convert", str(checkpoint), "--to", str(out)]
     for option, value in (("--calibration", calibration), ("--tokenizer", tokenizer)):
         command += [] if value is None else [option, str(value)]
-    print_found(found, out, command)
+    print_result(result, out, command)
 
 
 def folder_of(out: Path) -> Path:
@@ -161,56 +168,43 @@ def _texts(source: Source, name: str | None, tokens: int, length: int | None) ->
     return Texts(**rows_for(corpus(text), source.tokenizer, length=length, tokens=tokens))
 
 
-def _step_by_stages(progress: Progress) -> Callable[[str, int, int], None]:
-    """Return step(part, done, total), which shows each stage as a cell, other parts within it."""
-    begun: set[str] = set()
-
-    def step(part: str, done: int, total: int) -> None:
-        if part in STAGES and part not in begun:
-            begun.add(part)
-            progress.cell(part)
-        progress.step(done, total)
-
-    return step
-
-
-def _write(out: Path, found: SearchResult) -> None:
+def _write(out: Path, result: SearchResult) -> None:
     """Write the plan, all results, and the figure."""
-    results = found.to_json()
+    results = result.to_json()
     facts = {key: results[key] for key in ("budget", "length", "quantities")}
     results["machine"] = {**machine_facts(), **software_versions()}
     folder = folder_of(out)
     write_atomic(folder / "results.json", to_json(results))
-    write_atomic(folder / "figure.png", png(draw(found)))
-    write_atomic(out, to_json(plan_to_json(found.words, **facts)))
+    write_atomic(folder / "figure.png", png(draw(result)))
+    write_atomic(out, to_json(plan_to_json(result.words, **facts)))
 
 
-def print_found(found: SearchResult, out: Path, command: list[str]) -> None:
+def print_result(result: SearchResult, out: Path, command: list[str]) -> None:
     """Print the plan, what was predicted and measured of it, and how other choices do."""
     console = Console()
-    console.print(_layers(found))
+    console.print(_layers(result))
     console.print()
-    console.print(_quantities(found))
+    console.print(_quantities(result))
     console.print()
-    print_text("\n".join(sentences(found)))
+    print_text("\n".join(sentences(result)))
     print_text(f"plan: {out}; all results: {folder_of(out)}")
     print_text(f"make it by: {shlex.join(command)}")
 
 
-def sentences(found: SearchResult) -> list[str]:
+def sentences(result: SearchResult) -> list[str]:
     """Return what to say of the budget, the timing and the other choices."""
     return [
-        *filter(None, map(_bound, found.quantities)),
-        _speed(found),
-        _additivity(found),
-        *_other_choices(found),
-        *_unscored(found),
+        *filter(None, map(_bound, result.quantities)),
+        _speed(result),
+        _additivity(result),
+        *_other_choices(result),
+        *_unscored(result),
     ]
 
 
-def _layers(found: SearchResult) -> Table:
+def _layers(result: SearchResult) -> Table:
     table = Table("layer", "becomes", "divergence alone", "state kB", "parameters", **RULED)
-    for layer in found.layers:
+    for layer in result.layers:
         table.add_row(
             layer.layer.removesuffix(".attention"),
             layer.words.replace(",", ", "),
@@ -221,9 +215,9 @@ def _layers(found: SearchResult) -> Table:
     return table
 
 
-def _quantities(found: SearchResult) -> Table:
+def _quantities(result: SearchResult) -> Table:
     table = Table("", "source", "at most", "predicted", "measured", **RULED)
-    for quantity in found.quantities:
+    for quantity in result.quantities:
         unit, scale, form = UNITS[quantity.name]
         values = [quantity.source, quantity.bound, quantity.predicted, quantity.measured]
         cells = ["" if value is None else f"{value * scale:{form}}" for value in values]
@@ -243,46 +237,46 @@ def _bound(quantity: Quantity) -> str:
     return f"the bound of {quantity.name} {met[quantity.met]}{share}"
 
 
-def _speed(found: SearchResult) -> str:
+def _speed(result: SearchResult) -> str:
     """Claim faster or slower only if the interval does."""
-    latency = found.quantity("latency")
+    latency = result.quantity("latency")
     low, high = latency.low or latency.measured, latency.high or latency.measured
     word = "as fast as the source within the noise"
     if high < latency.source:
         word = f"{latency.source / latency.measured:.2f}x as fast as the source"
     elif low > latency.source:
         word = f"{latency.measured / latency.source:.2f}x slower than the source"
-    ways = found.way if found.way == found.source_way else f"{found.source_way}, then {found.way}"
-    held = " -> ".join(f"{size / 1e3:,.1f}" for size in found.held)
+    ways = ", then ".join(dict.fromkeys((result.source_way, result.way)))
+    states = " -> ".join(f"{size / 1e3:,.1f}" for size in result.held)
     return (
-        f"a step behind {found.length:,} tokens is {word} (steps: {ways}); states held with room "
-        f"to grow {held} kB"
+        f"a step behind {result.length:,} tokens is {word} (steps: {ways}); states held with room "
+        f"to grow {states} kB"
     )
 
 
-def _additivity(found: SearchResult) -> str:
-    if found.additive is None:
+def _additivity(result: SearchResult) -> str:
+    if result.additive is None:
         return "every layer stays as it is"
-    if found.additive:
+    if result.additive:
         return "the layers' divergences add up to the whole's within the noise"
-    moved = "one of them is the plan" if found.moved else "none was better"
+    moved = "one of them is the plan" if result.moved else "none was better"
     return (
-        f"the layers' divergences do not add up to the whole's, so {found.weighed} choices near it "
-        f"were measured; {moved}"
+        f"the layers' divergences do not add up to the whole's, so {result.weighed} choices near "
+        f"it were measured; {moved}"
     )
 
 
-def _other_choices(found: SearchResult) -> list[str]:
-    lines = [f"as wholes, on text that nothing was chosen by: the plan {_mix(found.plan)}"]
-    best = found.uniform
+def _other_choices(result: SearchResult) -> list[str]:
+    lines = [f"as wholes, on text that nothing was chosen by: the plan {_mix(result.plan)}"]
+    best = result.uniform
     if best is None:
         lines.append("no one option for all layers meets the budget")
     else:
         lines.append(
-            f"best of {len(found.of('uniform'))} uniform choices: {best.words[0]} {_mix(best)}"
+            f"best of {len(result.of('uniform'))} uniform choices: {best.words[0]} {_mix(best)}"
         )
-        lines.append(_against_uniform(found))
-    random = sorted(found.of("random"), key=lambda mix: mix.divergence.mean)
+        lines.append(_against_uniform(result))
+    random = sorted(result.of("random"), key=lambda mix: mix.divergence.mean)
     if random:
         lines.append(
             f"{len(random)} random mixes: the best {_mix(random[0])}, the median "
@@ -291,10 +285,10 @@ def _other_choices(found: SearchResult) -> list[str]:
     return lines
 
 
-def _against_uniform(found: SearchResult) -> str:
+def _against_uniform(result: SearchResult) -> str:
     """Claim a difference only if the interval does."""
-    gain, best = found.ahead, found.uniform
-    if found.words == best.words:
+    gain, best = result.ahead, result.uniform
+    if result.words == best.words:
         return "the plan is that choice"
     word = "not distinguishable from"
     if gain.high is not None and gain.high < 0:
@@ -311,15 +305,13 @@ def _mix(mix: Combination) -> str:
 
 
 def _interval(summary: Summary, sign: str = "") -> str:
-    form = f"{sign}.5f"
-    ends = "" if summary.low is None else f" ({summary.low:{form}} to {summary.high:{form}})"
-    return f"{summary.mean:{form}}{ends}"
+    return format_interval(summary.mean, summary.low, summary.high, f"{sign}.5f")
 
 
-def _unscored(found: SearchResult) -> list[str]:
-    if found.scored == found.pairs:
+def _unscored(result: SearchResult) -> list[str]:
+    if result.scored == result.pairs:
         return []
     return [
-        f"{found.scored} of {found.pairs} pairs of a layer and an option were scored in time; "
+        f"{result.scored} of {result.pairs} pairs of a layer and an option were scored in time; "
         "--resume with more --minutes scores the rest"
     ]

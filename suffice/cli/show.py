@@ -39,11 +39,7 @@ def show(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Another option of the mechanism, such as window=16; repeatable.",
-        ),
+        options.set_option("Another option of the mechanism, such as window=16; repeatable."),
     ] = None,
     png: Annotated[Path | None, Option(help="Also draw into this .png file.")] = None,
     svg: Annotated[Path | None, Option(help="Also draw into this .svg file.")] = None,

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -148,17 +148,30 @@ def _shortest(name: str, path: Path) -> str:
     return name if found and Path(found).absolute() == path.absolute() else str(path)
 
 
-def step_by_cells(progress: Progress) -> Callable[[str, int, int], None]:
-    """Return step(part, done, total), which shows each part of the work as a cell."""
-    parts: set[str] = set()
+def step_by_cells(
+    progress: Progress, cells: Collection[str] | None = None
+) -> Callable[[str, int, int], None]:
+    """Return step(part, done, total), which shows each part that is one of `cells` (all) as one."""
+    begun: set[str] = set()
 
     def step(part: str, done: int, total: int) -> None:
-        if part not in parts:
-            parts.add(part)
+        if part not in begun and (cells is None or part in cells):
+            begun.add(part)
             progress.cell(part)
         progress.step(done, total)
 
     return step
+
+
+def format_interval(mean: float, low: float | None, high: float | None, form: str) -> str:
+    """Format a mean and the ends of its interval, if it has one.
+
+    Example:
+        >>> format_interval(0.5, 0.25, 0.75, "+.2f")
+        '+0.50 (+0.25 to +0.75)'
+    """
+    ends = "" if low is None or high is None else f" ({low:{form}} to {high:{form}})"
+    return f"{mean:{form}}{ends}"
 
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what a decoder gives for bytes of half a character
@@ -208,7 +221,6 @@ class Description:
     """The parts of a mechanism's docstring."""
 
     paragraphs: tuple[str, ...]
-    arguments: tuple[tuple[str, str], ...]
     cost: str
     source: str
 
@@ -226,7 +238,6 @@ class Description:
 
 
 _SECTION = re.compile(r"^(Args|Shapes|Returns|Raises|Example|Cost|Source):", re.MULTILINE)
-_ARGUMENT = re.compile(r"^ {4}\*{0,2}(\w+): (.*(?:\n(?! {4}\S).*)*)", re.MULTILINE)
 
 
 def describe(documented: object) -> Description:
@@ -239,10 +250,6 @@ def describe(documented: object) -> Description:
     sections = dict(zip(rest[::2], rest[1::2], strict=True))
     return Description(
         paragraphs=tuple(filter(None, map(_one_line, re.split(r"\n\s*\n", prose)))),
-        arguments=tuple(
-            (name, _one_line(meaning))
-            for name, meaning in _ARGUMENT.findall(sections.get("Args", ""))
-        ),
         cost=_one_line(sections.get("Cost", "")),
         source=_one_line(sections.get("Source", "")).rstrip("."),
     )

@@ -79,11 +79,7 @@ def train(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Setting of the training or the model, such as steps=500; repeatable.",
-        ),
+        options.set_option("Setting of the training or the model, such as steps=500; repeatable."),
     ] = None,
     seed: Annotated[
         int | None, Option(help="Seed of weights, batches and dropout; 0 by default.")

@@ -172,7 +172,7 @@ def _losses(lm: LM, rows: Tensor) -> list[float]:
     return losses
 
 
-def save(out: Path, healed: Healed, tokenizer: Tokenizer, **facts: Any) -> None:
+def save(out: Path, healed: Healed, tokenizer: Tokenizer, /, **facts: Any) -> None:
     """Write a healed model; the report comes first and the weights last.
 
     Args:

@@ -240,7 +240,6 @@ def asked(table="tiny", **changes):
         "as_json": False,
         "as_csv": False,
         "report": False,
-        "command": "",
         "threads": None,
         "heal_minutes": None,
         "execution": Execution(quiet=True),

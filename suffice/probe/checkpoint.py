@@ -63,16 +63,16 @@ def branches(lm: LM) -> tuple[Branch, ...]:
     memory of earlier segments and, against it, attention within the segment; the map of values
     along the sequence.
     """
-    found: dict[str, tuple[list[int], Callable[[Attention], nn.Module]]] = {}
+    by_name: dict[str, tuple[list[int], Callable[[Attention], nn.Module]]] = {}
     kinds = list(dict.fromkeys(lm.specs))
     for number, spec in enumerate(lm.specs):
         parts = _parts(spec)
         if len(kinds) > 1:
             parts[f"attention of layers with {kind(spec)}"] = lambda _layer: Nothing()
         for name, off in parts.items():
-            found.setdefault(name, ([], off))[0].append(number)
+            by_name.setdefault(name, ([], off))[0].append(number)
     return tuple(
-        Branch(name=name, layers=tuple(layers), off=off) for name, (layers, off) in found.items()
+        Branch(name=name, layers=tuple(layers), off=off) for name, (layers, off) in by_name.items()
     )
 
 
@@ -86,45 +86,42 @@ def kind(spec: AttentionSpec) -> str:
         >>> kind(preset("efficient", 16, 4, causal=True))
         'Causal(), Efficient()'
     """
-    told = [expression(spec.pattern)]
-    if brief(spec.encoder) != "Standard":
-        told.append(expression(spec.encoder))
-    if spec.mixing.mixes:
-        told.append(expression(spec.mixing))
-    if brief(spec.kernel) != "Softmax":
-        told.append(expression(spec.kernel))
-    if spec.norm.norms:
-        told.append(expression(spec.norm))
-    if spec.past.reads:
-        told.append(expression(spec.past))
+    axes = (
+        (spec.encoder, brief(spec.encoder) != "Standard"),
+        (spec.mixing, spec.mixing.mixes),
+        (spec.kernel, brief(spec.kernel) != "Softmax"),
+        (spec.norm, spec.norm.norms),
+        (spec.past, spec.past.reads),
+    )
+    names = [expression(spec.pattern), *(expression(axis) for axis, differs in axes if differs)]
     if spec.kv_heads != spec.num_heads:
-        told.append(f"{spec.kv_heads} of {spec.num_heads} heads with keys of their own")
-    return ", ".join(told)
+        names.append(f"{spec.kv_heads} of {spec.num_heads} heads with keys of their own")
+    return ", ".join(names)
 
 
 @contextmanager
 def without(lm: LM, branch: Branch) -> Iterator[LM]:
     """Switch a branch off in the block; the model is as it was afterwards."""
-    kept = {number: lm.blocks[number].attention for number in branch.layers}
+    layers = {number: lm.blocks[number].attention for number in branch.layers}
     try:
-        for number, layer in kept.items():
+        for number, layer in layers.items():
             lm.blocks[number].attention = branch.off(layer).eval()
         yield lm
     finally:
-        for number, layer in kept.items():
+        for number, layer in layers.items():
             lm.blocks[number].attention = layer
 
 
 def _parts(spec: AttentionSpec) -> dict[str, Callable[[Attention], nn.Module]]:
-    found: dict[str, Callable[[Attention], nn.Module]] = {}
+    parts: dict[str, Callable[[Attention], nn.Module]] = {}
     for name, pattern in _unions(spec.pattern):
-        found[name] = _with(pattern=pattern)
+        parts[name] = _with(pattern=pattern)
     if spec.past.reads:
-        found[f"the memory of earlier segments, {expression(spec.past)}"] = _with(past=NoPast())
-        found[f"what lies within the segment, {expression(spec.past)}"] = _memory_alone
+        parts[f"the memory of earlier segments, {expression(spec.past)}"] = _with(past=NoPast())
+        parts[f"what lies within the segment, {expression(spec.past)}"] = _memory_alone
     if spec.mixing.mixes:
-        found[f"the map along the sequence, {expression(spec.mixing)}"] = _with(mixing=NoMixing())
-    return found
+        parts[f"the map along the sequence, {expression(spec.mixing)}"] = _with(mixing=NoMixing())
+    return parts
 
 
 def _unions(pattern: Pattern) -> list[tuple[str, Pattern]]:
@@ -183,8 +180,8 @@ def counts(layers: Sequence[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    told = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"layer{'s' if len(layers) > 1 else ''} {told}"
+    numbers = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"layer{'s' if len(layers) > 1 else ''} {numbers}"
 
 
 SHORTEST = 16  # tokens of a stretch that comes again, and symbols there have to be
@@ -249,18 +246,18 @@ class CheckpointReport:
     @property
     def controls(self) -> tuple[Recall, ...]:
         """The recalls that must be failures."""
-        return tuple(one for one in self.recalls if one.control)
+        return tuple(recall for recall in self.recalls if recall.control)
 
     @property
     def alarms(self) -> tuple[Recall, ...]:
         """The controls that succeeded."""
-        return tuple(one for one in self.controls if one.above)
+        return tuple(recall for recall in self.controls if recall.above)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         lists = {
-            name: [{**dataclasses.asdict(one), "verdict": one.verdict} for one in found]
-            for name, found in (("recalls", self.recalls), ("ablations", self.ablations))
+            name: [{**dataclasses.asdict(record), "verdict": record.verdict} for record in records]
+            for name, records in (("recalls", self.recalls), ("ablations", self.ablations))
         }
         return {
             "kind": "checkpoint",
@@ -291,7 +288,7 @@ def probe_checkpoint(
         text: rows that branches are judged by too, int [B, T], all but the first token predicted.
         quick: fewer rows, lengths and depths.
         seeds: times 32 rows (16 if quick) are behind each figure.
-        step: told what is done, and how much of it.
+        step: called with the part, how much of it is done, and the total.
 
     Raises:
         ConfigError: if there are too few symbols or seeds, or the model reads too few tokens.
@@ -307,11 +304,11 @@ def probe_checkpoint(
         )
     rows = seeds * (QUICK_ROWS if quick else ROWS)
     ids = torch.tensor(symbols)
-    asked = list(_questions(lm, ids, begin, rows, quick))
+    batches = list(_questions(lm, ids, begin, rows, quick))
     recalls = []
-    for done, questions in enumerate(asked, start=1):
+    for done, questions in enumerate(batches, start=1):
         recalls.append(ask(lm, questions))
-        step("recall", done, len(asked))
+        step("recall", done, len(batches))
     return CheckpointReport(
         recalls=tuple(recalls),
         ablations=tuple(_ablations(lm, _measures(lm, ids, begin, rows, text), step)),
@@ -324,24 +321,24 @@ def probe_checkpoint(
 def _questions(
     lm: LM, symbols: Tensor, begin: int | None, rows: int, quick: bool
 ) -> Iterator[Questions]:
-    """Yield everything that is asked, short before long, each with its control."""
+    """Yield every set of questions, short before long, each with its control."""
     room = lm.config.length - (begin is not None)
-    given: dict[str, Any] = {"rows": rows, "begin": begin}
+    sizes: dict[str, Any] = {"rows": rows, "begin": begin}
     for length in _doubled(SHORTEST, min(room // 2, len(symbols)), quick):
         for shuffled in (False, True):
-            yield repeated(symbols, length=length, shuffled=shuffled, **given)
+            yield repeated(symbols, length=length, shuffled=shuffled, **sizes)
     for length in _doubled(2 * SHORTEST, lm.config.length, quick):
         for depth in QUICK_DEPTHS if quick else DEPTHS:
-            yield passkey(symbols, length=length, depth=depth, **given)
-        yield passkey(symbols, length=length, depth=0.5, shuffled=True, **given)
+            yield passkey(symbols, length=length, depth=depth, **sizes)
+        yield passkey(symbols, length=length, depth=0.5, shuffled=True, **sizes)
 
 
 def _doubled(first: int, last: int, quick: bool) -> list[int]:
     """Return first, twice that, ... as far as last; if quick, the shortest and the longest."""
-    found = [first]
-    while 2 * found[-1] <= last:
-        found.append(2 * found[-1])
-    return list(dict.fromkeys([found[0], found[-1]])) if quick else found
+    lengths = [first]
+    while 2 * lengths[-1] <= last:
+        lengths.append(2 * lengths[-1])
+    return list(dict.fromkeys([lengths[0], lengths[-1]])) if quick else lengths
 
 
 Measure = Callable[[LM], list[float]]
@@ -354,23 +351,23 @@ def _measures(
     room = (lm.config.length - (begin is not None)) // 2
     length = min(ABLATED, len(symbols), room)
     again = repeated(symbols, length=length, rows=rows, begin=begin)
-    found: dict[str, Measure] = {
+    measures: dict[str, Measure] = {
         f"{length} tokens again": lambda model: scores(model, again)[1],
     }
     if text is not None:
-        found = {"text": lambda model: _losses(model, text), **found}
-    return found
+        measures = {"text": lambda model: _losses(model, text), **measures}
+    return measures
 
 
 def _ablations(lm: LM, measures: dict[str, Measure], step: Step) -> Iterator[Ablation]:
-    found: tuple[Branch, ...] = branches(lm)
-    if not found:
+    switchable = branches(lm)
+    if not switchable:
         return
-    whole = {on: measure(lm) for on, measure in measures.items()}
-    for done, branch in enumerate(found, start=1):
+    intact = {on: measure(lm) for on, measure in measures.items()}
+    for done, branch in enumerate(switchable, start=1):
         with without(lm, branch):
             off = {on: measure(lm) for on, measure in measures.items()}
-        for on, before in whole.items():
+        for on, before in intact.items():
             pairs = zip(before, off[on], strict=True)
             yield Ablation(
                 branch=branch.name,
@@ -379,14 +376,14 @@ def _ablations(lm: LM, measures: dict[str, Measure], step: Step) -> Iterator[Abl
                 before=sum(before) / len(before),
                 change=summarise([after - row for row, after in pairs]),
             )
-        step("branches", done, len(found))
+        step("branches", done, len(switchable))
 
 
 @torch.inference_mode()
 def _losses(lm: LM, rows: Tensor) -> list[float]:
-    found: list[float] = []
+    losses: list[float] = []
     for batch in rows.to(lm.device).split(TOGETHER):
         logits = lm(batch[:, :-1]).float().transpose(1, 2)
         each = F.cross_entropy(logits, batch[:, 1:], reduction="none")
-        found += each.double().mean(dim=1).tolist()
-    return found
+        losses += each.double().mean(dim=1).tolist()
+    return losses

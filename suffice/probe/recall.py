@@ -85,11 +85,11 @@ def repeated(
     if shuffled:
         order = torch.from_numpy(subsets(random, rows, of=length, size=length))
         again = first.gather(1, order)
-    made = _begun(torch.cat([first, again], dim=1), begin)
-    at = torch.arange(length - 1) + made.shape[1] - length
+    tokens = _begun(torch.cat([first, again], dim=1), begin)
+    at = torch.arange(length - 1) + tokens.shape[1] - length
     return Questions(
         name="a stretch again, shuffled" if shuffled else "a stretch again",
-        rows=made,
+        rows=tokens,
         asked=at,
         answers=again[:, 1:],
         back=length - 1,
@@ -114,39 +114,39 @@ def passkey(
     """
     random = stream("probe", f"passkey {length} {depth}", 0)
     order = symbols[torch.from_numpy(subsets(random, rows, of=len(symbols), size=len(symbols)))]
-    own, other = order[:, : CUE + KEY], order[:, CUE + KEY : 2 * (CUE + KEY)]
+    cue, other = order[:, : CUE + KEY], order[:, CUE + KEY : 2 * (CUE + KEY)]
     noise = length - (begin is not None) - (CUE + KEY) - (CUE + KEY - 1)
     places = random.randint(2 * (CUE + KEY), len(symbols), size=(rows, noise))
     filler = order.gather(1, torch.from_numpy(places))
     at = round(depth * noise)
-    end = other if shuffled else own
-    made = _begun(torch.cat([filler[:, :at], own, filler[:, at:], end[:, :-1]], dim=1), begin)
-    asked = torch.arange(KEY) + made.shape[1] - KEY
+    end = other if shuffled else cue
+    tokens = _begun(torch.cat([filler[:, :at], cue, filler[:, at:], end[:, :-1]], dim=1), begin)
+    asked = torch.arange(KEY) + tokens.shape[1] - KEY
     return Questions(
         name=f"passkey at {depth:.0%}" + (", another cue" if shuffled else ""),
-        rows=made,
+        rows=tokens,
         asked=asked,
-        answers=own[:, CUE:],
+        answers=cue[:, CUE:],
         back=noise - at + CUE + KEY - 1,
         chance=1 / len(symbols),
         must_fail="the cue is another one" if shuffled else "",
     )
 
 
-def ask(lm: LM, given: Questions) -> Recall:
+def ask(lm: LM, questions: Questions) -> Recall:
     """Return what a model answers; rows are what the interval is over."""
-    right, second = scores(lm, given)
+    right, second = scores(lm, questions)
     gain = None
-    if given.before is not None:
-        _, first = scores(lm, given, given.before)
+    if questions.before is not None:
+        _, first = scores(lm, questions, questions.before)
         gain = summarise([f - s for f, s in zip(first, second, strict=True)])
     return Recall(
-        name=given.name,
-        back=given.back,
+        name=questions.name,
+        back=questions.back,
         accuracy=summarise(right),
         gain=gain,
-        chance=given.chance,
-        control=given.must_fail or out_of_reach(lm, given.back),
+        chance=questions.chance,
+        control=questions.must_fail or out_of_reach(lm, questions.back),
     )
 
 
@@ -160,19 +160,19 @@ def out_of_reach(lm: LM, back: int) -> str:
 
 @torch.inference_mode()
 def scores(
-    lm: LM, given: Questions, places: Tensor | None = None
+    lm: LM, questions: Questions, places: Tensor | None = None
 ) -> tuple[list[float], list[float]]:
     """Return the accuracy and the mean loss of each row, at its questions or other places."""
-    at = given.asked if places is None else places
+    at = questions.asked if places is None else places
     right: list[float] = []
     losses: list[float] = []
-    batches = zip(given.rows.split(TOGETHER), given.answers.split(TOGETHER), strict=True)
+    batches = zip(questions.rows.split(TOGETHER), questions.answers.split(TOGETHER), strict=True)
     for rows, answers in batches:
         features = lm.features(rows.to(lm.device))[:, at.to(lm.device)]
         logits, wanted = lm.logits(features).float(), answers.to(lm.device)
         right += (logits.argmax(dim=-1) == wanted).double().mean(dim=1).tolist()
-        found = F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none")
-        losses += found.double().mean(dim=1).tolist()
+        loss = F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none")
+        losses += loss.double().mean(dim=1).tolist()
     return right, losses
 
 

@@ -98,23 +98,25 @@ class Report:
     @property
     def controls(self) -> tuple[Finding, ...]:
         """The findings that must be failures."""
-        return tuple(one for one in self.findings if one.control)
+        return tuple(finding for finding in self.findings if finding.control)
 
     @property
     def alarms(self) -> tuple[Finding, ...]:
         """The controls that succeeded: then no other finding can be trusted."""
-        return tuple(one for one in self.controls if one.above)
+        return tuple(finding for finding in self.controls if finding.above)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        found = [{**dataclasses.asdict(one), "verdict": one.verdict} for one in self.findings]
+        records = [
+            {**dataclasses.asdict(finding), "verdict": finding.verdict} for finding in self.findings
+        ]
         return {
             "kind": "mechanisms",
             "quick": self.quick,
             "seeds": self.seeds,
             "seconds": self.seconds,
             "alarms": len(self.alarms),
-            "findings": found,
+            "findings": records,
         }
 
 
@@ -126,19 +128,19 @@ def recall_figure(report: Report) -> Figure:
 
     A mechanism's points are its widths, joined; the bars are 95% intervals over seeds.
     """
-    shown = [one for one in report.findings if one.pairs is not None]
-    found = looks(one.mechanism for one in shown)
-    pairs = sorted({one.pairs for one in shown if one.pairs is not None})
+    shown = [finding for finding in report.findings if finding.pairs is not None]
+    styles = looks(finding.mechanism for finding in shown)
+    pairs = sorted({finding.pairs for finding in shown if finding.pairs is not None})
     with style():
         figure, axes = blank(
             1, len(pairs), width=panels_width(len(pairs)), height=3.6, sharey="all"
         )
         for panel, number in zip(axes[0], pairs, strict=True):
-            _panel(panel, [one for one in shown if one.pairs == number], found)
+            _panel(panel, [finding for finding in shown if finding.pairs == number], styles)
             panel.set_title(f"{number} pairs")
             panel.set_xlabel("state of a layer, bytes")
         axes[0][0].set_ylabel("recall, % of test answers")
-        legend(figure, found)
+        legend(figure, styles)
     return figure
 
 
@@ -154,15 +156,18 @@ def write_figure(report: Report, folder: Path) -> Path | None:
     return folder / FILE
 
 
-def _panel(axes: Axes, shown: Sequence[Finding], found: dict[str, Look]) -> None:
+def _panel(axes: Axes, shown: Sequence[Finding], styles: dict[str, Look]) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes.axhline(100 * shown[0].chance, color=FAINT[0], linewidth=1.0, linestyle=":", zorder=0.6)
-    for mechanism, look in found.items():
-        own = sorted((one for one in shown if one.mechanism == mechanism), key=_state)
-        ends = [_ends(one) for one in own]
+    for mechanism, look in styles.items():
+        findings = sorted(
+            (finding for finding in shown if finding.mechanism == mechanism),
+            key=lambda finding: finding.state,
+        )
+        ends = [_ends(finding) for finding in findings]
         axes.errorbar(
-            [one.state for one in own],
+            [finding.state for finding in findings],
             [mean for _, mean, _ in ends],
             yerr=[[mean - low for low, mean, _ in ends], [high - mean for _, mean, high in ends]],
             color=look.colour,
@@ -175,12 +180,8 @@ def _panel(axes: Axes, shown: Sequence[Finding], found: dict[str, Look]) -> None
     axes.set_ylim(-3, 103)
 
 
-def _state(one: Finding) -> float:
-    return one.state
-
-
-def _ends(one: Finding) -> tuple[float, float, float]:
+def _ends(finding: Finding) -> tuple[float, float, float]:
     """Return the mean and the ends of its interval in percent, within what can be."""
-    found = one.accuracy
-    low, high = (found.mean if end is None else end for end in (found.low, found.high))
-    return 100 * max(low, 0.0), 100 * found.mean, 100 * min(high, 1.0)
+    accuracy = finding.accuracy
+    low, high = (accuracy.mean if end is None else end for end in (accuracy.low, accuracy.high))
+    return 100 * max(low, 0.0), 100 * accuracy.mean, 100 * min(high, 1.0)

@@ -121,7 +121,7 @@ def shuffled(dataset: Dataset) -> Dataset:
     """Return a task whose answers stand behind the wrong questions of their rows.
 
     What is left to find is which answers a row has, so right is no more than the chance level; who
-    does better was told the answers in some other way.
+    does better has learned the answers in some other way.
     """
 
     def split(part: str, given: Split) -> Split:
@@ -135,7 +135,7 @@ def shuffled(dataset: Dataset) -> Dataset:
     return replace(dataset, **parts)
 
 
-ROWS = 4_096  # of an epoch, so that "solved at" is told in steps of 64
+ROWS = 4_096  # of an epoch, so that "solved at" counts steps of 64
 KEPT = 8  # tokens, by the rolling memory of the passkey
 CONTROL = "standard"
 
@@ -194,13 +194,13 @@ def _recall(pairs: int, d_model: int, *, epochs: int) -> Task:
         recipe("mqar"),
         title=f"Multi-query associative recall, {pairs} pairs, d_model {d_model}",
     )
-    one = _sized(base, options=options, epochs=epochs, d_model=d_model, **sizes)
+    one = _sized(base, changes=options, epochs=epochs, d_model=d_model, **sizes)
     return Task(name=f"mqar-{pairs}-d{d_model}", recipe=one, look=whole(), pairs=pairs)
 
 
 def _passkey(epochs: int) -> Recipe:
     base = replace(recipe("passkey"), title="Passkey among 1 other number in 36 tokens")
-    return _sized(base, options={"length": 36, "decoys": 1}, epochs=epochs, length=36)
+    return _sized(base, changes={"length": 36, "decoys": 1}, epochs=epochs, length=36)
 
 
 def _short(name: str, epochs: int) -> Recipe:
@@ -208,13 +208,13 @@ def _short(name: str, epochs: int) -> Recipe:
 
 
 def _sized(
-    base: Recipe, *, epochs: int, options: dict[str, Any] | None = None, **sizes: Any
+    base: Recipe, *, epochs: int, changes: dict[str, Any] | None = None, **sizes: Any
 ) -> Recipe:
     """Return a recipe of other sizes, whose training ends where its task is solved."""
-    given = {**dict(base.task_options), **(options or {}), "rows": ROWS}
+    options = {**dict(base.task_options), **(changes or {}), "rows": ROWS}
     return replace(
         base,
-        task_options=tuple(given.items()),
+        task_options=tuple(options.items()),
         model=replace(base.model, **sizes),
         training=replace(base.training, epochs=epochs, enough=SOLVED),
     )

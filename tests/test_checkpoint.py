@@ -54,7 +54,7 @@ def test_tensors_and_metadata_come_back_exactly(path):
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_the_dtype_of_a_file_that_cannot_be_read_is_told(path):
+def test_the_dtype_of_a_file_that_cannot_be_read_is_reported(path):
     path.write_bytes(b"\x02" + b"\0" * 7 + b"{]")
     with pytest.raises(CheckpointError, match="is not a readable safetensors file"):
         checkpoint.dtype_of(path)
@@ -420,7 +420,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("name", MISFITS)
-def test_every_misfit_is_told_and_nothing_is_changed(path, name):
+def test_every_misfit_is_listed_and_nothing_is_changed(path, name):
     changes, told = MISFITS[name]
     change(path, **changes)
     before = weights(model := Tiny(seed=2))

@@ -151,7 +151,7 @@ def test_a_name_that_is_no_word(name):
     ],
     ids=str,
 )
-def test_fields_of_a_wrong_type_are_told_as_a_sentence(family, data, message):
+def test_fields_of_a_wrong_type_are_reported_as_a_sentence(family, data, message):
     """Stored data is untrusted: it must fail with one clear error, not somewhere later."""
     with pytest.raises(ConfigError, match=message):
         family.from_json(data)

@@ -161,7 +161,7 @@ def test_settings_of_a_wrong_type_are_refused(changes, message):
         spec_of(**changes)
 
 
-def test_every_broken_rule_is_told_at_once():
+def test_every_broken_rule_is_reported_at_once():
     with pytest.raises(ConfigError) as refusal:
         spec_of(num_kv_heads=3, head_dim=5, encoder=Efficient(), position=Rope())
     for told in ("num_kv_heads=3 does not divide", "column slices", "head_dim=5 is odd"):

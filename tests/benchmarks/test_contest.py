@@ -65,7 +65,7 @@ def test_short_runs_judge_nothing(clock):
     assert (row.value, row.reach, row.standing) == ("1.50x", "2x", "")
 
 
-def test_a_peer_without_a_reach_is_told_and_not_judged(clock):
+def test_a_peer_without_a_reach_is_named_and_not_judged(clock):
     clock.update(ours=(2.0, 2.0, 2.0), peer=(3.0, 3.0, 3.0))
     (row,) = rows(side(), rival(reach=None))
     assert (row.value, row.reach, row.standing) == ("1.50x", "", "")
@@ -111,7 +111,7 @@ def test_growth_is_the_exponent_of_the_rounds(clock):
     assert row.standing == "MISSED"
 
 
-def test_growth_of_a_wrong_result_is_not_told(monkeypatch):
+def test_growth_of_a_wrong_result_is_not_reported(monkeypatch):
     monkeypatch.setattr(harness, "interleave", None)
     sides = {10: side(), 20: side(complaint=AssertionError("off"))}
     (row,) = growth("case", sides, 1.08, EFFORT)

@@ -77,7 +77,7 @@ def test_short_cases_are_right_and_say_what_they_measured():
     assert not any(row.failed for row in (first, second, last))
 
 
-def test_memory_of_a_wrong_result_is_not_told(monkeypatch):
+def test_memory_of_a_wrong_result_is_not_reported(monkeypatch):
     def wrong(*args, **kwargs):
         raise AssertionError("off by 1")
 

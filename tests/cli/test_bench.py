@@ -91,7 +91,7 @@ def test_what_bench_refuses_by_itself(tmp_path):
         _model(tmp_path, None, "gqa", None)
 
 
-def test_what_is_unknown_is_told():
+def test_unknown_values_are_named():
     from dataclasses import replace
     from io import StringIO
 

@@ -179,7 +179,7 @@ MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
     ],
     ids=" ".join,
 )
-def test_bad_words_are_told_in_one_sentence(suffice, monkeypatch, words, wanted):
+def test_bad_arguments_are_refused_in_one_sentence(suffice, monkeypatch, words, wanted):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = suffice("compare", *words)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -207,7 +207,7 @@ def test_a_folder_with_a_comparison_is_kept(suffice, whole):
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])
-def test_a_folder_that_cannot_be_written_is_told(suffice, out):
+def test_a_folder_that_cannot_be_written_is_reported(suffice, out):
     Path("file").write_text("in the way")
     result = suffice(*SHORT, "--out", out)
     assert result.exit_code == 2
@@ -220,7 +220,7 @@ def test_a_folder_that_cannot_be_written_is_told(suffice, out):
 # bad files
 
 
-def test_a_truncated_data_file_is_told_and_nothing_is_lost(suffice, monkeypatch, tmp_path):
+def test_a_truncated_data_file_is_reported_and_nothing_is_lost(suffice, monkeypatch, tmp_path):
     images = Path("data") / vision.FILES["train images"].path
     images.parent.mkdir(parents=True)
     images.write_bytes(b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03cut")
@@ -233,7 +233,7 @@ def test_a_truncated_data_file_is_told_and_nothing_is_lost(suffice, monkeypatch,
     assert again(result) == ["compare", "--task", "mnist", "--out", "run", "--resume"]
 
 
-def test_a_tampered_data_file_is_told(suffice, monkeypatch, tmp_path):
+def test_a_tampered_data_file_is_reported(suffice, monkeypatch, tmp_path):
     images = Path("data") / vision.FILES["train images"].path
     images.parent.mkdir(parents=True)
     images.write_bytes(gzip.compress(struct.pack(">IIII", 2051, 1, 28, 28) + bytes(28 * 28)))
@@ -243,7 +243,7 @@ def test_a_tampered_data_file_is_told(suffice, monkeypatch, tmp_path):
     assert "train-images-idx3-ubyte.gz is truncated or altered (sha256 " in result.stderr
 
 
-def test_absent_data_and_no_network_is_told(suffice, monkeypatch):
+def test_absent_data_and_no_network_is_reported(suffice, monkeypatch):
     def offline(*_, **__):
         raise URLError("Network is unreachable")
 
@@ -273,7 +273,7 @@ def copied(whole, folder="run"):
     return Path(folder)
 
 
-def test_a_tampered_cell_is_told_and_the_advice_works(suffice, whole, brief):
+def test_a_tampered_cell_is_reported_and_the_advice_works(suffice, whole, brief):
     folder = copied(whole)
     cell = folder / "cells" / f"{CELLS[0]}.json"
     cell.write_text(cell.read_text().replace('"seed": 0', '"seed": 1'))
@@ -288,7 +288,7 @@ def test_a_tampered_cell_is_told_and_the_advice_works(suffice, whole, brief):
     assert timeless("run") == timeless(whole)
 
 
-def test_a_checkpoint_that_is_not_safetensors_is_told(suffice, whole, brief):
+def test_a_checkpoint_that_is_not_safetensors_is_reported(suffice, whole, brief):
     folder = copied(whole)
     checkpoint = folder / "checkpoints" / f"{CELLS[1]}.safetensors"
     checkpoint.parent.mkdir()
@@ -303,7 +303,7 @@ def test_a_checkpoint_that_is_not_safetensors_is_told(suffice, whole, brief):
     assert timeless("run") == timeless(whole)
 
 
-def test_a_damaged_plan_is_told(suffice, whole):
+def test_a_damaged_plan_is_reported(suffice, whole):
     folder = copied(whole)
     (folder / "plan.json").write_text((folder / "plan.json").read_text()[:-9])
     result = suffice(*SHORT, "--out", "run", "--resume")
@@ -332,7 +332,7 @@ def test_a_full_disk_loses_nothing(suffice, whole, brief):
     assert timeless("run") == timeless(whole)
 
 
-def test_a_loss_that_is_not_finite_is_told(suffice, monkeypatch, whole):
+def test_a_loss_that_is_not_finite_is_reported(suffice, monkeypatch, whole):
     copied(whole)
 
     def explode(*_, **__):

@@ -69,7 +69,7 @@ def test_the_baseline_is_standard_or_else_the_first():
     assert CompareOptions(mechanisms="mqa,gqa").plan().baseline == "mqa"
 
 
-def test_a_scale_may_be_asked_for():
+def test_a_scale_may_be_chosen():
     assert CompareOptions(task="mnist", scale="small").plan().recipe == mnist_v2("small")
     assert CompareOptions(recipe="mnist_v2", scale="paper").plan().recipe == mnist_v2()
     told = "recipe digits_vit has one scale only; leave scale='small' out"
@@ -240,7 +240,7 @@ def test_the_latest_run_of_a_scale(here):
         latest_folder(CompareOptions(scale="smal"))
 
 
-def test_no_run_is_told(here):
+def test_a_missing_run_is_reported(here):
     told = "there is no run under runs/ to resume; name its folder with --out, or start one"
     with pytest.raises(ConfigError, match=told):
         latest_folder(CompareOptions())

@@ -34,7 +34,7 @@ def run(tmp_path):
     return lm
 
 
-def test_a_model_is_fitted_written_and_told_of(suffice, run, tmp_path):
+def test_a_model_is_fitted_written_and_reported(suffice, run, tmp_path):
     result = suffice("convert", "run", "--to", "mqa,window:9+sinks:2", "--quiet", "--tokens", 500)
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -102,7 +102,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
+def test_invalid_input_is_refused_in_one_sentence(case, suffice, run, tmp_path):
     (tmp_path / "short.txt").write_text("to be or not " * 8)
     words, said = WRONG[case]
     before = {path.name for path in tmp_path.iterdir()}

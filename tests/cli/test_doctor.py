@@ -82,7 +82,7 @@ def test_a_device_that_is_not_there_is_refused(suffice, monkeypatch):
     assert "unknown device 'gpu'" in result.message
 
 
-def test_facts_that_nobody_knows_are_told_so(monkeypatch):
+def test_unknown_facts_are_named_as_unknown(monkeypatch):
     found = {"cpu": None, "gpu": None, "memory_bytes": None, "cores": 2}
     monkeypatch.setattr("suffice.cli.doctor.machine_facts", lambda: dict(found))
     told = facts()
@@ -93,7 +93,7 @@ def test_facts_that_nobody_knows_are_told_so(monkeypatch):
     assert (facts()["memory"], facts()["gpu"]) == ("3.0 GiB", "H1")
 
 
-def test_the_way_of_linear_maps_is_told(monkeypatch):
+def test_the_path_of_linear_maps_is_printed(monkeypatch):
     monkeypatch.setattr("suffice.cli.doctor.PRESENT", True)
     monkeypatch.setattr("suffice.cli.doctor.WINS", True)
     assert facts()["linear maps"] == "oneDNN for large fp32 products"
@@ -114,7 +114,7 @@ def test_an_op_that_refuses_everything_is_summed_up():
     )
 
 
-def test_the_native_kernels_are_told(monkeypatch):
+def test_the_native_kernels_are_printed(monkeypatch):
     from suffice.ops.native import library
 
     if library.available():

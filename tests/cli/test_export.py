@@ -68,7 +68,7 @@ def test_a_cold_draw_is_the_likeliest_token(suffice, made):
         assert suffice(*words, "--temperature", cold).stdout == suffice(*words).stdout
 
 
-def test_hf_is_told_and_runs(suffice, made, tmp_path):
+def test_hf_command_is_printed_and_runs(suffice, made, tmp_path):
     result = suffice("export", made / "run", "--format", "hf", "--out", "out")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -250,7 +250,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_bad_words_are_told(case, made):
+def test_bad_arguments_are_refused(case, made):
     words, kind, told = WRONG[case]
     with pytest.raises(kind, match=told):
         run(made / "run-onnx", **{"prompt": PROMPT, **words})
@@ -281,7 +281,7 @@ def test_tokens_around_a_text(made):
         Tokenizer(made / "run-onnx", manifest | {"tokenizer": None})
 
 
-def test_absent_packages_are_told(made, monkeypatch):
+def test_absent_packages_are_reported(made, monkeypatch):
     manifest = read(made / "run-onnx")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ConfigError, match="reading text needs the tokenizers library; install it"):

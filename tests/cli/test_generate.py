@@ -216,7 +216,7 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
         _prompt_ids(nothing, "")
 
 
-def test_how_single_tokens_went_is_told(suffice, run, monkeypatch):
+def test_the_backend_of_single_tokens_is_printed(suffice, run, monkeypatch):
     words = ("generate", "run", "--prompt", "to be", "--max-new-tokens", 9, "--temperature", 0)
     texts = set()
     result = suffice(*words, "--impl", "torch")

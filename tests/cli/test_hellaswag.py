@@ -63,7 +63,7 @@ def small(monkeypatch, tmp_path):
 WORDS = ("reproduce", "hellaswag", "--scale", "small", "--quiet", "--threads", 1)
 
 
-def test_models_are_trained_asked_and_never_twice(suffice, monkeypatch):
+def test_models_are_trained_and_probed_once(suffice, monkeypatch):
     result = suffice(*WORDS)
     assert result.exit_code == 0
     assert (

@@ -102,5 +102,5 @@ def test_axes_that_differ_are_named():
         (0, 0, "none"),
     ],
 )
-def test_a_state_that_does_not_grow_is_told(numbers, fixed, wanted):
+def test_a_state_of_constant_size_is_reported(numbers, fixed, wanted):
     assert state(SimpleNamespace(state_numbers=numbers, state_fixed=fixed)) == wanted

@@ -41,7 +41,7 @@ def test_maps_are_printed_drawn_and_written(suffice):
     assert result.stdout == (folder / "maps.csv").read_text()
 
 
-def test_what_has_no_weights_is_told_or_trained(suffice, monkeypatch):
+def test_cells_without_weights_are_listed_or_trained(suffice, monkeypatch):
     result = suffice("reproduce", "maps")
     assert result.exit_code == 2
     assert "there are no trained weights in runs/reproduce/tiny-small" in result.message

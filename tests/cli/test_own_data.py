@@ -101,7 +101,7 @@ def test_a_task_that_reads_no_files_of_the_user_refuses_them():
 
 
 @pytest.mark.parametrize("given", [None, 5, "x", [1]])
-def test_altered_options_of_a_task_are_told(tmp_path, given):
+def test_altered_options_of_a_task_are_reported(tmp_path, given):
     CompareOptions(recipe="digits_vit").plan().claim(tmp_path, resume=False)
     content = json.loads((tmp_path / "plan.json").read_text())
     content["recipe"]["task_options"] = given

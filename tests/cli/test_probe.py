@@ -51,7 +51,7 @@ def test_what_never_began_is_not_gone_on_with(suffice, tmp_path):
     assert not (tmp_path / "p").exists()
 
 
-def test_mechanisms_are_trained_and_told_of(suffice, small, tmp_path):
+def test_mechanisms_are_trained_and_reported(suffice, small, tmp_path):
     result = suffice("probe", "--mechanisms", "linear", "--quick", "--out", "p", "--seeds", 2)
     assert result.exit_code == 0
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
@@ -89,7 +89,7 @@ def test_an_interruption_tells_how_to_go_on(suffice, small, monkeypatch):
     assert result.message.endswith("--resume")
 
 
-def test_a_checkpoint_is_asked_as_it_is(suffice, run, tmp_path):
+def test_a_checkpoint_is_probed_unchanged(suffice, run, tmp_path):
     result = suffice("probe", "run", "--quick", "--seeds", 1, "--out", "p", "--quiet")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
@@ -135,7 +135,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
+def test_invalid_input_is_refused_in_one_sentence(case, suffice, run, tmp_path):
     words, said = WRONG[case]
     result = suffice("probe", *words, "--quiet")
     assert (result.exit_code, result.stdout) == (2, "")
@@ -192,7 +192,7 @@ def test_an_alarm_is_loud(suffice, run, monkeypatch):
     assert "ALARM: control succeeded: t, standard, far (nobody can)" in result.stdout
 
 
-def test_what_was_not_asked_of_a_mechanism_is_left_blank(capsys):
+def test_tasks_not_given_to_a_mechanism_is_left_blank(capsys):
     one = finding(control="", view="near")
     others = (finding(control=""), finding(control="", view="near", mechanism="linear"))
     print_report(Report(findings=(one, *others), seeds=1, quick=True, seconds=1.0), None)

@@ -32,7 +32,7 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize("bits", [16, 8, 4])
-def test_a_packed_model_is_written_and_told_of(suffice, run, tmp_path, bits):
+def test_a_packed_model_is_written_and_reported(suffice, run, tmp_path, bits):
     result = suffice("quantise", "run", "--bits", bits, "--quiet")
     assert (result.exit_code, result.stderr) == (0, "")
     scheme = {16: "float16", 8: "int8/16", 4: "int4/16"}[bits]

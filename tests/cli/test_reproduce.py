@@ -102,7 +102,7 @@ def test_the_report_is_drawn_beside_the_table(suffice, tmp_path):
     assert (tmp_path / "runs" / "reproduce" / "tiny" / "report" / "heads.svg").exists()
 
 
-def test_what_is_missing_is_blank_until_it_is_asked_for(suffice, ran):
+def test_what_is_missing_is_blank_until_it_is_requested(suffice, ran):
     publish(cells(heads=(1,)))
     result = suffice("reproduce", "tiny", *PLAIN)
     assert "6 of 12 cells were not run" in result.stdout

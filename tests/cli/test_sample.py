@@ -59,7 +59,7 @@ def test_rows_without_a_token_are_left_out():
     assert set(told) == set("abc")
 
 
-def test_a_model_that_cannot_write_is_told_of(tmp_path, monkeypatch):
+def test_a_model_that_cannot_generate_is_refused(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise ConfigError("it cannot stream; train another.")
 

@@ -53,7 +53,7 @@ def test_it_goes_on_at_its_scale_and_at_no_other(suffice, brief):
     assert read_plan(Path("run")).recipe["scale"] == "small"
 
 
-def test_an_unknown_scale_is_told(suffice):
+def test_an_unknown_scale_is_refused(suffice):
     result = suffice("compare", "--scale", "smal", *SHORT)
     assert result.exit_code != 0
     assert "unknown scale 'smal'; did you mean 'small'?" in result.stderr

@@ -112,7 +112,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_told_in_a_sentence(case, suffice, run, tmp_path):
+def test_invalid_input_is_refused_in_one_sentence(case, suffice, run, tmp_path):
     (tmp_path / "short.txt").write_text("to be or not")
     before = {path.name for path in tmp_path.iterdir()}
     words, said = WRONG[case]

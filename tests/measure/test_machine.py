@@ -107,7 +107,7 @@ def test_a_tag_does_not_replace_the_commit(checkout):
 
 
 @needs_git
-def test_another_repository_in_the_environment_is_not_asked(checkout, monkeypatch):
+def test_another_repository_in_the_environment_is_not_read(checkout, monkeypatch):
     monkeypatch.setenv("GIT_DIR", "/nonexistent")
     assert source_commit(checkout) is not None
 

@@ -178,7 +178,7 @@ def test_two_processes_share_the_rows(monkeypatch):
     assert found == pytest.approx((2 / 4 + 1 / 2 + 1 / 2) / 3), "two rows here, the rest there"
 
 
-def test_an_absent_library_is_told_before_the_training(monkeypatch):
+def test_an_absent_library_is_reported_before_the_training(monkeypatch):
     data = dataset(sentences(["a"]), "bleu", classes=len(WORDS), vocabulary=WORDS)
     check_scores(data)
     real = builtins.__import__

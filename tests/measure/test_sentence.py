@@ -167,7 +167,7 @@ def test_seeds_without_a_partner_are_reported():
     )
 
 
-def test_scope_and_missing_correction_are_always_told():
+def test_scope_and_missing_correction_are_always_stated():
     results = from_accuracies({"standard": SURE, "a": NEAR, "b": NEAR})
     found = notes(judge(results), results)
     assert "uncorrected for the 2 compared" in found[-2]

@@ -27,7 +27,7 @@ def test_a_cell_is_written_to_its_own_file_and_read_back(tmp_path):
     assert sorted(os.listdir(tmp_path / "cells")) == ["efficient-h4-s2.json"]
 
 
-def test_a_path_that_is_not_utf_8_can_be_told(tmp_path):
+def test_a_path_that_is_not_utf_8_can_be_printed(tmp_path):
     results = make_results([make_cell()], command="suffice compare --out x\udcff")
     write_results(tmp_path / "results.json", results)
     assert b"x\\udcff" in (tmp_path / "results.json").read_bytes()

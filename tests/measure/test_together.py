@@ -100,7 +100,7 @@ GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection cl
 
 
 @pytest.mark.parametrize("message", [GLOO, "NCCL communicator was aborted"])
-def test_a_lost_connection_is_told_in_one_sentence(monkeypatch, message):
+def test_a_lost_connection_is_reported_in_one_sentence(monkeypatch, message):
     waited = []
     monkeypatch.setattr(module.time, "sleep", waited.append)
     told = "^process 1 of 2 lost the others; the one that failed tells why, if it still could.$"

@@ -173,7 +173,7 @@ def test_the_sheet_has_every_change_with_its_interval():
     assert "minutes of healing" not in sheet(only).caption
 
 
-def test_it_is_told_in_markdown_and_csv(results):
+def test_it_is_written_in_markdown_and_csv(results):
     assert lines(Conversions(rows=())) == ["Nothing is published yet."]
     told = lines(FOUND)
     assert told[0].startswith("| model | attention |")

@@ -105,7 +105,7 @@ def test_lines_hold_every_score():
     assert (lines[2]["standard_error"], lines[2]["items"]) == ("", "300")
 
 
-def test_all_items_are_asked_at_the_papers_size():
+def test_all_items_are_scored_at_the_papers_size():
     assert limit_of("paper") is None
     assert limit_of("small") == 300
     assert MECHANISMS[0] == "standard"

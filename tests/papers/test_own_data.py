@@ -78,7 +78,7 @@ def test_a_path_is_whole_wherever_it_was_given(tmp_path, monkeypatch):
         resolve("nowhere")
 
 
-def test_what_a_file_holds_is_told_apart():
+def test_what_a_file_holds_is_distinguished():
     first = digest(str(write("a.jsonl", "one").absolute()))
     same, longer, other = (
         digest(str(write(f"{name}.jsonl", text).absolute()))

@@ -181,7 +181,7 @@ def asked(monkeypatch):
 @pytest.mark.parametrize(
     "pattern", [Window(257) & Causal(), Window(250), Window(256) | Global(17)], ids=repr
 )
-def test_few_pairs_of_a_long_input_are_asked(pattern, asked):
+def test_few_pairs_of_a_long_input_are_evaluated(pattern, asked):
     """Only those of blocks at an edge, and never many at a time."""
     touched = pattern.layout(LARGE, LARGE, 64).touched
     assert 0 < sum(asked) < LARGE * LARGE / 100

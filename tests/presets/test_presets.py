@@ -35,7 +35,7 @@ def test_causal_is_true_or_false(causal):
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("causal", [False, True])
-def test_each_is_a_spec_with_what_was_asked(name, causal):
+def test_each_is_a_spec_with_the_requested_options(name, causal):
     if name == "infini" and not causal:
         with pytest.raises(ConfigError, match="has no form that looks ahead"):
             preset(name, 16, 4, causal=False)

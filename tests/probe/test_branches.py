@@ -136,7 +136,7 @@ def test_a_model_is_as_it_was_after_an_error():
     assert [block.attention for block in lm.blocks] == layers
 
 
-def test_kinds_are_told_by_all_that_sets_them_apart():
+def test_kinds_are_named_by_every_difference():
     told = kind(replace(preset("infini", 16, 4, segment=4), num_kv_heads=2))
     assert told.endswith("Infini(segment=4, delta=True), 2 of 4 heads with keys of their own")
     assert kind(preset("linear", 16, 4, causal=True)) == "Causal(), Elu()"

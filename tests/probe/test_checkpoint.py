@@ -50,7 +50,7 @@ class Copier(nn.Module):
 
 
 @pytest.mark.parametrize("begin", [None, 1])
-def test_a_stretch_comes_again_and_what_follows_is_asked(begin):
+def test_a_stretch_comes_again_and_its_continuation_is_scored(begin):
     given = repeated(SYMBOLS, length=16, rows=5, begin=begin)
     first = 0 if begin is None else 1
     assert given.rows.shape == (5, 32 + first)
@@ -114,7 +114,7 @@ def test_beyond_the_window_a_recall_is_an_alarm():
     assert ask(Copier([window], reach=4), given).verdict == FAILED
 
 
-def test_a_model_is_asked_at_every_length_and_its_branches_judged():
+def test_a_model_is_probed_at_every_length_and_its_branches_judged():
     text = torch.randint(40, (9, 20))
     told = []
     report = probe_checkpoint(
@@ -166,7 +166,7 @@ def test_verdicts_of_branches():
     assert one.verdict == "needed"
 
 
-def test_a_recall_is_told_against_chance():
+def test_recall_is_reported_against_chance():
     given = {"name": "x", "back": 3, "gain": None, "chance": 0.5}
     assert Recall(accuracy=summarise([0.54]), **given).verdict == "at chance"
     assert Recall(accuracy=summarise([0.56]), **given).verdict == "recalled"

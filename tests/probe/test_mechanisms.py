@@ -47,7 +47,7 @@ def found(tmp_path_factory):
     return folder, report
 
 
-def test_every_mechanism_is_asked_everything(found):
+def test_every_mechanism_is_probed_on_every_task(found):
     _, report = found
     names = [one.mechanism for one in report.findings if one.task == "induction"]
     assert names == ["standard", "linear"]
@@ -72,7 +72,7 @@ def test_controls_stand_beside_and_fail(found):
     assert report.alarms == ()
 
 
-def test_a_window_that_was_asked_for_is_trained_once(tmp_path):
+def test_a_window_that_was_requested_is_trained_once(tmp_path):
     task = tasks()["copy"]
     assert task.mechanisms(("standard",)) == ("standard", "sliding_window")
     assert task.mechanisms(("sliding_window",)) == ("sliding_window",)
@@ -185,7 +185,7 @@ def test_one_seed_has_no_bars(tmp_path):
     assert recall_figure(report).axes[0].get_title(loc="left") == "4 pairs"
 
 
-def test_mechanisms_that_cannot_are_told_before_anything_is_trained(tmp_path):
+def test_unsupported_mechanisms_are_refused_before_anything_is_trained(tmp_path):
     with pytest.raises(ConfigError, match="linformer cannot be causal"):
         probe_mechanisms(("standard", "linformer"), tmp_path)
     with pytest.raises(ConfigError, match="mechanisms: none; name at least one"):

@@ -7,7 +7,7 @@ from suffice.data.synthetic import KEY
 from suffice.probe.tasks import copies, depths, shuffled, whole
 
 
-def test_copies_are_asked_as_trained_and_longer():
+def test_copies_are_probed_as_trained_and_longer():
     task = load("copy", rows=64)
     trained, longer = copies(8, 16)(task)
     assert trained.split is task.test

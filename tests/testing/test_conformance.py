@@ -428,7 +428,7 @@ def test_memory(monkeypatch):
     broken("memory_is_read_as_x", spec_around(Causal()), "cross-attention means nothing here")
 
 
-def test_an_error_of_the_value_is_told_as_its_failure():
+def test_an_error_of_the_value_is_reported_as_its_failure():
     def fails(v, rows):
         raise RuntimeError("no such rows")
 

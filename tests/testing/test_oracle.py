@@ -173,7 +173,7 @@ def test_the_right_op_under_another_name_passes(monkeypatch, single):
     assert failures() == []
 
 
-def test_a_check_is_told_in_one_line():
+def test_a_check_is_one_line():
     check = Check(op="fused", dtype="float32", case="Full()", error=3e-4, tolerance=2e-5)
     assert not check.passed
     assert str(check) == "fused float32 Full(): error 3.0e-04"

@@ -174,19 +174,19 @@ def test_a_pattern_of_a_user_may_have_heads():
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (LONGEST + 1, 1), (1, LONGEST + 1)])
-def test_sizes_that_cannot_be_drawn_are_told(queries, keys):
+def test_sizes_that_cannot_be_drawn_are_reported(queries, keys):
     told = f"{queries} queries and {keys} keys cannot be drawn; give 1 to {LONGEST} of each."
     with pytest.raises(ConfigError, match=told):
         draw(Full(), queries, keys)
 
 
-def test_a_pattern_for_fewer_positions_is_told():
+def test_a_pattern_for_fewer_positions_is_reported():
     with pytest.raises(ConfigError, match=r"length=9\) is made for at most 9 positions; 10 cannot"):
         draw(Random(2, length=9), 10)
     assert draw(Random(2, length=9), 9).panels[0].visible == 18
 
 
-def test_another_number_of_heads_is_told():
+def test_another_number_of_heads_is_reported():
     with pytest.raises(ConfigError, match="num_heads=0 leaves nothing to draw; give at least 1"):
         draw(Full(), 4, num_heads=0)
     with pytest.raises(ConfigError, match="made for 2 heads, not for 3"):

@@ -139,7 +139,7 @@ def test_another_kind_of_file_is_refused(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported(tmp_path):
     told = "none/p.svg: No such file or directory; name a file in a folder that is there"
     with pytest.raises(ConfigError, match=told):
         picture(tmp_path / "none" / "p.svg", Full(), 3)

@@ -116,7 +116,7 @@ def test_bits():
         shapes.in_bits(lm, 5)
 
 
-def test_a_reading_is_as_large_as_asked(monkeypatch):
+def test_a_reading_is_as_large_as_requested(monkeypatch):
     reading = ReadBandwidth(3 << 20)
     assert reading.buffer.nbytes == 3 << 20
     assert ReadBandwidth(5).buffer.nbytes == bandwidth.MIN_BYTES

@@ -161,7 +161,7 @@ def _streamed(q: Tensor, k: Tensor, v: Tensor) -> Side:
     length, x = k.shape[2], torch.zeros(1, 1, spec.d_model)
     state = layer.state(Quantised())
     with torch.inference_mode():  # what a text before it would have left
-        new = state.begin(1, length - 1, None, x.device)
+        new = state.begin(x.expand(1, length - 1, -1), None)
         state.append(layer, (k[:, :, : length - 1], v[:, :, : length - 1]), new)
     layer.q_proj, layer.k_proj, layer.v_proj = _Heads(q), _Heads(k), _Heads(v)
     layer.o_proj = nn.Identity()

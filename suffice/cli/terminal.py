@@ -221,6 +221,7 @@ class Description:
     """The parts of a mechanism's docstring."""
 
     paragraphs: tuple[str, ...]
+    arguments: tuple[tuple[str, str], ...]  # name and meaning
     cost: str
     source: str
 
@@ -238,6 +239,7 @@ class Description:
 
 
 _SECTION = re.compile(r"^(Args|Shapes|Returns|Raises|Example|Cost|Source):", re.MULTILINE)
+_ARGUMENT = re.compile(r"^ {4}\*{0,2}(\w+): (.*(?:\n(?! {4}\S).*)*)", re.MULTILINE)
 
 
 def describe(documented: object) -> Description:
@@ -250,6 +252,10 @@ def describe(documented: object) -> Description:
     sections = dict(zip(rest[::2], rest[1::2], strict=True))
     return Description(
         paragraphs=tuple(filter(None, map(_one_line, re.split(r"\n\s*\n", prose)))),
+        arguments=tuple(
+            (name, _one_line(meaning))
+            for name, meaning in _ARGUMENT.findall(sections.get("Args", ""))
+        ),
         cost=_one_line(sections.get("Cost", "")),
         source=_one_line(sections.get("Source", "")).rstrip("."),
     )

@@ -158,7 +158,7 @@ class FixedStore(GrowingStore):
 
     def __init__(self, capacity: int) -> None:
         super().__init__(min_spare=0)
-        self.capacity = capacity
+        self.capacity, self.memory = capacity, Static(capacity)
 
     def append(self, *tensors: Tensor) -> CachedTensors:
         """Append positions and return all."""
@@ -167,7 +167,7 @@ class FixedStore(GrowingStore):
 
     def check_room(self, positions: int) -> None:
         """Check that the positions fit."""
-        self._check_capacity(positions, self.capacity, Static(self.capacity))
+        self._check_capacity(positions, self.capacity, self.memory)
 
     def _room_for(self, end: int) -> int:  # noqa: ARG002 - always the same
         return self.capacity

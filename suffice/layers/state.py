@@ -247,9 +247,9 @@ class LayerState:
 
     def begin(self, tokens: Tensor, valid: Tensor | None) -> StepPositions:
         """Check the next tokens [B, T, ...] and return their positions; raises as `step`."""
-        if self.batch not in (None, len(tokens)):
+        if self.batch not in (None, tokens.shape[0]):
             raise ShapeError(
-                f"{len(tokens)} rows for a state of {self.batch}; give as many, select rows of the "
+                f"{tokens.shape[0]} rows for a state of {self.batch}; give as many, select rows of the "
                 "state, or reset it."
             )
         if not self._can_share(self.offered, tokens, valid):

@@ -61,7 +61,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     Shapes:
         x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
     """
-    if not WINS or torch.compiler.is_compiling() or x.numel() * len(weight) < MANY:
+    if not WINS or torch.compiler.is_compiling() or x.numel() * weight.shape[0] < MANY:
         return F.linear(x, weight, bias)
     outputs, inputs = weight.shape
     learning = torch.is_grad_enabled() and any(

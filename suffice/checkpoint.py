@@ -250,7 +250,7 @@ def _ties(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _refuse_by_size(path: Path) -> None:
-    """Look at the first eight bytes, so that nothing hostile is ever parsed at length."""
+    """Check the header length in the first eight bytes before parsing an untrusted file."""
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
         raise CheckpointError(f"{path} {what}; give a safetensors file.")

@@ -56,7 +56,7 @@ class Concat(Combine):
     """
 
     def heads(self, layer: nn.Module, out: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the heads as they are."""
+        """Return the heads unchanged."""
         return out
 
 
@@ -132,7 +132,7 @@ class Differential(Combine):
 
 
 class _Difference(nn.Module):
-    """(1 - l) norm(O_1 - lambda O_2) of maps [B, 2 H, T, E]; those of one key stand together."""
+    """(1 - l) norm(O_1 - lambda O_2) of maps [B, 2 H, T, E]; heads of one key are adjacent."""
 
     def __init__(self, combine: Differential, spec: AttentionSpec, factory: Factory) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a layer costs, in closed form.
+"""Closed-form cost of an attention layer: parameters, FLOPs and state.
 
 A FLOP is one floating-point operation: a multiply-add counts 2. Counted are the matrix products,
 which is what instrumentation of an execution counts too; softmax, norms, biases and other

@@ -46,7 +46,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Return whether a process of this machine is alive; False where the system cannot say."""
+    """Return whether a process of this machine is alive; False if unknown."""
     if os.name != "posix" or process == os.getpid():
         return False
     try:
@@ -124,7 +124,7 @@ class RunFolder:
 
     @property
     def settings_path(self) -> Path:
-        """The file with the settings, there or not."""
+        """Path of the settings file, which need not exist yet."""
         return self.path / self.settings_file
 
     def exists(self) -> bool:

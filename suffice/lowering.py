@@ -114,7 +114,7 @@ Lowered = DenseSoftmax | DifferentialSoftmax | LatentSoftmax | FeatureSum
 
 
 def lower(spec: AttentionSpec) -> Lowered | None:
-    """Return what a layer computes; None if no record says it all."""
+    """Return the record that describes a layer's computation; None if no record fits."""
     if any(type(getattr(spec, axis)) not in known for axis, known in KNOWN.items()):
         return None
     rotary = spec.position if isinstance(spec.position, Rope) else None

@@ -32,7 +32,7 @@ class Progress(Protocol):
         """Set how much of the cell is done; cheap enough for every optimiser step."""
 
     def say(self, text: str) -> None:
-        """Replace the remark beside the cell, such as its latest loss."""
+        """Replace the note beside the cell, such as its latest loss."""
 
 
 class Silent(Progress):

@@ -296,7 +296,7 @@ def _expect(wanted: Any, data: object, where: str, error: type[SufficeError]) ->
 
 
 class Axis:
-    """Base of every axis value: a frozen dataclass that knows its JSON form.
+    """Base of every axis value: a frozen dataclass with a JSON form.
 
     A subclass with `family=` begins a family with a table of its own. Every other subclass is
     entered there by its name, unless it is the base of several: with `base=True`, or a name that

@@ -170,7 +170,7 @@ class AttentionSpec:
 
     @property
     def unmixed_widths(self) -> tuple[tuple[int, int], ...]:
-        """(heads, width) of what is cached beside them for the mixing: values as they were.
+        """(heads, width) of the unmixed values that are cached for the mixing.
 
         Nothing where the keys are those values: columns of x that are not rotated.
         """

@@ -106,6 +106,8 @@ def threads(n: int | None = None) -> int:
     """
     if n is not None:
         if not is_whole(n, least=1):
-            raise ConfigError(f"threads({n!r}): give a number of at least 1, or nothing to ask.")
+            raise ConfigError(
+                f"threads({n!r}): give a number of at least 1, or no argument to read the number."
+            )
         torch.set_num_threads(n)
     return torch.get_num_threads()

@@ -69,7 +69,7 @@ class Race:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough rounds to tell a difference from noise."""
+        """Whether there are enough rounds to separate a difference from noise."""
         return self.rounds >= FEWEST
 
     @property

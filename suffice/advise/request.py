@@ -115,7 +115,7 @@ class Request:
 
     @property
     def unit(self) -> str:
-        """What times are for: a "token" where text is written, else an "input"."""
+        """Unit of the latencies: "token" for generation, otherwise "input"."""
         return _unit(self.task)
 
 

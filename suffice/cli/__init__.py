@@ -45,7 +45,7 @@ VERBS = {
 
 
 class _LazyVerbs(TyperGroup):
-    """Knows the verbs by name and summary, and imports the module of the one that is called."""
+    """Lists commands by name and summary, and imports only the module of the command that runs."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return name, command and remaining words."""

@@ -50,7 +50,8 @@ def advise(
         ),
     ] = None,
     latency: Annotated[
-        str | None, Option(help="Most time for a token written or an input, such as 30ms/token.")
+        str | None,
+        Option(help="Maximum time for each generated token or input, such as 30ms/token."),
     ] = None,
     device: Annotated[str, Option(help="here (a GPU if there is one), cpu or cuda.")] = "here",
     quality: Annotated[

@@ -260,7 +260,9 @@ def parse_heads(text: str) -> tuple[int, ...]:
     """
     for word in split_list(text):
         if not re.fullmatch(r"[1-9][0-9]{0,5}", word):
-            raise ConfigError(f"--heads {word!r} is not a number of heads; give such as 1,2,4.")
+            raise ConfigError(
+                f"--heads {word!r} is not a list of head counts; give numbers such as 1,2,4."
+            )
     return tuple(map(int, split_list(text)))
 
 

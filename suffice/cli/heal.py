@@ -187,7 +187,7 @@ class HealOptions:
         names = {field.name for field in fields(Healing)}
         if unknown := sorted(self.settings.keys() - names):
             raise ConfigError(
-                f"--set {unknown[0]}: a healing has no such setting; legal: "
+                f"--set {unknown[0]}: unknown healing setting; choose from: "
                 f"{', '.join(sorted(names - OPTIONS.keys()))}."
             )
         settings = {**self.settings, "lora": self.lora, "steps": self.steps}

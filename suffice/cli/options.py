@@ -43,7 +43,7 @@ MemoryOption = Annotated[str, Option(help=f"KV cache: {', '.join(MEMORIES)}.")]
 MemoryBits = Annotated[int | None, Option(help="Store the KV cache in 8 or 4 bits per number.")]
 Prompt = Annotated[str, Option(help="Text to continue.")]
 TokenizerOption = Annotated[
-    Path | None, Option(help="Tokenizer of the model, if none lies beside it.")
+    Path | None, Option(help="Tokenizer of the model, if its folder has none.")
 ]
 
 
@@ -142,7 +142,7 @@ def corpus_name(text: str | None, facts: dict[str, Any], *, option: str, model: 
 
 
 def scale_suffix(scale: str) -> str:
-    """Return what a folder's name says of a scale: nothing for the paper's."""
+    """Return the suffix that a scale adds to a folder's name; empty for the paper's scale."""
     return "" if scale == "paper" else f"-{scale}"
 
 

@@ -220,7 +220,7 @@ class ReproduceOptions:
 
 
 def answer(options: ReproduceOptions, console: Console) -> None:
-    """Run what the options ask for and print the result."""
+    """Run the selected table or study and print the result."""
     others: dict[str, Callable[[ReproduceOptions, Console], None]] = {
         "flops": _flops,
         "hellaswag": _hellaswag,

@@ -192,7 +192,7 @@ def print_result(result: SearchResult, out: Path, command: list[str]) -> None:
 
 
 def sentences(result: SearchResult) -> list[str]:
-    """Return what to say of the budget, the timing and the other choices."""
+    """Return sentences about the budget, the latency and the alternatives."""
     return [
         *filter(None, map(_bound, result.quantities)),
         _speed(result),

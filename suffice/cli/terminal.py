@@ -1,4 +1,4 @@
-"""What every verb does with a terminal: text, tables, JSON, ends, and the command that resumes."""
+"""Terminal output shared by all commands: text, tables, JSON, exit codes and resume commands."""
 
 from __future__ import annotations
 

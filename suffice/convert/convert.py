@@ -1,4 +1,4 @@
-"""`convert`: a model with cheaper attention, and a certificate of what that changed.
+"""Convert a model to cheaper attention, with a certificate of the differences.
 
 Layers are converted independently: each is fitted on its inputs and outputs in the original model,
 so that any choices for different layers can be combined.

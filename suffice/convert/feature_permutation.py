@@ -90,7 +90,7 @@ def _permute(tensor: Tensor | None, order: Tensor, dim: int) -> None:
 
 
 def _greedy_order(residuals: list[_LayerResidual], heads: int, width: int, features: int) -> Tensor:
-    """Return the feature for each place: the slices first, then the features of no slice."""
+    """Return the feature at each position: the slices first, then the remaining features."""
     free = torch.ones(features, dtype=torch.bool)
     slices: list[list[int]] = [[] for _ in range(heads)]
     for _ in range(width):

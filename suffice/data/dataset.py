@@ -80,7 +80,7 @@ class Split:
         labelled = self.labels != IGNORE_INDEX
         if not (complete := labelled.any(dim=1)).all():
             raise DataError(
-                f"row {int(complete.long().argmin())} asks nothing: all its labels are "
+                f"row {int(complete.long().argmin())} has no targets: all its labels are "
                 f"{IGNORE_INDEX}; give one token a label at least, or leave the row out."
             )
         if self.valid is not None and (lost := labelled & ~self.valid).any():

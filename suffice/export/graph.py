@@ -510,7 +510,7 @@ def check_archive(path: Path) -> None:
 
 
 def _has_pickle(entry: object) -> bool:
-    """Return whether a description of weights says that some are pickled.
+    """Return whether an archive's weight metadata includes pickled weights.
 
     Example:
         >>> _has_pickle({"config": {"w": {"use_pickle": True}}}), _has_pickle({"config": {}})

@@ -219,7 +219,7 @@ def check_fits(lm: CausalModel, memory: Memory, *, prompt: int, longest: int, ne
         if new and length + new - 1 > limit:
             raise ConfigError(
                 f"a prompt of {length} and {new} new tokens need {length + new - 1} positions "
-                f"{part}; ask for fewer tokens, or cut the prompt."
+                f"{part}; generate fewer tokens, or shorten the prompt."
             )
 
 
@@ -232,9 +232,7 @@ def _check_model(lm: CausalModel, sampling: Sampling, memory: Memory) -> int:
     if not isinstance(sampling, Sampling):
         raise ConfigError(f"sampling={sampling!r:.80}: give Greedy() or Sample(...).")
     if not isinstance(memory, Memory):
-        raise ConfigError(
-            f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."
-        )
+        raise ConfigError(f"memory={memory!r} is not a KV cache; give, for example, Dynamic().")
     return lm.config.vocabulary_size
 
 

@@ -252,7 +252,7 @@ def _stored_specs(
     if config.specs is not None:
         if mechanism is not None:
             raise ConfigError(
-                f"mechanism={mechanism!r} beside specs, which say the attention; give one of them."
+                f"mechanism={mechanism!r} and specs both define the attention; give only one."
             )
         return config.specs
     mechanism = mechanism or "standard"

@@ -26,7 +26,7 @@ from suffice.ops.op import is_transformed
 
 def _check_arguments(cache: Any, others: dict[str, Any]) -> None:
     if unread := [name for name, value in others.items() if value is not None]:
-        raise ConfigError(f"a suffice model does not know {', '.join(unread)}; leave that out.")
+        raise ConfigError(f"a suffice model does not accept {', '.join(unread)}; leave that out.")
     if cache is not None and not isinstance(cache, SufficeCache):
         raise ConfigError(
             f"past_key_values is a {type(cache).__name__}; give a SufficeCache(model.state()), or "

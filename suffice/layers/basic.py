@@ -1,4 +1,4 @@
-"""What every block is made of: dropout, norms and the initialisation of linear maps."""
+"""Parts shared by all blocks: dropout, norms and the initialisation of linear layers."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class KVView(NamedTuple):
 
     @property
     def continues(self) -> bool:
-        """True if keys of earlier calls stand before those of this one."""
+        """True if cached keys precede the keys of this call."""
         return self.step is not None and self.step.start > 0
 
 
@@ -67,7 +67,7 @@ class Inputs:
 
     @property
     def positions(self) -> Tensor:
-        """Where the source's tokens stand, int [B or 1, S]."""
+        """Positions of the source's tokens, int [B or 1, S]."""
         if self.rows.positions is not None:
             return self.rows.positions
         return torch.arange(self.source.shape[1], device=self.source.device)[None]
@@ -246,9 +246,7 @@ def check_step(
 def check_memory(spec: AttentionSpec, memory: Memory) -> None:
     """Raise for layers that cannot stream, and memories that would forget what a layer reads."""
     if not isinstance(memory, Memory):
-        raise ConfigError(
-            f"memory={memory!r} is no memory; give an instance such as Dynamic() or Rolling(256)."
-        )
+        raise ConfigError(f"memory={memory!r} is not a KV cache; give, for example, Dynamic().")
     if not spec.pattern.causal:
         raise ConfigError(
             f"pattern={spec.pattern!r} looks ahead, so no token is final before the last one is "

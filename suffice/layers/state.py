@@ -95,7 +95,7 @@ class StepPositions:
         )
 
     def once(self, key: Hashable, make: Callable[[], A], *sizes: int) -> A:
-        """Return `make()`, called by the first layer that asks for this key and these sizes."""
+        """Return `make()`, computed once for each key and sizes and shared by all layers."""
         if sizes:
             if torch.compiler.is_compiling():  # as part of a key a symbol would become a number
                 return make()

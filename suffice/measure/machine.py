@@ -1,4 +1,4 @@
-"""What the measurements ran on: machine, versions, commit. No host names, users or paths."""
+"""Machine, software versions and commit of a measurement, without host names, users or paths."""
 
 from __future__ import annotations
 

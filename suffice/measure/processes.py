@@ -28,7 +28,7 @@ LOST_CONNECTION = (
 
 
 class LostError(StateError):
-    """The other processes are gone; the error of the one that failed says more."""
+    """The connection to the other processes was lost; the process that failed has the cause."""
 
 
 def together(group: Processes, work: Callable[[], T]) -> T:
@@ -75,8 +75,8 @@ def losing(group: Processes) -> Iterator[None]:
             raise
         time.sleep(PATIENCE)
         raise LostError(
-            f"process {group.rank} of {group.world_size} lost the others; the one that failed "
-            "tells why, if it still could."
+            f"process {group.rank} of {group.world_size} lost the connection; the process that "
+            "failed reports the cause."
         ) from error
 
 

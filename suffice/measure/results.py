@@ -92,7 +92,7 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What makes this cell unique in a comparison: mechanism, heads, seed."""
+        """Key of this cell in a comparison: mechanism, heads, seed."""
         return (self.mechanism, self.num_heads, self.seed)
 
 
@@ -127,7 +127,7 @@ class Speed:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What makes this record unique in a comparison: mechanism, heads."""
+        """Key of this record in a comparison: mechanism, heads."""
         return (self.mechanism, self.num_heads)
 
 
@@ -246,7 +246,7 @@ RERUN = "Compare again with --resume to write it anew."
 
 
 def cell_path(folder: Path, mechanism: str, num_heads: int, seed: int) -> Path:
-    """Return where a cell lies below the folder of its comparison.
+    """Return the path of a cell relative to its comparison's folder.
 
     Example:
         >>> cell_path(Path("run"), "my/own", 4, 0).as_posix()
@@ -280,7 +280,7 @@ def read_cell(folder: Path, mechanism: str, num_heads: int, seed: int) -> Cell |
     if cell.key != (mechanism, num_heads, seed):
         raise DataError(
             f"{path} holds mechanism {cell.mechanism!r}, {cell.num_heads} heads, seed {cell.seed}, "
-            f"which is not what its name says. {RETRAIN}"
+            f"which does not match its file name. {RETRAIN}"
         )
     return cell
 

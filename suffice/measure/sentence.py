@@ -1,4 +1,4 @@
-"""The verdict in plain English, and what it does not say."""
+"""The verdict in plain English, with its limitations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def decision(comparison: Comparison) -> str:
 
 
 def sentence(verdict: Verdict, results: Results) -> str:
-    """Say in one sentence which mechanism suffices, with the numbers behind it."""
+    """Return one sentence that names the mechanism that suffices and its numbers."""
     if verdict.winner is None:
         return _sentence_baseline(verdict)
     name = label(verdict.winner.mechanism, verdict.winner.num_heads)

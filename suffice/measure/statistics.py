@@ -132,7 +132,7 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 def seeds_needed(
     decided: Callable[[float], bool], *, sd: float, n: int, cap: int = 1000
 ) -> int | None:
-    """Return how many more seeds would decide, if mean and sd stay as they are.
+    """Return how many more seeds a decision needs, assuming the current mean and sd.
 
     The interval narrows with every seed, so the smallest number is found by bisection.
 

@@ -143,7 +143,7 @@ def _text(ids: list[int], words: tuple[str, ...], *, unknown_as: str) -> str:
 
 
 def _share(split: Split) -> list[slice]:
-    """Return the rows of a split that this process looks at, in batches."""
+    """Return this process's share of a split's rows, in batches."""
     start, stop = current().share(len(split))
     return [slice(at, min(at + BATCH, stop)) for at in range(start, stop, BATCH)]
 
@@ -174,7 +174,7 @@ SCORES: dict[str, Callable[[Trained], Scored]] = {
 
 @dataclass(frozen=True)
 class CellFiles:
-    """Where the files of one cell lie."""
+    """Paths of the files of one cell."""
 
     folder: Path
     stem: str

@@ -37,7 +37,7 @@ class CachedTensors(NamedTuple):
 
 
 class BufferView(NamedTuple):
-    """Where entries lie in the buffers of a store, for native code that reads them in place.
+    """Location of the entries in a store's buffers, for native code that reads them in place.
 
     Args:
         tensors: the buffers, [B, G, room, W] each, contiguous.
@@ -169,7 +169,7 @@ class Store(ABC):
         if not self.can_drop(positions):
             raise ConfigError(
                 f"drop_last({positions}) of a memory that holds {self.length} positions"
-                f"{self._drop_limit()}; ask can_drop first."
+                f"{self._drop_limit()}; call can_drop first."
             )
         self._drop(positions)
         self.length -= positions

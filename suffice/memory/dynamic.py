@@ -107,7 +107,7 @@ class GrowingStore(Store):
         return Slot(self.view())
 
     def view(self) -> BufferView:
-        """Return where everything lies."""
+        """Return the location of all entries."""
         return BufferView(self.buffers, start=0, end=self.length, first=0)
 
     def latest(self, positions: int) -> tuple[Tensor, ...]:

@@ -109,7 +109,7 @@ class QuantisedStore(Store):
         self.tail = GrowingStore(memory.block)
 
     def append(self, *tensors: Tensor) -> CachedTensors:
-        """Append positions; return what was kept before dequantised, and these as they are."""
+        """Append positions; return earlier ones dequantised and the new ones unchanged."""
         self.check_room(tensors[0].shape[2])
         self.tail.append(*tensors)
         cached = self.cached()
@@ -118,7 +118,7 @@ class QuantisedStore(Store):
         return cached
 
     def append_encoded(self, *tensors: Tensor) -> Slot:
-        """Append positions as `append` does, and return where codes and tail lie."""
+        """Append positions like `append`, and return the location of the codes and the tail."""
         self.check_room(tensors[0].shape[2])
         self.encode_tail()
         self.tail.append(*tensors)

@@ -143,7 +143,7 @@ class RollingStore(Store):
         return Slot(before._replace(end=self.end))
 
     def view(self) -> BufferView:
-        """Return where the latest positions lie that the next one may see."""
+        """Return the location of the latest positions that the next query may see."""
         span = {"start": self.end - self.past, "end": self.end, "first": self.length - self.past}
         return BufferView(self.buffers, sinks=self.sinks, **span)
 

@@ -73,7 +73,7 @@ class RowLayout:
     documents: Tensor | None = None
 
     def order(self) -> Tensor | None:
-        """Return the index [B, S] that sorts real tokens to the front; None if they stand there."""
+        """Return the index [B, S] that sorts real tokens to the front; None if already sorted."""
         if self.valid is None:
             return None
         if readable(self.valid) and not bool((self.valid[:, 1:] & ~self.valid[:, :-1]).any()):

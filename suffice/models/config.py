@@ -70,7 +70,7 @@ def specs_of_blocks(
     specs = [spec] * depth if isinstance(spec, AttentionSpec) else spec
     if not isinstance(specs, Sequence) or not all(isinstance(s, AttentionSpec) for s in specs):
         raise ConfigError(
-            f"spec={spec!r:.60} is neither an AttentionSpec nor a list of them; give such as "
+            f"spec={spec!r:.60} is neither an AttentionSpec nor a list of them; give, for example, "
             f'preset("standard", d_model={d_model}, num_heads=4, causal=True).'
         )
     if len(specs) != depth:

@@ -112,7 +112,7 @@ def _describe(
         raise ConfigError(f"q, k and v have dtype {q.dtype}; give one of {legal}.")
     if not q.device == k.device == v.device:
         raise ConfigError(
-            f"q, k and v lie on {q.device}, {k.device} and {v.device}; give one device."
+            f"q, k and v are on {q.device}, {k.device} and {v.device}; move them to one device."
         )
     _check_settings(pattern, heads, scale)
     masks = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)

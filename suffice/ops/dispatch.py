@@ -81,7 +81,7 @@ def plan(call: AttentionCall, impl: str = "auto") -> Op:
 
 
 def forget_plans() -> None:
-    """Empty the cache of `plan`, after a change of what ops refuse."""
+    """Clear the cache of `plan`, after a change of the ops' supported cases."""
     _cached_choice.cache_clear()
 
 
@@ -128,7 +128,7 @@ def _prefers_decode(call: AttentionCall) -> bool:
 
 @lru_cache(maxsize=1)
 def capabilities() -> frozenset[str]:
-    """Return the names of the CPU's instructions; older torch has no such list."""
+    """Return the names of the CPU's instruction sets; empty with older versions of torch."""
     get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
     return frozenset(name for name, present in get_capabilities().items() if present is True)
 
@@ -174,7 +174,7 @@ def _prefers_blocked(call: AttentionCall) -> bool:
 
 
 def _computed_share(call: AttentionCall) -> float:
-    """Return the share of the query-key pairs that lie in blocks the pattern touches."""
+    """Return the fraction of query-key pairs in blocks that the pattern touches."""
     pairs = call.queries * call.keys
     return computed_pairs(call.pattern, call.queries, call.keys) / pairs
 

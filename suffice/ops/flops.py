@@ -1,4 +1,4 @@
-"""FLOP formulas of the operators that torch's FlopCounterMode does not know."""
+"""FLOP formulas of operators that torch's FlopCounterMode lacks."""
 
 from __future__ import annotations
 

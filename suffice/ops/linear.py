@@ -76,7 +76,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _plain(x: Tensor, weight: Tensor) -> bool:
-    """Return whether these are fp32 tensors on a CPU that no transformation of torch looks into."""
+    """Return whether these are fp32 CPU tensors outside of autocast, torch.func and forward AD."""
     return (
         x.dtype is weight.dtype is torch.float32
         and x.device.type == weight.device.type == "cpu"
@@ -92,7 +92,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """The same product with gradients; its backward consists of such products again."""
+    """The same product with gradients; its backward uses the same kernels."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

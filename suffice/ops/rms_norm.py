@@ -38,7 +38,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def _alone(x: Tensor, weight: Tensor) -> bool:
-    """Return whether this runs on a CPU and nothing of torch's looks into the call."""
+    """Return whether this is an eager call on a CPU, outside of torch.func and forward AD."""
     return (
         not torch.compiler.is_compiling()
         and x.device.type == weight.device.type == "cpu"
@@ -82,7 +82,7 @@ class _RMSNorm(torch.autograd.Function):
 def _differentiable(
     gradient: Tensor, x: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients made of what torch can differentiate once more."""
+    """Return the gradients from differentiable operations, for double backward."""
     factors = _factors(x, eps)
     scaled = gradient * weight
     along = (scaled * x).mean(dim=-1, keepdim=True)

@@ -48,7 +48,7 @@ class Layout:
 
 
 def layout_of(pattern: Pattern, queries: int, keys: int, block: int) -> Layout:
-    """Return the exact layout of `queries` that stand last among `keys`."""
+    """Return the exact layout for `queries` aligned with the last of `keys`."""
     with torch.inference_mode(False), torch.device("cpu"):
         grid = _Grid(pattern, queries, keys, block)
         touched = grid.bounds()
@@ -60,7 +60,7 @@ def layout_of(pattern: Pattern, queries: int, keys: int, block: int) -> Layout:
 
 
 def count_pairs(pattern: Pattern, queries: int, keys: int) -> int:
-    """Count the pairs some head sees, of `queries` that stand last among `keys`."""
+    """Count the pairs some head sees, for `queries` aligned with the last of `keys`."""
     with torch.inference_mode(False), torch.device("cpu"):
         grid = _Grid(pattern, queries, keys, COUNTING_BLOCK)
         full, undecided = grid.settle()
@@ -71,7 +71,7 @@ def count_pairs(pattern: Pattern, queries: int, keys: int) -> int:
 
 
 def count_blocks(pattern: Pattern, queries: int, keys: int, block: int) -> int:
-    """Count the blocks a pattern touches, of `queries` that stand last among `keys`."""
+    """Count the blocks a pattern touches, for `queries` aligned with the last of `keys`."""
     with torch.inference_mode(False), torch.device("cpu"):
         grid = _Grid(pattern, queries, keys, block)
         full, undecided = grid.settle()
@@ -93,7 +93,7 @@ class _BlockPairs(NamedTuple):
 
 
 class _Grid:
-    """The matrix of `queries` that stand last among `keys`, cut into blocks."""
+    """The matrix for `queries` aligned with the last of `keys`, cut into blocks."""
 
     def __init__(self, pattern: Pattern, queries: int, keys: int, block: int) -> None:
         self.pattern, self.queries, self.keys, self.block = pattern, queries, keys, block
@@ -158,7 +158,7 @@ class _Grid:
         return is_mixed
 
     def examine(self, blocks: Tensor) -> Iterator[_BlockPairs]:
-        """Look at every pair of blocks [n, 2]."""
+        """Classify every pair of blocks [n, 2]."""
         for number in _pieces(len(blocks), self.height * self.width):
             yield self._examine(blocks[number])
 
@@ -193,7 +193,7 @@ def _pieces(number: int, pairs: int) -> tuple[Tensor, ...]:
 
 
 def pairs_of(pattern: Pattern, queries: int, keys: int) -> int:
-    """Count the pairs some head sees, of `queries` that stand last among `keys`.
+    """Count the pairs some head sees, for `queries` aligned with the last of `keys`.
 
     What lies only at multiples of a spacing is counted residue by residue; of a union, each such
     term adds what the terms before it do not allow.
@@ -384,7 +384,7 @@ class Pattern(Axis, ABC, family="pattern"):
         return self.table["Or"]((self, other))
 
     def mask(self, queries: int, keys: int, *, device: torch.device | str = "cpu") -> Tensor:
-        """Return the dense mask of `queries` that stand last among `keys`: bool [T, S].
+        """Return the dense mask for `queries` aligned with the last of `keys`: bool [T, S].
 
         [H, T, S] where the heads differ.
         """
@@ -404,7 +404,7 @@ class Pattern(Axis, ABC, family="pattern"):
         return _cached_layout(self, queries, keys, block)
 
     def pairs(self, queries: int, keys: int) -> int:
-        """Count the visible query-key pairs of `queries` that stand last among `keys`.
+        """Count the visible query-key pairs for `queries` aligned with the last of `keys`.
 
         Where heads differ, the pairs that some head sees; `of_heads` has the pattern of each.
         """

@@ -193,8 +193,7 @@ class Block(Pattern):
     def __post_init__(self) -> None:
         if not isinstance(self.over, Pattern):
             raise ConfigError(
-                f"Block(over={self.over!r}) is no pattern of blocks; give an instance such as "
-                "Window(1)."
+                f"Block(over={self.over!r}) is not a pattern; give an instance such as Window(1)."
             )
         super().__post_init__()
         if self.size < 1:
@@ -288,6 +287,6 @@ class PerHead(_Several):
 
     @classmethod
     def samples(cls) -> tuple[Pattern, ...]:
-        """Return two heads that look near and two that look far."""
+        """Return two heads with local patterns and two with distant ones."""
         near, far = cls.table["Window"](2), cls.table["Strided"](2)
         return (cls((near, near, far, far)),)

@@ -1,4 +1,4 @@
-"""What a training needs before it runs: memory, time and GPUs, counted on fake tensors."""
+"""Estimate the memory, time and GPUs of a training run with fake tensors."""
 
 from suffice.planning.devices import DEVICES, Device, device
 from suffice.planning.plan import Plan, PlanOptions, plan

@@ -1,4 +1,4 @@
-"""What a recipe's training needs on some GPUs: what fits, how fast it is at best, what it costs."""
+"""Estimate a recipe's training on GPUs: memory, best-case speed and price."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PlanOptions:
         given = [name for name, value in settings.items() if value]
         if given and not workload.adjustable:
             raise ConfigError(
-                f"{', '.join(given)}: the training of {workload.name} has no such setting, only "
+                f"{', '.join(given)}: the training of {workload.name} does not accept it, only "
                 "recipes of language models do; leave it out."
             )
         if self.shard and self.gpus == 1:
@@ -146,7 +146,7 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a training needs.
+    """The estimated requirements of a training run.
 
     Args:
         workload: what is trained.

@@ -52,7 +52,7 @@ class Position(Axis, family="position"):
 
 @dataclass(frozen=True)
 class NoPosition(Position):
-    """Queries and keys as they are; the model adds positions to x, or needs none.
+    """Leaves queries and keys unchanged; the model adds positions to x, or needs none.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5. No difference.
     """

@@ -122,7 +122,7 @@ def schedule(
 
 
 def needs_length(name: str) -> bool:
-    """Return whether a mechanism needs the longest input, at least where it looks ahead."""
+    """Return whether a mechanism needs the maximum length, at least when it is not causal."""
     length = inspect.signature(PRESETS[name]).parameters.get("length")
     required = length is not None and length.default is inspect.Parameter.empty
     return required or name in UNLESS_CAUSAL

@@ -1,4 +1,4 @@
-"""Probes: small tasks that tell what attention can recall, and controls that must fail."""
+"""Probes: small tasks that measure what attention can recall, with negative controls."""
 
 from suffice.probe.checkpoint import (
     Ablation,

@@ -196,7 +196,7 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """What is lost when a branch is switched off.
+    """The accuracy lost when a branch is disabled.
 
     Args:
         branch: its name.
@@ -214,7 +214,7 @@ class Ablation:
 
     @property
     def verdict(self) -> str:
-        """What is to be said of it in a few words."""
+        """A verdict in a few words."""
         low, high = (
             self.change.mean if end is None else end for end in (self.change.low, self.change.high)
         )
@@ -227,7 +227,7 @@ class Ablation:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointReport:
-    """What a probe of a checkpoint found.
+    """The results of probing a checkpoint.
 
     Args:
         recalls: what it answered.
@@ -279,7 +279,7 @@ def probe_checkpoint(
     seeds: int = 3,
     step: Step = lambda _what, _done, _total: None,
 ) -> CheckpointReport:
-    """Ask a trained model for what stood in drawn rows before, and switch its branches off.
+    """Measure a trained model's recall of repeated random tokens, and ablate its branches.
 
     Args:
         lm: in evaluation.

@@ -130,7 +130,7 @@ def _plan(task: Task, asked: tuple[str, ...], seeds: int, device: str) -> Plan:
 
 
 def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Finding]:
-    """Train the cells of a task that are not on disk, and ask all of them."""
+    """Train the missing cells of a task and evaluate all of them."""
     recipe = task.recipe
     dataset = task.change(load(recipe.task, **dict(recipe.task_options)))
     views = task.look(dataset)

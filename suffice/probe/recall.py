@@ -1,4 +1,4 @@
-"""What a trained language model recalls of tokens drawn at random from its own vocabulary.
+"""Measure a trained language model's recall of random tokens from its vocabulary.
 
 Such rows hold nothing but what stood in them before, so a better second guess is recall.
 
@@ -25,7 +25,7 @@ CUE, KEY = 2, 3  # tokens
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Rows [B, T], the positions [A] whose next token is asked for, and the answers [B, A].
+    """Rows [B, T], the query positions [A] and their target tokens [B, A].
 
     `before` are the positions [A] of the same tokens where they could not be known yet, `back` the
     fewest tokens from a question to its answer, `must_fail` why nobody can know ("" = one can).
@@ -43,7 +43,7 @@ class Questions:
 
 @dataclass(frozen=True, kw_only=True)
 class Recall:
-    """What a model answered.
+    """A model's accuracy on one kind of question.
 
     Args:
         name: of the questions.
@@ -69,7 +69,7 @@ class Recall:
 
     @property
     def verdict(self) -> str:
-        """What is to be said of it in a few words."""
+        """A verdict in a few words."""
         if self.control:
             return ALARM if self.above else FAILED
         return "recalled" if self.above else "at chance"

@@ -1,4 +1,4 @@
-"""What probes found: one finding for each mechanism and question, and whether controls failed."""
+"""Probe results: one finding for each mechanism and question, and the negative controls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALARM = "ALARM: control succeeded"
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one mechanism answered to the questions of one view, over seeds.
+    """The accuracy of one mechanism on the questions of one view, over seeds.
 
     Args:
         task: name of the task.
@@ -62,7 +62,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """What is to be said of it in a few words."""
+        """A verdict in a few words."""
         if self.control:
             return ALARM if self.above else FAILED
         if not self.above:
@@ -81,7 +81,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a whole run of probes found.
+    """The results of a full run of probes.
 
     Args:
         findings: one by one.

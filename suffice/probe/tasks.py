@@ -36,7 +36,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
-    """One training of a probe and what is asked afterwards.
+    """A training task of a probe and the questions that follow it.
 
     Args:
         name: of its folder and in tables.
@@ -59,7 +59,7 @@ class Task:
     change: Callable[[Dataset], Dataset] = lambda dataset: dataset
 
     def mechanisms(self, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the mechanisms that are trained, of those asked for."""
+        """Return those of the requested mechanisms that this task trains."""
         if self.own:
             return self.own
         missing = self.beside is not None and self.beside not in asked
@@ -70,12 +70,12 @@ DEPTHS = 4  # parts of equal width that a row's distances are cut into
 
 
 def whole(nearest: int = 1) -> Callable[[Dataset], tuple[View, ...]]:
-    """Return a look at all questions of the test part."""
+    """Return a view of all questions in the test split."""
     return lambda dataset: (View(name="", split=dataset.test, nearest=nearest),)
 
 
 def copies(shortest: int, room: int) -> Callable[[Dataset], tuple[View, ...]]:
-    """Return a look at stretches as trained, and at longer ones of up to `room` symbols."""
+    """Return views of sequences of the trained length, and of longer ones up to `room` symbols."""
 
     def look(dataset: Dataset) -> tuple[View, ...]:
         most = int((dataset.train.labels != IGNORE_INDEX).sum(dim=1).max())
@@ -94,7 +94,7 @@ def copies(shortest: int, room: int) -> Callable[[Dataset], tuple[View, ...]]:
 
 
 def depths(kept: int) -> Callable[[Dataset], tuple[View, ...]]:
-    """Return a look at passkeys by how far back they stand, with and without a rolling memory."""
+    """Return views of passkeys by distance, with and without a rolling KV cache."""
 
     def look(dataset: Dataset) -> tuple[View, ...]:
         back = distances(dataset.test)
@@ -112,13 +112,13 @@ def depths(kept: int) -> Callable[[Dataset], tuple[View, ...]]:
 
 
 def distances(split: Split) -> torch.Tensor:
-    """Return how far back each row's passkey stands from where it is asked for, int64 [N]."""
+    """Return the distance between each row's passkey and its query, int64 [N]."""
     first = (split.labels != IGNORE_INDEX).long().argmax(dim=1)
     return first - (split.inputs == KEY).long().argmax(dim=1) - 1
 
 
 def shuffled(dataset: Dataset) -> Dataset:
-    """Return a task whose answers stand behind the wrong questions of their rows.
+    """Return a control task whose answers are shuffled among the questions of their rows.
 
     What is left to find is which answers a row has, so right is no more than the chance level; who
     does better has learned the answers in some other way.

@@ -95,7 +95,7 @@ def passkey(scale: str = "paper") -> Recipe:
 
 
 def two_hop(scale: str = "paper") -> Recipe:
-    """Three causal blocks of 64 features look a value up and then look up what they found.
+    """Three causal blocks of 64 features look up a value, then use it as the next key.
 
     One block passes on what stood before, the next finds the first fact, the last the second one;
     a model of one block can do no more than guess among the ends of the chains, which is right in

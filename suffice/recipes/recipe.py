@@ -126,7 +126,7 @@ def _translator_specs(
         check_crosses(cross)
     except ConfigError as error:
         raise ConfigError(
-            f"{mechanism} cannot look at another text, which the decoder of recipe {recipe} does; "
+            f"{mechanism} does not support the cross-attention of recipe {recipe}; "
             f"leave it out, or compare it on another task. {error}"
         ) from error
     return [*encoder, *decoder, *cross]
@@ -163,7 +163,7 @@ STAND_INS = {
 
 
 def stands_for(name: str) -> str | None:
-    """Return the paper's recipe that a recipe stands in for, None if it is none of those.
+    """Return the paper's recipe that a recipe replaces, None if it replaces none.
 
     Example:
         >>> stands_for("cifar10_v2"), stands_for("cifar100_v2")

@@ -208,7 +208,7 @@ def _check_options(
     if length is not None and prompt + tokens - 1 > length:
         raise ConfigError(
             f"a prompt of {prompt} and {tokens} new tokens need {prompt + tokens - 1} positions of "
-            f"a model that has {length}; ask for fewer tokens, or cut the prompt."
+            f"a model that has {length}; generate fewer tokens, or shorten the prompt."
         )
 
 

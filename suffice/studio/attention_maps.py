@@ -264,7 +264,7 @@ def _build(path: Path, kind: Any, sizes: Any, specs: Any, weights: Path) -> nn.M
         model = config.build([AttentionSpec.from_json(spec) for spec in specs])
     except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
         raise CheckpointError(
-            f"{path.name} does not say what model it holds ({error!s:.200})."
+            f"{path.name} does not identify its model ({error!s:.200})."
         ) from error
     checkpoint.load_model_into(weights, model)
     return model.eval()

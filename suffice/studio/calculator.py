@@ -197,7 +197,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a model takes, in bytes of the whole batch unless noted otherwise."""
+    """A model's memory, in bytes for the whole batch unless noted otherwise."""
 
     name: str
     length: int  # tokens of each text

@@ -105,7 +105,7 @@ def _read_unfinished(folder: Path) -> Results:
     plan, run_facts = read_plan(folder), read_provenance(folder)
     cells = _finished_cells(folder, plan)
     if not cells:
-        raise DataError(f"no model is finished in {folder.name} yet; look again later.")
+        raise DataError(f"no model is finished in {folder.name} yet; try again later.")
     return Results(
         task=str(plan.recipe.get("task")),
         recipe=str(plan.recipe.get("name")),

@@ -60,7 +60,7 @@ def below(root: Path, name: object) -> Path:
     except (OSError, RuntimeError) as error:
         raise DataError(f"{name:.200} does not exist; choose from the list.") from error
     if not path.is_relative_to(inside):
-        raise DataError(f"{name:.200} lies outside the folders that were chosen; choose another.")
+        raise DataError(f"{name:.200} is outside the folders of this studio; choose another.")
     return path
 
 

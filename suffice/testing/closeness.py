@@ -28,7 +28,7 @@ def assert_close(
     n: int = 1,
     step: Tensor | float | None = None,
 ) -> None:
-    """Raise AssertionError unless `got` agrees with `want` as the kind of claim demands.
+    """Raise AssertionError unless `got` agrees with `want` within the tolerance of the kind.
 
     exact: every bit, NaN equal to NaN.
     same_math: the same real number by other roundings: 1e-12 in float64, 8 eps sqrt(n) in

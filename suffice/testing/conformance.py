@@ -20,7 +20,7 @@ BLOCKS = (1, 2, 3, 64)  # sides of the blocks a layout is asked for
 
 
 def mask_is_the_predicate(case: Case) -> None:
-    """The mask holds what each single pair is allowed, for queries that stand last among keys."""
+    """The mask matches `allowed` for each pair, for queries aligned with the last keys."""
     pattern, length = case.spec.pattern, case.length
     pairs = _pair_by_pair(pattern, length)
     for queries in {1, length - 1, length}:
@@ -60,7 +60,7 @@ def pairs_are_counted(case: Case) -> None:
 
 
 def layout_is_the_mask(case: Case) -> None:
-    """A layout says of each block whether nothing, something or everything in it is allowed."""
+    """A layout classifies each block as empty, partial or full."""
     pattern, length = case.spec.pattern, case.length
     for queries in {1, length - 1, length}:
         mask = _heads(pattern.mask(queries, length))
@@ -76,7 +76,7 @@ def layout_is_the_mask(case: Case) -> None:
 
 
 def bounds_are_never_wrong(case: Case) -> None:
-    """What a pattern says of a rectangle from its corners holds for every pair in it."""
+    """The bounds of a rectangle hold for every pair in it."""
     pattern, length = case.spec.pattern, case.length
     mask = _heads(pattern.mask(length, length))
     at = torch.arange(length)
@@ -93,7 +93,7 @@ def bounds_are_never_wrong(case: Case) -> None:
 
 
 def parts_make_the_pattern(case: Case) -> None:
-    """Its terms, its heads and what it is among every second position tell the same pattern."""
+    """A pattern equals its terms, its heads and its stride-2 subsets."""
     pattern, length, heads = case.spec.pattern, case.length, case.spec.num_heads
     mask = pattern.mask(length, length)
     terms = torch.stack([_heads(term.mask(length, length)).any(dim=0) for term in pattern.terms()])
@@ -126,7 +126,7 @@ def stored_as_plain_data(case: Case) -> None:
 
 
 def parameters_as_counted(case: Case) -> None:
-    """The layer has as many parameters as its cost says."""
+    """The layer's number of parameters equals its cost's."""
     layer = Attention(case.spec, device="meta")
     built = sum(p.numel() for p in layer.parameters())
     counted = case.spec.cost(case.length).parameters
@@ -165,7 +165,7 @@ def rows_are_independent(case: Case) -> None:
 
 
 def padding_is_not_read(case: Case) -> None:
-    """What a padded position holds changes nothing, NaN and infinities included."""
+    """The content of padded positions has no effect, not even NaN or infinities."""
     layer = case.layer()
     for side in SIDES:
         valid = padded(BATCH, case.length, side)

@@ -110,7 +110,7 @@ def held_out(key: str) -> bool:
 
 
 def _draw(key: str) -> float:
-    """Return a number in [0, 1) that looks random and is a function of the key alone."""
+    """Return a pseudorandom number in [0, 1) that depends only on the key."""
     digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
@@ -166,7 +166,7 @@ SUFFIXES = (".jsonl", ".jsonl.xz")
 
 
 def is_jsonl(path: Path) -> bool:
-    """Return whether a file's name says that it holds lines of JSON."""
+    """Return whether a file is JSON Lines, by its name."""
     return path.name.endswith(SUFFIXES)
 
 

@@ -32,7 +32,7 @@ def flatten_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def cross_entropy(
     logits: Tensor, labels: Tensor, *, reduction: str, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Return cross-entropies of what `flatten_answers` gave, 0 where the label is ignored."""
+    """Return cross-entropies of flattened answers, 0 where the label is ignored."""
     return F.cross_entropy(
         logits,
         labels,

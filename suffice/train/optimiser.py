@@ -60,7 +60,7 @@ def state_tensors(optimiser: torch.optim.AdamW, model: nn.Module) -> dict[str, T
 def load_state(
     optimiser: torch.optim.AdamW, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Load copies of what `state_tensors` returned into an optimiser of the same model."""
+    """Load copies of the tensors of `state_tensors` into an optimiser of the same model."""
     for name, parameter in _learned(model):
         state = {m: torch.empty_like(parameter).copy_(tensors[f"{m}/{name}"]) for m in MOMENTS}
         state["step"] = tensors[f"step/{name}"].to(parameter.device, copy=True)

@@ -28,7 +28,7 @@ SIGNS: dict[type[Pattern], str] = {And: " & ", Or: " | "}
 
 
 def expression(value: Axis) -> str:
-    """Return the code of an axis value, without the fields that are as they are by default.
+    """Return the code of an axis value, without fields that have their default.
 
     Example:
         >>> from suffice.patterns import Causal, Full
@@ -219,7 +219,7 @@ class Drawing:
 def draw(
     pattern: Pattern, queries: int, keys: int | None = None, num_heads: int | None = None
 ) -> Drawing:
-    """Return the drawing of a pattern for queries that stand last among the keys.
+    """Return the drawing of a pattern for queries aligned with the last keys.
 
     A pair takes the first part of `|` that allows it; of parts joined by `&`, the most specific.
 
@@ -308,7 +308,7 @@ class Look:
 
 
 def looks(parts: Sequence[Part]) -> tuple[Look, ...]:
-    """Give each part its look, all different as long as there are enough.
+    """Assign each part a distinct style; styles repeat after the last one.
 
     Example:
         >>> [look.letter for look in looks([Part("Window", ""), Part("Wide", "")])]

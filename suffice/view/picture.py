@@ -48,7 +48,7 @@ class Words:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """The cells of one panel, and where they stand: the upper left corner, the side of a cell."""
+    """The upper left corner of a panel and the side of its cells."""
 
     panel: Panel
     x: int
@@ -159,7 +159,7 @@ def _axes(frame: Frame) -> list[Words]:
 
 
 def _step(size: int, cell: int) -> int:
-    """Return how many cells lie between two numbers of an axis."""
+    """Return the number of cells between two labels of an axis."""
     step = 1
     while size > step * TICKS or step * cell < TICK:
         step *= 2

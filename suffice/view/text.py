@@ -91,7 +91,7 @@ def lines(
 
 
 def _fit(panels: tuple[Panel, ...], width: int, rows: int) -> tuple[int, int]:
-    """Return how many panels stand side by side, and the positions along the side of a cell."""
+    """Return the number of panels in a row, and the positions per cell."""
     queries, keys = panels[0].cells.shape
     across = len(panels)
     while across > 1 and _columns(width, across) < min(FEWEST, max(keys, HEADER // CELL)):

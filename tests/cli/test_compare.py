@@ -162,7 +162,7 @@ MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
         (["--baseline", "mqa"], "the baseline 'mqa' is not among the mechanisms standard, optim"),
         (["--recipe", "imdb", "--task", "digits"], "--recipe imdb is for task imdb, not for"),
         (["--heads", "3"], "num_heads=3"),
-        (["--heads", "x"], "--heads 'x' is not a number of heads; give such as 1,2,4."),
+        (["--heads", "x"], "--heads 'x' is not a list of head counts; give numbers such as 1,2,4."),
         (["--heads", "2,2"], "heads: 2, 2; name at least one, each once."),
         (["--mechanisms", ","], "mechanisms: none; name at least one, each once."),
         (["--seeds", "0"], "seeds=0; give at least 1, and 5 for a verdict."),

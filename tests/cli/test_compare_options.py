@@ -111,7 +111,7 @@ def test_what_cannot_be_planned_is_refused(asked, message):
 
 @pytest.mark.parametrize("word", ["x", "0", "-1", "1.5", "04", "²", "1e2", "1 2", "9999999"])
 def test_a_number_of_heads_that_is_none_is_refused(word):
-    told = rf"--heads '{word}' is not a number of heads; give such as 1,2,4\.$"
+    told = rf"--heads '{word}' is not a list of head counts; give numbers such as 1,2,4\.$"
     with pytest.raises(ConfigError, match=told):
         parse_heads(word)
     with pytest.raises(ConfigError, match=told):

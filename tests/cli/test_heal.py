@@ -120,7 +120,7 @@ def test_an_interrupted_and_a_killed_healing_resume_to_the_same_end(
 WRONG = {
     "minutes": (["--minutes", "0"], "minutes=0.0; give a number above 0."),
     "steps": (["--steps", "0"], "steps=0; give an integer >= 1."),
-    "setting": (["--set", "rate=1"], "--set rate: a healing has no such setting; legal: alpha,"),
+    "setting": (["--set", "rate=1"], "--set rate: unknown healing setting; choose from: alpha,"),
     "own": (["--set", "lora=true"], "--set lora=true: give --lora instead."),
     "itself": (["--out", "cheap"], "--out cheap is the checkpoint itself"),
     "parent": (["--out", "whole"], "--out whole is the teacher itself"),
@@ -163,7 +163,7 @@ def test_refusals_are_config_errors(run, tmp_path, monkeypatch):
         heal(Path("cheap"), teacher=Path("whole"), out=Path("cheap"))
     with pytest.raises(ConfigError, match="--teacher: name the model that the checkpoint was"):
         HealingTask.open(HealOptions(checkpoint="cheap", **OPTIONS | {"teacher": None}))
-    with pytest.raises(ConfigError, match="--set rate: a healing has no such setting; legal"):
+    with pytest.raises(ConfigError, match="--set rate: unknown healing setting; choose from"):
         _ = HealOptions(checkpoint="cheap", **OPTIONS | {"settings": {"rate": 1}}).healing
     folder.save(Path("bare"), student("mqa"), LETTERS)
     folder.save(Path("parent"), teacher(), LETTERS)

@@ -70,7 +70,7 @@ def test_rows_say_how_many_answers_they_ask_for():
 
 def test_split_refuses_a_row_that_asks_nothing():
     labels = torch.tensor([[0, IGNORE_INDEX], [IGNORE_INDEX, IGNORE_INDEX]])
-    with pytest.raises(DataError, match="row 1 asks nothing"):
+    with pytest.raises(DataError, match="row 1 has no targets"):
         Split(torch.zeros(2, 2).long(), labels)
 
 

@@ -217,7 +217,7 @@ def test_prompts_of_wrong_types(tokens, match):
         ({"max_new_tokens": True}, r"max_new_tokens=True is not a whole number"),
         ({"beams": True}, r"beams=True is not a whole number"),
         ({"sampling": "greedy"}, r"sampling='greedy': give Greedy\(\) or Sample\(...\)"),
-        ({"memory": "dynamic"}, r"memory='dynamic' is no memory; give an instance"),
+        ({"memory": "dynamic"}, r"memory='dynamic' is not a KV cache; give, for example"),
         ({"stop": 2}, r"stop=2: give the ids that end a row as a sequence"),
         ({"stop": "x"}, r"stop='x': give the ids that end a row as a sequence"),
         ({"stop": (True,)}, r"True is no id; give 0 to 22"),

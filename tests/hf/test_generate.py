@@ -228,7 +228,7 @@ def test_hidden_states_and_attentions_are_returned():
 
 def test_unsupported_arguments_are_refused():
     made, ids = model(), tokens()
-    with pytest.raises(ConfigError, match="does not know token_type_ids"):
+    with pytest.raises(ConfigError, match="does not accept token_type_ids"):
         made(ids, token_type_ids=ids)
     with pytest.raises(ConfigError, match="past_key_values is a DynamicCache"):
         made(ids, past_key_values=DynamicCache())

@@ -158,5 +158,5 @@ def test_a_cache_while_training_is_returned_on_request():
     made = model().train()
     assert made(tokens()).past_key_values is None
     assert made(tokens(), use_cache=True).past_key_values.get_seq_length() == 9
-    with pytest.raises(ConfigError, match="does not know surprise"):
+    with pytest.raises(ConfigError, match="does not accept surprise"):
         made(tokens(), surprise=1)

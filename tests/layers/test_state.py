@@ -274,7 +274,7 @@ def test_half_precision_keeps_sums_in_float32():
         (replace(BASE, pattern=Full()), Dynamic(), "looks ahead, so no token is final"),
         (replace(BASE, kernel=Elu()), Rolling(5), "keeps sums of one size"),
         (replace(BASE, mixing=Alignment(9)), Rolling(5), "would forget what it needs"),
-        (BASE, 5, "is no memory"),
+        (BASE, 5, "is not a KV cache"),
     ],
 )
 def test_what_cannot_stream(spec, memory, message):
@@ -404,7 +404,7 @@ def test_drops_are_whole_numbers(positions):
     state = layer.state()
     layer(normal(1, 4, D_MODEL, seed=1).float(), state=state)
     assert not state.can_drop(positions)
-    with pytest.raises(ConfigError, match="is not possible; ask can_drop first"):
+    with pytest.raises(ConfigError, match="is not possible; call can_drop first"):
         state.drop_last(positions)
     assert state.length == 4
 

@@ -175,7 +175,7 @@ def test_dtypes(dtype):
 
 
 def test_devices():
-    with pytest.raises(ConfigError, match="lie on cpu, meta and cpu; give one device"):
+    with pytest.raises(ConfigError, match="are on cpu, meta and cpu; move them to one device"):
         attend(Q, K.to("meta"), V)
 
 

@@ -72,10 +72,8 @@ def test_a_mechanism_translates_in_all_its_layers(mechanism):
 
 @pytest.mark.parametrize("mechanism", ONE_TEXT)
 def test_a_mechanism_of_one_text_is_refused(mechanism):
-    message = f"{mechanism} cannot look at another text, which the decoder of recipe translation_es"
-    with pytest.raises(
-        ConfigError, match=rf"{message} does; leave it out, or compare it on another"
-    ):
+    message = f"{mechanism} does not support the cross-attention of recipe translation_es"
+    with pytest.raises(ConfigError, match=rf"{message}; leave it out, or compare it on another"):
         recipe("translation_es", scale="small").specs(mechanism, 4)
 
 

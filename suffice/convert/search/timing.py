@@ -64,7 +64,7 @@ def time_layers(
 
 
 def _small_model(lm: LM, spec: AttentionSpec) -> LM:
-    """Return a small model of equal layers; all such models have equal parts beside attention."""
+    """Return a small model of identical layers; only attention differs between such models."""
     sizes = replace(
         lm.config,
         depth=DEPTH,

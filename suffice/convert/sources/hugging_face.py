@@ -45,7 +45,7 @@ def read(folder: Path, config: dict[str, Any]) -> nn.Module:
         with torch.device("meta"):
             model = architecture.build(reader)
     except RuntimeError as error:  # torch's, of sizes that overflow
-        raise CheckpointError(f"{folder}: no model has such sizes ({error!s:.200}).") from error
+        raise CheckpointError(f"{folder}: these sizes are invalid ({error!s:.200}).") from error
     mappings = architecture.mappings(model, reader)
     tensors = _with_prefix(architecture, load_tensors(folder))
     if HEAD in tensors and not any(one.theirs == HEAD for one in mappings):

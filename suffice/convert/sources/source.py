@@ -30,7 +30,7 @@ LLAMA2C_MAX_SIZE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """An opened model, and what its files say beside the weights.
+    """An opened model, its tokenizer and the metadata in its files.
 
     Args:
         model: in evaluation, with Standard attention unless it is from a folder of this library.

@@ -46,7 +46,7 @@ class Look:
 
 
 def looks(mechanisms: Iterable[str]) -> dict[str, Look]:
-    """Give every mechanism its look.
+    """Assign every mechanism a colour, a marker and a dash pattern.
 
     The mechanisms of the paper always look the same; others take the looks that are left, in
     the order given, and share them when there are too many.

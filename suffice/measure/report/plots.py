@@ -1,4 +1,4 @@
-"""Every figure of the report by name, with what to say about it."""
+"""All figures of the report, with their titles and captions."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def _cover(box: Bbox, taken: list[Bbox]) -> float:
 
 
 def _outside(box: Bbox, axes: Axes) -> float:
-    """Return how many pixels of a box lie left or right of, below or above the axes."""
+    """Return by how many pixels a box extends beyond the axes on each side."""
     from matplotlib.transforms import Bbox
 
     inside = Bbox.intersection(box, axes.get_window_extent())

@@ -57,7 +57,7 @@ def attend(
 
 
 def refuses(call: AttentionCall) -> list[str]:
-    """Refuse what `scan` does, other devices and dtypes, and features the kernels do not know."""
+    """Refuse what `scan` does, other devices and dtypes, and unsupported features."""
     reasons = scan.refuses(call)
     if call.kernel.weighs_pairs:
         return reasons

@@ -59,7 +59,7 @@ class Codes:
                     f"{tensor.dtype} {list(tensor.shape)}; they must be {dtype} {list(shape)}."
                 )
             if not tensor.is_contiguous():
-                raise ShapeError(f"{name} do not lie in one piece; give contiguous ones.")
+                raise ShapeError(f"{name} are not contiguous; call .contiguous() first.")
 
     @property
     def nbytes(self) -> int:

@@ -83,7 +83,7 @@ def _parts(pattern: Pattern, queries: int, keys: int, speed: float) -> list[Part
 
 
 def _distributed(pattern: Pattern) -> list[Pattern]:
-    """Return patterns whose union is the pattern, so that spaced ones stand alone."""
+    """Return patterns whose union is the pattern, with strided patterns separate."""
     if isinstance(pattern, Or):
         return [term for part in pattern.parts for term in _distributed(part)]
     if isinstance(pattern, And):

@@ -73,7 +73,7 @@ class Windows:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Identify the file, wherever it lies."""
+        """Identity of the file, independent of its path."""
         return facts_of(self.file)
 
     def rows(self, step: int, start: int, stop: int) -> Batch:
@@ -94,7 +94,7 @@ def window(file: TokenFile, places: Tensor, length: int, *, separate: bool) -> B
 
 
 def facts_of(file: TokenFile) -> dict[str, object]:
-    """Return what identifies a file of tokens, wherever it lies."""
+    """Return a token file's identity, independent of its path."""
     header = file.header
     return {name: getattr(header, name) for name in ("tokens", "documents", "tokenizer")}
 

@@ -215,7 +215,7 @@ BAD = {
         r"token_type_embeddings.weight' has shape \[2, 32\], and .* asks for \[1, 32\]",
     ),
     "deep": ("gpt2", {"n_layer": 1 << 62}, "n_layer=4611686018427387904 layers are more than"),
-    "huge": ("llama", {"vocab_size": 1 << 62}, "no model has such sizes"),
+    "huge": ("llama", {"vocab_size": 1 << 62}, "these sizes are invalid"),
 }
 
 

@@ -103,7 +103,7 @@ GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection cl
 def test_a_lost_connection_is_reported_in_one_sentence(monkeypatch, message):
     waited = []
     monkeypatch.setattr(module.time, "sleep", waited.append)
-    told = "^process 1 of 2 lost the others; the one that failed tells why, if it still could.$"
+    told = "^process 1 of 2 lost the connection; the process that failed reports the cause.$"
     with pytest.raises(LostError, match=told) as caught, losing(Meeting(1, [])):
         raise RuntimeError(message)
     assert isinstance(caught.value, StateError)

@@ -440,8 +440,8 @@ class LayerState:
         if not self.can_drop(positions):
             what = "sums of features" if self.sums is not None else repr(self.memory)
             raise ConfigError(
-                f"drop_last({positions}) of {self.length} positions in {what} is not possible; call "
-                "can_drop first, and keep a copy where drafts may be refused."
+                f"drop_last({positions}) of {self.length} positions in {what} is not possible; "
+                "call can_drop first, and keep a copy where drafts may be refused."
             )
         for store in self._stores():
             store.drop_last(positions)

@@ -29,7 +29,9 @@ def sees_pairs(spec: AttentionSpec) -> bool:
     return spec.kernel.weighs_pairs and not spec.mixing.mixes and not spec.past.reads
 
 
-def receptive_field(specs: Sequence[AttentionSpec], *, kept: int | None = None) -> int | None:
+def receptive_field(
+    specs: Sequence[AttentionSpec], *, cache_tokens: int | None = None
+) -> int | None:
     """Return how many tokens back a causal model can attend to; None = all of them.
 
     The distances that layers attend to add up.
@@ -38,14 +40,14 @@ def receptive_field(specs: Sequence[AttentionSpec], *, kept: int | None = None) 
         >>> from suffice import preset
         >>> receptive_field([preset("sliding_window", 16, 2, window=4, causal=True)] * 2)
         6
-        >>> receptive_field([preset("standard", 16, 2, causal=True)] * 2, kept=4)
+        >>> receptive_field([preset("standard", 16, 2, causal=True)] * 2, cache_tokens=4)
         6
         >>> receptive_field([preset("linear", 16, 2, causal=True)]) is None
         True
     """
     total = 0
     for spec in specs:
-        bounds = [n for n in (spec.pattern.reach, kept) if n is not None]
+        bounds = [n for n in (spec.pattern.reach, cache_tokens) if n is not None]
         if not bounds or not sees_pairs(spec):
             return None
         total += min(bounds) - 1
@@ -66,8 +68,8 @@ def state_bytes(specs: Sequence[AttentionSpec], tokens: int) -> float:
     """
     sizes = []
     for spec in specs:
-        seen = spec.pattern.reach if sees_pairs(spec) else None
-        sizes.append(spec.cost(tokens).state_bytes(tokens if seen is None else min(tokens, seen)))
+        reach = spec.pattern.reach if sees_pairs(spec) else None
+        sizes.append(spec.cost(tokens).state_bytes(tokens if reach is None else min(tokens, reach)))
     return sum(sizes) / len(sizes)
 
 
@@ -109,8 +111,8 @@ def probe_mechanisms(
     keys = [(number, key) for number, plan in enumerate(plans) for key in plan.cells]
     done = sum(cell_path(folder / tasks[n].name, *key).exists() for n, key in keys)
     findings: list[Finding] = []
-    quiet, shown = console is None, console or Console(stderr=True)
-    with show(shown, cells=len(keys), done=done, quiet=quiet) as progress:
+    quiet, output = console is None, console or Console(stderr=True)
+    with show(output, cells=len(keys), done=done, quiet=quiet) as progress:
         for task, plan in zip(tasks, plans, strict=True):
             findings += _probed(task, plan, folder / task.name, progress)
     return Report(
@@ -121,31 +123,31 @@ def probe_mechanisms(
     )
 
 
-def _plan(task: Task, asked: tuple[str, ...], seeds: int, device: str) -> Plan:
-    names = task.mechanisms(asked)
+def _plan(task: Task, mechanisms: tuple[str, ...], seeds: int, device: str) -> Plan:
+    names = task.mechanisms(mechanisms)
     heads = (task.recipe.num_heads,)
     baseline = names[0] if names else ""
-    given = {"heads": heads, "seeds": seeds, "baseline": baseline, "device": device}
-    return Plan(recipe=task.recipe, mechanisms=names, **given)
+    options = {"heads": heads, "seeds": seeds, "baseline": baseline, "device": device}
+    return Plan(recipe=task.recipe, mechanisms=names, **options)
 
 
 def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Finding]:
     """Train the missing cells of a task and evaluate all of them."""
     recipe = task.recipe
     dataset = task.change(load(recipe.task, **dict(recipe.task_options)))
-    views = task.look(dataset)
+    views = task.views(dataset)
     cells: dict[Key, Cell] = {}
     for key in plan.cells:
-        found = read_cell(folder, *key)
-        cells[key] = found or train_cell(plan, key, dataset, folder, current(), progress)
+        cell = read_cell(folder, *key)
+        cells[key] = cell or train_cell(plan, key, dataset, folder, current(), progress)
     findings = []
     for mechanism, heads in plan.pairs:
-        own = [(mechanism, heads, seed) for seed in range(plan.seeds)]
+        mechanism_keys = [(mechanism, heads, seed) for seed in range(plan.seeds)]
         specs = recipe.specs(mechanism, heads)
-        models = [_trained(plan, key, folder) for key in own]
+        models = [_trained(plan, key, folder) for key in mechanism_keys]
         steps = -(-len(dataset.train) // recipe.training.batch_size)
         for view in views:
-            if view.kept is not None and not _rolls(specs):
+            if view.cache_tokens is not None and not _rolls(specs):
                 continue
             right = [_accuracy(model, dataset, view, plan.device) for model in models]
             findings.append(
@@ -155,9 +157,9 @@ def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Fi
                     view=view.name,
                     accuracy=summarise(right),
                     chance=float(dataset.chance or 0.0),
-                    solved=tuple(solved_at(cells[key], steps) for key in own),
+                    solved=tuple(solved_at(cells[key], steps) for key in mechanism_keys),
                     steps=steps * recipe.training.epochs,
-                    state=state_bytes(specs, view.kept or recipe.model.length),
+                    state=state_bytes(specs, view.cache_tokens or recipe.model.length),
                     pairs=task.pairs,
                     control=task.must_fail or _out_of_reach(view, specs),
                 )
@@ -173,7 +175,7 @@ def solved_at(cell: Cell, steps: int) -> int | None:
 
 
 def _out_of_reach(view: View, specs: Sequence[AttentionSpec]) -> str:
-    far = receptive_field(specs, kept=view.kept)
+    far = receptive_field(specs, cache_tokens=view.cache_tokens)
     if far is None or view.nearest <= far:
         return ""
     return f"{far} tokens back can be attended to, and the answer is {view.nearest} or more"
@@ -191,15 +193,15 @@ def _trained(plan: Plan, key: Key, folder: Path) -> LM:
 
 
 def _accuracy(model: LM, dataset: Dataset, view: View, device: str) -> float:
-    if view.kept is None:
+    if view.cache_tokens is None:
         return evaluate(model, dataset, view.split, device=device).accuracy
-    return _streamed(model, view.split, view.kept)
+    return _streamed(model, view.split, view.cache_tokens)
 
 
 @torch.inference_mode()
-def _streamed(model: LM, split: Split, kept: int) -> float:
+def _streamed(model: LM, split: Split, cache_tokens: int) -> float:
     """Return the accuracy of a model that forgets all but the last tokens."""
     rows, labels = split.inputs.to(model.device), split.labels.to(model.device)
-    found = model(rows, state=model.state(Rolling(kept))).argmax(dim=-1)
-    asked = labels != IGNORE_INDEX
-    return float((found == labels)[asked].double().mean())
+    predictions = model(rows, state=model.state(Rolling(cache_tokens))).argmax(dim=-1)
+    answered = labels != IGNORE_INDEX
+    return float((predictions == labels)[answered].double().mean())

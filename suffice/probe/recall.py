@@ -33,7 +33,7 @@ class Questions:
 
     name: str
     rows: Tensor
-    asked: Tensor
+    query_positions: Tensor
     answers: Tensor
     back: int
     chance: float
@@ -90,7 +90,7 @@ def repeated(
     return Questions(
         name="a stretch again, shuffled" if shuffled else "a stretch again",
         rows=tokens,
-        asked=at,
+        query_positions=at,
         answers=again[:, 1:],
         back=length - 1,
         chance=sum(1 / left for left in range(1, length)) / (length - 1),
@@ -121,11 +121,11 @@ def passkey(
     at = round(depth * noise)
     end = other if shuffled else cue
     tokens = _begun(torch.cat([filler[:, :at], cue, filler[:, at:], end[:, :-1]], dim=1), begin)
-    asked = torch.arange(KEY) + tokens.shape[1] - KEY
+    query_positions = torch.arange(KEY) + tokens.shape[1] - KEY
     return Questions(
         name=f"passkey at {depth:.0%}" + (", another cue" if shuffled else ""),
         rows=tokens,
-        asked=asked,
+        query_positions=query_positions,
         answers=cue[:, CUE:],
         back=noise - at + CUE + KEY - 1,
         chance=1 / len(symbols),
@@ -163,15 +163,15 @@ def scores(
     lm: LM, questions: Questions, places: Tensor | None = None
 ) -> tuple[list[float], list[float]]:
     """Return the accuracy and the mean loss of each row, at its questions or other places."""
-    at = questions.asked if places is None else places
+    at = questions.query_positions if places is None else places
     right: list[float] = []
     losses: list[float] = []
     batches = zip(questions.rows.split(TOGETHER), questions.answers.split(TOGETHER), strict=True)
     for rows, answers in batches:
         features = lm.features(rows.to(lm.device))[:, at.to(lm.device)]
-        logits, wanted = lm.logits(features).float(), answers.to(lm.device)
-        right += (logits.argmax(dim=-1) == wanted).double().mean(dim=1).tolist()
-        loss = F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none")
+        logits, targets = lm.logits(features).float(), answers.to(lm.device)
+        right += (logits.argmax(dim=-1) == targets).double().mean(dim=1).tolist()
+        loss = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
         losses += loss.double().mean(dim=1).tolist()
     return right, losses
 

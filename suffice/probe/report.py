@@ -128,15 +128,15 @@ def recall_figure(report: Report) -> Figure:
 
     A mechanism's points are its widths, joined; the bars are 95% intervals over seeds.
     """
-    shown = [finding for finding in report.findings if finding.pairs is not None]
-    styles = looks(finding.mechanism for finding in shown)
-    pairs = sorted({finding.pairs for finding in shown if finding.pairs is not None})
+    findings = [finding for finding in report.findings if finding.pairs is not None]
+    styles = looks(finding.mechanism for finding in findings)
+    pairs = sorted({finding.pairs for finding in findings if finding.pairs is not None})
     with style():
         figure, axes = blank(
             1, len(pairs), width=panels_width(len(pairs)), height=3.6, sharey="all"
         )
         for panel, number in zip(axes[0], pairs, strict=True):
-            _panel(panel, [finding for finding in shown if finding.pairs == number], styles)
+            _panel(panel, [finding for finding in findings if finding.pairs == number], styles)
             panel.set_title(f"{number} pairs")
             panel.set_xlabel("state of a layer, bytes")
         axes[0][0].set_ylabel("recall, % of test answers")
@@ -156,13 +156,13 @@ def write_figure(report: Report, folder: Path) -> Path | None:
     return folder / FILE
 
 
-def _panel(axes: Axes, shown: Sequence[Finding], styles: dict[str, Look]) -> None:
+def _panel(axes: Axes, findings: Sequence[Finding], styles: dict[str, Look]) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    axes.axhline(100 * shown[0].chance, color=FAINT[0], linewidth=1.0, linestyle=":", zorder=0.6)
+    axes.axhline(100 * findings[0].chance, color=FAINT[0], linewidth=1.0, linestyle=":", zorder=0.6)
     for mechanism, look in styles.items():
         findings = sorted(
-            (finding for finding in shown if finding.mechanism == mechanism),
+            (finding for finding in findings if finding.mechanism == mechanism),
             key=lambda finding: finding.state,
         )
         ends = [_ends(finding) for finding in findings]

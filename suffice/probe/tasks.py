@@ -24,14 +24,14 @@ class View:
         name: what sets them apart; "" for all questions there are.
         split: the rows and what is asked of them.
         nearest: tokens from a question back to what answers it, the least of these questions.
-        kept: of the past, the tokens that a rolling memory keeps while they are asked; None = all
-            of it, and no memory.
+        cache_tokens: capacity of the rolling KV cache during evaluation; None = a plain
+            forward pass without cache.
     """
 
     name: str
     split: Split
     nearest: int = 1
-    kept: int | None = None
+    cache_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,35 +41,35 @@ class Task:
     Args:
         name: of its folder and in tables.
         recipe: what is trained.
-        look: from the data set to the questions asked of the trained model.
+        views: from the data set to the questions for the trained model.
         pairs: of an associative recall, which the figure shows; None for other tasks.
         must_fail: why no model can do this; "" for tasks that can be done.
-        own: the mechanisms it is trained with whatever was asked for; () = those asked for.
-        beside: a mechanism that is trained too, as a control, where it was not asked for.
+        only: the mechanisms to train, whatever is requested; () = the requested ones.
+        control: a mechanism that is always trained as well, for comparison.
         change: what is done to the data first.
     """
 
     name: str
     recipe: Recipe
-    look: Callable[[Dataset], tuple[View, ...]]
+    views: Callable[[Dataset], tuple[View, ...]]
     pairs: int | None = None
     must_fail: str = ""
-    own: tuple[str, ...] = ()
-    beside: str | None = None
+    only: tuple[str, ...] = ()
+    control: str | None = None
     change: Callable[[Dataset], Dataset] = lambda dataset: dataset
 
-    def mechanisms(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+    def mechanisms(self, requested: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of the requested mechanisms that this task trains."""
-        if self.own:
-            return self.own
-        missing = self.beside is not None and self.beside not in asked
-        return (*asked, self.beside) if missing else asked  # type: ignore[return-value]
+        if self.only:
+            return self.only
+        missing = self.control is not None and self.control not in requested
+        return (*requested, self.control) if missing else requested  # type: ignore[return-value]
 
 
 DEPTHS = 4  # parts of equal width that a row's distances are cut into
 
 
-def whole(nearest: int = 1) -> Callable[[Dataset], tuple[View, ...]]:
+def all_questions(nearest: int = 1) -> Callable[[Dataset], tuple[View, ...]]:
     """Return a view of all questions in the test split."""
     return lambda dataset: (View(name="", split=dataset.test, nearest=nearest),)
 
@@ -93,7 +93,7 @@ def copies(shortest: int, room: int) -> Callable[[Dataset], tuple[View, ...]]:
     return look
 
 
-def depths(kept: int) -> Callable[[Dataset], tuple[View, ...]]:
+def depths(cache_tokens: int) -> Callable[[Dataset], tuple[View, ...]]:
     """Return views of passkeys by distance, with and without a rolling KV cache."""
 
     def look(dataset: Dataset) -> tuple[View, ...]:
@@ -105,7 +105,10 @@ def depths(kept: int) -> Callable[[Dataset], tuple[View, ...]]:
             rows = ((back >= low) & (back < high)).nonzero()[:, 0]
             name = f"{low}-{high - 1} tokens back"
             views.append(View(name=name, split=dataset.test.take(rows), nearest=low))
-        rolled = [replace(view, name=f"{view.name}, {kept} kept", kept=kept) for view in views]
+        rolled = [
+            replace(view, name=f"{view.name}, {cache_tokens} kept", cache_tokens=cache_tokens)
+            for view in views
+        ]
         return (*views, *rolled)
 
     return look
@@ -124,12 +127,12 @@ def shuffled(dataset: Dataset) -> Dataset:
     does better has learned the answers in some other way.
     """
 
-    def split(part: str, given: Split) -> Split:
-        labels, random = given.labels.clone(), stream(dataset.name, f"shuffled {part}", 0)
+    def split(part: str, original: Split) -> Split:
+        labels, random = original.labels.clone(), stream(dataset.name, f"shuffled {part}", 0)
         for row in labels:
             at = (row != IGNORE_INDEX).nonzero()[:, 0]
             row[at] = row[at[torch.from_numpy(random.permutation(len(at)))]]
-        return replace(given, labels=labels)
+        return replace(original, labels=labels)
 
     parts = {part: split(part, getattr(dataset, part)) for part in ("train", "validation", "test")}
     return replace(dataset, **parts)
@@ -158,28 +161,30 @@ def suite(*, quick: bool = False) -> tuple[Task, ...]:
         Task(
             name="copy",
             recipe=_short("copy", 4 if quick else 20),
-            look=copies(8, 16),
-            beside="sliding_window",
+            views=copies(8, 16),
+            control="sliding_window",
         ),
-        Task(name="induction", recipe=_short("induction", 4 if quick else 16), look=whole(8)),
+        Task(
+            name="induction", recipe=_short("induction", 4 if quick else 16), views=all_questions(8)
+        ),
         Task(
             name="passkey",
             recipe=_passkey(4 if quick else 20),
-            look=depths(KEPT),
+            views=depths(KEPT),
         ),
-        Task(name="two_hop", recipe=hops, look=whole(), own=(CONTROL,) if quick else ()),
+        Task(name="two_hop", recipe=hops, views=all_questions(), only=(CONTROL,) if quick else ()),
         Task(
             name="two_hop-1-layer",
             recipe=_sized(hops, epochs=hops.training.epochs, depth=1),
-            look=whole(),
-            own=(CONTROL,),
+            views=all_questions(),
+            only=(CONTROL,),
             must_fail="one layer cannot look up what it has found",
         ),
         replace(
             recalls[0],
             name=f"{recalls[0].name}-shuffled",
             pairs=None,
-            own=(CONTROL,),
+            only=(CONTROL,),
             change=shuffled,
             must_fail="the answers stand behind the wrong keys",
         ),
@@ -195,7 +200,7 @@ def _recall(pairs: int, d_model: int, *, epochs: int) -> Task:
         title=f"Multi-query associative recall, {pairs} pairs, d_model {d_model}",
     )
     one = _sized(base, changes=options, epochs=epochs, d_model=d_model, **sizes)
-    return Task(name=f"mqar-{pairs}-d{d_model}", recipe=one, look=whole(), pairs=pairs)
+    return Task(name=f"mqar-{pairs}-d{d_model}", recipe=one, views=all_questions(), pairs=pairs)
 
 
 def _passkey(epochs: int) -> Recipe:

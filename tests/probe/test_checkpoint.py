@@ -58,8 +58,8 @@ def test_a_stretch_comes_again_and_its_continuation_is_scored(begin):
     stretch, again = given.rows[:, first : first + 16], given.rows[:, first + 16 :]
     assert torch.equal(stretch, again)
     assert all(len(set(row)) == 16 for row in stretch.tolist())
-    assert torch.equal(given.rows[:, given.asked + 1], given.answers)
-    assert torch.equal(given.rows[:, given.asked - given.back], given.answers)
+    assert torch.equal(given.rows[:, given.query_positions + 1], given.answers)
+    assert torch.equal(given.rows[:, given.query_positions - given.back], given.answers)
     assert torch.equal(given.rows[:, given.before + 1], given.answers)
     assert given.chance == pytest.approx(sum(1 / n for n in range(1, 16)) / 15)
 
@@ -76,7 +76,7 @@ def test_the_control_has_another_order_of_the_same_tokens():
 def test_the_key_stands_once_behind_its_cue(depth, begin):
     given = passkey(SYMBOLS, length=40, depth=depth, rows=5, begin=begin)
     assert given.rows.shape == (5, 40)
-    assert torch.equal(given.rows[:, given.asked - given.back], given.answers)
+    assert torch.equal(given.rows[:, given.query_positions - given.back], given.answers)
     for row, answers in zip(given.rows.tolist(), given.answers.tolist(), strict=True):
         cue = row[-4:-2]
         at = row.index(cue[0])

@@ -16,7 +16,7 @@ from suffice.probe import Finding, Report, probe_mechanisms, recall_figure, suit
 from suffice.probe import mechanisms as module
 from suffice.probe.mechanisms import solved_at
 from suffice.probe.report import ALARM, FAILED
-from suffice.probe.tasks import whole
+from suffice.probe.tasks import all_questions
 
 from .small import small, tasks
 
@@ -108,13 +108,13 @@ def test_accuracy_is_that_of_the_cell(found):
 
 def test_a_rolling_memory_that_keeps_everything_changes_nothing(tmp_path):
     task = tasks()["passkey"]
-    look = task.look
+    look = task.views
 
     def wider(dataset):
         views = look(dataset)
-        return (*views[:4], *(replace(view, kept=36) for view in views[:4]))
+        return (*views[:4], *(replace(view, cache_tokens=36) for view in views[:4]))
 
-    report = probe_mechanisms(("standard",), tmp_path, seeds=1, tasks=[replace(task, look=wider)])
+    report = probe_mechanisms(("standard",), tmp_path, seeds=1, tasks=[replace(task, views=wider)])
     plain, kept = report.findings[:4], report.findings[4:]
     for one, other in zip(plain, kept, strict=True):
         assert one.accuracy.mean == pytest.approx(other.accuracy.mean)
@@ -133,7 +133,9 @@ def test_solved_is_the_first_epoch_that_is_good_enough(found):
 
 
 def test_a_control_that_succeeds_is_an_alarm(tmp_path):
-    task = replace(tasks()["induction"], look=whole(1), must_fail="it is said to be impossible")
+    task = replace(
+        tasks()["induction"], views=all_questions(1), must_fail="it is said to be impossible"
+    )
     easy = finding(control="no", accuracy=summarise([0.4]))
     assert easy.verdict == ALARM
     assert finding(control="no", accuracy=summarise([0.29])).verdict == FAILED
@@ -203,7 +205,7 @@ def test_the_whole_suite_sweeps_recall_over_pairs_and_widths():
         dataset = load(task.recipe.task, **{**dict(task.recipe.task_options), "rows": 8})
         assert dataset.num_classes == task.recipe.model.vocabulary_size
         assert dataset.train.inputs.shape[1] == task.recipe.model.length
-        for view in task.look(dataset):
+        for view in task.views(dataset):
             assert view.split.inputs.shape[1] == task.recipe.model.length
         torch.manual_seed(0)
         assert task.recipe.build("standard", task.recipe.num_heads) is not None

@@ -37,10 +37,10 @@ def test_what_is_no_pattern_reaches_any_number():
     for spec in (infini, mixed, linear):
         assert not sees_pairs(spec)
         assert receptive_field([WINDOW, spec]) is None
-        assert receptive_field([spec], kept=3) is None
+        assert receptive_field([spec], cache_tokens=3) is None
     assert sees_pairs(FULL)
     assert receptive_field([WINDOW, FULL]) is None
-    assert receptive_field([WINDOW, FULL], kept=3) == 2 + 2
+    assert receptive_field([WINDOW, FULL], cache_tokens=3) == 2 + 2
 
 
 def test_state_is_that_of_what_can_still_be_seen():

@@ -4,7 +4,7 @@ import torch
 
 from suffice.data import IGNORE_INDEX, load
 from suffice.data.synthetic import KEY
-from suffice.probe.tasks import copies, depths, shuffled, whole
+from suffice.probe.tasks import all_questions, copies, depths, shuffled
 
 
 def test_copies_are_probed_as_trained_and_longer():
@@ -22,7 +22,7 @@ def test_copies_are_probed_as_trained_and_longer():
 def test_depths_part_the_rows_by_how_far_back_the_key_stands():
     task = load("passkey", rows=64, length=36, decoys=1)
     views = depths(8)(task)
-    assert [view.kept for view in views] == [None] * 4 + [8] * 4
+    assert [view.cache_tokens for view in views] == [None] * 4 + [8] * 4
     assert sum(len(view.split) for view in views[:4]) == len(task.test)
     last = -1
     for view, rolled in zip(views[:4], views[4:], strict=True):
@@ -56,6 +56,6 @@ def test_shuffled_answers_are_those_of_the_row_and_hardly_ever_right():
 
 def test_the_whole_test_part_is_one_view():
     task = load("mqar", rows=64)
-    (view,) = whole(3)(task)
-    assert (view.name, view.nearest, view.kept) == ("", 3, None)
+    (view,) = all_questions(3)(task)
+    assert (view.name, view.nearest, view.cache_tokens) == ("", 3, None)
     assert view.split is task.test

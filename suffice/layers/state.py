@@ -249,8 +249,8 @@ class LayerState:
         """Check the next tokens [B, T, ...] and return their positions; raises as `step`."""
         if self.batch not in (None, tokens.shape[0]):
             raise ShapeError(
-                f"{tokens.shape[0]} rows for a state of {self.batch}; give as many, select rows "
-                "of the state, or reset it."
+                f"{tokens.shape[0]} rows for a state of {self.batch}; give as many, select rows of "
+                "the state, or reset it."
             )
         if not self._can_share(self.offered, tokens, valid):
             self.offered = StepPositions.after(self.places, self.length, tokens, valid)

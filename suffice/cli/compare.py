@@ -195,7 +195,7 @@ class CompareOptions:
         }
         if saved is not None:
             plan = {name: getattr(saved, name) for name in plan}
-        given = {
+        overrides = {
             "mechanisms": None if self.mechanisms is None else mechanisms,
             "heads": None if self.heads is None else parse_heads(self.heads),
             "seeds": self.seeds,
@@ -203,7 +203,7 @@ class CompareOptions:
             "margin": None if self.margin is None else parse_margin(self.margin),
             "device": self.device,
         }
-        plan |= {name: value for name, value in given.items() if value is not None}
+        plan |= {name: value for name, value in overrides.items() if value is not None}
         return Plan(recipe=recipe, **plan)
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:

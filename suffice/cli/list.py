@@ -167,7 +167,7 @@ def _layouts(rows: list[_Row]) -> list[Columns]:
     ]
 
 
-def _table(columns: Columns, shown: list[bool] | None = None) -> Table:
+def _table(columns: Columns, visible: list[bool] | None = None) -> Table:
     """Return a table of the rows shown, with columns as wide as all rows need."""
     table = Table(**RULED, padding=(0, 1, 0, 0))
     for name, cells in columns.items():
@@ -178,8 +178,8 @@ def _table(columns: Columns, shown: list[bool] | None = None) -> Table:
             min_width=max(map(len, [name, *cells])),
         )
     rows = list(zip(*columns.values(), strict=True))
-    for row, is_shown in zip(rows, shown or [True] * len(rows), strict=True):
-        if is_shown:
+    for row, is_visible in zip(rows, visible or [True] * len(rows), strict=True):
+        if is_visible:
             table.add_row(*map(Text, row))
     return table
 

@@ -19,7 +19,7 @@ from suffice.layers import Attention
 from suffice.presets import PRESETS
 from suffice.spec import AttentionSpec
 from suffice.view import drawing_of, expression, instead, lines, write
-from suffice.view.drawing import MORE, looks
+from suffice.view.drawing import MORE, cell_styles
 
 ROWS, DENSE_ROWS = 32, 16  # of a drawing; patterns that leave out little need fewer
 INDENT = "  "
@@ -151,14 +151,14 @@ def titled(name: str, spec: AttentionSpec, length: int) -> str:
 def print_drawing(console: Console, spec: AttentionSpec, length: int) -> None:
     """Draw the pattern as wide as the console allows; in letters if it has no block characters."""
     drawing = drawing_of(spec, length)
-    drawn = lines(
+    rendered = lines(
         drawing,
         width=console.width - len(INDENT),
         rows=DENSE_ROWS if spec.pattern.dense else ROWS,
         unicode=_knows_blocks(console),
     )
-    colours = ["", *(look.colour for look in looks(drawing.parts))]
-    for line in drawn:
+    colours = ["", *(style.colour for style in cell_styles(drawing.parts))]
+    for line in rendered:
         text = Text(INDENT)
         for characters, number in line:
             text.append(characters, style=colours[number])

@@ -144,8 +144,8 @@ def _program() -> list[str]:
 
 def _shortest(name: str, path: Path) -> str:
     """Return the bare name if the shell finds the same file by it, else the path."""
-    found = shutil.which(name)
-    return name if found and Path(found).absolute() == path.absolute() else str(path)
+    executable = shutil.which(name)
+    return name if executable and Path(executable).absolute() == path.absolute() else str(path)
 
 
 def step_by_cells(

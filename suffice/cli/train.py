@@ -198,8 +198,8 @@ class TrainOptions:
 
     def over(self, earlier: TrainOptions) -> TrainOptions:
         """Return the options of an earlier start, replaced by those given now."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(earlier, **given | {"settings": {**earlier.settings, **self.settings}})
+        overrides = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(earlier, **overrides | {"settings": {**earlier.settings, **self.settings}})
 
     def chosen_recipe(self) -> LMRecipe:
         """Return the recipe with these options."""

@@ -100,8 +100,8 @@ def difference(
     before = Attention(layer.spec, dtype=torch.float64).eval()
     before.load_state_dict({n: t.double() for n, t in layer.state_dict().items()})
     after = build(maps, spec, dtype=torch.float64, like=before)
-    wanted = before(*inputs)
-    return float((after(*inputs) - wanted).abs().max() / wanted.abs().max().clamp(min=1e-300))
+    expected = before(*inputs)
+    return float((after(*inputs) - expected).abs().max() / expected.abs().max().clamp(min=1e-300))
 
 
 def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps | None:
@@ -135,13 +135,13 @@ def _regrouped(maps: Maps, kv_heads: int) -> Maps | None:
 def _without_value_map(maps: Maps, kv_heads: int) -> Maps | None:
     """Multiply the value map into the output map, where it reads its own head's columns alone."""
     maps = _regrouped(maps, kv_heads)
-    own = None if maps is None else _own_columns(maps.v)
-    if own is None:
+    columns = None if maps is None else _own_columns(maps.v)
+    if columns is None:
         return None
     return replace(
         maps,
-        v=column_maps(maps.v.shape[1] - 1, *own.shape[:2]),
-        o=maps.per_query(own) @ maps.o,
+        v=column_maps(maps.v.shape[1] - 1, *columns.shape[:2]),
+        o=maps.per_query(columns) @ maps.o,
         offset=maps.offset + maps.value_bias,
     )
 
@@ -149,13 +149,13 @@ def _without_value_map(maps: Maps, kv_heads: int) -> Maps | None:
 def _without_key_map(maps: Maps, spec: AttentionSpec, kv_heads: int) -> Maps | None:
     """Multiply the key map into the query map, too."""
     maps = _without_value_map(maps, kv_heads)
-    own = None if maps is None else _own_columns(maps.k)
-    if own is None:
+    columns = None if maps is None else _own_columns(maps.k)
+    if columns is None:
         return None
     separated = spec.position.rotates or spec.norm.norms  # nothing may act between the two maps
     if separated and not torch.equal(maps.k, maps.v):
         return None
-    return replace(maps, q=maps.q @ maps.per_query(own).transpose(1, 2), k=maps.v)
+    return replace(maps, q=maps.q @ maps.per_query(columns).transpose(1, 2), k=maps.v)
 
 
 def _latent(maps: Maps, width: int) -> Maps | None:
@@ -187,15 +187,15 @@ def _of_input(maps: Maps, width: int) -> Maps:
 
 def _own_columns(maps: Tensor) -> Tensor | None:
     """Return [G, D, D] of maps [G, S + 1, D] that read their own slices alone, else None."""
-    own = []
+    blocks = []
     for head, one in enumerate(maps):
         columns = columns_of(head, maps.shape[-1])
         rest = one[:-1].clone()
-        own.append(one[columns])
+        blocks.append(one[columns])
         rest[columns] = 0.0
         if bool(rest.any()):
             return None
-    return torch.stack(own)
+    return torch.stack(blocks)
 
 
 def _placed(part: Tensor, starts: Tensor, width: int) -> Tensor:

@@ -156,7 +156,7 @@ class Packed(nn.Module):
             raise ShapeError(f"x has {x.shape[-1]} features; this map reads {self.inputs}.")
         if torch.compiler.is_compiling() or needs_gradient(x):
             return self._by_torch(x)
-        if kernels.plain(x) and kernels.few(x, self.scheme.bits):
+        if kernels.plain(x) and kernels.is_small_batch(x, self.scheme.bits):
             matrix = self.native_matrix()
             if matrix is not None:
                 return multiply(matrix, x)
@@ -182,7 +182,7 @@ class Packed(nn.Module):
         key = (codes.shape, *(0 if t is None else t.data_ptr() for t in tensors))
         if self._native is None or self._native[0] != key:
             matrix = None
-            if kernels.fits(codes, bias):
+            if kernels.supports(codes, bias):
                 matrix = kernels.structure_of_parts(*tensors, self.scheme.bits, self.outputs)
             self._native = key, matrix
         return self._native[1]

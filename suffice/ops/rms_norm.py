@@ -28,7 +28,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         tensor([ 0.2000, -2.8000])
     """
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        if not _alone(x, weight):
+        if not _is_plain_cpu(x, weight):
             return F.rms_norm(x, x.shape[-1:], weight, eps)
         exact = torch.promote_types(x.dtype, torch.float32)
         return _RMSNorm.apply(x.to(exact), weight.to(exact), eps).to(x.dtype)
@@ -37,7 +37,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 
-def _alone(x: Tensor, weight: Tensor) -> bool:
+def _is_plain_cpu(x: Tensor, weight: Tensor) -> bool:
     """Return whether this is an eager call on a CPU, outside of torch.func and forward AD."""
     return (
         not torch.compiler.is_compiling()

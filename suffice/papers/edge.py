@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from suffice.files import read_record, write_json
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.report.canvas import INK, blank, looks, style
+from suffice.measure.report.canvas import INK, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.timing import interleave, ratio
 from suffice.models import ViTConfig
@@ -370,10 +370,12 @@ def _panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
     tasks = list(dict.fromkeys(record["task"] for record in rows))
     names = list(dict.fromkeys(record["mechanism"] for record in rows))
     width = 0.8 / len(names)
-    for place, (name, look) in enumerate(looks(names).items()):
+    for place, (name, line_style) in enumerate(line_styles(names).items()):
         bars = [r for r in rows if r["mechanism"] == name]
         at = [tasks.index(r["task"]) + width * (place - (len(names) - 1) / 2) for r in bars]
-        axes.bar(at, [r["ratio"] for r in bars], width=0.9 * width, color=look.colour, label=name)
+        axes.bar(
+            at, [r["ratio"] for r in bars], width=0.9 * width, color=line_style.colour, label=name
+        )
         marks = [(x, r["paper_ratio"]) for x, r in zip(at, bars, strict=True) if r["paper_ratio"]]
         axes.hlines(
             [value for _, value in marks],

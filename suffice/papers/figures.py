@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from suffice.files import write_atomic
 from suffice.measure.plan import MARGIN
-from suffice.measure.report.canvas import blank, legend, looks, panels_width, png, style, svg
+from suffice.measure.report.canvas import blank, legend, line_styles, panels_width, png, style, svg
 from suffice.measure.report.plots import difference_plot, learning_curves
 from suffice.measure.results import Results
 from suffice.measure.verdict import judge
@@ -42,7 +42,7 @@ def differences(shown: CellTable) -> Figure:
 def heads(shown: CellTable) -> Figure:
     """Draw test accuracy and loss by heads: ours with intervals, the paper's dotted if alike."""
     columns = [c for c in shown.request.table.columns if c.name in ABLATED]
-    styles = looks(row.mechanism for row in shown.rows)
+    styles = line_styles(row.mechanism for row in shown.rows)
     with style():
         figure, axes = blank(
             1, len(columns), width=panels_width(len(columns)), height=3.6, sharex="all"
@@ -56,9 +56,9 @@ def heads(shown: CellTable) -> Figure:
 def _heads_panel(axes: Axes, shown: CellTable, column: Measure) -> None:
     scale = 100 if column.rising else 1
     all_heads = shown.request.heads
-    styles = looks(row.mechanism for row in shown.rows)
+    styles = line_styles(row.mechanism for row in shown.rows)
     alike = not differs(shown.request)
-    for number, (mechanism, look) in enumerate(styles.items()):
+    for number, (mechanism, line_style) in enumerate(styles.items()):
         rows = [row for row in shown.rows if row.mechanism == mechanism]
         shift = 0.06 * (number - (len(styles) - 1) / 2)  # so that intervals stand side by side
         ours = [(p, row.figures[column.name].ours) for p, row in enumerate(rows)]
@@ -68,8 +68,8 @@ def _heads_panel(axes: Axes, shown: CellTable, column: Measure) -> None:
             [place + shift for place, _ in known],
             [scale * s.mean for _, s in known],
             yerr=half,
-            color=look.colour,
-            marker=look.marker,
+            color=line_style.colour,
+            marker=line_style.marker,
             markersize=4,
             linestyle="-",
             linewidth=1.4,
@@ -79,9 +79,9 @@ def _heads_panel(axes: Axes, shown: CellTable, column: Measure) -> None:
         axes.plot(
             [place + shift for place, _ in printed],
             [value for _, value in printed],
-            color=look.colour,
+            color=line_style.colour,
             linestyle=":",
-            marker=look.marker,
+            marker=line_style.marker,
             markersize=3,
             markerfacecolor="none",
             linewidth=0.9,
@@ -125,20 +125,20 @@ def _named(figure: Figure, table: Table, parts: list[CellTable]) -> Figure:
 def scaling(table: Table, parts: list[CellTable]) -> Figure:
     """Draw test accuracy and loss of a table by parameters of the model, over its parts."""
     columns = [c for c in parts[0].request.table.columns if c.name in ABLATED]
-    styles = looks(parts[0].request.table.mechanisms)
+    styles = line_styles(parts[0].request.table.mechanisms)
     with style():
         figure, axes = blank(1, len(columns), width=panels_width(len(columns)), height=3.6)
         for panel, column in zip(axes[0], columns, strict=True):
             scale = 100 if column.rising else 1
-            for mechanism, look in styles.items():
+            for mechanism, line_style in styles.items():
                 rows = [r for p in parts for r in p.rows if r.mechanism == mechanism and r.seeds]
                 figures = [row.figures[column.name].ours for row in rows]
                 panel.errorbar(
                     [row.figures["parameters_model"].ours.mean / 1e6 for row in rows],
                     [scale * s.mean for s in figures],
                     yerr=[0.0 if s.sd is None else scale * (s.high - s.low) / 2 for s in figures],
-                    color=look.colour,
-                    marker=look.marker,
+                    color=line_style.colour,
+                    marker=line_style.marker,
                     markersize=4,
                     linewidth=1.4,
                 )

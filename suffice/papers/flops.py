@@ -12,7 +12,7 @@ from rich.table import Table
 
 from suffice.cost import PAPER_CONSTANTS, paper_flops
 from suffice.files import write_atomic
-from suffice.measure.report.canvas import GRID, PAGE, blank, legend, looks, png, style, svg
+from suffice.measure.report.canvas import GRID, PAGE, blank, legend, line_styles, png, style, svg
 from suffice.measure.sentence import count_heads
 from suffice.presets import preset, takes_length
 
@@ -104,14 +104,18 @@ DEEP = "#00476b"  # of the highest ratios; the lowest have the page's colour
 
 def slopes() -> Figure:
     """Draw FLOPs over the features at 64 tokens and one head, a panel for each way to count."""
-    styles = looks(MECHANISMS)
+    styles = line_styles(MECHANISMS)
     with style():
         figure, axes = blank(1, len(COUNTS), width=9.0, height=3.9)
         for panel, count in zip(axes[0], COUNTS.values(), strict=True):
-            for mechanism, look in styles.items():
+            for mechanism, line_style in styles.items():
                 counted = [_of(count, mechanism, LENGTH, width) / 1e6 for width in WIDTHS]
-                options = {"marker": look.marker, "linestyle": look.dash, "markersize": 4}
-                panel.plot(WIDTHS, counted, color=look.colour, markevery=3, **options)
+                options = {
+                    "marker": line_style.marker,
+                    "linestyle": line_style.dash,
+                    "markersize": 4,
+                }
+                panel.plot(WIDTHS, counted, color=line_style.colour, markevery=3, **options)
             panel.set_title(f"{count.title}, {LENGTH} tokens, 1 head")
             panel.set_xlabel("features, d_model")
             panel.set_ylim(bottom=0)
@@ -125,7 +129,7 @@ def surfaces() -> Figure:
     import numpy as np
     from matplotlib.figure import Figure
 
-    styles = looks(MECHANISMS)
+    styles = line_styles(MECHANISMS)
     lengths, widths = np.meshgrid(SURFACE, SURFACE)
     with style():
         figure = Figure(figsize=(12.0, 6.4), layout="constrained")
@@ -135,9 +139,9 @@ def surfaces() -> Figure:
         )
         for row, count in zip(axes, COUNTS.values(), strict=True):
             net = _surface(count, "standard")
-            for panel, (mechanism, look) in zip(row, styles.items(), strict=True):
+            for panel, (mechanism, line_style) in zip(row, styles.items(), strict=True):
                 mesh = (lengths, widths, _surface(count, mechanism))
-                panel.plot_surface(*mesh, color=look.colour, alpha=0.75, linewidth=0)
+                panel.plot_surface(*mesh, color=line_style.colour, alpha=0.75, linewidth=0)
                 if mechanism != "standard":
                     panel.plot_wireframe(
                         lengths, widths, net, color=styles["standard"].colour, linewidth=0.4

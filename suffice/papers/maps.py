@@ -18,7 +18,7 @@ from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
 from suffice.layers import watched
 from suffice.measure.plan import FILE, read_plan
-from suffice.measure.report.canvas import FAINT, PAGE, blank, looks, style
+from suffice.measure.report.canvas import FAINT, PAGE, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.results import cell_path
 from suffice.measure.training import CellFiles
@@ -215,7 +215,7 @@ def _end(one: Maps, kind: str) -> float:
 def _panel(axes: Axes, numbers: Tensor, end: float, *, signed: bool):
     from matplotlib.colors import LinearSegmentedColormap
 
-    dark, warm = (looks((name,))[name].colour for name in ("efficient", "optimised"))
+    dark, warm = (line_styles((name,))[name].colour for name in ("efficient", "optimised"))
     colours = [warm, PAGE[0], dark] if signed else [PAGE[0], dark]
     return axes.imshow(
         numbers.float().numpy(),

@@ -10,14 +10,22 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from suffice.files import write_atomic
-from suffice.measure.report.canvas import FAINT, blank, legend, looks, panels_width, png, style
+from suffice.measure.report.canvas import (
+    FAINT,
+    blank,
+    legend,
+    line_styles,
+    panels_width,
+    png,
+    style,
+)
 from suffice.measure.statistics import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from suffice.measure.report.canvas import Look
+    from suffice.measure.report.canvas import LineStyle
 
 
 SOLVED_TEST = 0.98  # of the test answers, which nothing was chosen by
@@ -129,7 +137,7 @@ def recall_figure(report: Report) -> Figure:
     A mechanism's points are its widths, joined; the bars are 95% intervals over seeds.
     """
     findings = [finding for finding in report.findings if finding.pairs is not None]
-    styles = looks(finding.mechanism for finding in findings)
+    styles = line_styles(finding.mechanism for finding in findings)
     pairs = sorted({finding.pairs for finding in findings if finding.pairs is not None})
     with style():
         figure, axes = blank(
@@ -156,11 +164,11 @@ def write_figure(report: Report, folder: Path) -> Path | None:
     return folder / FILE
 
 
-def _panel(axes: Axes, findings: Sequence[Finding], styles: dict[str, Look]) -> None:
+def _panel(axes: Axes, findings: Sequence[Finding], styles: dict[str, LineStyle]) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes.axhline(100 * findings[0].chance, color=FAINT[0], linewidth=1.0, linestyle=":", zorder=0.6)
-    for mechanism, look in styles.items():
+    for mechanism, line_style in styles.items():
         findings = sorted(
             (finding for finding in findings if finding.mechanism == mechanism),
             key=lambda finding: finding.state,
@@ -170,9 +178,9 @@ def _panel(axes: Axes, findings: Sequence[Finding], styles: dict[str, Look]) -> 
             [finding.state for finding in findings],
             [mean for _, mean, _ in ends],
             yerr=[[mean - low for low, mean, _ in ends], [high - mean for _, mean, high in ends]],
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.dash,
+            color=line_style.colour,
+            marker=line_style.marker,
+            linestyle=line_style.dash,
         )
     axes.set_xscale("log", base=2)
     # plain numbers: the report's style writes no formulas

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from suffice.errors import ConfigError, DataError
 from suffice.files import read_json
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
-from suffice.measure.report.canvas import looks
+from suffice.measure.report.canvas import line_styles
 from suffice.measure.report.sheet import Sheet
 from suffice.measure.report.tables import Row, build_rows, tables
 from suffice.measure.results import Cell, Results, cell_path, read_cell, read_results
@@ -173,7 +173,7 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "points": _points(rows, verdict),
         "curves": {name: _curves(results, name) for name in CURVES},
         "curve_names": CURVES,
-        "looks": {name: i for i, name in enumerate(looks(n for n, _ in results.pairs()))},
+        "looks": {name: i for i, name in enumerate(line_styles(n for n, _ in results.pairs()))},
         "command": results.command,
         "started": results.started,
     }

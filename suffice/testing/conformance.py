@@ -233,7 +233,7 @@ def pattern_is_kept(case: Case) -> None:
             raise AssertionError(f"output {t} depends on position {int(leaks.int().argmax())}")
 
 
-def weights_are_told(case: Case) -> None:
+def weights_are_correct(case: Case) -> None:
     """The weights are shares over the keys the pattern allows, and make the output."""
     layer, spec = case.layer(), case.spec
     weights = layer.weights(case.x)
@@ -294,7 +294,7 @@ def dtypes_are_kept(case: Case) -> None:
             assert_close(got, want, n=max(case.spec.d_model, case.length))
 
 
-def memory_is_read_as_x(case: Case) -> None:
+def source_is_read_as_x(case: Case) -> None:
     """Cross-attention to x itself is self-attention, or is refused where it has no meaning."""
     spec, layer = case.spec, case.layer()
     if not spec.pattern.crosses or spec.position.absolute:
@@ -331,10 +331,10 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         padding_gets_nothing,
         packing_changes_nothing,
         pattern_is_kept,
-        weights_are_told,
+        weights_are_correct,
         flags_change_nothing,
         dtypes_are_kept,
-        memory_is_read_as_x,
+        source_is_read_as_x,
     )
 }
 """Each check by its name."""

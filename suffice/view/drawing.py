@@ -299,19 +299,19 @@ FAINT = "#5f6775"
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a part is drawn."""
+class CellStyle:
+    """Colour, shade and letter of a part of a drawing."""
 
     colour: str  # "#rrggbb"
     shade: str  # character of a drawing in blocks
     letter: str  # character of a drawing in plain letters
 
 
-def looks(parts: Sequence[Part]) -> tuple[Look, ...]:
+def cell_styles(parts: Sequence[Part]) -> tuple[CellStyle, ...]:
     """Assign each part a distinct style; styles repeat after the last one.
 
     Example:
-        >>> [look.letter for look in looks([Part("Window", ""), Part("Wide", "")])]
+        >>> [style.letter for style in cell_styles([Part("Window", ""), Part("Wide", "")])]
         ['W', 'i']
     """
     colours: list[str] = []
@@ -324,12 +324,12 @@ def looks(parts: Sequence[Part]) -> tuple[Look, ...]:
         shades.append(_first([SHADES.get(part.kind, SOLID), *MORE, *alphabet], shades))
         name = part.kind[0].upper() + part.kind[1:]
         letters.append(_first([*filter(str.isascii, name), *alphabet], letters))
-    return tuple(map(Look, colours, shades, letters))
+    return tuple(map(CellStyle, colours, shades, letters))
 
 
-def _first(wanted: Sequence[str], taken: Sequence[str]) -> str:
+def _first(choices: Sequence[str], taken: Sequence[str]) -> str:
     """Return the first that is free, the least used one if none is."""
-    return min(wanted, key=taken.count)
+    return min(choices, key=taken.count)
 
 
 def drawing_of(spec: AttentionSpec, length: int) -> Drawing:

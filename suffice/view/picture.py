@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 from suffice.errors import ConfigError
 from suffice.files import replacing
 from suffice.patterns import Pattern
-from suffice.view.drawing import FAINT, HIDDEN, INK, PAGE, Drawing, Panel, draw, looks
+from suffice.view.drawing import FAINT, HIDDEN, INK, PAGE, Drawing, Panel, cell_styles, draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,7 +112,7 @@ def arrange(drawing: Drawing, title: str | None = None) -> Page:
     return Page(
         width=width,
         height=y + LINE * len(words_below) + MARGIN - 6,
-        colours=tuple(look.colour for look in looks(drawing.parts)),
+        colours=tuple(style.colour for style in cell_styles(drawing.parts)),
         frames=tuple(frames),
         words=tuple(words + words_below),
         marks=tuple(marks),
@@ -296,14 +296,14 @@ def _cells_svg(frame: Frame, colours: tuple[str, ...]) -> list[str]:
 
 def _words(words: Words) -> str:
     x, y = f"{words.x:g}", f"{words.y:g}"
-    looks = f'font-size="{words.size}" fill="{words.colour}"'
+    attributes = f'font-size="{words.size}" fill="{words.colour}"'
     if words.anchor != "start":
-        looks += f' text-anchor="{words.anchor}"'
+        attributes += f' text-anchor="{words.anchor}"'
     if words.bold:
-        looks += ' font-weight="bold"'
+        attributes += ' font-weight="bold"'
     if not words.upright:
-        looks += f' transform="rotate(-90 {x} {y})"'
-    return f'<text x="{x}" y="{y}" {looks}>{escape(words.text)}</text>'
+        attributes += f' transform="rotate(-90 {x} {y})"'
+    return f'<text x="{x}" y="{y}" {attributes}>{escape(words.text)}</text>'
 
 
 def picture(

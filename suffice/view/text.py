@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from suffice.patterns import Pattern
-from suffice.view.drawing import Drawing, Panel, draw, looks
+from suffice.view.drawing import Drawing, Panel, cell_styles, draw
 
 CELL = 2  # columns of a cell: about as wide as a line is high
 GAP = 3  # columns between two panels
@@ -67,8 +67,8 @@ def lines(
     panels = drawing.panels
     across, step = _fit(panels, width, rows)
     signs = [("· " if unicode else ". ")]
-    for look in looks(drawing.parts):
-        signs.append(look.shade * CELL if unicode else f"{look.letter} ")
+    for style in cell_styles(drawing.parts):
+        signs.append(style.shade * CELL if unicode else f"{style.letter} ")
     drawn: list[list[Run]] = []
     for first in range(0, len(panels), across):
         drawn += _beside(panels[first : first + across], signs, step, named=len(panels) > 1)

@@ -12,7 +12,15 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.report.canvas import COLOURS, DPI, KNOWN, PAGE, colours_by_theme, looks, png
+from suffice.measure.report.canvas import (
+    COLOURS,
+    DPI,
+    KNOWN,
+    PAGE,
+    colours_by_theme,
+    line_styles,
+    png,
+)
 from suffice.measure.report.plots import (
     FIGURES,
     average,
@@ -211,7 +219,7 @@ def test_only_figures_with_numbers_are_drawn():
 
 
 def test_a_mechanism_has_one_colour_everywhere(figures):
-    wanted = looks(NAMES)["efficient"].colour
+    wanted = line_styles(NAMES)["efficient"].colour
     assert figures["curves"].axes[0].get_lines()[2].get_color() == wanted
     assert figures["tradeoff"].axes[0].containers[2].lines[0].get_color() == wanted
     assert to_hex(figures["latency"].axes[0].patches[2].get_facecolor()) == wanted
@@ -219,17 +227,17 @@ def test_a_mechanism_has_one_colour_everywhere(figures):
 
 
 def test_known_mechanisms_keep_their_look_in_any_company():
-    alone = looks(["efficient"])["efficient"]
-    assert looks(["mine", "other", "efficient", "standard"])["efficient"] == alone
-    assert looks(["mine", "efficient"])["mine"] != alone
+    alone = line_styles(["efficient"])["efficient"]
+    assert line_styles(["mine", "other", "efficient", "standard"])["efficient"] == alone
+    assert line_styles(["mine", "efficient"])["mine"] != alone
 
 
 def test_more_mechanisms_than_colours_still_have_looks():
-    many = looks([*KNOWN, *(f"m{i}" for i in range(9))])
+    many = line_styles([*KNOWN, *(f"m{i}" for i in range(9))])
     assert len(many) == 15
-    every = looks([f"m{i}" for i in range(len(COLOURS))])
-    assert len({look.colour for look in every.values()}) == len(COLOURS)
-    full = looks([*KNOWN, "a", "b", "c"])
+    every = line_styles([f"m{i}" for i in range(len(COLOURS))])
+    assert len({style.colour for style in every.values()}) == len(COLOURS)
+    full = line_styles([*KNOWN, "a", "b", "c"])
     assert full["c"] == full["a"]
 
 

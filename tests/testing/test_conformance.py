@@ -367,7 +367,7 @@ def test_weights(monkeypatch):
 
     def told(change, spec, message):
         monkeypatch.setattr(Attention, "weights", lambda self, x: change(good(self, x)))
-        broken("weights_are_told", spec, message)
+        broken("weights_are_correct", spec, message)
 
     told(lambda w: 0.5 * w, SPEC, "not same_math")
     told(lambda w: w.softmax(-1), spec_around(Causal()), "not exact")
@@ -422,10 +422,10 @@ def test_memory(monkeypatch):
         return good(self, x, memory, **where) + (memory is not None)
 
     monkeypatch.setattr(Attention, "forward", changed)
-    broken("memory_is_read_as_x", SPEC, "not same_math")
-    conform(spec_around(Causal()), checks=["memory_is_read_as_x"])
+    broken("source_is_read_as_x", SPEC, "not same_math")
+    conform(spec_around(Causal()), checks=["source_is_read_as_x"])
     monkeypatch.setattr("suffice.layers.inputs._check_tensors", lambda *args: None)
-    broken("memory_is_read_as_x", spec_around(Causal()), "cross-attention means nothing here")
+    broken("source_is_read_as_x", spec_around(Causal()), "cross-attention means nothing here")
 
 
 def test_an_error_of_the_value_is_reported_as_its_failure():

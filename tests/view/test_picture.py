@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from suffice.errors import ConfigError
 from suffice.patterns import Causal, Full, PerHead, Random, Window
 from suffice.view import draw, picture
-from suffice.view.drawing import HIDDEN, looks
+from suffice.view.drawing import HIDDEN, cell_styles
 from suffice.view.picture import SHARP, arrange, figure, svg
 from tests.view.patterns import COMPOSED
 
@@ -31,7 +31,7 @@ def test_the_image_holds_the_mask(pattern, length):
 
 def colours(drawing, cells):
     """The colour of every cell, [T, S] of "#rrggbb"."""
-    palette = [HIDDEN, *(look.colour for look in looks(drawing.parts))]
+    palette = [HIDDEN, *(style.colour for style in cell_styles(drawing.parts))]
     return [[palette[number] for number in row] for row in cells.tolist()]
 
 

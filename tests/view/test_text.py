@@ -5,7 +5,7 @@ import torch
 
 from suffice.patterns import Causal, Full, Global, PerHead, Strided, Window
 from suffice.view import draw, lines, text
-from suffice.view.drawing import looks
+from suffice.view.drawing import cell_styles
 from tests.view.patterns import COMPOSED
 
 HEADS = PerHead((Window(3) & Causal(), Strided(3) & Causal(), Window(3) & Causal()))
@@ -14,8 +14,8 @@ HEADS = PerHead((Window(3) & Causal(), Strided(3) & Causal(), Window(3) & Causal
 def grids(drawn, drawing, *, unicode):
     """Read the cells of the panels from the lines of a drawing, one panel below the other."""
     signs = {"·": 0, ".": 0}
-    for number, look in enumerate(looks(drawing.parts), start=1):
-        signs[look.shade if unicode else look.letter] = number
+    for number, style in enumerate(cell_styles(drawing.parts), start=1):
+        signs[style.shade if unicode else style.letter] = number
     found = []
     for line in drawn:
         if not line or line.startswith("head"):

@@ -36,8 +36,8 @@ BAND = ("#e6efe9", "#1f332a")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """How a mechanism is drawn."""
+class LineStyle:
+    """Colours, marker and dash pattern of a mechanism."""
 
     colour: str
     dark: str
@@ -45,14 +45,14 @@ class Look:
     dash: str | tuple[int, tuple[float, ...]]
 
 
-def looks(mechanisms: Iterable[str]) -> dict[str, Look]:
+def line_styles(mechanisms: Iterable[str]) -> dict[str, LineStyle]:
     """Assign every mechanism a colour, a marker and a dash pattern.
 
-    The mechanisms of the paper always look the same; others take the looks that are left, in
+    The mechanisms of the paper always have the same style; others take the remaining styles in
     the order given, and share them when there are too many.
 
     Example:
-        >>> looks(["mine", "standard"])["standard"].marker
+        >>> line_styles(["mine", "standard"])["standard"].marker
         'o'
     """
     names = list(dict.fromkeys(mechanisms))
@@ -61,7 +61,7 @@ def looks(mechanisms: Iterable[str]) -> dict[str, Look]:
     free = free or list(range(len(COLOURS)))
     for number, name in enumerate(name for name in names if name not in KNOWN):
         places[name] = free[number % len(free)]
-    return {name: _look(places[name]) for name in names}
+    return {name: _line_style(places[name]) for name in names}
 
 
 def colours_by_theme() -> dict[str, str]:
@@ -69,9 +69,11 @@ def colours_by_theme() -> dict[str, str]:
     return dict([*COLOURS, INK, FAINT, GRID, PAGE, BAND])
 
 
-def _look(place: int) -> Look:
+def _line_style(place: int) -> LineStyle:
     light, dark = COLOURS[place]
-    return Look(colour=light, dark=dark, marker=MARKERS[place], dash=DASHES[place % len(DASHES)])
+    return LineStyle(
+        colour=light, dark=dark, marker=MARKERS[place], dash=DASHES[place % len(DASHES)]
+    )
 
 
 DPI = 160
@@ -152,13 +154,13 @@ def panels_width(columns: int) -> float:
     return max(6.4, 1.2 + columns * max(2.8, min(3.9, 8.7 / columns)))
 
 
-def legend(figure: Figure, styles: dict[str, Look]) -> None:
+def legend(figure: Figure, styles: dict[str, LineStyle]) -> None:
     """Put one legend of the mechanisms above all axes."""
     from matplotlib.lines import Line2D
 
     lines = [
-        Line2D([], [], color=look.colour, linestyle=look.dash, marker=look.marker)
-        for look in styles.values()
+        Line2D([], [], color=line_style.colour, linestyle=line_style.dash, marker=line_style.marker)
+        for line_style in styles.values()
     ]
     # texts are set afterwards: a legend would leave out a name that starts with an underscore
     box = figure.legend(

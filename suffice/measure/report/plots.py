@@ -16,7 +16,7 @@ from suffice.measure.report.canvas import (
     INK,
     blank,
     legend,
-    looks,
+    line_styles,
     panels_width,
     png,
     style,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-    from suffice.measure.report.canvas import Look
+    from suffice.measure.report.canvas import LineStyle
 
 
 CURVES = (
@@ -48,7 +48,7 @@ def learning_curves(results: Results) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     heads = sorted({h for _, h in results.pairs()})
-    styles = looks(name for name, _ in results.pairs())
+    styles = line_styles(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
             2,
@@ -89,19 +89,19 @@ def average(cells: list[Cell], name: str) -> dict[int, Summary]:
 
 
 def _panel(
-    axes: Axes, results: Results, styles: dict[str, Look], num_heads: int, name: str
+    axes: Axes, results: Results, styles: dict[str, LineStyle], num_heads: int, name: str
 ) -> None:
     """Draw the lines and bands of one measure at one number of heads."""
     scale = 100 if name.endswith("accuracy") else 1
-    for mechanism, look in styles.items():
+    for mechanism, line_style in styles.items():
         means = average(results.select(mechanism, num_heads), name)
         epochs = list(means)
         axes.plot(
             epochs,
             [scale * s.mean for s in means.values()],
-            color=look.colour,
-            linestyle=look.dash,
-            marker=look.marker,
+            color=line_style.colour,
+            linestyle=line_style.dash,
+            marker=line_style.marker,
             linewidth=1.4,
             markersize=4,
             markevery=max(1, len(epochs) // 8),
@@ -111,7 +111,7 @@ def _panel(
             list(known),
             [scale * s.low for s in known.values()],
             [scale * s.high for s in known.values()],
-            color=look.colour,
+            color=line_style.colour,
             alpha=0.15,
             linewidth=0,
         )
@@ -140,7 +140,7 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
     shown = sorted(
         (c for c in verdict.comparisons if c.difference is not None), key=lambda c: c.num_heads
     )
-    styles = looks(name for name, _ in results.pairs())
+    styles = line_styles(name for name, _ in results.pairs())
     with style():
         figure, ((axes,),) = blank(1, 1, width=9.0, height=1.3 + 0.4 * max(1, len(shown)))
         for place, comparison in enumerate(shown):
@@ -163,15 +163,15 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
     return figure
 
 
-def _interval(axes: Axes, place: int, comparison: Comparison, look: Look) -> None:
+def _interval(axes: Axes, place: int, comparison: Comparison, line_style: LineStyle) -> None:
     difference = comparison.difference
     half = 0.0 if difference.sd is None else 100 * (difference.high - difference.mean)
     axes.errorbar(
         100 * difference.mean,
         place,
         xerr=half,
-        color=look.colour,
-        marker=look.marker,
+        color=line_style.colour,
+        marker=line_style.marker,
         linewidth=1.8,
         markersize=7,
     )
@@ -184,7 +184,7 @@ def latency_bars(results: Results, verdict: Verdict) -> Figure:
     """
     rows = [row for row in build_rows(results, verdict) if row.latency is not None]
     heads = sorted({row.num_heads for row in rows})
-    styles = looks(name for name, _ in results.pairs())
+    styles = line_styles(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
             max(1, len(heads)),
@@ -201,7 +201,7 @@ def latency_bars(results: Results, verdict: Verdict) -> Figure:
     return figure
 
 
-def _panel_latency(axes: Axes, rows: list[Row], styles: dict[str, Look]) -> None:
+def _panel_latency(axes: Axes, rows: list[Row], styles: dict[str, LineStyle]) -> None:
     places = range(len(rows))
     medians = [1e3 * row.latency.median for row in rows]
     below = [1e3 * (row.latency.median - row.latency.low) for row in rows]
@@ -312,7 +312,7 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
     title, value = AXES[verdict.by]
     rows = [row for row in build_rows(results, verdict) if value(row) is not None]
     heads = sorted({row.num_heads for row in rows})
-    styles = looks(name for name, _ in results.pairs())
+    styles = line_styles(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
             1, len(heads), width=panels_width(len(heads)), height=4.0, sharey="all"
@@ -330,7 +330,7 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
 
 
 def _panel_tradeoff(
-    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, Look], verdict: Verdict
+    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
 ) -> None:
     """Draw the points of one number of heads and the baseline's band."""
     baseline = verdict.accuracies.get(shown[0][0].num_heads)
@@ -340,9 +340,13 @@ def _panel_tradeoff(
         axes.axhline(top, color=FAINT[0], linewidth=1.0, zorder=0.6)
     for row, x in shown:
         low, mean, high = _ends(row)
-        look = styles[row.mechanism]
+        line_style = styles[row.mechanism]
         axes.errorbar(
-            x, mean, yerr=[[mean - low], [high - mean]], color=look.colour, marker=look.marker
+            x,
+            mean,
+            yerr=[[mean - low], [high - mean]],
+            color=line_style.colour,
+            marker=line_style.marker,
         )
     costs = [x for _, x in shown]
     room = 0.25 * (max(costs) - min(costs) or max(costs) or 1.0)
@@ -351,7 +355,7 @@ def _panel_tradeoff(
 
 
 def _label_points(
-    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, Look], verdict: Verdict
+    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
 ) -> None:
     bars = [((x, _ends(row)[0]), (x, _ends(row)[2])) for row, x in shown]
     baseline = verdict.accuracies.get(shown[0][0].num_heads)

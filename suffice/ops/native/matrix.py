@@ -193,13 +193,13 @@ def plain(x: Tensor) -> bool:
     )
 
 
-def fits(numbers: Tensor, bias: Tensor | None) -> bool:
+def supports(numbers: Tensor, bias: Tensor | None) -> bool:
     """Return whether the kernels can read a matrix and its bias here."""
     exact = bias is None or bias.dtype is torch.float32
     return available() and numbers.device.type == "cpu" and exact
 
 
-def few(x: Tensor, bits: int) -> bool:
+def is_small_batch(x: Tensor, bits: int) -> bool:
     """Return whether there are so few rows that the kernels win; with codes they always do."""
     return bits != HALF or x.numel() < MANY * x.shape[-1]
 
@@ -244,7 +244,7 @@ def structure_of_parts(
 def _packed_linear(
     x: Tensor, numbers: Tensor, scales: Tensor | None, bias: Tensor | None, bits: int, outputs: int
 ) -> Tensor:
-    if plain(x) and fits(numbers, bias) and few(x, bits):
+    if plain(x) and supports(numbers, bias) and is_small_batch(x, bits):
         return multiply(structure_of_parts(numbers, scales, bias, bits, outputs), x)
     return by_torch(x, numbers, scales, bias, bits, outputs)
 

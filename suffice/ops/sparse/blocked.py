@@ -368,7 +368,7 @@ def _pieces(inputs: _Inputs, part: Part) -> Iterator[_Piece]:
     for row_slice in _slices(rows, 1 if flat == 0 else rows):
         for head_slice in _slices(heads, 1 if flat == 1 else heads):
             for span in _slices(tiles, at_once):
-                yield _Piece(row_slice, head_slice, part.some(span.start, span.stop), flat)
+                yield _Piece(row_slice, head_slice, part.narrow(span.start, span.stop), flat)
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:

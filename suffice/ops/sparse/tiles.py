@@ -114,7 +114,7 @@ class Part:
     keys: Run | Gathered
     allowed: Tensor | None  # bool [n or 1, r or 1, c]; None = every pair of the tiles
 
-    def some(self, first: int, last: int) -> Part:
+    def narrow(self, first: int, last: int) -> Part:
         """Return the tiles first to last - 1."""
         mask = self.allowed
         if mask is not None and len(mask) > 1:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice.patterns import Pattern
-from suffice.view.drawing import COLOURS, FREE, HIDDEN, PAGE, Part, looks
+from suffice.view.drawing import COLOURS, FREE, HIDDEN, PAGE, Part, cell_styles
 
 TO_XYZ = torch.tensor(
     [
@@ -83,17 +83,20 @@ def parts(*kinds):
 
 
 def test_kinds_look_the_same_in_every_drawing():
-    one, two = looks(parts("Window", "Global")), looks(parts("Random", "Global", "Window"))
-    assert [look.colour for look in one] == [COLOURS["Window"], COLOURS["Global"]]
+    one, two = (
+        cell_styles(parts("Window", "Global")),
+        cell_styles(parts("Random", "Global", "Window")),
+    )
+    assert [style.colour for style in one] == [COLOURS["Window"], COLOURS["Global"]]
     assert two[2] == one[0]
     assert two[1].colour == one[1].colour
 
 
-def test_looks_differ_as_long_as_there_are_enough():
-    several = looks(parts("Window", "Window", "Strided", "Fixed", "Mine", "Window", "Wide"))
+def test_styles_differ_as_long_as_there_are_enough():
+    several = cell_styles(parts("Window", "Window", "Strided", "Fixed", "Mine", "Window", "Wide"))
     for field in ("colour", "shade", "letter"):
-        assert len({getattr(look, field) for look in several}) == 7
-    assert [look.letter for look in several] == ["W", "i", "S", "F", "M", "n", "d"]
-    many = looks(parts(*["Mine"] * 30))
-    assert len({look.colour for look in many}) == len(PALETTE)
-    assert all(look.letter.isascii() for look in looks(parts("Ärmel", "ß")))
+        assert len({getattr(style, field) for style in several}) == 7
+    assert [style.letter for style in several] == ["W", "i", "S", "F", "M", "n", "d"]
+    many = cell_styles(parts(*["Mine"] * 30))
+    assert len({style.colour for style in many}) == len(PALETTE)
+    assert all(style.letter.isascii() for style in cell_styles(parts("Ärmel", "ß")))

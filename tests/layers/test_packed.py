@@ -249,7 +249,7 @@ def test_many_rows_of_halves_are_unpacked():
     module = made(16)
     for rows in (op.MANY - 1, op.MANY):
         x = torch.randn(rows, 64)
-        assert op.few(x, 16) == (rows < op.MANY)
+        assert op.is_small_batch(x, 16) == (rows < op.MANY)
         assert_close(module(x), by_hand(module, x), n=64)
 
 

@@ -91,7 +91,7 @@ def advise(
     as_json: Annotated[bool, Option("--json", help="Print the advice as JSON only.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recommend attention for a task on this machine, and say why the others are not recommended.
+    """Recommend attention for a task on this machine, with the reasons against the others.
 
     Compositions that need too much are ruled out. The most promising of the rest are measured
     beside Standard in the same rounds, with random weights in the model's sizes. What was measured

@@ -117,7 +117,7 @@ def parse_memory(text: str, bits: int | None = None) -> Memory:
 
 
 def check_at_least(least: int, **values: int | None) -> None:
-    """Refuse numbers below the least legal one; None stands for a default."""
+    """Refuse numbers below the least legal one; None means the default."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ConfigError(f"--{name} {value}: give at least {least}.")

@@ -197,8 +197,8 @@ def print_report(report: Report | CheckpointReport, folder: Path | None) -> None
     """Print tables of everything, then the outcome of the controls."""
     console = wide_console(WIDTH)
     if isinstance(report, Report):
-        for task in dict.fromkeys(one.task for one in report.findings):
-            _task(console, [one for one in report.findings if one.task == task])
+        for task in dict.fromkeys(result.task for result in report.findings):
+            _task(console, [result for result in report.findings if result.task == task])
     else:
         _recalls(console, report)
         _ablations(console, report.ablations)
@@ -209,23 +209,25 @@ def print_report(report: Report | CheckpointReport, folder: Path | None) -> None
 
 def _task(console: Console, findings: Sequence[Finding]) -> None:
     """Print one task: a row for each question, a column for each mechanism."""
-    names = list(dict.fromkeys(one.mechanism for one in findings))
+    names = list(dict.fromkeys(result.mechanism for result in findings))
     table = Table("accuracy, %", *names, **PLAIN)
-    for view in dict.fromkeys(one.view for one in findings):
-        shown = {one.mechanism: one for one in findings if one.view == view}
+    for view in dict.fromkeys(result.view for result in findings):
+        shown = {result.mechanism: result for result in findings if result.view == view}
         table.add_row(view or "test", *(_cell(shown.get(name)) for name in names))
-    first = {name: next(one for one in findings if one.mechanism == name) for name in names}
-    table.add_row("solved at step", *(one.solved_at for one in first.values()))
-    table.add_row("state of a layer", *(size(one.state) for one in first.values()))
+    first = {
+        name: next(result for result in findings if result.mechanism == name) for name in names
+    }
+    table.add_row("solved at step", *(result.solved_at for result in first.values()))
+    table.add_row("state of a layer", *(size(result.state) for result in first.values()))
     print_text(f"\n{findings[0].task}, chance {findings[0].chance:.1%}", console)
     console.print(table)
 
 
-def _cell(one: Finding | None) -> str:
-    if one is None:
+def _cell(result: Finding | None) -> str:
+    if result is None:
         return "-"
-    mark = "" if not one.control else (f" {ALARM.partition(':')[0]}" if one.above else MARK)
-    return f"{percent(one.accuracy)}{mark}"
+    mark = "" if not result.control else (f" {ALARM.partition(':')[0]}" if result.above else MARK)
+    return f"{percent(result.accuracy)}{mark}"
 
 
 def percent(summary: Summary) -> str:
@@ -253,14 +255,14 @@ def size(count: float) -> str:
 def _recalls(console: Console, report: CheckpointReport) -> None:
     columns = ("question", "back", "accuracy, %", "chance, %", "gain, nats", "")
     table = Table(*columns, **PLAIN)
-    for one in report.recalls:
+    for result in report.recalls:
         table.add_row(
-            one.name,
-            f"{one.back}",
-            percent(one.accuracy),
-            f"{100 * one.chance:.1f}",
-            "" if one.gain is None else _half(one.gain),
-            one.verdict,
+            result.name,
+            f"{result.back}",
+            percent(result.accuracy),
+            f"{100 * result.chance:.1f}",
+            "" if result.gain is None else _half(result.gain),
+            result.verdict,
         )
     reach = (
         "everything" if report.receptive_field is None else f"{report.receptive_field} tokens back"
@@ -276,13 +278,13 @@ def _ablations(console: Console, ablations: Sequence[Ablation]) -> None:
         print_text("\nno branches: every layer attends in one way, and all alike", console)
         return
     print_text("\nbranches switched off: the rise of the loss, nats per token", console)
-    for branch, layers in dict.fromkeys((one.branch, one.layers) for one in ablations):
+    for branch, layers in dict.fromkeys((result.branch, result.layers) for result in ablations):
         print_text(f"{branch} ({layers})", console)
-        for one in ablations:
-            if one.branch == branch:
-                rise = one.change
+        for result in ablations:
+            if result.branch == branch:
+                rise = result.change
                 change = format_interval(rise.mean, rise.low, rise.high, "+.4f")
-                text = f"  {one.on}: {one.before:.3f} {change}, {one.verdict}"
+                text = f"  {result.on}: {result.before:.3f} {change}, {result.verdict}"
                 print_text(text, console)
 
 
@@ -293,14 +295,14 @@ def _half(summary: Summary) -> str:
 
 
 def _controls(report: Report | CheckpointReport) -> str:
-    failed = Counter(one.control for one in report.controls if not one.above)
+    failed = Counter(result.control for result in report.controls if not result.above)
     lines = [f"\n{MARK} {FAILED}: {failed.total()} of {len(report.controls)}"]
     lines += [f"  {reason}: {count}" for reason, count in failed.items()]
-    lines += [f"{ALARM}: {_where(one)} ({one.control})" for one in report.alarms]
+    lines += [f"{ALARM}: {_where(result)} ({result.control})" for result in report.alarms]
     return "\n".join(lines)
 
 
-def _where(one: Finding | Recall) -> str:
-    if isinstance(one, Recall):
-        return one.name
-    return ", ".join(filter(None, (one.task, one.mechanism, one.view)))
+def _where(result: Finding | Recall) -> str:
+    if isinstance(result, Recall):
+        return result.name
+    return ", ".join(filter(None, (result.task, result.mechanism, result.view)))

@@ -214,7 +214,7 @@ class ReproduceOptions:
             raise ConfigError(f"{self.table} {reason}; leave {', '.join(given)} out.")
 
     def request(self, table: Table, **changes: Any) -> Request:
-        """Return the cells of a table that these options ask for."""
+        """Return the cells of a table that these options select."""
         names = ("scale", "heads", "seeds", "data")
         return request_cells(table, **{name: getattr(self, name) for name in names} | changes)
 
@@ -244,7 +244,7 @@ def answer(options: ReproduceOptions, console: Console) -> None:
 def _print_result(
     options: ReproduceOptions, records: Any, csv: Callable[[], str], sheets: Sequence[Sheet]
 ) -> bool:
-    """Print a result in the form that was asked for; return whether that was as tables."""
+    """Print a result in the requested form; return whether that form is tables."""
     if options.as_json:
         print_json(records)
     elif options.as_csv:
@@ -310,7 +310,7 @@ def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 
 def _train_missing(request: Request, options: ReproduceOptions, console: Console) -> Request:
-    """Train what is missing, if that was asked for, and return the request with all results."""
+    """Train missing cells if requested, and return the request with all results."""
     if not request.missing or not (options.run or options.heads or options.seeds):
         return request
     _train(request, request.missing, options, console)
@@ -355,7 +355,7 @@ def _print_cells(wanted: Table, shown: list[CellTable], options: ReproduceOption
 
 
 def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
-    """Show a table of edge timings, after timing what is missing if that was asked for."""
+    """Show a table of edge timings, after measuring missing ones if requested."""
     options.refuse(
         "times models that were not trained (to time again, choose another folder with --out)",
         *("seeds", "rerun", "scale", "data"),
@@ -380,7 +380,7 @@ def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 
 def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
-    """Show what trained models attend to, after training them if that was asked for."""
+    """Show the attention maps of trained models, after training them if requested."""
     options.refuse("shows one model of each mechanism, of seed 0", *("seeds", "rerun", "publish"))
     if options.out and len(wanted.parts) > 1:
         names = (f"{wanted.name}-{part.partition('-')[2]}" for part in wanted.parts)
@@ -457,7 +457,7 @@ def _evidence(options: ReproduceOptions, console: Console) -> None:
 
 
 def _conversion(options: ReproduceOptions, console: Console) -> None:
-    """Show converted and healed models, after making what is missing if that was asked for."""
+    """Show converted and healed models, after making missing ones if requested."""
     options.refuse(
         "has fixed settings (to convert again, choose another folder with --out)",
         *("seeds", "heads", "scale", "rerun"),
@@ -486,7 +486,7 @@ def _conversion(options: ReproduceOptions, console: Console) -> None:
 
 
 def _hellaswag(options: ReproduceOptions, console: Console) -> None:
-    """Show the scores of the language models, after training them if that was asked for."""
+    """Show the scores of the language models, after training them if requested."""
     options.refuse("scores one model of each mechanism, of seed 0", *("heads", "seeds", "rerun"))
     kept = () if options.data else hellaswag.published_scores()
     scale = options.scale or (kept[0].scale if kept else "paper")

@@ -302,7 +302,7 @@ def _numbers(digits: int, seed: int) -> np.ndarray:
 def _passkey_rows(
     random: np.random.RandomState, numbers: np.ndarray, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Put numbers [N, K, D] into filler, one of them marked as the passkey, and ask for it."""
+    """Put numbers [N, K, D] into filler, with one marked as the passkey and queried at the end."""
     rows, count, digits = numbers.shape
     row, body = np.arange(rows), length - digits
     which = random.randint(0, count, size=rows)

@@ -136,7 +136,7 @@ def _read_json(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, 
         if not line.strip():
             continue
         try:
-            row = json.loads(line, parse_constant=lambda _: None)  # NaN is nothing told
+            row = json.loads(line, parse_constant=lambda _: None)  # NaN is a missing value
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number}, is not JSON ({error!s:.200}).") from error
         if not isinstance(row, dict) or not {text, label} <= set(row):

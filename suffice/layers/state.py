@@ -197,7 +197,7 @@ class LayerState:
         self.offered: StepPositions | None = None  # by the model, for all its layers
         self.kind = 0  # layers of one kind have equal specs and memories
         self.batch: int | None = None
-        self.device = torch.device("cpu")  # of what was read last
+        self.device = torch.device("cpu")  # of the latest tensor
         self.dtype: torch.dtype | None = None  # of keys and values
         self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
         self.sums: running_sums.State | None = None

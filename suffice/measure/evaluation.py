@@ -423,7 +423,7 @@ def parse_piqa(row: dict[str, Any]) -> Item:
 
 
 def parse_lambada(row: dict[str, Any]) -> Item:
-    """Return an item of LAMBADA: a text whose last word is asked for, or the two separately."""
+    """Return an item of LAMBADA: a text whose last word is the target, or both separately."""
     if "text" in row:
         context, _, word = row["text"].rpartition(" ")
     else:

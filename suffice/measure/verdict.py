@@ -165,7 +165,7 @@ def judge(results: Results, *, margin: float | None = None, cost: str = "flops")
 
 
 def decide(difference: Summary | None, margin: float) -> tuple[str, int | None]:
-    """Return whether an interval of differences lies within the margin, and what would decide it.
+    """Return whether a difference is within the margin, and how many more seeds would decide.
 
     Returns:
         "suffices" if the whole interval is above -margin, "does not suffice" if it is below,

@@ -75,7 +75,9 @@ class _SquareMap(ValueMap):
             if init == "identity":
                 nn.init.eye_(square)
             elif init == "orthogonal":
-                exact = torch.promote_types(square.dtype, torch.float32)  # QR knows no half
+                exact = torch.promote_types(
+                    square.dtype, torch.float32
+                )  # QR does not support half precision
                 square.copy_(nn.init.orthogonal_(torch.empty_like(square, dtype=exact)))
             else:
                 nn.init.xavier_uniform_(square)

@@ -49,7 +49,7 @@ def fast(rows: int, inputs: int, outputs: int, *, learning: bool = False) -> boo
 def multiplier(module: nn.Module, rows: int, *, device: str, learning: bool) -> str:
     """Return what multiplies by the matrix of a linear map, in a word."""
     if not isinstance(module, nn.Linear):
-        return module.kernel  # a packed one tells itself
+        return module.kernel  # a packed layer names its own kernel
     plain = module.weight.dtype is torch.float32 and device == "cpu"
     sizes = (rows, module.in_features, module.out_features)
     return "oneDNN" if plain and fast(*sizes, learning=learning) else "F.linear"

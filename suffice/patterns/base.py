@@ -1,4 +1,4 @@
-"""A pattern says which key positions a query position may see.
+"""A pattern defines which key positions a query position may see.
 
 `allowed` is the predicate, `band` the same as a band of distances where the pattern is one,
 `layout` lists the blocks that a sparse op computes, and `pairs` counts the visible pairs. Only
@@ -394,7 +394,7 @@ class Pattern(Axis, ABC, family="pattern"):
         return allowed.expand(*allowed.shape[:-2], queries, keys)
 
     def layout(self, queries: int, keys: int, block: int = 64) -> Layout:
-        """Return the blocks touched by `queries` that stand last among `keys`.
+        """Return the blocks touched by `queries` aligned with the last of `keys`.
 
         It is computed once for equal patterns; do not write into it.
         """

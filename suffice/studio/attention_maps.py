@@ -240,7 +240,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         with (folder / CONFIG).open("rb") as file:
             data = json.loads(file.read(LONGEST_CONFIG))
     except (OSError, ValueError, RecursionError):
-        return {}  # `open_source` says what is wrong
+        return {}  # `open_source` raises the error
     return data if isinstance(data, dict) else {}
 
 

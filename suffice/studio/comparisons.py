@@ -75,7 +75,7 @@ def _may_be_comparison(path: Path) -> bool:
     try:
         data = read_json(path)
     except DataError:
-        return True  # opening it says what is wrong
+        return True  # opening it raises the error
     return not isinstance(data, dict) or "cells" in data
 
 

@@ -16,7 +16,7 @@ from suffice.spec import AttentionSpec
 from suffice.testing.closeness import assert_close
 from suffice.testing.inputs import BATCH, SIDES, Case, documents, gradients, padded
 
-BLOCKS = (1, 2, 3, 64)  # sides of the blocks a layout is asked for
+BLOCKS = (1, 2, 3, 64)  # block sizes to check layouts with
 
 
 def mask_is_the_predicate(case: Case) -> None:

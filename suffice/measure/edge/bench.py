@@ -144,7 +144,7 @@ FIELDS = {"now": "VmRSS", "peak": "VmHWM"}
 
 
 def resident(field: str = "now", status: Path = STATUS) -> int | None:
-    """Return the resident bytes "now", or their "peak"; None where the system has no such file."""
+    """Return the resident bytes "now", or their "peak"; None if the system does not report them."""
     try:
         lines = status.read_text().splitlines()
     except OSError:

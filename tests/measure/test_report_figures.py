@@ -282,13 +282,13 @@ def settings() -> dict:
 
 def test_global_state_of_matplotlib_is_left_alone(results):
     matplotlib.rcParams["axes.grid"] = True
-    before = settings()
+    before, modules = settings(), set(sys.modules)
     try:
         png(learning_curves(results))
         assert settings() == before
     finally:
         matplotlib.rcParams["axes.grid"] = False
-    assert "matplotlib.pyplot" not in sys.modules
+    assert "matplotlib.pyplot" not in set(sys.modules) - modules
 
 
 def test_figures_are_saved_as_png(tmp_path, figures):

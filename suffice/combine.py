@@ -1,4 +1,4 @@
-"""How the outputs of the heads become the output of the layer.
+"""Combination of the heads' outputs into the output of the layer.
 
 Letters: B batch, H heads, N attention maps of a head, T queries, E value width, M model width.
 """

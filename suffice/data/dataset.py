@@ -92,7 +92,7 @@ class Split:
 
     @property
     def answers(self) -> Tensor:
-        """How many labels each row has, not counting ignored ones, int64 [N]."""
+        """Labels of each row, not counting ignored ones, int64 [N]."""
         if self.labels.dim() == 1:
             return torch.ones_like(self.labels)
         return (self.labels != IGNORE_INDEX).sum(dim=1)

@@ -210,7 +210,7 @@ def _write(
 
 @dataclass(frozen=True, kw_only=True)
 class Archives:
-    """Where the images of one part are."""
+    """Location of the images of one part."""
 
     name: str  # of the part, such as "cifar10_jpeg-train"
     files: tuple[DataFile, ...]  # in order

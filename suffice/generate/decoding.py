@@ -38,7 +38,7 @@ class CausalModel(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where tokens are read."""
+        """The device that tokens are read on."""
 
     def state(self, memory: Memory) -> ModelState:
         """Return an empty state."""

@@ -1,4 +1,4 @@
-"""How the next token is chosen: greedily or sampled.
+"""Choice of the next token: greedy or sampled.
 
 Everything is computed in fp32, in this order: repetition penalty, temperature, top-k, softmax,
 top-p and min-p, renormalisation.

@@ -26,7 +26,7 @@ DEFAULT = {8: 128, 4: 32}  # inputs with one scale, at most
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """How the numbers of a matrix are stored: in 16 (half precision), 8 or 4 bits.
+    """Storage of the numbers of a matrix: in 16 (half precision), 8 or 4 bits.
 
     A group is the number of inputs with one scale, a half-precision number more; None for 16 bits.
     """

@@ -1,4 +1,4 @@
-"""Which mechanism suffices: decided by intervals over paired seeds, never by a maximum.
+"""The verdict which mechanism suffices: intervals over paired seeds, never a maximum.
 
 Every (mechanism, heads) is compared with the baseline at equal heads, by test accuracy. Two
 claims are separate: that it suffices (its loss is shown to stay within the margin) and that

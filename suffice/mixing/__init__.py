@@ -1,4 +1,4 @@
-"""How values are mixed along the sequence before the kernel."""
+"""Mixing of the values along the sequence, before the kernel."""
 
 from suffice.mixing.alignments import (
     Alignment,

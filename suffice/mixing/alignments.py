@@ -298,7 +298,7 @@ class _DiagonalMap(ValueMap):
 
     @property
     def back(self) -> int:
-        """How far back the first diagonal reads; its index is that of the main diagonal."""
+        """Distance that the first diagonal reads back; also the index of the main diagonal."""
         offsets = self.weight.shape[-1]
         return offsets - 1 if self.causal else offsets // 2
 

@@ -12,7 +12,7 @@ from suffice.records import check_fields, decode, encode, type_hints
 from suffice.spec import AttentionSpec
 
 POSITIONS = ("learned", "sinusoidal", "none")
-"""What a model can add to its tokens for their positions."""
+"""Position embeddings that a model can add to its tokens."""
 SIZES = (int, tuple[int, ...])  # types of fields
 
 C = TypeVar("C", bound="ModelConfig")

@@ -226,7 +226,7 @@ class LM(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.norm.weight.device
 
     @torch.no_grad()

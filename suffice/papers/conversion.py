@@ -83,13 +83,13 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is a row of."""
+        """Converted model and target mechanism."""
         return self.subject, self.target
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversions:
-    """The rows that are there."""
+    """Finished rows."""
 
     rows: tuple[Row, ...]
 

@@ -116,7 +116,7 @@ class Timed:
 
     @property
     def samples(self) -> int:
-        """How many samples were timed."""
+        """Number of timed samples."""
         return self.batch * len(self.seconds)
 
     @property

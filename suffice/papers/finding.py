@@ -1,4 +1,4 @@
-"""What was found about a claim, and the verdict that follows from it."""
+"""Evidence for a claim, and the verdict that follows from it."""
 
 from __future__ import annotations
 

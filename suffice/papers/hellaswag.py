@@ -32,7 +32,7 @@ FIELDS = ("mechanism", "scale", "items", "of", "scorer", "value", "standard_erro
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """What one trained model answers.
+    """Scores of one trained model.
 
     Args:
         mechanism: of its attention.

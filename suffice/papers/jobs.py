@@ -42,7 +42,7 @@ POLL = 0.2  # seconds between two looks at the workers
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How cells are run; only the number of threads can change a result."""
+    """Settings of a run of cells; only the number of threads can change a result."""
 
     jobs: int = 1
     threads: int = 1
@@ -87,7 +87,7 @@ class WorkerLostError(Exception):
 
 
 class Engine(Protocol):
-    """Where cells are trained."""
+    """Processes that train cells."""
 
     def submit(self, worker: int, key: Key) -> Future[str | None]:
         """Begin a cell; the result is why it failed, None if it was trained."""

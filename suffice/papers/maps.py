@@ -1,4 +1,4 @@
-"""What trained models look at: the attention maps of one row of test data.
+"""Attention maps of trained models on one row of test data.
 
 Letters: H query heads, T queries, S keys.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerMap:
-    """What one layer of a model looked at.
+    """Attention maps of one layer.
 
     Args:
         layer: name of it in the model.
@@ -52,7 +52,7 @@ class LayerMap:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Maps:
-    """What one trained model looked at in a row of test data.
+    """Attention maps of one trained model on one row of test data.
 
     Args:
         request: the table whose cell the model is.

@@ -64,7 +64,7 @@ class Request:
 
     @property
     def missing(self) -> list[Key]:
-        """What is not finished, in the order in which it is trained."""
+        """Unfinished cells, in the order of training."""
         there = {cell.key for cell in self.finished}
         return [key for key in self.plan.cells if key not in there]
 

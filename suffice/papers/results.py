@@ -135,7 +135,7 @@ def cell_name(key: Key) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """What the cells of a working folder ran on."""
+    """Machine, versions and settings behind the cells of a working folder."""
 
     machine: dict[str, Any]
     versions: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Which keys a query may see: patterns, combined with `&` and `|`."""
+"""Patterns: the keys that a query may attend to, combined with `&` and `|`."""
 
 from suffice.patterns.base import Band, Layout, Pattern
 from suffice.patterns.combined import And, Block, Or, PerHead

@@ -35,7 +35,7 @@ SOME, EVERY = 1, 2
 
 @dataclass(frozen=True)
 class Layout:
-    """Which key blocks each query block touches.
+    """The key blocks that each query block touches.
 
     Args:
         block: side of a block in positions.

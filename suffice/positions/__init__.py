@@ -1,4 +1,4 @@
-"""How positions enter a layer."""
+"""Positions: rotary angles, ALiBi, or none."""
 
 from suffice.positions.base import Alibi, NoPosition, Position
 from suffice.positions.rope import (

@@ -48,7 +48,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How the model's predictions on a text changed.
+    """Change of the model's predictions on a text.
 
     Args:
         tokens: predicted ones.
@@ -71,7 +71,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast the model decodes one text on this machine, median tokens/s.
+    """Speed of decoding one text on this machine, median tokens/s.
 
     Args:
         before: with the original weights.

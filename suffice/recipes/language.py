@@ -47,7 +47,7 @@ class LMRecipe(Scaled):
 
     @property
     def vocabulary_size(self) -> int | None:
-        """How many byte pairs a tokenizer learns; None for other tokenizers."""
+        """Number of byte pairs that a tokenizer learns; None for other tokenizers."""
         return dict(self.options).get("vocabulary_size")
 
     def changed(self, settings: dict[str, Any]) -> LMRecipe:

@@ -26,7 +26,7 @@ Sizes = ViTConfig | ClassifierConfig | LMConfig | TranslatorConfig
 
 SCALES = ("paper", "small")
 SMALL = "small scale: not the paper's size"
-"""What every output of a small recipe says."""
+"""Note in every output of a small recipe."""
 
 
 class Scaled:

@@ -154,7 +154,7 @@ class Case:
 
     @property
     def keys(self) -> int:
-        """How many keys the kernel reads, R."""
+        """Number of keys that the kernel reads, R."""
         return self.spec.mixing.reads(self.length)
 
     @property

@@ -75,7 +75,7 @@ class ModelInputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """How well a model does on a split.
+    """Loss and metrics of a model on a split.
 
     Args:
         loss: mean cross-entropy over the labels, in nats, without label smoothing.

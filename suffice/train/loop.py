@@ -216,7 +216,7 @@ class Batches:
 
     @property
     def answers(self) -> int:
-        """How many labels an epoch has, not counting ignored ones."""
+        """Labels of an epoch, not counting ignored ones."""
         return int(self._answers.sum())
 
     def order(self, epoch: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""How a model is trained: the settings of one run."""
+"""Settings of one training run."""
 
 from __future__ import annotations
 

@@ -159,12 +159,12 @@ class Panel:
 
     @property
     def visible(self) -> int:
-        """How many pairs these heads see."""
+        """Number of pairs that these heads see."""
         return int((self.cells > 0).sum())
 
     @property
     def share(self) -> float:
-        """Which part of all pairs they see."""
+        """Share of all pairs that these heads see."""
         return self.visible / self.cells.numel()
 
     @property

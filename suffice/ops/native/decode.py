@@ -98,7 +98,7 @@ DECODE = Op(
 
 
 class Limits(NamedTuple):
-    """Which keys the queries see, and Alibi's slopes; None = no limit."""
+    """The keys that the queries may attend to, and ALiBi's slopes; None = no limit."""
 
     before: int = EVERYTHING  # positions before its own that a query sees
     after: int = EVERYTHING  # positions after it

@@ -298,7 +298,7 @@ class _GridCut:
             self.columns = {row: columns for row, columns in self.columns.items() if columns}
 
     def _cut_rest(self) -> None:
-        """What is left: neighbours that read neighbours densely, others gathered."""
+        """The remaining pairs: neighbours read neighbours densely, others are gathered."""
         for first, last in _runs(sorted(self.columns)):
             rows = list(range(first, last))
             union = set().union(*(self.columns[row] for row in rows))

@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
     @property
     def num_targets(self) -> int:
-        """How many targets there are, not counting ignored ones."""
+        """Number of targets, not counting ignored ones."""
         return int((self.targets != IGNORE_INDEX).sum())
 
     def to(self, device: torch.device) -> Batch:

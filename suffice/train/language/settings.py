@@ -1,4 +1,4 @@
-"""How a language model is trained: the settings of one run."""
+"""Settings of one training run of a language model."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_contradictions_are_refused():
     sizes = {key: value for key, value in SIZES.items() if key != "num_attention_heads"}
     with pytest.raises(ConfigError, match="num_attention_heads=8 where the specs say 4"):
         SufficeConfig(**sizes, specs=specs, num_attention_heads=8)
-    with pytest.raises(ConfigError, match="mechanism='linear' beside specs"):
+    with pytest.raises(ConfigError, match="mechanism=.linear. and specs"):
         SufficeConfig(**sizes, specs=specs, mechanism="linear")
     with pytest.raises(ConfigError, match="specs holds 2 layers for num_hidden_layers=3"):
         SufficeConfig(**(sizes | {"num_hidden_layers": 3}), specs=specs * 2)
@@ -105,5 +105,5 @@ def test_a_vision_file_says_everything(tmp_path):
     assert read.vit_config() == made.vit_config()
     assert read.attention_specs() == made.attention_specs()
     assert read.vit_config().num_classes == 5
-    with pytest.raises(ConfigError, match="mechanism='linear' beside specs"):
+    with pytest.raises(ConfigError, match="mechanism=.linear. and specs"):
         SufficeViTConfig(mechanism="linear", specs=made.specs)

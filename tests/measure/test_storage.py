@@ -93,7 +93,7 @@ def test_a_cell_with_a_right_digest_but_a_wrong_content_is_refused(tmp_path, mon
 def test_a_renamed_cell_is_refused(tmp_path):
     path = write_cell(tmp_path, make_cell(seed=3))
     path.rename(cell_path(tmp_path, "standard", 4, 0))
-    with pytest.raises(DataError, match=r"holds mechanism 'standard', 4 heads, seed 3, which is"):
+    with pytest.raises(DataError, match=r"holds mechanism 'standard', 4 heads, seed 3, which does"):
         read_cell(tmp_path, "standard", 4, 0)
 
 

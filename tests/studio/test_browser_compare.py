@@ -98,7 +98,9 @@ def test_maps_of_a_text(page, full, shot):
     page.click("#look")
     page.locator("#map").wait_for()
     assert page.locator(".thumb").count() == 4
+    page.evaluate("document.querySelector('#map').dataset.layer = 1")
     page.get_by_role("button", name="Layer 2, head 2").click()
+    page.locator("#map:not([data-layer])").wait_for()  # the other head's map has arrived
     page.focus("#map")
     page.keyboard.press("ArrowRight")
     page.locator("#map-hover", has_text="looks at “b” (1)").wait_for()

@@ -15,7 +15,7 @@ from suffice.studio.bundle import PATTERN_LENGTHS, sketches
 from suffice.studio.calculator import DecoderSizes, calculate
 from suffice.studio.published import PUBLISHED_MODELS
 from suffice.view import draw, expression
-from suffice.view.drawing import looks
+from suffice.view.drawing import cell_styles
 
 CAUSAL_DRAWS = "Block(size=4, over=Window(2) | Random(3) | Global(1)) & Causal()"
 PATTERNS = (
@@ -107,7 +107,7 @@ def test_the_page_refuses_what_python_refuses(alone):
 def python_drawing(pattern, queries, keys):
     """Return what the page should draw, from the pattern's own masks and counts."""
     drawing = draw(pattern, queries, keys)
-    colours = [look.colour for look in looks(drawing.parts)]
+    colours = [style.colour for style in cell_styles(drawing.parts)]
     panels = [
         {
             "heads": list(panel.heads),

@@ -5,31 +5,95 @@
 #include "interface.h"
 #include "isa/table.h"
 
+#if defined(__x86_64__) || defined(_M_X64)
+#include <cpuid.h>
 namespace avx512 { extern const suffice::Kernels kernels; }
 namespace avx2 { extern const suffice::Kernels kernels; }
+#if defined(SUFFICE_HAS_AVXVNNI)
+namespace avxvnni { extern const suffice::Kernels kernels; }
+#endif
 namespace portable { extern const suffice::Kernels kernels; }
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+namespace i8mm { extern const suffice::Kernels kernels; }
+namespace dotprod { extern const suffice::Kernels kernels; }
+namespace neon { extern const suffice::Kernels kernels; }
+#else
+namespace portable { extern const suffice::Kernels kernels; }
+#endif
 
 namespace {
 
 using suffice::Kernels;
 
+#if defined(__x86_64__) || defined(_M_X64)
+
+bool has_avxvnni() {
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+}
+
+#elif defined(__linux__) && defined(__aarch64__)
+
+// Bits of the kernel's interface, which older C libraries do not name.
+bool has_dotprod() {
+  const unsigned long half_precision = 1ul << 10, dot_products = 1ul << 20;
+  const unsigned long both = half_precision | dot_products;
+  return (getauxval(AT_HWCAP) & both) == both;
+}
+
+bool has_i8mm() { return has_dotprod() && (getauxval(AT_HWCAP2) & 1ul << 13); }
+
+#elif defined(__APPLE__) && defined(__aarch64__)
+
+bool has(const char *feature) {
+  int value = 0;
+  size_t bytes = sizeof value;
+  return sysctlbyname(feature, &value, &bytes, nullptr, 0) == 0 && value;
+}
+
+bool has_dotprod() { return has("hw.optional.arm.FEAT_DotProd") && has("hw.optional.arm.FEAT_FP16"); }
+
+bool has_i8mm() { return has_dotprod() && has("hw.optional.arm.FEAT_I8MM"); }
+
+#elif defined(__aarch64__)
+
+bool has_dotprod() { return false; }
+
+bool has_i8mm() { return false; }
+
+#endif
+
 struct Choices {
-  const Kernels *best_first[3] = {};
+  const Kernels *best_first[4] = {};
   int count = 0;
   char names[64] = "";
 
   Choices() {
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(_M_X64)
     __builtin_cpu_init();
-    bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                __builtin_cpu_supports("avx512vnni");
-    if (wide) add(avx512::kernels);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c"))
-      add(avx2::kernels);
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                          __builtin_cpu_supports("f16c");
+    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vnni"))
+      add(avx512::kernels);
+#if defined(SUFFICE_HAS_AVXVNNI)
+    if (has_avx2 && has_avxvnni()) add(avxvnni::kernels);
 #endif
+    if (has_avx2) add(avx2::kernels);
     add(portable::kernels);
+#elif defined(__aarch64__)
+    if (has_i8mm()) add(i8mm::kernels);
+    if (has_dotprod()) add(dotprod::kernels);
+    add(neon::kernels);
+#else
+    add(portable::kernels);
+#endif
   }
 
   void add(const Kernels &kernels) {

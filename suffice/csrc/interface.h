@@ -159,8 +159,9 @@ struct Linear {
   Strides q, k, v, out, slope, of_q, of_k, of_v;
 };
 
-// The instructions in use: "avx512", "avx2" or "portable"; those this processor has, with spaces
-// between; and a choice among them, 0 = done.
+// The instruction set in use; those this processor has, best first, with spaces between; and a
+// choice among them, 0 = done. On x86-64 "avx512" (with VNNI), "avxvnni", "avx2" and "portable"; on
+// ARM "i8mm", "dotprod" and "neon"; elsewhere "portable".
 EXPORTED const char *suffice_isa(void);
 EXPORTED const char *suffice_isas(void);
 EXPORTED int suffice_use_isa(const char *name);

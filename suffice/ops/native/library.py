@@ -150,6 +150,7 @@ STRUCTURES = (
 )  # fmt: skip
 NAME = "suffice.ops.native._kernels"
 OVERRIDE = "SUFFICE_KERNELS"  # for tests: the file of another build, such as a sanitized one
+ISA = "SUFFICE_ISA"  # one of the processor's instruction sets instead of the best
 # results and arguments, as suffice/csrc/interface.h has them
 FUNCTIONS = {
     "suffice_isa": (TEXT,),
@@ -205,6 +206,12 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     library.suffice_sizes(sizes)
     if tuple(sizes) != tuple(map(ctypes.sizeof, STRUCTURES)):
         return None, f"{path.name} was built from other sources, whose structures differ"
+    isa = os.environ.get(ISA)
+    if isa and library.suffice_use_isa(isa.encode()):
+        raise ConfigError(
+            f"{ISA}={isa}: this processor's kernels are {library.suffice_isas().decode()}; name "
+            "one of these or leave the variable unset."
+        )
     return library, ""
 
 
@@ -230,5 +237,5 @@ def library() -> ctypes.CDLL:
 
 
 def instructions() -> str:
-    """Return which instructions the kernels use: "avx512", "avx2" or "portable"."""
+    """Return the instruction set that the kernels use, such as "avx2"."""
     return library().suffice_isa().decode()

@@ -95,7 +95,7 @@ static void merge(const Seen *pieces, int64_t count, int64_t width, float *out) 
   for (int64_t c = 0; c < width; ++c) out[c] = 0.0f;
   for (int64_t p = 0; p < count; ++p) {
     if (pieces[p].total == 0.0f) continue;
-    float by = exp(all(pieces[p].most - most))[0];
+    float by = exp_one(pieces[p].most - most);
     total += pieces[p].total * by;
     for (int64_t c = 0; c < width; ++c) out[c] += pieces[p].values[c] * by;
   }

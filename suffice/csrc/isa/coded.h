@@ -11,7 +11,7 @@ typedef uint8_t FewBytes __attribute__((vector_size(8)));
 
 struct Byte {
   INLINE int64_t bytes(int64_t width) { return width; }
-  INLINE Floats get(const uint8_t *p) { return floats_of(read<Bytes>(p)); }
+  INLINE Floats get(const uint8_t *p) { return floats_of(p); }
   INLINE float one(const uint8_t *row, int64_t c) { return (float)row[c]; }
   INLINE const uint8_t *as_bytes(const uint8_t *rows, int64_t, int64_t, uint8_t *) { return rows; }
 };
@@ -20,8 +20,10 @@ struct Nibble {
   INLINE int64_t bytes(int64_t width) { return width / 2; }
   INLINE Floats get(const uint8_t *p) {
     FewBytes both = read<FewBytes>(p), low = both & 15, high = both >> 4;
-    return floats_of(__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6,
-                                             14, 7, 15));
+    uint8_t codes[LANES];
+    write(codes, __builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7,
+                                         15));
+    return floats_of(codes);
   }
   INLINE float one(const uint8_t *row, int64_t c) {
     return (float)(c % 2 ? row[c / 2] >> 4 : row[c / 2] & 15);
@@ -95,6 +97,7 @@ static void into_pieces(const uint8_t *rows, int64_t count, int64_t width, uint8
 struct Fine {
   int8_t *codes;  // [2, width]
   float step;
+  int32_t totals[2];  // of the codes
 };
 
 static void encode_finely(const float *q, int64_t width, Fine &fine) {
@@ -107,11 +110,12 @@ static void encode_finely(const float *q, int64_t width, Fine &fine) {
   const bool coded = most >= LEAST_CODED && most - most == 0.0f;
   const float by = coded ? 32512.0f / most : 0.0f;
   fine.step = coded ? most / 32512.0f : 0.0f;  // 127 * 256
+  fine.totals[0] = fine.totals[1] = 0;
   if (!coded) return __builtin_memset(fine.codes, 0, 2 * width), void();
 #if defined(__AVX512F__)
   if (width % LANE == 0) {
     for (int64_t c = 0; c < width; c += LANE) {
-      __m512i whole = _mm512_cvtps_epi32((__m512)(read<Floats>(q + c) * all(by)));
+      __m512i whole = _mm512_cvtps_epi32((__m512)(read<Wide>(q + c) * wide(by)));
       __m512i high = _mm512_srai_epi32(_mm512_add_epi32(whole, _mm512_set1_epi32(128)), 8);
       __m512i low = _mm512_sub_epi32(whole, _mm512_slli_epi32(high, 8));
       _mm_storeu_si128((__m128i *)(fine.codes + c), _mm512_cvtepi32_epi8(high));
@@ -122,23 +126,21 @@ static void encode_finely(const float *q, int64_t width, Fine &fine) {
 #endif
   for (int64_t c = 0; c < width; ++c) {
     int32_t whole = (int32_t)(q[c] * by + (q[c] < 0.0f ? -0.5f : 0.5f));
-    int32_t high = (whole + 128) >> 8;
+    int32_t high = (whole + 128) >> 8, low = whole - 256 * high;
+    if (low < -127) low = -127;  // -128 has no opposite among codes
     fine.codes[c] = (int8_t)high;
-    fine.codes[width + c] = (int8_t)(whole - 256 * high);
+    fine.codes[width + c] = (int8_t)low;
+    fine.totals[0] += high;
+    fine.totals[1] += low;
   }
 }
 
 // Products of a query with sixteen coded rows in pieces.
 INLINE Floats score_pieces(const Fine &fine, const uint8_t *pieces, int64_t width, float base) {
-  Sums products[2][2];  // even and odd pieces apart, so that no sum waits for the last
-  int64_t at = 0;
-  for (; at + 8 <= width; at += 8, pieces += 2 * PIECE) {
-    Codes8::add(&products[0][0], 2, 2, pieces, fine.codes + at, width);
-    Codes8::add(&products[0][1], 2, 2, pieces + PIECE, fine.codes + at + 4, width);
-  }
-  if (at < width) Codes8::add(&products[0][0], 2, 2, pieces, fine.codes + at, width);
-  Floats high = __builtin_convertvector(total(products[0][0], products[0][1]), Floats);
-  Floats low = __builtin_convertvector(total(products[1][0], products[1][1]), Floats);
+  Ints products[2][1];
+  for (int i = 0; i < 2; ++i) products[i][0] = all(Codes8::start(fine.totals[i]));
+  Codes8::add(products, pieces, 0, width / Codes8::COLUMNS, fine.codes, width);
+  const Floats high = floats_of(products[0][0]), low = floats_of(products[1][0]);
   return (high * all(256.0f) + low) * all(fine.step) + all(base);
 }
 

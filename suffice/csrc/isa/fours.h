@@ -63,7 +63,7 @@ INLINE void sum_fours(const Fine *weights, int64_t stride, const uint8_t *pieces
     v[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i)
-      sums[r][i] = (Floats)_mm512_cvtepi32_ps(v[i]) * all(weights[r].step);
+      sums[r][i] = Floats{{(Wide)_mm512_cvtepi32_ps(v[i])}} * all(weights[r].step);
   }
 }
 

@@ -1,4 +1,4 @@
-// Vectors as wide as the processor's, for products that must stay in its registers.
+// Registers for products of small matrices: how many sums are kept, and what else such loops need.
 
 #pragma once
 
@@ -7,24 +7,17 @@
 namespace SUFFICE_ISA {
 
 #if defined(__AVX512F__)
-constexpr int WIDE = 16, ROWS = 8, FEATURES = 12;
+constexpr int ROWS = 8, FEATURES = 12;
 #elif defined(__AVX2__)
-constexpr int WIDE = 8, ROWS = 6, FEATURES = 6;
+constexpr int ROWS = 6, FEATURES = 6;
 #else
-constexpr int WIDE = 4, ROWS = 6, FEATURES = 6;
+constexpr int ROWS = 6, FEATURES = 6;
 #endif
 // ROWS x COLUMNS vectors of scores are summed at once, FEATURES x COLUMNS of outputs
 constexpr int COLUMNS = 2;
 // a function that has the registers to itself
 #define APART static __attribute__((noinline))
 constexpr int64_t MOST_LANES = COLUMNS * WIDE;
-
-typedef float Wide __attribute__((vector_size(4 * WIDE)));
-typedef int32_t WideInts __attribute__((vector_size(4 * WIDE)));
-
-INLINE Wide wide(float x) { return x - Wide{}; }
-
-INLINE WideInts wide_ints(int32_t x) { return x - WideInts{}; }
 
 // The first n < WIDE numbers, zeros behind them.
 INLINE Wide read_some(const float *from, int64_t n) {
@@ -37,24 +30,6 @@ INLINE void write_some(float *to, Wide v, int64_t n) {
   float few[WIDE];
   write(few, v);
   for (int64_t i = 0; i < n; ++i) to[i] = few[i];
-}
-
-// The larger of each two; b where one is no number.
-INLINE Wide above(Wide a, Wide b) {
-#if defined(__AVX512F__)
-  return (Wide)_mm512_max_ps((__m512)a, (__m512)b);
-#elif defined(__AVX2__)
-  return (Wide)_mm256_max_ps((__m256)a, (__m256)b);
-#else
-  return a > b ? a : b;
-#endif
-}
-
-INLINE float sum_of(Wide v) {
-  float parts[WIDE], total = 0.0f;
-  write(parts, v);
-  for (int i = 0; i < WIDE; ++i) total += parts[i];
-  return total;
 }
 
 // 2^x to 2 units in the last place for x <= 0; exactly 0 below -126, where the processor would stop

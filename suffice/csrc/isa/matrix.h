@@ -10,7 +10,7 @@ namespace SUFFICE_ISA {
 constexpr int64_t AHEAD = 2048, LINE = 64;  // bytes asked for before they are read; of a cache line
 constexpr int PLACES = 4;           // places of a matrix that are read at once
 constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
-constexpr int AT_ONCE = 6;         // inputs whose sums with two panels fit in registers
+constexpr int MOST_SUMS = WIDE == 16 ? 16 : 8;  // vectors that are summed at once
 
 // Rows of a batch as a matrix wants them: as they are, or coded.
 struct Inputs {
@@ -42,104 +42,80 @@ static void fit(Inputs &in, const Matrix &m) {
 template <class E, int R, int M>
 INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, const float *x,
                     float *y, int64_t stride, int64_t outputs) {
-  constexpr int N = R * M >= 8 ? 1 : R == 1 ? 4 / M : 2;  // sums of a product: as many as chains need
-  Floats sums[R][M][N];
-  for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m)
-      for (int n = 0; n < N; ++n) sums[r][m][n] = all(0.0f);
+  // vectors of a row that are read in turn: as many sums as the latency of their additions asks for
+  constexpr int N = R * M >= 8 ? 1 : 8 / (R * M), STEP = N * WIDE;
+  Wide sums[R][M][N];
+  UNROLL for (int r = 0; r < R; ++r)
+    UNROLL for (int m = 0; m < M; ++m)
+      UNROLL for (int n = 0; n < N; ++n) sums[r][m][n] = Wide{};
   int64_t at = 0;
-  for (; at + N * LANE <= columns; at += N * LANE)
-    for (int r = 0; r < R; ++r) {
+  for (; at + STEP <= columns; at += STEP)
+    UNROLL for (int r = 0; r < R; ++r) {
       const typename E::Element *w = rows[r] + at;
-      for (int64_t i = 0; i < N * LANE * (int64_t)sizeof(*w); i += LINE)
-        __builtin_prefetch((const char *)w + AHEAD + i);
-      for (int n = 0; n < N; ++n) {
-        Floats weights = E::get(w + n * LANE);
-        for (int m = 0; m < M; ++m)
-          sums[r][m][n] += weights * read<Floats>(x + m * columns + at + n * LANE);
+      if (M == 1) UNROLL for (int i = 0; i < STEP * (int)sizeof(*w); i += LINE)
+          __builtin_prefetch((const char *)w + AHEAD + i);
+      UNROLL for (int n = 0; n < N; ++n) {
+        const Wide weights = E::part(w + n * WIDE);
+        UNROLL for (int m = 0; m < M; ++m)
+          sums[r][m][n] += weights * read<Wide>(x + m * columns + at + n * WIDE);
       }
     }
   for (; at < columns; at += LANE) {
     int64_t have = columns - at < LANE ? columns - at : LANE;
     for (int r = 0; r < R; ++r) {
-      Floats weights = get_some<E>(rows[r] + at, have);
+      const Floats weights = get_some<E>(rows[r] + at, have);
       for (int m = 0; m < M; ++m)
-        sums[r][m][0] += weights * get_some<Full>(x + m * columns + at, have);
+        sums[r][m][0] += folded(weights * get_some<Full>(x + m * columns + at, have));
     }
   }
   for (int r = 0; r < R; ++r)
     for (int m = 0; m < M; ++m) {
-      Floats total = sums[r][m][0];
-      for (int n = 1; n < N; ++n) total += sums[r][m][n];
-      y[m * outputs + r * stride] = sum(total);
+      Wide total = sums[r][m][0];
+      UNROLL for (int n = 1; n < N; ++n) total += sums[r][m][n];
+      y[m * outputs + r * stride] = sum_of(total);
     }
+}
+
+// R weight rows, `apart` from one to the next, against all inputs.
+template <class E, int R>
+static void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t first, int64_t apart,
+                            float *y) {
+  const typename E::Element *rows[R];
+  for (int r = 0; r < R; ++r)
+    rows[r] = (const typename E::Element *)matrix.data + (first + r * apart) * matrix.columns;
+  const float *x = in.x;
+  float *to = y + first;
+  int64_t m = 0;
+  const auto next = [&](int64_t count) {
+    m += count;
+    x += count * matrix.columns;
+    to += count * matrix.rows;
+  };
+  if constexpr (R * 4 <= MOST_SUMS)
+    for (; m + 4 <= in.rows; next(4))
+      rows_at<E, R, 4>(rows, matrix.columns, x, to, apart, matrix.rows);
+  for (; m + 2 <= in.rows; next(2))
+    rows_at<E, R, 2>(rows, matrix.columns, x, to, apart, matrix.rows);
+  if (m < in.rows) rows_at<E, R, 1>(rows, matrix.columns, x, to, apart, matrix.rows);
 }
 
 // Weight rows are read at several places at once, far from one another: memory gives more that way
 // than along one line, as no page of it is waited for alone.
-template <class E, int M>
-static void product_of_numbers(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
-                               float *y) {
-  typedef typename E::Element Element;
-  const Element *w = (const Element *)matrix.data;
-  const float *x = in.x + row * in.columns;
-  const int64_t each = (span.end - span.begin) / PLACES, rest = span.begin + PLACES * each;
-  y += row * matrix.rows;
-  for (int64_t r = span.begin; r < span.begin + each; ++r) {
-    const Element *rows[PLACES];
-    for (int i = 0; i < PLACES; ++i) rows[i] = w + (r + i * each) * matrix.columns;
-    rows_at<E, PLACES, M>(rows, matrix.columns, x, y + r, each, matrix.rows);
-  }
-  for (int64_t r = rest; r < span.end; ++r) {
-    const Element *alone = w + r * matrix.columns;
-    rows_at<E, 1, M>(&alone, matrix.columns, x, y + r, 1, matrix.rows);
-  }
+template <class E>
+static void product_of_numbers(const Matrix &matrix, const Inputs &in, Range span, float *y) {
+  const int64_t each = (span.end - span.begin) / PLACES;
+  for (int64_t r = span.begin; r < span.begin + each; ++r)
+    rows_of_numbers<E, PLACES>(matrix, in, r, each, y);
+  for (int64_t r = span.begin + PLACES * each; r < span.end; ++r)
+    rows_of_numbers<E, 1>(matrix, in, r, 1, y);
   if (!matrix.bias) return;
-  for (int m = 0; m < M; ++m)
+  for (int64_t m = 0; m < in.rows; ++m)
     for (int64_t r = span.begin; r < span.end; ++r) y[m * matrix.rows + r] += matrix.bias[r];
 }
 
-// Panels of codes against M coded inputs; numbers of one group are added as integers.
-template <class C, int M>
-static void product_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
-                             float *y) {
-  const int64_t columns = matrix.columns, group = matrix.group, groups = columns / group;
-  const int64_t pieces = group / C::COLUMNS, zero = matrix.kind == INT8 ? 128 : 8;
-  const int8_t *x = in.coded.codes + row * columns;
-  const float *steps = in.coded.steps + row * groups;
-  const int32_t *totals = in.coded.sums + row * groups;
-  for (int64_t begin = span.begin; begin < span.end; begin += PANEL) {
-    int64_t panel = begin / PANEL;
-    const uint8_t *codes = (const uint8_t *)matrix.data + panel * groups * pieces * PIECE;
-    const uint16_t *scales = matrix.scales + panel * groups * PANEL;
-    Floats out[M];
-    for (int m = 0; m < M; ++m) out[m] = all(0.0f);
-    for (int64_t g = 0; g < groups; ++g, codes += pieces * PIECE) {
-      Sums sums[M][2];
-      const int8_t *from = x + g * group;
-      int64_t p = 0;
-      for (; p + 2 <= pieces; p += 2, from += 2 * C::COLUMNS) {
-        C::add(&sums[0][0], 2, M, codes + p * PIECE, from, columns);
-        C::add(&sums[0][1], 2, M, codes + (p + 1) * PIECE, from + C::COLUMNS, columns);
-      }
-      if (p < pieces) C::add(&sums[0][0], 2, M, codes + p * PIECE, from, columns);
-      Floats scale = floats_of(read<Halves>(scales + g * PANEL));
-      for (int m = 0; m < M; ++m) {
-        Ints products = total(sums[m][0], sums[m][1]) - all((int32_t)zero * totals[m * groups + g]);
-        out[m] += __builtin_convertvector(products, Floats) * (scale * all(steps[m * groups + g]));
-      }
-    }
-    int64_t have = matrix.rows - begin < PANEL ? matrix.rows - begin : PANEL;
-    for (int m = 0; m < M; ++m) {
-      if (matrix.bias) out[m] += get(matrix.bias + begin, have);
-      put(y + (row + m) * matrix.rows + begin, out[m], have);
-    }
-  }
-}
-
-// ROWS inputs against PANELS panels from `begin` on, `apart` from one to the next, which are all
-// there: a tile of sums stays in registers, and what is read of codes and inputs is used for all of it.
-template <class C, int ROWS, int PANELS>
+// M inputs from `row` on against P panels from `begin` on, `apart` from one to the next: a tile of
+// sums stays in registers, and what is read of codes and inputs is used for all of it.
+template <class C, int M, int P>
 static void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, int64_t begin,
                           int64_t apart, float *y) {
   const int64_t columns = matrix.columns, group = matrix.group, groups = columns / group;
@@ -151,79 +127,70 @@ static void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, i
   const int8_t *x = in.coded.codes + row * columns;
   const float *steps = in.coded.steps + row * groups;
   const int32_t *totals = in.coded.sums + row * groups;
-  Floats out[ROWS][PANELS];
-  for (int m = 0; m < ROWS; ++m)
-    for (int p = 0; p < PANELS; ++p) out[m][p] = all(0.0f);
-  for (int64_t g = 0; g < groups; ++g) {
-    Sums sums[ROWS][PANELS];
-    for (int m = 0; m < ROWS; ++m)
-      for (int p = 0; p < PANELS; ++p) sums[m][p] = Sums::at(-zero * totals[m * groups + g]);
-    for (int64_t piece = 0; piece < pieces; ++piece, codes += PIECE, x += C::COLUMNS)
-      for (int p = 0; p < PANELS; ++p) 
-        C::add(&sums[0][p], PANELS, ROWS, codes + p * apart * whole, x, columns);
-    for (int p = 0; p < PANELS; ++p) {
-      Floats scale = floats_of(read<Halves>(scales + (p * apart * groups + g) * PANEL));
-      for (int m = 0; m < ROWS; ++m)
-        out[m][p] += __builtin_convertvector(total(sums[m][p]), Floats) *
-                     (scale * all(steps[m * groups + g]));
+  Floats out[M][P];
+  UNROLL for (int m = 0; m < M; ++m)
+    UNROLL for (int p = 0; p < P; ++p) out[m][p] = all(0.0f);
+  for (int64_t g = 0; g < groups; ++g, codes += pieces * PIECE, x += group) {
+    Ints sums[M][P];
+    UNROLL for (int m = 0; m < M; ++m) {
+      const int32_t total = totals[m * groups + g];
+      UNROLL for (int p = 0; p < P; ++p) sums[m][p] = all(C::start(total) - zero * total);
+    }
+    C::add(sums, codes, apart * whole, pieces, x, columns);
+    UNROLL for (int p = 0; p < P; ++p) {
+      const Floats scale = Half::get(scales + (p * apart * groups + g) * PANEL);
+      UNROLL for (int m = 0; m < M; ++m)
+        out[m][p] += floats_of(sums[m][p]) * (scale * all(steps[m * groups + g]));
     }
   }
-  for (int p = 0; p < PANELS; ++p) {
+  UNROLL for (int p = 0; p < P; ++p) {
     int64_t at = begin + p * apart * PANEL, have = matrix.rows - at < PANEL ? matrix.rows - at : PANEL;
-    for (int m = 0; m < ROWS; ++m) {
+    UNROLL for (int m = 0; m < M; ++m) {
       if (matrix.bias) out[m][p] += get(matrix.bias + at, have);
       put(y + (row + m) * matrix.rows + at, out[m][p], have);
     }
   }
 }
 
-// Panels of codes against one input, read at several places at once as rows of numbers are.
-template <class C>
-static void panels_of_one(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
-                          float *y) {
-  const int64_t each = (span.end - span.begin) / PANEL / PLACES;
-  for (int64_t p = 0; p < each; ++p)
-    tile_of_codes<C, 1, PLACES>(matrix, in, row, span.begin + p * PANEL, each, y);
-  product_of_codes<C, 1>(matrix, in, row, {span.begin + PLACES * each * PANEL, span.end}, y);
-}
-
-template <int M>
-static void product_of_rows(const Matrix &matrix, const Inputs &in, int64_t row, Range span,
+// P panels against all inputs.
+template <class C, int P>
+static void panels_of_codes(const Matrix &matrix, const Inputs &in, int64_t begin, int64_t apart,
                             float *y) {
-  switch (matrix.kind) {
-    case F32: return product_of_numbers<Full, M>(matrix, in, row, span, y);
-    case F16: return product_of_numbers<Half, M>(matrix, in, row, span, y);
-    case BF16: return product_of_numbers<Brain, M>(matrix, in, row, span, y);
-    case INT8:
-      return M == 1 ? panels_of_one<Codes8>(matrix, in, row, span, y)
-                    : product_of_codes<Codes8, M>(matrix, in, row, span, y);
-    default:
-      return M == 1 ? panels_of_one<Codes4>(matrix, in, row, span, y)
-                    : product_of_codes<Codes4, M>(matrix, in, row, span, y);
-  }
+  int64_t row = 0;
+  if constexpr (6 * P <= MOST_TILES)
+    for (; row + 6 <= in.rows; row += 6) tile_of_codes<C, 6, P>(matrix, in, row, begin, apart, y);
+  if constexpr (4 * P <= MOST_TILES)
+    for (; row + 4 <= in.rows; row += 4) tile_of_codes<C, 4, P>(matrix, in, row, begin, apart, y);
+  if constexpr (2 * P <= MOST_TILES)
+    for (; row + 2 <= in.rows; row += 2) tile_of_codes<C, 2, P>(matrix, in, row, begin, apart, y);
+  for (; row < in.rows; ++row) tile_of_codes<C, 1, P>(matrix, in, row, begin, apart, y);
 }
 
-// Many inputs against codes: two panels, as many as stay in the nearest cache, meet all inputs
-// before the next two are read. Returns how many inputs are done.
+// Few inputs meet panels at several places at once, as rows of numbers are read. Of many, all meet
+// two panels, as many as stay in the nearest cache, before the next two are read.
 template <class C>
-static int64_t tiles(const Matrix &matrix, const Inputs &in, Range span, float *y) {
-  const int64_t most = in.rows / AT_ONCE * AT_ONCE;
-  for (int64_t begin = span.begin; begin < span.end; begin += 2 * PANEL)
-    for (int64_t row = 0; row < most; row += AT_ONCE) {
-      if (begin + PANEL < span.end) tile_of_codes<C, AT_ONCE, 2>(matrix, in, row, begin, 1, y);
-      else tile_of_codes<C, AT_ONCE, 1>(matrix, in, row, begin, 1, y);
-    }
-  return most;
+static void product_of_codes(const Matrix &matrix, const Inputs &in, Range span, float *y) {
+  int64_t begin = span.begin;
+  if (in.rows * PLACES <= MOST_TILES) {
+    const int64_t each = (span.end - begin) / PANEL / PLACES;
+    for (int64_t p = 0; p < each; ++p)
+      panels_of_codes<C, PLACES>(matrix, in, begin + p * PANEL, each, y);
+    begin += PLACES * each * PANEL;
+  } else {
+    for (; begin + PANEL < span.end; begin += 2 * PANEL) panels_of_codes<C, 2>(matrix, in, begin, 1, y);
+  }
+  for (; begin < span.end; begin += PANEL) panels_of_codes<C, 1>(matrix, in, begin, 1, y);
 }
 
 // Outputs [span) of every row of the inputs, which fit; y [rows, N].
 static void product(const Matrix &matrix, const Inputs &in, Range span, float *y) {
-  int64_t row = 0;
-  if (matrix.kind == INT8) row = tiles<Codes8>(matrix, in, span, y);
-  if (matrix.kind == INT4) row = tiles<Codes4>(matrix, in, span, y);
-  for (; row + 4 <= in.rows; row += 4) product_of_rows<4>(matrix, in, row, span, y);
-  for (; row + 2 <= in.rows; row += 2) product_of_rows<2>(matrix, in, row, span, y);
-  for (; row < in.rows; ++row) product_of_rows<1>(matrix, in, row, span, y);
+  switch (matrix.kind) {
+    case F32: return product_of_numbers<Full>(matrix, in, span, y);
+    case F16: return product_of_numbers<Half>(matrix, in, span, y);
+    case BF16: return product_of_numbers<Brain>(matrix, in, span, y);
+    case INT8: return product_of_codes<Codes8>(matrix, in, span, y);
+    default: return product_of_codes<Codes4>(matrix, in, span, y);
+  }
 }
 
 // One row of the matrix as numbers: the features of a token.

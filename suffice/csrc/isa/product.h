@@ -68,12 +68,4 @@ static void add_product(const float *a, int64_t stride, int64_t rows, const floa
   }
 }
 
-// The sums of WIDE vectors, in their order.
-INLINE Wide sums_of(Wide (&rows)[WIDE]) {
-  turn_over(rows);
-  Wide total = rows[0];
-  for (int i = 1; i < WIDE; ++i) total += rows[i];
-  return total;
-}
-
 }  // namespace SUFFICE_ISA

@@ -29,9 +29,10 @@ INLINE void put(float *p, Floats v, int64_t n) {
   else __builtin_memcpy(p, &v, n * sizeof(float));
 }
 
-INLINE Floats first_lanes(Floats v, int64_t n) {
-  for (int64_t i = n; i < LANE; ++i) v[i] = 0.0f;
-  return v;
+INLINE Floats first_lanes(const Floats &v, int64_t n) {
+  float few[LANES] = {};
+  __builtin_memcpy(few, &v, n * sizeof(float));
+  return read<Floats>(few);
 }
 
 // y = norm(x); as the reference does, sums in float32 of differences from the mean.
@@ -73,10 +74,10 @@ INLINE Floats complement_of_error(Floats x) {
 
 INLINE Floats gelu(Floats x) {
   Floats tail = all(0.5f) * x * complement_of_error(x * all(0.70710678f));
-  return x > all(0.0f) ? x - tail : tail;
+  return where_positive(x, x - tail, tail);
 }
 
-INLINE Floats relu(Floats x) { return x > all(0.0f) ? x : (x == x ? all(0.0f) : x); }
+INLINE Floats relu(Floats x) { return larger(all(0.0f), x); }  // what is no number stays that
 
 // Activations as codes of 8 bits: for each group of columns a step and the sum of its codes.
 struct Coded {

@@ -23,7 +23,13 @@ INLINE Floats score_sixteen(const float *q, const typename E::Element *keys, int
     part[j] = query[0] * E::get(keys + j * step);
     for (int n = 1; n < N; ++n) part[j] += query[n] * E::get(keys + j * step + n * LANE);
   }
-  return sums(part);
+  Floats scores;
+  UNROLL for (int p = 0; p < PARTS; ++p) {
+    Wide some[WIDE];
+    UNROLL for (int j = 0; j < WIDE; ++j) some[j] = folded(part[p * WIDE + j]);
+    scores.parts[p] = sums_of(some);
+  }
+  return scores;
 }
 
 // The same with one key, of any width.
@@ -114,7 +120,7 @@ INLINE void weigh(float *scores, int64_t count, int64_t width, Seen &seen) {
     write(scores + j, weight);
     total += weight;
   }
-  float fade = top == seen.most ? 1.0f : exp(all(seen.most - top))[0];
+  float fade = top == seen.most ? 1.0f : exp_one(seen.most - top);
   seen.total = seen.total * fade + sum(total);
   seen.most = top;
   if (fade == 1.0f) return;

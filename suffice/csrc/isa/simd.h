@@ -1,79 +1,223 @@
-// Sixteen numbers at a time, in the vector extensions of GCC and Clang: the compiler splits them
-// into what the processor has. Only what it does badly is written by hand.
+// Vectors as wide as the processor's registers, and sixteen numbers in as many of them as it takes:
+// a vector that no register holds would live in memory. Only what compilers do badly is written by
+// hand.
 
 #pragma once
 
 #include <stdint.h>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(_M_X64)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
+#define MEMBER inline __attribute__((always_inline))
+// loops over registers, which have no addresses
+#define UNROLL _Pragma("GCC unroll 16")
 
 namespace SUFFICE_ISA {
 
-constexpr int LANES = 16;
+#if defined(__AVX512F__)
+constexpr int WIDE = 16;
+#elif defined(__AVX2__)
+constexpr int WIDE = 8;
+#else
+constexpr int WIDE = 4;
+#endif
+constexpr int LANES = 16, PARTS = LANES / WIDE;
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
-typedef uint8_t Bytes __attribute__((vector_size(16)));
+typedef float Wide __attribute__((vector_size(4 * WIDE)));
+typedef int32_t WideInts __attribute__((vector_size(4 * WIDE)));
+typedef uint32_t WideWords __attribute__((vector_size(4 * WIDE)));
+typedef uint16_t Halves __attribute__((vector_size(2 * WIDE)));
+
+INLINE Wide wide(float x) { return x - Wide{}; }
+
+INLINE WideInts wide_ints(int32_t x) { return x - WideInts{}; }
+
+// Sixteen numbers.
+template <class Part>
+struct Lanes {
+  Part parts[PARTS];
+
+  MEMBER auto operator[](int i) const { return parts[i / WIDE][i % WIDE]; }
+
+#define SUFFICE_OPERATOR(OP)                                             \
+  MEMBER Lanes operator OP(const Lanes &other) const {                   \
+    Lanes result;                                                        \
+    UNROLL for (int i = 0; i < PARTS; ++i) result.parts[i] = parts[i] OP other.parts[i]; \
+    return result;                                                       \
+  }                                                                      \
+  MEMBER Lanes &operator OP##=(const Lanes & other) {                    \
+    UNROLL for (int i = 0; i < PARTS; ++i) parts[i] = parts[i] OP other.parts[i]; \
+    return *this;                                                        \
+  }
+  SUFFICE_OPERATOR(+)
+  SUFFICE_OPERATOR(-)
+  SUFFICE_OPERATOR(*)
+  SUFFICE_OPERATOR(/)
+#undef SUFFICE_OPERATOR
+
+  MEMBER Lanes operator-() const {
+    Lanes result;
+    UNROLL for (int i = 0; i < PARTS; ++i) result.parts[i] = -parts[i];
+    return result;
+  }
+};
+
+typedef Lanes<Wide> Floats;
+typedef Lanes<WideInts> Ints;
+
+template <class V>
+struct Memory {
+  template <class T>
+  INLINE V read(const T *from) {
+    V v;
+    __builtin_memcpy(&v, from, sizeof v);
+    return v;
+  }
+  template <class T>
+  INLINE void write(T *to, V v) {
+    __builtin_memcpy(to, &v, sizeof v);
+  }
+};
+
+template <class Part>
+struct Memory<Lanes<Part>> {
+  template <class T>
+  INLINE Lanes<Part> read(const T *from) {
+    Lanes<Part> v;
+    UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = Memory<Part>::read(from + i * WIDE);
+    return v;
+  }
+  template <class T>
+  INLINE void write(T *to, const Lanes<Part> &v) {
+    UNROLL for (int i = 0; i < PARTS; ++i) Memory<Part>::write(to + i * WIDE, v.parts[i]);
+  }
+};
 
 template <class V, class T>
 INLINE V read(const T *from) {
-  V v;
-  __builtin_memcpy(&v, from, sizeof v);
-  return v;
+  return Memory<V>::read(from);
 }
 
 template <class V, class T>
 INLINE void write(T *to, V v) {
-  __builtin_memcpy(to, &v, sizeof v);
+  Memory<V>::write(to, v);
 }
 
-INLINE Floats all(float x) { return Floats{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+INLINE Floats all(float x) {
+  Floats v;
+  UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = wide(x);
+  return v;
+}
 
-INLINE Ints all(int32_t x) { return Ints{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+INLINE Ints all(int32_t x) {
+  Ints v;
+  UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = wide_ints(x);
+  return v;
+}
 
-INLINE Floats larger(Floats a, Floats b) {
+INLINE Floats floats_of(const Ints &v) {
+  Floats result;
+  UNROLL for (int i = 0; i < PARTS; ++i)
+    result.parts[i] = __builtin_convertvector(v.parts[i], Wide);
+  return result;
+}
+
+// The larger of each two; b where one is no number.
+INLINE Wide above(Wide a, Wide b) {
 #if defined(__AVX512F__)
-  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+  return (Wide)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Wide)_mm256_max_ps((__m256)a, (__m256)b);
 #else
   return a > b ? a : b;
 #endif
 }
 
-INLINE float sum(Floats v) {
-#if defined(__AVX512F__)
-  return _mm512_reduce_add_ps((__m512)v);
-#else
-  float total = 0.0f;
-  for (int step = LANES / 2; step; step /= 2)
-    for (int i = 0; i < step; ++i) v[i] += v[i + step];
-  total = v[0];
+INLINE Floats larger(const Floats &a, const Floats &b) {
+  Floats v;
+  UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = above(a.parts[i], b.parts[i]);
+  return v;
+}
+
+// Either of two numbers in each lane, as x is positive or not.
+INLINE Floats where_positive(const Floats &x, const Floats &then, const Floats &otherwise) {
+  Floats v;
+  UNROLL for (int i = 0; i < PARTS; ++i)
+    v.parts[i] = x.parts[i] > Wide{} ? then.parts[i] : otherwise.parts[i];
+  return v;
+}
+
+// All sixteen in one register as large as its lanes, by a function of two.
+template <class F>
+INLINE Wide folded(const Floats &v, F f) {
+  Wide total = v.parts[0];
+  UNROLL for (int i = 1; i < PARTS; ++i) total = f(total, v.parts[i]);
   return total;
+}
+
+INLINE Wide folded(const Floats &v) {
+  return folded(v, [](Wide a, Wide b) { return a + b; });
+}
+
+#if defined(__AVX2__)
+INLINE __m128 halves_folded(Wide v, __m128 (*f)(__m128, __m128)) {
+#if defined(__AVX512F__)
+  const __m256 low = _mm512_castps512_ps256((__m512)v), high = _mm512_extractf32x8_ps((__m512)v, 1);
+  return f(f(_mm256_castps256_ps128(low), _mm256_castps256_ps128(high)),
+           f(_mm256_extractf128_ps(low, 1), _mm256_extractf128_ps(high, 1)));
+#else
+  return f(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+#endif
+}
+#endif
+
+INLINE float sum_of(Wide v) {
+#if defined(__AVX2__)
+  __m128 four = halves_folded(v, [](__m128 a, __m128 b) { return _mm_add_ps(a, b); });
+  four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+#else
+  return (v[0] + v[2]) + (v[1] + v[3]);
 #endif
 }
 
-// The sums of sixteen vectors, in their order.
-INLINE Floats sums(const Floats *v) {
-  Floats eights[8], fours[4], twos[2];
-  for (int i = 0; i < 8; ++i) {
-    Floats a = v[2 * i], b = v[2 * i + 1];
+INLINE float sum(const Floats &v) { return sum_of(folded(v)); }
+
+INLINE float largest(const Floats &v) {
+  const Wide top = folded(v, above);
+#if defined(__AVX2__)
+  __m128 four = halves_folded(top, [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
+  four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+#else
+  const float a = top[0] > top[2] ? top[0] : top[2], b = top[1] > top[3] ? top[1] : top[3];
+  return a > b ? a : b;
+#endif
+}
+
+// The sums of WIDE vectors, in their order; halves of two are added at once.
+INLINE Wide sums_of(const Wide *v) {
+#if defined(__AVX512F__)
+  Wide eights[8], fours[4], twos[2];
+  UNROLL for (int i = 0; i < 8; ++i) {
+    Wide a = v[2 * i], b = v[2 * i + 1];
     eights[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
                 __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29,
                                         30, 31);
   }
-  for (int i = 0; i < 4; ++i) {
-    Floats a = eights[2 * i], b = eights[2 * i + 1];
+  UNROLL for (int i = 0; i < 4; ++i) {
+    Wide a = eights[2 * i], b = eights[2 * i + 1];
     fours[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
                __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30,
                                        31);
   }
-  for (int i = 0; i < 2; ++i) {
-    Floats a = fours[2 * i], b = fours[2 * i + 1];
+  UNROLL for (int i = 0; i < 2; ++i) {
+    Wide a = fours[2 * i], b = fours[2 * i + 1];
     twos[i] = __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
               __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30,
                                       31);
@@ -82,56 +226,67 @@ INLINE Floats sums(const Floats *v) {
                                  28, 30) +
          __builtin_shufflevector(twos[0], twos[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27,
                                  29, 31);
-}
-
-INLINE float largest(Floats v) {
-#if defined(__AVX512F__)
-  return _mm512_reduce_max_ps((__m512)v);
+#elif defined(__AVX2__)
+  __m256 fours[2];
+  UNROLL for (int i = 0; i < 2; ++i)
+    fours[i] = _mm256_hadd_ps(_mm256_hadd_ps((__m256)v[4 * i], (__m256)v[4 * i + 1]),
+                              _mm256_hadd_ps((__m256)v[4 * i + 2], (__m256)v[4 * i + 3]));
+  return (Wide)_mm256_add_ps(_mm256_permute2f128_ps(fours[0], fours[1], 0x20),
+                             _mm256_permute2f128_ps(fours[0], fours[1], 0x31));
 #else
-  float most = v[0];
-  for (int i = 1; i < LANES; ++i) most = v[i] > most ? v[i] : most;
-  return most;
+  Wide twos[2];
+  UNROLL for (int i = 0; i < 2; ++i)
+    twos[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 2, 4, 6) +
+              __builtin_shufflevector(v[2 * i], v[2 * i + 1], 1, 3, 5, 7);
+  return __builtin_shufflevector(twos[0], twos[1], 0, 2, 4, 6) +
+         __builtin_shufflevector(twos[0], twos[1], 1, 3, 5, 7);
 #endif
 }
 
-INLINE Floats floats_of(Bytes b) {
+// WIDE bytes as numbers.
+INLINE Wide wide_of(const uint8_t *from) {
 #if defined(__AVX512F__)
-  return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32((__m128i)b));
+  return (Wide)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)));
+#elif defined(__AVX2__)
+  return (Wide)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)));
 #else
-  return __builtin_convertvector(__builtin_convertvector(b, Ints), Floats);
+  typedef uint8_t Bytes __attribute__((vector_size(WIDE)));
+  return __builtin_convertvector(__builtin_convertvector(read<Bytes>(from), WideInts), Wide);
 #endif
 }
 
-INLINE Floats floats_of(Halves h) {
+INLINE Floats floats_of(const uint8_t *from) {
+  Floats v;
+  UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = wide_of(from + i * WIDE);
+  return v;
+}
+
+// Numbers of half precision.
+INLINE Wide wide_of(Halves h) {
 #if defined(__AVX512F__)
-  return (Floats)_mm512_cvtph_ps((__m256i)h);
+  return (Wide)_mm512_cvtph_ps((__m256i)h);
 #elif defined(__F16C__)
-  __m256i whole = (__m256i)h;
-  __m256 low = _mm256_cvtph_ps(_mm256_castsi256_si128(whole));
-  __m256 high = _mm256_cvtph_ps(_mm256_extracti128_si256(whole, 1));
-  Floats v;
-  __builtin_memcpy(&v, &low, 32);
-  __builtin_memcpy((char *)&v + 32, &high, 32);
-  return v;
+  return (Wide)_mm256_cvtph_ps((__m128i)h);
+#elif defined(__ARM_NEON)
+  return (Wide)vcvt_f32_f16((float16x4_t)h);
 #else
-  Words bits = __builtin_convertvector(h, Words);
-  Words sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
-  Words moved = rest << 13;  // exponents keep their bias until the product with 2^112
-  Floats v;
-  __builtin_memcpy(&v, &moved, sizeof v);
-  v = v * 0x1p112f;
-  Words found;
-  __builtin_memcpy(&found, &v, sizeof v);
-  found = rest >= 0x7c00u ? (moved | 0x7f800000u) : found;
-  found |= sign;
-  __builtin_memcpy(&v, &found, sizeof v);
-  return v;
+  WideWords bits = __builtin_convertvector(h, WideWords);
+  WideWords sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
+  WideWords moved = rest << 13;  // exponents keep their bias until the product with 2^112
+  WideWords number = (WideWords)((Wide)moved * 0x1p112f);
+  number = rest >= 0x7c00u ? (moved | 0x7f800000u) : number;
+  return (Wide)(number | sign);
 #endif
+}
+
+INLINE Wide wide_of_brain(Halves h) {
+  return (Wide)(__builtin_convertvector(h, WideWords) << 16);
 }
 
 // Elements as they are stored, and as numbers.
 struct Full {
   typedef float Element;
+  INLINE Wide part(const float *p) { return read<Wide>(p); }
   INLINE Floats get(const float *p) { return read<Floats>(p); }
   INLINE float one(const float *p) { return *p; }
   INLINE void put(float *p, float x) { *p = x; }
@@ -139,8 +294,13 @@ struct Full {
 
 struct Half {
   typedef uint16_t Element;
-  INLINE Floats get(const uint16_t *p) { return floats_of(read<Halves>(p)); }
-  INLINE float one(const uint16_t *p) { return floats_of(Halves{*p})[0]; }
+  INLINE Wide part(const uint16_t *p) { return wide_of(read<Halves>(p)); }
+  INLINE Floats get(const uint16_t *p) {
+    Floats v;
+    UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = part(p + i * WIDE);
+    return v;
+  }
+  INLINE float one(const uint16_t *p) { return wide_of(Halves{*p})[0]; }
   INLINE void put(uint16_t *p, float x) {
     _Float16 half = (_Float16)x;
     __builtin_memcpy(p, &half, 2);
@@ -149,10 +309,10 @@ struct Half {
 
 struct Brain {
   typedef uint16_t Element;
+  INLINE Wide part(const uint16_t *p) { return wide_of_brain(read<Halves>(p)); }
   INLINE Floats get(const uint16_t *p) {
-    Words bits = __builtin_convertvector(read<Halves>(p), Words) << 16;
     Floats v;
-    __builtin_memcpy(&v, &bits, sizeof v);
+    UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = part(p + i * WIDE);
     return v;
   }
   INLINE float one(const uint16_t *p) {
@@ -176,49 +336,49 @@ INLINE Floats get_some(const typename E::Element *p, int64_t n) {
   return E::get(few);
 }
 
-INLINE Floats exp_polynomial(Floats r) {  // of |r| <= log(2) / 2
-  Floats p = all(1.9875691500e-4f);
-  p = p * r + all(1.3981999507e-3f);
-  p = p * r + all(8.3334519073e-3f);
-  p = p * r + all(4.1665795894e-2f);
-  p = p * r + all(1.6666665459e-1f);
-  p = p * r + all(5.0000001201e-1f);
-  return p * (r * r) + r + all(1.0f);
+INLINE Wide exp_polynomial(Wide r) {  // of |r| <= log(2) / 2
+  Wide p = wide(1.9875691500e-4f);
+  p = p * r + wide(1.3981999507e-3f);
+  p = p * r + wide(8.3334519073e-3f);
+  p = p * r + wide(4.1665795894e-2f);
+  p = p * r + wide(1.6666665459e-1f);
+  p = p * r + wide(5.0000001201e-1f);
+  return p * (r * r) + r + wide(1.0f);
 }
 
 // e^x to 2 units in the last place; below the least normal number 0, or what there is.
-INLINE Floats exp(Floats x) {
+INLINE Wide exp(Wide x) {
 #if defined(__AVX512F__)
-  const Floats low = all(-104.0f), high = all(89.0f);
+  const Wide low = wide(-104.0f), high = wide(89.0f);
   // the second operand is given back where one is no number
-  Floats held = (Floats)_mm512_max_ps((__m512)low, (__m512)x);
-  held = (Floats)_mm512_min_ps((__m512)high, (__m512)held);
-  Floats n = (Floats)_mm512_roundscale_ps((__m512)(held * all(1.442695041f)),
-                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  Floats r = held - n * all(0.693359375f) + n * all(2.12194440e-4f);
-  return (Floats)_mm512_scalef_ps((__m512)exp_polynomial(r), (__m512)n);
+  Wide held = (Wide)_mm512_max_ps((__m512)low, (__m512)x);
+  held = (Wide)_mm512_min_ps((__m512)high, (__m512)held);
+  Wide n = (Wide)_mm512_roundscale_ps((__m512)(held * wide(1.442695041f)),
+                                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  Wide r = held - n * wide(0.693359375f) + n * wide(2.12194440e-4f);
+  return (Wide)_mm512_scalef_ps((__m512)exp_polynomial(r), (__m512)n);
 #else
-  const Floats least = all(-87.33654f), most = all(88.72283f);
-  Ints alive = x > least;
-  Floats held = x > least ? x : least;
-  held = held < most ? held : all(89.0f);
-  const Floats shift = all(0x1.8p23f);
-  Floats n = (held * all(1.442695041f) + shift) - shift;
-  Floats p = exp_polynomial(held - n * all(0.693359375f) + n * all(2.12194440e-4f));
-  Ints half = __builtin_convertvector(n, Ints) >> 1;  // two factors: 2^128 is no number
-  Ints rest = __builtin_convertvector(n, Ints) - half;
-  half = (half + 127) << 23;
-  rest = (rest + 127) << 23;
-  Floats by, then;
-  __builtin_memcpy(&by, &half, sizeof by);
-  __builtin_memcpy(&then, &rest, sizeof then);
-  p = p * by * then;
-  Ints bits;
-  __builtin_memcpy(&bits, &p, sizeof bits);
-  bits &= alive;
-  __builtin_memcpy(&p, &bits, sizeof p);
+  const Wide least = wide(-87.33654f), most = wide(88.72283f);
+  WideInts alive = x > least;
+  Wide held = x > least ? x : least;
+  held = held < most ? held : wide(89.0f);
+  const Wide shift = wide(0x1.8p23f);
+  Wide n = (held * wide(1.442695041f) + shift) - shift;
+  Wide p = exp_polynomial(held - n * wide(0.693359375f) + n * wide(2.12194440e-4f));
+  WideInts half = __builtin_convertvector(n, WideInts) >> 1;  // two factors: 2^128 is no number
+  WideInts rest = __builtin_convertvector(n, WideInts) - half;
+  p = p * (Wide)((half + 127) << 23) * (Wide)((rest + 127) << 23);
+  p = (Wide)((WideInts)p & alive);
   return x == x ? p : x;
 #endif
 }
+
+INLINE Floats exp(const Floats &x) {
+  Floats v;
+  UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = exp(x.parts[i]);
+  return v;
+}
+
+INLINE float exp_one(float x) { return exp(wide(x))[0]; }
 
 }  // namespace SUFFICE_ISA

@@ -83,8 +83,8 @@ INLINE void score_four(const Stepped &stepped, int64_t first, const uint8_t *pie
   }
 #pragma GCC unroll 4
   for (int r = 0; r < 4; ++r) {
-    Floats a = __builtin_convertvector((Ints)high[r], Floats);
-    Floats b = __builtin_convertvector((Ints)low[r], Floats);
+    Floats a = floats_of(Ints{{(WideInts)high[r]}});
+    Floats b = floats_of(Ints{{(WideInts)low[r]}});
     write(scores[first + r] + j,
           (a * all(256.0f) + b) * all(stepped.fine[first + r].step) + all(stepped.base[first + r]));
   }

@@ -32,10 +32,24 @@ using suffice::Kernels;
 
 #if defined(__x86_64__) || defined(_M_X64)
 
-bool has_avxvnni() {
-  unsigned a, b, c, d;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
-}
+// What the processor has and the system saves. Asked for here, for the compiler's own answer needs a
+// library that not all linkers bring.
+struct X86 {
+  bool avx2 = false, avxvnni = false, avx512 = false;
+
+  X86() {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return;
+    const bool fma = c & 1u << 12, saves = c & 1u << 27, f16c = c & 1u << 29;
+    if (!saves || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+    unsigned low, high;
+    asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    const unsigned f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+    avx2 = (low & 0x06) == 0x06 && (b & 1u << 5) && fma && f16c;
+    avx512 = avx2 && (low & 0xe6) == 0xe6 && (b & f_dq_bw_vl) == f_dq_bw_vl && (c & 1u << 11);
+    avxvnni = avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+  }
+};
 
 #elif defined(__linux__) && defined(__aarch64__)
 
@@ -75,17 +89,12 @@ struct Choices {
 
   Choices() {
 #if defined(__x86_64__) || defined(_M_X64)
-    __builtin_cpu_init();
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                          __builtin_cpu_supports("f16c");
-    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vnni"))
-      add(avx512::kernels);
+    const X86 processor;
+    if (processor.avx512) add(avx512::kernels);
 #if defined(SUFFICE_HAS_AVXVNNI)
-    if (has_avx2 && has_avxvnni()) add(avxvnni::kernels);
+    if (processor.avxvnni) add(avxvnni::kernels);
 #endif
-    if (has_avx2) add(avx2::kernels);
+    if (processor.avx2) add(avx2::kernels);
     add(portable::kernels);
 #elif defined(__aarch64__)
     if (has_i8mm()) add(i8mm::kernels);

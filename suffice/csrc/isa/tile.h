@@ -14,6 +14,9 @@ constexpr int64_t TILE = 128;  // keys of a tile
 constexpr float LOG2E = 1.442695041f, LN2 = 0.6931471806f;
 constexpr uint32_t ALL_SEE = 0xffffffffu;
 
+// Loops over registers: a compiler that leaves one rolled keeps its sums in memory.
+#define UNROLL _Pragma("GCC unroll 16")
+
 // The keys of a tile, the values beside them, and which queries of the group see each.
 struct Tile {
   const float *keys[TILE + ROWS], *values[TILE + ROWS];
@@ -42,13 +45,19 @@ template <int R, int C>
 INLINE void multiply_rows(const float *const *rows, int64_t width, const float *columns,
                           Wide (&sums)[R][C]) {
   const float *row[R];
+  UNROLL
   for (int r = 0; r < R; ++r) row[r] = rows[r];
+  UNROLL
   for (int r = 0; r < R; ++r)
+    UNROLL
     for (int c = 0; c < C; ++c) sums[r][c] = Wide{};
   for (int64_t d = 0; d < width; ++d, columns += C * WIDE) {
     Wide column[C];
+    UNROLL
     for (int c = 0; c < C; ++c) column[c] = read<Wide>(columns + c * WIDE);
+    UNROLL
     for (int r = 0; r < R; ++r)
+      UNROLL
       for (int c = 0; c < C; ++c) sums[r][c] += wide(row[r][d]) * column[c];
   }
 }
@@ -60,18 +69,25 @@ APART void add_columns(const float *const *rows, int64_t count, int64_t at, cons
                        const Wide (&by)[C], bool fresh, float *into) {
   Wide sums[R][C];
   into += at * C * WIDE;
+  UNROLL
   for (int r = 0; r < R; ++r)
+    UNROLL
     for (int c = 0; c < C; ++c)
       sums[r][c] = fresh ? Wide{} : read<Wide>(into + (r * C + c) * WIDE) * by[c];
   for (int64_t j = 0; j < count; ++j, weights += C * WIDE) {
     const float *row = rows[j] + at;
     asm("" : "+r"(row));  // one register, not one for each number of the row
     Wide weight[C];
+    UNROLL
     for (int c = 0; c < C; ++c) weight[c] = read<Wide>(weights + c * WIDE);
+    UNROLL
     for (int r = 0; r < R; ++r)
+      UNROLL
       for (int c = 0; c < C; ++c) sums[r][c] += wide(row[r]) * weight[c];
   }
+  UNROLL
   for (int r = 0; r < R; ++r)
+    UNROLL
     for (int c = 0; c < C; ++c) write(into + (r * C + c) * WIDE, sums[r][c]);
 }
 
@@ -207,7 +223,9 @@ APART bool fill(const SequenceAttention &whole, const Rows &keys, const Rows &va
 // Hides what a product of rows has of hidden keys.
 template <int C>
 INLINE void hide(const uint32_t *seen, Wide (&sums)[ROWS][C], float with) {
+  UNROLL
   for (int r = 0; r < ROWS; ++r)
+    UNROLL
     for (int c = 0; c < C; ++c) sums[r][c] = sees(seen[r], c) ? sums[r][c] : wide(with);
 }
 

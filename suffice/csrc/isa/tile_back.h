@@ -31,18 +31,23 @@ APART void back_tile(const Tile &tile, const float *const *rows, int64_t width,
                      const float *columns, const float *of_lanes, const float *weights,
                      float *into) {
   Wide less[C];
+  UNROLL
   for (int c = 0; c < C; ++c) less[c] = read<Wide>(of_lanes + c * WIDE);
   for (int64_t j = 0; j < tile.count; j += ROWS) {
     Wide sums[ROWS][C];
     multiply_rows<ROWS, C>(rows + j, width, columns, sums);
+    UNROLL
     for (int r = 0; r < ROWS; ++r)
+      UNROLL
       for (int c = 0; c < C; ++c) {
         Wide v = sums[r][c] - less[c];
         if constexpr (OF_SCORES) sums[r][c] = v * read<Wide>(weights + ((j + r) * C + c) * WIDE);
         else sums[r][c] = power(v);
       }
     if (!all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, 0.0f);
+    UNROLL
     for (int r = 0; r < ROWS; ++r)
+      UNROLL
       for (int c = 0; c < C; ++c) write(into + ((j + r) * C + c) * WIDE, sums[r][c]);
   }
 }
@@ -52,17 +57,24 @@ template <int V>
 APART void add_rows(const float *weights, int64_t lanes, const float *rows, int64_t stride,
                     float *const *into, int64_t at) {
   Wide sums[ROWS][V];
+  UNROLL
   for (int r = 0; r < ROWS; ++r)
+    UNROLL
     for (int v = 0; v < V; ++v) sums[r][v] = read<Wide>(into[r] + at + v * WIDE);
   rows += at;
   for (int64_t i = 0; i < lanes; ++i, rows += stride) {
     const float *weight = weights + i;
     Wide row[V];
+    UNROLL
     for (int v = 0; v < V; ++v) row[v] = read<Wide>(rows + v * WIDE);
+    UNROLL
     for (int r = 0; r < ROWS; ++r)
+      UNROLL
       for (int v = 0; v < V; ++v) sums[r][v] += wide(weight[r * lanes]) * row[v];
   }
+  UNROLL
   for (int r = 0; r < ROWS; ++r)
+    UNROLL
     for (int v = 0; v < V; ++v) write(into[r] + at + v * WIDE, sums[r][v]);
 }
 

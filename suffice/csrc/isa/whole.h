@@ -36,19 +36,25 @@ template <int C>
 APART void score_tile(const Tile &tile, int64_t width, const float *columns, float *scores,
                       float *largest, Wide &found) {
   Wide most[C], odd[C] = {};
+  UNROLL
   for (int c = 0; c < C; ++c) most[c] = read<Wide>(largest + c * WIDE);
   for (int64_t j = 0; j < tile.count; j += ROWS) {
     Wide sums[ROWS][C];
     multiply_rows<ROWS, C>(tile.keys + j, width, columns, sums);
+    UNROLL
     for (int r = 0; r < ROWS; ++r)
+      UNROLL
       for (int c = 0; c < C; ++c) odd[c] += sums[r][c] * 0.0f;
     if (!all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, -__builtin_inff());
+    UNROLL
     for (int r = 0; r < ROWS; ++r)
+      UNROLL
       for (int c = 0; c < C; ++c) {
         most[c] = above(most[c], sums[r][c]);
         write(scores + ((j + r) * C + c) * WIDE, sums[r][c]);
       }
   }
+  UNROLL
   for (int c = 0; c < C; ++c) {
     write(largest + c * WIDE, most[c]);
     found += odd[c];
@@ -60,18 +66,21 @@ template <int C>
 APART void weigh_tile(int64_t count, const float *before, Group &group, float *scores,
                       Wide (&fade)[C]) {
   Wide most[C], total[C];
+  UNROLL
   for (int c = 0; c < C; ++c) {
     most[c] = read<Wide>(group.most + c * WIDE);
     fade[c] = power(read<Wide>(before + c * WIDE) - most[c]);
     total[c] = read<Wide>(group.total + c * WIDE) * fade[c];
   }
   for (int64_t j = 0; j < count; ++j)
+    UNROLL
     for (int c = 0; c < C; ++c) {
       float *at = scores + (j * C + c) * WIDE;
       Wide weight = power(read<Wide>(at) - most[c]);
       total[c] += weight;
       write(at, weight);
     }
+  UNROLL
   for (int c = 0; c < C; ++c) write(group.total + c * WIDE, total[c]);
 }
 

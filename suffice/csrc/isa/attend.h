@@ -19,8 +19,8 @@ static void see_numbers(const Queries &queries, const Span &span, int64_t row, i
   float scores[MOST_AT_ONCE][BLOCK];
   for (int64_t begin = range.begin; begin < range.end; begin += BLOCK) {
     int64_t count = range.end - begin < BLOCK ? range.end - begin : BLOCK;
+    score<E>(queries.q, queries.count, width, keys + begin * key_step, key_step, count, scores);
     for (int64_t r = 0; r < queries.count; ++r) {
-      score<E>(queries.q + r * width, width, keys + begin * key_step, key_step, count, scores[r]);
       bend(queries, r, begin, count, scores[r]);
       weigh(scores[r], count, width, seen[r]);
     }

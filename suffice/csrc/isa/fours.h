@@ -6,9 +6,86 @@
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t CHANNELS = 64;  // channels whose codes are put in order together
-
+// channels whose codes are put in order together, four positions of a channel side by side
 #if defined(__AVX512VNNI__)
+constexpr int64_t CHANNELS = 64;
+#elif defined(SUFFICE_PAIRS)
+constexpr int64_t CHANNELS = 32;
+#else
+constexpr int64_t CHANNELS = 0;  // none are
+#endif
+
+#if defined(SUFFICE_PAIRS)
+
+// A piece holds every fourth four channels.
+INLINE void into_fours(const uint8_t *rows, int64_t stride, int64_t count, uint8_t *pieces) {
+  for (int64_t j = 0; j < count; j += 4, pieces += 4 * CHANNELS) {
+    __m256i row[4];
+    UNROLL for (int64_t i = 0; i < 4; ++i)  // beyond the last one weights are 0
+      row[i] = _mm256_loadu_si256(
+          (const __m256i *)(rows + (j + i < count ? j + i : count - 1) * stride));
+    const __m256i a = _mm256_unpacklo_epi8(row[0], row[1]), b = _mm256_unpackhi_epi8(row[0], row[1]);
+    const __m256i c = _mm256_unpacklo_epi8(row[2], row[3]), d = _mm256_unpackhi_epi8(row[2], row[3]);
+    __m256i *to = (__m256i *)pieces;
+    _mm256_storeu_si256(to, _mm256_unpacklo_epi16(a, c));
+    _mm256_storeu_si256(to + 1, _mm256_unpackhi_epi16(a, c));
+    _mm256_storeu_si256(to + 2, _mm256_unpacklo_epi16(b, d));
+    _mm256_storeu_si256(to + 3, _mm256_unpackhi_epi16(b, d));
+  }
+}
+
+// What R queries' weights of some positions make of N pieces of each four: 8 channels of a piece.
+template <int R, int N>
+APART void sum_fours(const Fine *weights, const uint8_t *pieces, int64_t count,
+                     float (*to)[CHANNELS]) {
+  constexpr int APART_SUMS = R > 1 ? 1 : 2;  // of one query even and odd positions are summed apart
+  __m256i sums[R][N][APART_SUMS];
+  UNROLL for (int r = 0; r < R; ++r)
+    UNROLL for (int i = 0; i < N; ++i)
+      UNROLL for (int s = 0; s < APART_SUMS; ++s) sums[r][i][s] = _mm256_setzero_si256();
+  for (int64_t j = 0; j < count; j += 4, pieces += 4 * CHANNELS) {
+    const __m256i *from = (const __m256i *)pieces;
+    __m256i pairs[R];
+    UNROLL for (int r = 0; r < R; ++r) pairs[r] = pair_of(weights[r].codes + j);
+    UNROLL for (int i = 0; i < N; ++i) {
+      const __m256i even = even_codes(_mm256_loadu_si256(from + i));
+      UNROLL for (int r = 0; r < R; ++r) add_pairs(sums[r][i][0], even, pairs[r]);
+    }
+    UNROLL for (int r = 0; r < R; ++r) pairs[r] = pair_of(weights[r].codes + j + 2);
+    UNROLL for (int i = 0; i < N; ++i) {
+      const __m256i odd = odd_codes(_mm256_loadu_si256(from + i));
+      UNROLL for (int r = 0; r < R; ++r) add_pairs(sums[r][i][APART_SUMS - 1], odd, pairs[r]);
+    }
+  }
+  UNROLL for (int r = 0; r < R; ++r) {
+    const Wide step = wide(weights[r].step);
+    UNROLL for (int i = 0; i < N; i += 2) {
+      __m256i a = sums[r][i][0], b = sums[r][i + 1][0];
+      if (APART_SUMS == 2) {
+        a = _mm256_add_epi32(a, sums[r][i][APART_SUMS - 1]);
+        b = _mm256_add_epi32(b, sums[r][i + 1][APART_SUMS - 1]);
+      }
+      const __m256i low = _mm256_permute2x128_si256(a, b, 0x20);
+      const __m256i high = _mm256_permute2x128_si256(a, b, 0x31);
+      write(to[r] + 4 * i, (Wide)_mm256_cvtepi32_ps(low) * step);
+      write(to[r] + 4 * i + 16, (Wide)_mm256_cvtepi32_ps(high) * step);
+    }
+  }
+}
+
+// Sums of up to four queries; returns of how many.
+INLINE int64_t sum_few(const Fine *weights, int64_t, const uint8_t *pieces, int64_t count,
+                       int64_t queries, float (*to)[CHANNELS]) {
+  if (queries >= 4) {
+    sum_fours<4, 2>(weights, pieces, count, to);
+    sum_fours<4, 2>(weights, pieces + CHANNELS * 2, count, (float(*)[CHANNELS])(to[0] + 8));
+    return 4;
+  }
+  if (queries >= 2) return sum_fours<2, 4>(weights, pieces, count, to), 2;
+  return sum_fours<1, 4>(weights, pieces, count, to), 1;
+}
+
+#elif defined(__AVX512VNNI__)
 
 // Puts codes of 64 channels in order: four positions of a channel side by side. A piece holds every
 // fourth four channels.
@@ -29,7 +106,7 @@ INLINE void into_fours(const uint8_t *rows, int64_t stride, int64_t count, uint8
 // What R queries' weights of some positions, `stride` apart in high and low halves, make of them.
 template <int R>
 INLINE void sum_fours(const Fine *weights, int64_t stride, const uint8_t *pieces, int64_t count,
-                      Floats (*sums)[4]) {
+                      float (*to)[CHANNELS]) {
   __m512i high[R][4], low[R][4];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r)
@@ -63,46 +140,49 @@ INLINE void sum_fours(const Fine *weights, int64_t stride, const uint8_t *pieces
     v[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i)
-      sums[r][i] = Floats{{(Wide)_mm512_cvtepi32_ps(v[i])}} * all(weights[r].step);
+      write(to[r] + i * WIDE, (Wide)_mm512_cvtepi32_ps(v[i]) * wide(weights[r].step));
   }
+}
+
+// Sums of up to two queries; returns of how many.
+INLINE int64_t sum_few(const Fine *weights, int64_t stride, const uint8_t *pieces, int64_t count,
+                       int64_t queries, float (*to)[CHANNELS]) {
+  if (queries >= 2) return sum_fours<2>(weights, stride, pieces, count, to), 2;
+  return sum_fours<1>(weights, stride, pieces, count, to), 1;
 }
 
 #endif
 
-// Sums of codes of some channels, a multiple of 64, weighted: [queries, width] a row apart.
+// Weighted sums of codes of some channels, a multiple of CHANNELS.
 struct Fours {
-  int8_t codes[2 * MOST_AT_ONCE * BLOCK];
+#if defined(SUFFICE_PAIRS) || defined(__AVX512VNNI__)
+  FineCode codes[FINE_CODES * MOST_AT_ONCE * BLOCK];
   Fine weights[MOST_AT_ONCE];
   uint8_t pieces[BLOCK * CHANNELS];
 
-#if defined(__AVX512VNNI__)
-  static bool serves(int64_t queries, int64_t width) {
-    return queries >= FEW_QUERIES && width % CHANNELS == 0;
-  }
+  static bool serves(int64_t width) { return width % CHANNELS == 0; }
 
-  // `add` is told of a query and channel, and of the sums of sixteen channels.
+  // Calls `add` with a query and channel, and the sums of WIDE channels.
   template <class Add>
   INLINE void each(Fours &fours, const uint8_t *rows, int64_t stride, int64_t count, int64_t width,
                    int64_t queries, const float (*by)[BLOCK], Add add) {
     const int64_t filled = (count + LANES - 1) / LANES * LANES;
     for (int64_t r = 0; r < queries; ++r) {
-      fours.weights[r].codes = fours.codes + 2 * r * BLOCK;
+      fours.weights[r].codes = fours.codes + FINE_CODES * r * BLOCK;
       encode_finely(by[r], filled, fours.weights[r]);
     }
     for (int64_t at = 0; at < width; at += CHANNELS) {
-      Floats sums[2][4];
+      float sums[4][CHANNELS];
       into_fours(rows + at, stride, count, fours.pieces);
-      for (int64_t r = 0; r < queries; r += 2) {
-        const int64_t last = r + 1 < queries ? 2 : 1;
-        if (last == 2) sum_fours<2>(fours.weights + r, filled, fours.pieces, count, sums);
-        else sum_fours<1>(fours.weights + r, filled, fours.pieces, count, sums);
-        for (int64_t n = 0; n < last; ++n)
-          for (int64_t i = 0; i < 4; ++i) add(r + n, at + i * LANES, sums[n][i]);
+      for (int64_t r = 0, some; r < queries; r += some) {
+        some = sum_few(fours.weights + r, filled, fours.pieces, count, queries - r, sums);
+        for (int64_t n = 0; n < some; ++n)
+          for (int64_t i = 0; i < CHANNELS; i += WIDE) add(r + n, at + i, read<Wide>(sums[n] + i));
       }
     }
   }
 #else
-  static bool serves(int64_t, int64_t) { return false; }
+  static bool serves(int64_t) { return false; }
 
   template <class Add>
   INLINE void each(Fours &, const uint8_t *, int64_t, int64_t, int64_t, int64_t,

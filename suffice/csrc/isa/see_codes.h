@@ -6,20 +6,6 @@
 
 namespace SUFFICE_ISA {
 
-// Adds values of a block, weighted, to what some queries have seen.
-template <class E>
-INLINE void add_to(Seen *seen, int64_t queries, const float (*weights)[BLOCK],
-                   const typename E::Element *values, int64_t step, int64_t width,
-                   int64_t count) {
-  int64_t r = 0;
-  for (; r + 4 <= queries; r += 4)
-    add_all_values<E, 4>(weights + r, values, step, width, count, seen + r);
-  for (; r + 2 <= queries; r += 2)
-    add_all_values<E, 2>(weights + r, values, step, width, count, seen + r);
-  for (; r < queries; ++r)
-    add_all_values<E, 1>(weights + r, values, step, width, count, seen + r);
-}
-
 // What codes of a block are worth.
 struct Ranges {
   const float *least, *step;
@@ -52,12 +38,12 @@ static void see_codes(const Queries &queries, const Span &span, const KVCache &c
   const auto &[keys, values, key_ranges, value_ranges, width, block, bytes, group, groups, filled,
                tied] = at_codes;
   // products of whole numbers, where codes are made fit for them once for several queries
-  const bool in_pieces = width % 4 == 0 && queries.count >= FEW_QUERIES;
+  const bool in_pieces = width % 4 == 0 && (queries.count >= FEW_QUERIES || shuffles(width));
   Stepped stepped;
   float scores[MOST_AT_ONCE][BLOCK], by[MOST_AT_ONCE][BLOCK], numbers[BLOCK * WIDEST];
   uint8_t expanded[BLOCK * WIDEST];
   Fours fours;
-  const bool in_fours = Fours::serves(queries.count, group) && width % group == 0;
+  const bool in_fours = Fours::serves(group) && width % group == 0;
   int64_t unit = -1;
   for (int64_t begin = range.begin, end; begin < range.end; begin = end) {
     end = at_codes.end(begin, range);
@@ -71,21 +57,20 @@ static void see_codes(const Queries &queries, const Span &span, const KVCache &c
       score_codes(stepped, rows, queries.count, count, width, scores);
     }
     if (!in_pieces || (tied && !in_fours)) decode<C>(keys + begin * bytes, bytes, count, width, numbers);
+    if (!in_pieces) score<Full>(stepped.q, queries.count, width, numbers, width, count, scores);
     for (int64_t r = 0; r < queries.count; ++r) {
-      if (!in_pieces) {
-        score<Full>(stepped.q + r * width, width, numbers, width, count, scores[r]);
+      if (!in_pieces)
         for (int64_t j = 0; j < count; ++j) scores[r][j] += stepped.base[r];
-      }
       bend(queries, r, begin, count, scores[r]);
       weigh(scores[r], count, width, seen[r]);
     }
     if (tied && in_fours) {
       for (int64_t r = 0; r < queries.count; ++r) by[r][0] = sum_of(scores[r], count);
       Fours::each(fours, rows, width, count, width, queries.count, scores,
-                  [&](int64_t r, int64_t c, Floats sums) {
+                  [&](int64_t r, int64_t c, Wide sums) {
                     float *to = seen[r].values + c;
-                    write(to, read<Floats>(to) + all(by[r][0]) * read<Floats>(least + c) +
-                                  read<Floats>(step + c) * sums);
+                    write(to, read<Wide>(to) + wide(by[r][0]) * read<Wide>(least + c) +
+                                  read<Wide>(step + c) * sums);
                   });
       continue;
     }
@@ -97,18 +82,23 @@ static void see_codes(const Queries &queries, const Span &span, const KVCache &c
     const float *high = low + block * groups;
     for (int64_t g = 0; g < groups; ++g) {
       int64_t at = g * group, wide = width - at < group ? width - at : group;
-      float lows[BLOCK] = {}, highs[BLOCK] = {};
-      for (int64_t j = 0; j < count; ++j) {
-        lows[j] = low[j * groups + g];
-        highs[j] = high[j * groups + g];
+      const float *low_of = low, *step_of = high;
+      float lows[BLOCK], steps[BLOCK];
+      if (groups > 1 || count < BLOCK) {  // beside each other, zeros behind them
+        for (int64_t j = 0; j < BLOCK; ++j) {
+          lows[j] = j < count ? low[j * groups + g] : 0.0f;
+          steps[j] = j < count ? high[j * groups + g] : 0.0f;
+        }
+        low_of = lows;
+        step_of = steps;
       }
       Seen these[MOST_AT_ONCE];
       for (int64_t r = 0; r < queries.count; ++r) {
         Floats total = all(0.0f);
         for (int64_t j = 0; j < count; j += LANE) {
           Floats weights = read<Floats>(scores[r] + j);
-          total += weights * read<Floats>(lows + j);
-          write(by[r] + j, weights * read<Floats>(highs + j));
+          total += weights * read<Floats>(low_of + j);
+          write(by[r] + j, weights * read<Floats>(step_of + j));
         }
         float base_of_values = sum(total);
         these[r] = {0.0f, 0.0f, seen[r].values + at};
@@ -117,9 +107,9 @@ static void see_codes(const Queries &queries, const Span &span, const KVCache &c
       if (in_fours) {
         if (!g) rows = C::as_bytes(values + begin * filled, count, width, expanded);
         Fours::each(fours, rows + at, width, count, wide, queries.count, by,
-                    [&](int64_t r, int64_t c, Floats sums) {
+                    [&](int64_t r, int64_t c, Wide sums) {
                       float *to = these[r].values + c;
-                      write(to, read<Floats>(to) + sums);
+                      write(to, read<Wide>(to) + sums);
                     });
         continue;
       }

@@ -188,8 +188,7 @@ INLINE float sum_of(Wide v) {
 
 INLINE float sum(const Floats &v) { return sum_of(folded(v)); }
 
-INLINE float largest(const Floats &v) {
-  const Wide top = folded(v, above);
+INLINE float largest_of(Wide top) {
 #if defined(__AVX2__)
   __m128 four = halves_folded(top, [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
   four = _mm_max_ps(four, _mm_movehl_ps(four, four));
@@ -199,6 +198,8 @@ INLINE float largest(const Floats &v) {
   return a > b ? a : b;
 #endif
 }
+
+INLINE float largest(const Floats &v) { return largest_of(folded(v, above)); }
 
 // The sums of WIDE vectors, in their order; halves of two are added at once.
 INLINE Wide sums_of(const Wide *v) {

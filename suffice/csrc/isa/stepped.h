@@ -43,7 +43,7 @@ struct CodesAt {
 // Ranges of keys go into the queries: what is left to multiply are codes.
 struct Stepped {
   float q[MOST_AT_ONCE * WIDEST], base[MOST_AT_ONCE];
-  int8_t codes[2 * MOST_AT_ONCE * WIDEST];
+  FineCode codes[FINE_CODES * MOST_AT_ONCE * WIDEST];
   Fine fine[MOST_AT_ONCE];
 
   void take(const Queries &queries, const float *least, bool finely) {
@@ -58,13 +58,47 @@ struct Stepped {
         put(to + at, query * get(least + width + at, n), n);
       });
       base[r] = sum(total);
-      fine[r].codes = codes + 2 * r * width;
+      fine[r].codes = codes + FINE_CODES * r * width;
       if (finely) encode_finely(to, width, fine[r]);
     }
   }
 };
 
-#if defined(__AVX512VNNI__)
+#if defined(SUFFICE_PAIRS)
+
+// Products of R queries with sixteen rows, in two registers.
+template <int R>
+APART void score_few(const Fine *fine, const float *base, const uint8_t *pieces, int64_t width,
+                     float (*scores)[BLOCK], int64_t j) {
+  constexpr int APART_SUMS = R > 2 ? 1 : 2;  // of few queries even and odd columns are summed apart
+  __m256i sums[R][2][APART_SUMS];
+  UNROLL for (int r = 0; r < R; ++r)
+    UNROLL for (int i = 0; i < 2; ++i)
+      UNROLL for (int s = 0; s < APART_SUMS; ++s) sums[r][i][s] = _mm256_setzero_si256();
+  for (int64_t at = 0; at < width; at += 4, pieces += PIECE) {
+    const __m256i a = _mm256_loadu_si256((const __m256i *)pieces);
+    const __m256i b = _mm256_loadu_si256((const __m256i *)(pieces + 32));
+    const __m256i even[2] = {even_codes(a), even_codes(b)};
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m256i pair = pair_of(fine[r].codes + at);
+      UNROLL for (int i = 0; i < 2; ++i) add_pairs(sums[r][i][0], even[i], pair);
+    }
+    const __m256i odd[2] = {odd_codes(a), odd_codes(b)};
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m256i pair = pair_of(fine[r].codes + at + 2);
+      UNROLL for (int i = 0; i < 2; ++i) add_pairs(sums[r][i][APART_SUMS - 1], odd[i], pair);
+    }
+  }
+  UNROLL for (int r = 0; r < R; ++r)
+    UNROLL for (int i = 0; i < 2; ++i) {
+      __m256i sum = sums[r][i][0];
+      if (APART_SUMS == 2) sum = _mm256_add_epi32(sum, sums[r][i][APART_SUMS - 1]);
+      write(scores[r] + j + i * WIDE,
+            (Wide)_mm256_cvtepi32_ps(sum) * wide(fine[r].step) + wide(base[r]));
+    }
+}
+
+#elif defined(__AVX512VNNI__)
 
 // Products of four queries with sixteen rows.
 INLINE void score_four(const Stepped &stepped, int64_t first, const uint8_t *pieces, int64_t width,
@@ -99,11 +133,19 @@ INLINE void score_codes(const Stepped &stepped, const uint8_t *rows, int64_t que
   for (int64_t j = 0; j < count; j += LANES) {
     into_pieces(rows + j * width, count - j, width, pieces);
     int64_t r = 0;
+#if defined(SUFFICE_PAIRS)
+    const Fine *fine = stepped.fine;
+    const float *base = stepped.base;
+    for (; r + 4 <= queries; r += 4) score_few<4>(fine + r, base + r, pieces, width, scores + r, j);
+    for (; r + 2 <= queries; r += 2) score_few<2>(fine + r, base + r, pieces, width, scores + r, j);
+    if (r < queries) score_few<1>(fine + r, base + r, pieces, width, scores + r, j);
+#else
 #if defined(__AVX512VNNI__)
     for (; r + 4 <= queries; r += 4) score_four(stepped, r, pieces, width, scores, j);
 #endif
     for (; r < queries; ++r)
       write(scores[r] + j, score_pieces(stepped.fine[r], pieces, width, stepped.base[r]));
+#endif
   }
 }
 

@@ -153,49 +153,38 @@ struct Codes8 {
   }
 };
 
-// Eight sums of two products of codes of 4 bits fit into 16 bits: 8 * 2 * 15 * 127.
+// Eight sums of two products of codes of 4 bits fit into 16 bits: 8 * 2 * 15 * 127. Panels follow
+// each other, for sums of all would need more registers than there are.
 struct Codes4 {
   static constexpr int COLUMNS = 8;
   INLINE int32_t start(int32_t) { return 0; }
   template <int M, int P>
   INLINE void add(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart, int64_t pieces,
                   const int8_t *x, int64_t row) {
-    while (pieces > 0) {
-      const int64_t some = pieces < 4 ? pieces : 4;
-      add_some(sums, codes, apart, some, x, row);
-      codes += some * PIECE;
-      x += some * COLUMNS;
-      pieces -= some;
-    }
-  }
-
- private:
-  template <int M, int P>
-  INLINE void add_some(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart, int64_t pieces,
-                       const int8_t *x, int64_t row) {
     const __m256i low_half = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-    __m256i pairs[M][P][2];
-    UNROLL for (int m = 0; m < M; ++m)
-      UNROLL for (int p = 0; p < P; ++p)
-        UNROLL for (int half = 0; half < 2; ++half) pairs[m][p][half] = _mm256_setzero_si256();
-    for (int64_t i = 0; i < pieces; ++i, codes += PIECE, x += COLUMNS)
-      UNROLL for (int p = 0; p < P; ++p)
-        UNROLL for (int half = 0; half < 2; ++half) {
-          const __m256i both = _mm256_loadu_si256((const __m256i *)(codes + p * apart) + half);
-          const __m256i low = _mm256_and_si256(both, low_half);
-          const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
-          UNROLL for (int m = 0; m < M; ++m) {
-            const __m256i first = _mm256_set1_epi32(word_of(x + m * row));
-            const __m256i second = _mm256_set1_epi32(word_of(x + m * row + 4));
-            pairs[m][p][half] = _mm256_add_epi16(
-                pairs[m][p][half], _mm256_add_epi16(_mm256_maddubs_epi16(low, first),
-                                                    _mm256_maddubs_epi16(high, second)));
+    for (int64_t begin = 0; begin < pieces; begin += 4) {
+      const int64_t end = begin + 4 < pieces ? begin + 4 : pieces;
+      UNROLL for (int p = 0; p < P; ++p) {
+        __m256i pairs[M][2];
+        UNROLL for (int m = 0; m < M; ++m) pairs[m][0] = pairs[m][1] = _mm256_setzero_si256();
+        for (int64_t i = begin; i < end; ++i)
+          UNROLL for (int half = 0; half < 2; ++half) {
+            const __m256i both =
+                _mm256_loadu_si256((const __m256i *)(codes + p * apart + i * PIECE) + half);
+            const __m256i low = _mm256_and_si256(both, low_half);
+            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
+            UNROLL for (int m = 0; m < M; ++m) {
+              const int8_t *from = x + m * row + i * COLUMNS;
+              const __m256i first = _mm256_maddubs_epi16(low, _mm256_set1_epi32(word_of(from)));
+              const __m256i second = _mm256_maddubs_epi16(high, _mm256_set1_epi32(word_of(from + 4)));
+              pairs[m][half] = _mm256_add_epi16(pairs[m][half], _mm256_add_epi16(first, second));
+            }
           }
-        }
-    UNROLL for (int m = 0; m < M; ++m)
-      UNROLL for (int p = 0; p < P; ++p)
-        UNROLL for (int half = 0; half < 2; ++half)
-          sums[m][p].parts[half] += (WideInts)_mm256_madd_epi16(pairs[m][p][half], ones);
+        UNROLL for (int m = 0; m < M; ++m)
+          UNROLL for (int half = 0; half < 2; ++half)
+            sums[m][p].parts[half] += (WideInts)_mm256_madd_epi16(pairs[m][half], ones);
+      }
+    }
   }
 };
 

@@ -15,8 +15,6 @@ constexpr int ROWS = 6, FEATURES = 6;
 #endif
 // ROWS x COLUMNS vectors of scores are summed at once, FEATURES x COLUMNS of outputs
 constexpr int COLUMNS = 2;
-// a function that has the registers to itself
-#define APART static __attribute__((noinline))
 constexpr int64_t MOST_LANES = COLUMNS * WIDE;
 
 // The first n < WIDE numbers, zeros behind them.

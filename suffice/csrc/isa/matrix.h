@@ -78,7 +78,7 @@ INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, con
 
 // R weight rows, `apart` from one to the next, against all inputs.
 template <class E, int R>
-static void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t first, int64_t apart,
+APART void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t first, int64_t apart,
                             float *y) {
   const typename E::Element *rows[R];
   for (int r = 0; r < R; ++r)
@@ -116,7 +116,7 @@ static void product_of_numbers(const Matrix &matrix, const Inputs &in, Range spa
 // M inputs from `row` on against P panels from `begin` on, `apart` from one to the next: a tile of
 // sums stays in registers, and what is read of codes and inputs is used for all of it.
 template <class C, int M, int P>
-static void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, int64_t begin,
+APART void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, int64_t begin,
                           int64_t apart, float *y) {
   const int64_t columns = matrix.columns, group = matrix.group, groups = columns / group;
   const int64_t pieces = group / C::COLUMNS, whole = groups * pieces * PIECE;

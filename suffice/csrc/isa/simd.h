@@ -14,6 +14,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define MEMBER inline __attribute__((always_inline))
+// a function that has the registers to itself
+#define APART static __attribute__((noinline))
 // loops over registers, which have no addresses
 #define UNROLL _Pragma("GCC unroll 16")
 

@@ -1,0 +1,128 @@
+"""The hot loops of the native kernels as compiled, and whether any keeps sums in memory.
+
+A loop that cannot hold its sums in registers stores and reloads them at every turn, which halves
+its speed and is seen in no source. For each instruction set in the library this finds the innermost
+loop of a kernel that multiplies most densely and counts what it does to the stack.
+
+Run: python -m benchmarks.assembly [--library FILE] [--objdump PROGRAM] [--listing]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.report import CONSOLE
+from suffice.ops.native.library import library
+
+# the kernels whose loops take the time of a token and of a prompt, as their mangled names begin
+KERNELS = {
+    "float32 weights, 1 row": r"rows_of_numbers\w*4FullELi4E",
+    "float16 weights, 1 row": r"rows_of_numbers\w*4HalfELi4E",
+    "8-bit weights": r"tile_of_codes\w*Codes8ELi1ELi4E",
+    "4-bit weights": r"tile_of_codes\w*Codes4ELi1ELi4E",
+    "decode attention, float32": r"see_numbers\w*4Full",
+    "scores of whole sequences": r"product_tile",
+}
+LEAST = 4  # multiplications of a loop over vectors
+MULTIPLIES = re.compile(
+    r"\b(vfn?madd\w*|vpdpbusd\w*|vpmadd\w*|mulps|pmull\w*|pmuludq|fml[as]\w*|[us]*dot|smull\w*)\b"
+)
+FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
+LINE = re.compile(r"^\s*([0-9a-f]+):\s+(.*)$")
+JUMP = re.compile(r"^(?:j\w+|b\.\w+|cbn?z\s+\w+,|tbn?z\s+\w+, #\w+,|b)\s+(?:0x)?([0-9a-f]+)\b")
+STACK = re.compile(r"\((?:%rsp|%rbp)|\[(?:sp|x29)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """An innermost loop.
+
+    Args:
+        lines: its instructions.
+    """
+
+    lines: tuple[str, ...]
+
+    @property
+    def multiplications(self) -> int:
+        """Instructions that multiply vectors."""
+        return sum(bool(MULTIPLIES.search(line)) for line in self.lines)
+
+    @property
+    def density(self) -> float:
+        """Share of its instructions that multiply; 0 for what is no loop over vectors."""
+        return self.multiplications / len(self.lines) if self.multiplications >= LEAST else 0.0
+
+    @property
+    def stack(self) -> int:
+        """Instructions that read or write the stack with a vector."""
+        return sum(
+            bool(STACK.search(line) and re.search(r"%[xyz]mm|\bq\d+|\bv\d+", line))
+            for line in self.lines
+        )
+
+
+def functions(file: str, objdump: str) -> Iterator[tuple[str, list[tuple[int, str]]]]:
+    """Give each function's name and its instructions with their addresses."""
+    text = subprocess.run(
+        [objdump, "-d", "--no-show-raw-insn", file], check=True, capture_output=True, text=True
+    ).stdout
+    name, lines = "", []
+    for row in text.splitlines():
+        if match := FUNCTION.match(row):
+            if lines:
+                yield name, lines
+            name, lines = match[1], []
+        elif match := LINE.match(row):
+            lines.append((int(match[1], 16), match[2].strip()))
+    if lines:
+        yield name, lines
+
+
+def innermost(lines: list[tuple[int, str]]) -> Iterator[Loop]:
+    """Give the loops of a function that contain no other."""
+    places = {address: i for i, (address, _) in enumerate(lines)}
+    spans = []
+    for i, (address, text) in enumerate(lines):
+        match = JUMP.match(text)
+        if match and int(match[1], 16) <= address and int(match[1], 16) in places:
+            spans.append((places[int(match[1], 16)], i))
+    for begin, end in spans:
+        if not any((b, e) != (begin, end) and begin <= b and e <= end for b, e in spans):
+            yield Loop(lines=tuple(text for _, text in lines[begin : end + 1]))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the table; return 1 if a hot loop uses the stack."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", help="a library of kernels; the installed one by default")
+    parser.add_argument("--objdump", default="objdump", help="one that knows the architecture")
+    parser.add_argument("--listing", action="store_true", help="print the loops, too")
+    options = parser.parse_args(words)
+    hot: dict[tuple[str, str], Loop] = {}
+    for name, lines in functions(options.library or library()._name, options.objdump):
+        for kernel, pattern in KERNELS.items():
+            match = re.match(rf"_ZN?L?(\d+)(\w+?)(?:L?\d+)?{pattern}", name)
+            if not match:
+                continue
+            isa = match[2][: int(match[1])]
+            for loop in innermost(lines):
+                best = hot.get((isa, kernel))
+                if best is None or loop.density > best.density:
+                    hot[isa, kernel] = loop
+    for (isa, kernel), loop in sorted(hot.items()):
+        CONSOLE.print(
+            f"{isa:9} {kernel:26} {len(loop.lines):4} instructions, {loop.multiplications:3} "
+            f"multiply, {loop.stack} touch the stack"
+        )
+        if options.listing:
+            CONSOLE.print("\n".join(f"    {line}" for line in loop.lines), highlight=False)
+    return int(any(loop.stack for loop in hot.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

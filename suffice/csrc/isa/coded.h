@@ -191,7 +191,9 @@ INLINE void add_pairs(__m256i &sum, __m256i codes, __m256i pairs) {
 #if defined(__AVXVNNI__)
   sum = _mm256_dpwssd_avx_epi32(sum, codes, pairs);
 #else
-  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes, pairs));
+  const __m256i products = _mm256_madd_epi16(codes, pairs);
+  // written out: GCC would add products to each other first, and keep sums in memory for them
+  asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));
 #endif
 }
 

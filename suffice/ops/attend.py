@@ -110,12 +110,16 @@ def _describe(
     if q.dtype not in DTYPES:
         legal = ", ".join(str(dtype) for dtype in DTYPES)
         raise ConfigError(f"q, k and v have dtype {q.dtype}; give one of {legal}.")
-    if not q.device == k.device == v.device:
+    on_cpu = q.is_cpu and k.is_cpu and v.is_cpu  # at a third of the cost of comparing devices
+    if not on_cpu and not q.device == k.device == v.device:
         raise ConfigError(
             f"q, k and v are on {q.device}, {k.device} and {v.device}; move them to one device."
         )
     _check_settings(pattern, heads, scale)
-    masks = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
+    masks = NO_MASKS
+    if not valid is segments is mask is None:
+        masks = restriction(batch, heads, queries, keys, valid=valid, segments=segments, mask=mask)
+    plain = masks is NO_MASKS
     call = AttentionCall.here(
         queries=queries,
         keys=keys,
@@ -127,10 +131,10 @@ def _describe(
         pattern=pattern,
         kernel=SOFTMAX,
         position=NO_POSITION,
-        plain=masks.plain,
-        pairwise=masks.pairwise,
+        plain=plain or masks.plain,
+        pairwise=not plain and masks.pairwise,
         dropping=False,
-        device=q.device.type,
+        device="cpu" if on_cpu else q.device.type,
         dtype=q.dtype,
     )
     return call, masks
@@ -164,8 +168,10 @@ def _check_settings(pattern: Pattern, heads: int, scale: float | None) -> None:
         )
     if pattern.heads not in (None, heads):
         raise ConfigError(f"pattern={pattern!r} is made for {pattern.heads} heads, not {heads}.")
+    if scale is None:
+        return
     number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
-    if scale is not None and not (number and math.isfinite(scale)):
+    if not (number and math.isfinite(scale)):
         raise ConfigError(
             f"scale={scale!r} is not a finite number; a learned one goes into q, as q * scale."
         )

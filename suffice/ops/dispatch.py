@@ -75,7 +75,7 @@ _cached_choice = lru_cache(maxsize=PLANS)(choose)
 
 def plan(call: AttentionCall, impl: str = "auto") -> Op:
     """Return the op that `choose` returns, from a cache."""
-    if call.compiling:  # lengths may be symbols
+    if impl != "auto" or call.compiling:  # nothing to choose, or lengths may be symbols
         return choose(call, impl)
     return _cached_choice(call, impl)
 

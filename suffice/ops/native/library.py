@@ -158,7 +158,7 @@ FUNCTIONS = {
     "suffice_use_isa": (ctypes.c_int, TEXT),
     "suffice_sizes": (None, POINTER),
     "suffice_multiply": (None, ctypes.POINTER(Matrix), POINTER, INT, POINTER, INT),
-    "suffice_look": (ctypes.c_int, *map(ctypes.POINTER, (DecodeAttention, KVCache)), INT, INT),
+    "suffice_look": (ctypes.c_int, POINTER, POINTER, INT, INT),  # structures, or their bytes
     "suffice_step_room": (INT, ctypes.POINTER(Model), INT, INT, INT),
     "suffice_step": (
         None,

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare studio test quick test-sanitized test-hf mutants bench bench-layers bench-mechanisms bench-edge docs format
+.PHONY: native compare studio test quick test-sanitized test-hf mutants bench bench-layers bench-mechanisms bench-edge docs types format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -66,6 +66,10 @@ bench-edge: .venv/.peers
 docs: .venv/.ready
 	$(BIN)/python -m docs.build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# pyright (with its own node) on the package and the examples
+types: .venv/.ready
+	$(BIN)/basedpyright $(ARGS)
 
 format: .venv/.ready
 	$(BIN)/ruff check --fix-only .

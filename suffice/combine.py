@@ -18,6 +18,7 @@ from suffice.errors import ConfigError
 from suffice.records import Axis
 
 if TYPE_CHECKING:
+    from suffice.layers import Attention
     from suffice.spec import AttentionSpec
 
 
@@ -40,10 +41,10 @@ class Combine(Axis, ABC, family="combine"):
         return {"o_proj": factory.map(spec.widths.o, spec.d_model, bias=spec.bias)}
 
     @abstractmethod
-    def heads(self, layer: nn.Module, out: Tensor) -> Tensor:
+    def heads(self, layer: Attention, out: Tensor) -> Tensor:
         """Return the heads [B, H, T, E] of the outputs of their maps [B, H N, T, E]."""
 
-    def output(self, layer: nn.Module, out: Tensor) -> Tensor:
+    def output(self, layer: Attention, out: Tensor) -> Tensor:
         """Return the output [B, T, M] of the outputs of the maps [B, H N, T, E]."""
         return layer.o_proj(self.heads(layer, out).transpose(1, 2).flatten(2))
 
@@ -55,7 +56,7 @@ class Concat(Combine):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2. No difference.
     """
 
-    def heads(self, layer: nn.Module, out: Tensor) -> Tensor:  # noqa: ARG002
+    def heads(self, layer: Attention, out: Tensor) -> Tensor:  # noqa: ARG002
         """Return the heads unchanged."""
         return out
 
@@ -121,7 +122,7 @@ class Differential(Combine):
         modules = super().build(spec, factory)
         return modules | {"difference": _Difference(self, spec, factory)}
 
-    def heads(self, layer: nn.Module, out: Tensor) -> Tensor:
+    def heads(self, layer: Attention, out: Tensor) -> Tensor:
         """Return the difference of each head's two maps."""
         return layer.difference(out)
 

@@ -14,11 +14,11 @@ import json
 import math
 import sys
 import typing
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property, lru_cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from suffice.errors import ConfigError, DataError, SufficeError, did_you_mean, unknown
 
@@ -295,6 +295,11 @@ def _expect(wanted: Any, data: object, where: str, error: type[SufficeError]) ->
     return data
 
 
+def derived(value: Callable[[Any], T]) -> T:
+    """Return a property, typed as its value: it stands where the base class has an attribute."""
+    return cast("T", property(value))
+
+
 class Axis:
     """Base of every axis value: a frozen dataclass with a JSON form.
 
@@ -304,7 +309,7 @@ class Axis:
     """
 
     family: ClassVar[str] = ""
-    table: ClassVar[dict[str, type[Axis]]] = {}
+    table: ClassVar[dict[str, type[Any]]] = {}
 
     def __init_subclass__(cls, family: str | None = None, *, base: bool = False) -> None:
         super().__init_subclass__()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
 
 from torch import Tensor, nn
 
@@ -39,11 +40,12 @@ STACKS = {
 }
 """Attributes of models with the specs of the layers of their blocks."""
 
+M = TypeVar("M", bound=nn.Module)
 Step = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Converted:
+class Converted(Generic[M]):
     """The result of `convert`.
 
     Args:
@@ -51,19 +53,19 @@ class Converted:
         certificate: of the conversion.
     """
 
-    model: nn.Module
+    model: M
     certificate: Certificate
 
 
 def convert(
-    model: nn.Module,
+    model: M,
     target: Target,
     *,
     calibration: Sequence[Tensor] | None = None,
     held_out: Sequence[Tensor] | None = None,
     naive: bool = False,
     step: Step = lambda _stage, _done, _total: None,
-) -> Converted:
+) -> Converted[M]:
     """Return a copy of a model with its attention layers converted to a target.
 
     Where that is possible exactly, the maps of a layer are rewritten and the result is proven;
@@ -131,12 +133,12 @@ def convert(
 
 
 def _fits(
-    model: nn.Module,
+    model: M,
     inexact: Mapping[str, Change],
     calibration: Sequence[Tensor] | None,
     naive: bool,
     step: Step,
-) -> tuple[nn.Module, dict[str, Fit]]:
+) -> tuple[M, dict[str, Fit]]:
     """Return the model, its features permuted where that helps, and the fits of its layers."""
     length = getattr(getattr(model, "config", None), "length", None)
     if calibration is None and not naive:
@@ -175,10 +177,10 @@ def _fits(
     return model, fits
 
 
-def with_layers(model: nn.Module, layers: Mapping[str, Attention]) -> nn.Module:
+def with_layers(model: M, layers: Mapping[str, Attention]) -> M:
     """Return a copy of a model with other layers by name; "" replaces the model itself."""
     if "" in layers:
-        return layers[""]
+        return cast("M", layers[""])
     model = copy.deepcopy(model)
     for name, layer in layers.items():
         replace_module(model, name, layer)
@@ -218,7 +220,7 @@ def _certify(
 def _change_of_loss(
     original: nn.Module, converted: nn.Module, batches: Sequence[Tensor], step: Step
 ) -> LossChange | None:
-    if not batches or not isinstance(original, LM):
+    if not batches or not isinstance(original, LM) or not isinstance(converted, LM):
         return None
     training, before, after = converted.training, [], []
     converted.eval()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from suffice.records import Axis
 
 if TYPE_CHECKING:
+    from suffice.layers import Attention
     from suffice.positions import Position
     from suffice.spec import AttentionSpec
 
@@ -119,11 +120,11 @@ class Encoder(Axis, ABC, family="encoder"):
         """Return the modules of a layer by name."""
 
     @abstractmethod
-    def queries(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def queries(self, layer: Attention, x: Tensor) -> Tensor:
         """Return the queries [B, H, T, D] of x [B, T, M], before any rotation."""
 
     @abstractmethod
-    def cached(self, layer: nn.Module, source: Tensor) -> tuple[Tensor, ...]:
+    def cached(self, layer: Attention, source: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors to cache of the source [B, S, M], before any rotation.
 
         Tensors [B, heads, S, W] with the sizes of `cached_widths`; keys first, values last.
@@ -131,7 +132,7 @@ class Encoder(Axis, ABC, family="encoder"):
 
     def rotate(
         self,
-        layer: nn.Module,  # noqa: ARG002 - for encoders that rotate a part
+        layer: Attention,  # noqa: ARG002 - for encoders that rotate a part
         position: Position,
         q: Tensor,
         cached: tuple[Tensor, ...],
@@ -148,7 +149,7 @@ class Encoder(Axis, ABC, family="encoder"):
 
     def expand(
         self,
-        layer: nn.Module,  # noqa: ARG002 - for encoders that cache something smaller
+        layer: Attention,  # noqa: ARG002 - for encoders that cache something smaller
         cached: tuple[Tensor, ...],
     ) -> tuple[Tensor, Tensor]:
         """Return keys [B, G, S, D] and values [B, G or fewer, S, E] of cached tensors."""
@@ -156,7 +157,7 @@ class Encoder(Axis, ABC, family="encoder"):
 
     def absorb(
         self,
-        layer: nn.Module,  # noqa: ARG002
+        layer: Attention,  # noqa: ARG002
         q: Tensor,  # noqa: ARG002
         cached: tuple[Tensor, ...],  # noqa: ARG002
     ) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -166,7 +167,7 @@ class Encoder(Axis, ABC, family="encoder"):
         """
         return None
 
-    def restore(self, layer: nn.Module, out: Tensor) -> Tensor:  # noqa: ARG002
+    def restore(self, layer: Attention, out: Tensor) -> Tensor:  # noqa: ARG002
         """Return the outputs [B, H, T, E] from those of absorbed queries."""
         return out
 
@@ -251,7 +252,7 @@ class LinearEncoder(Encoder, base=True):
         norms = {name: spec.norm.build(spec.head_width, factory) for name in ("q_norm", "k_norm")}
         return modules | norms
 
-    def queries(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def queries(self, layer: Attention, x: Tensor) -> Tensor:
         """Return the queries, normalised."""
         q_BTHD = _heads(layer.q_proj(x), layer.query_heads)
         if layer.key_heads != layer.value_heads:  # queries that share a key stand together
@@ -261,7 +262,7 @@ class LinearEncoder(Encoder, base=True):
             q_BTHD = q_BTHD.transpose(3, 4).flatten(2, 4)
         return layer.q_norm(q_BTHD).transpose(1, 2)
 
-    def cached(self, layer: nn.Module, source: Tensor) -> tuple[Tensor, ...]:
+    def cached(self, layer: Attention, source: Tensor) -> tuple[Tensor, ...]:
         """Return keys, normalised, and values; one tensor where both are the same."""
         k_BSW = layer.k_proj(source)
         k = layer.k_norm(_heads(k_BSW, layer.key_heads)).transpose(1, 2)

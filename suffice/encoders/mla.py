@@ -15,6 +15,7 @@ from suffice.encoders.base import KEYS, QUERIES, Encoder, Factory, LinearMap
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
+    from suffice.layers import Attention
     from suffice.positions import Position
     from suffice.spec import AttentionSpec
 
@@ -133,7 +134,7 @@ class MLA(Encoder):
             modules["q_a_norm"] = factory.norm(self.query_rank, EPS)
         return modules
 
-    def queries(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def queries(self, layer: Attention, x: Tensor) -> Tensor:
         """Return the queries [B, H, T, N + P]."""
         if self.query_rank is None:
             q = layer.q_proj(x)
@@ -141,14 +142,14 @@ class MLA(Encoder):
             q = layer.q_b_proj(layer.q_a_norm(layer.q_a_proj(x)))
         return q.unflatten(2, (layer.spec.num_heads, -1)).transpose(1, 2)
 
-    def cached(self, layer: nn.Module, source: Tensor) -> tuple[Tensor, ...]:
+    def cached(self, layer: Attention, source: Tensor) -> tuple[Tensor, ...]:
         """Return the latent, normalised, and the rotary key: [B, 1, S, R + P]."""
         latent, key = layer.kv_a_proj(source).split((self.rank, self.rotary_dim), dim=-1)
         return (torch.cat([layer.kv_a_norm(latent), key], dim=-1)[:, None],)
 
     def rotate(
         self,
-        layer: nn.Module,
+        layer: Attention,
         position: Position,
         q: Tensor,
         cached: tuple[Tensor, ...],
@@ -162,7 +163,7 @@ class MLA(Encoder):
         q = torch.cat([q_content, q_rotary], dim=-1)
         return q, (torch.cat([latent, k_rotary], dim=-1),)
 
-    def expand(self, layer: nn.Module, cached: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def expand(self, layer: Attention, cached: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return keys [B, H, S, N + P] and values [B, H, S, E]."""
         spec, content = layer.spec, self._content_width(layer.spec)
         latent, k_rotary = cached[0].split((self.rank, self.rotary_dim), dim=-1)
@@ -172,7 +173,7 @@ class MLA(Encoder):
         return torch.cat([k_content, k_rotary], dim=-1), v
 
     def absorb(
-        self, layer: nn.Module, q: Tensor, cached: tuple[Tensor, ...]
+        self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return queries [B, H, T, R + P], the cache as one key head, the latent as its values.
 
@@ -186,12 +187,12 @@ class MLA(Encoder):
         q = torch.cat([torch.matmul(q_content, w_uk.to(q.dtype)), q_rotary], dim=-1)
         return q, cached[0], cached[0][..., : self.rank]
 
-    def restore(self, layer: nn.Module, out: Tensor) -> Tensor:
+    def restore(self, layer: Attention, out: Tensor) -> Tensor:
         """Return the outputs [B, H, T, E] of latents [B, H, T, R]."""
         _, w_uv = self._absorbed_maps(layer)
         return torch.matmul(out, w_uv.to(out.dtype).transpose(1, 2))
 
-    def _absorbed_maps(self, layer: nn.Module) -> tuple[Tensor, Tensor]:
+    def _absorbed_maps(self, layer: Attention) -> tuple[Tensor, Tensor]:
         """Return W_UK [H, N, R] and W_UV [H, E, R]."""
         content = self._content_width(layer.spec)
         weight = layer.kv_b_proj.weight.unflatten(0, (layer.spec.num_heads, -1))

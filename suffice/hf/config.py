@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import InitVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -112,6 +113,9 @@ class SufficeConfig(PreTrainedConfig):
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
+
+    if TYPE_CHECKING:
+        mechanism: InitVar[str | None] = None
 
     def __post_init__(self, mechanism: str | None = None, **kwargs: Any) -> None:
         length = self.max_position_embeddings

@@ -62,6 +62,14 @@ class Attention(nn.Module):
         torch.Size([2, 9, 32])
     """
 
+    # the encoder and the combination add their modules by name
+    q_proj: Any
+    k_proj: Any
+    v_proj: Any
+    o_proj: Any
+    q_norm: Any
+    k_norm: Any
+
     def __init__(
         self,
         spec: AttentionSpec,

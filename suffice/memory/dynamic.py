@@ -20,6 +20,7 @@ from suffice.memory.base import (
     check_sizes_known,
     need_gradients,
 )
+from suffice.records import derived
 from suffice.torch_compat import usable
 
 MIN_SPARE = 64  # positions of room beside what is kept
@@ -61,7 +62,7 @@ class Static(Memory):
         if self.length < 1:
             raise ConfigError(f"Static(length={self.length}) holds nothing; give at least 1.")
 
-    capacity = property(lambda self: self.length)
+    capacity = derived(lambda self: self.length)
 
     def build(self, unit: int = 1) -> Store:
         """Return an empty store."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from suffice.errors import ConfigError
 from suffice.memory.base import CachedTensors, Memory, Slot, Store
 from suffice.memory.dynamic import Dynamic, GrowingStore
+from suffice.records import derived
 
 BITS = (4, 8)
 RANGE_BYTES = 8  # a minimum and a step in float32
@@ -65,11 +66,11 @@ class Quantised(Memory):
                 "at least 1."
             )
 
-    window = property(lambda self: self.inner.window)
-    sinks = property(lambda self: self.inner.sinks)
-    spare = property(lambda self: self.inner.spare)
-    capacity = property(lambda self: self.inner.capacity)
-    grain = property(lambda self: 2 * self.block + self.recent)
+    window = derived(lambda self: self.inner.window)
+    sinks = derived(lambda self: self.inner.sinks)
+    spare = derived(lambda self: self.inner.spare)
+    capacity = derived(lambda self: self.inner.capacity)
+    grain = derived(lambda self: 2 * self.block + self.recent)
 
     def widened(self, window: int) -> Quantised:
         """Return it with the inner memory widened."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError, unknown
 from suffice.mixing.base import Mixing, RowLayout
 from suffice.mixing.value_map import ValueMap, WeightSpan
+from suffice.records import derived
 
 MIN_SIDE = 32  # positions; below, a product is too small to run at full speed
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of W and of b
@@ -96,7 +97,7 @@ class _SquareMap(ValueMap):
 class AlignmentMap(_SquareMap):
     """W_A [maps, length, length] and b [maps, length]."""
 
-    local = property(lambda self: self.causal)
+    local = derived(lambda self: self.causal)
 
     def locate(self, q: Tensor, k: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return row q, column k."""
@@ -164,7 +165,7 @@ class Alignment(LearnedMixing):
         if self.length < 1:
             raise ConfigError(f"Alignment(length={self.length!r}): give the longest input, >= 1.")
 
-    max_length = property(lambda self: self.length)
+    max_length = derived(lambda self: self.length)
 
     def shapes(self, *, causal: bool) -> Shapes:  # noqa: ARG002
         """Return a square and a number per row."""
@@ -272,7 +273,7 @@ class BlockAlignment(LearnedMixing):
                 f"BlockAlignment(size={self.size!r}): give the positions of a block, >= 1."
             )
 
-    history = property(lambda self: self.size - 1)
+    history = derived(lambda self: self.size - 1)
 
     def shapes(self, *, causal: bool) -> Shapes:  # noqa: ARG002
         """Return a square and a number per row."""
@@ -378,7 +379,7 @@ class _DiagonalMixing(LearnedMixing):
 
     width: int
 
-    history = property(lambda self: self.width - 1)
+    history = derived(lambda self: self.width - 1)
 
     def flops(self, keys: int, value_width: int, *, causal: bool = False) -> int:
         """Count the products of the sides that the sequence is cut into."""
@@ -445,7 +446,7 @@ class BandedAlignment(_DiagonalMixing):
                 "input, >= 1, and a width from 1 to that length."
             )
 
-    max_length = property(lambda self: self.length)
+    max_length = derived(lambda self: self.length)
 
     def shapes(self, *, causal: bool) -> Shapes:
         """Return the diagonals of each row and a number per row."""

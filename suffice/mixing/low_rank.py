@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.mixing.base import Mixing, RowLayout
+from suffice.records import derived
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class LowRank(Mixing):
                 ">= 1, and a rank from 1 to that length."
             )
 
-    max_length = property(lambda self: self.length)
+    max_length = derived(lambda self: self.length)
 
     def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:  # noqa: ARG002
         """Count E, and F if it is another."""

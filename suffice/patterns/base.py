@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.records import Axis
+from suffice.records import Axis, derived
 
 PAIRS_AT_ONCE = 1 << 20
 COUNTING_BLOCK = 64  # positions
@@ -174,7 +174,8 @@ class _Grid:
             every &= allowed.flatten(1).all(dim=1)
             real = (queries < self.queries)[..., None] & (keys < self.keys)[:, None]
             pairs += int((allowed.any(dim=1) & real).sum())
-        return _BlockPairs(*blocks.unbind(1), some, every, pairs)
+        rows, columns = blocks.unbind(1)
+        return _BlockPairs(rows, columns, some, every, pairs)
 
     def _starts(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         return self.q_starts[blocks[:, 0]], self.k_starts[blocks[:, 1]]
@@ -423,11 +424,11 @@ class _HeadOf(Pattern):
     pattern: Pattern
     head: int
 
-    causal = property(lambda self: self.pattern.causal)
-    dense = property(lambda self: self.pattern.dense)
-    crosses = property(lambda self: self.pattern.crosses)
-    max_length = property(lambda self: self.pattern.max_length)
-    spacing = property(lambda self: self.pattern.spacing)
+    causal = derived(lambda self: self.pattern.causal)
+    dense = derived(lambda self: self.pattern.dense)
+    crosses = derived(lambda self: self.pattern.crosses)
+    max_length = derived(lambda self: self.pattern.max_length)
+    spacing = derived(lambda self: self.pattern.spacing)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         allowed = self.pattern.allowed(q_positions, k_positions)
@@ -444,8 +445,8 @@ class _Every(Pattern):
     step: int
     first: int
 
-    causal = property(lambda self: self.pattern.causal)
-    heads = property(lambda self: self.pattern.heads)
+    causal = derived(lambda self: self.pattern.causal)
+    heads = derived(lambda self: self.pattern.heads)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         return self.pattern.allowed(*self._original(q_positions, k_positions))

@@ -16,6 +16,7 @@ from torch import Tensor
 from suffice.errors import ConfigError
 from suffice.patterns.base import Band, Pattern, classify
 from suffice.patterns.local import Causal, Full, Window
+from suffice.records import derived
 
 
 class _Several(Pattern):
@@ -23,9 +24,9 @@ class _Several(Pattern):
 
     parts: tuple[Pattern, ...]
 
-    crosses = property(lambda self: all(self._all("crosses")))
-    relative = property(lambda self: all(self._all("relative")))
-    max_length = property(lambda self: self._least("max_length"))
+    crosses = derived(lambda self: all(self._all("crosses")))
+    relative = derived(lambda self: all(self._all("relative")))
+    max_length = derived(lambda self: self._least("max_length"))
 
     def _all(self, attribute: str) -> list[Any]:
         return [getattr(part, attribute) for part in self.parts]
@@ -66,7 +67,7 @@ class _Combined(_Several):
                 "same number of heads."
             )
 
-    heads = property(lambda self: next(filter(None, self._all("heads")), None))
+    heads = derived(lambda self: next(filter(None, self._all("heads")), None))
 
     def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
         """Return the combination of each head."""
@@ -103,11 +104,11 @@ class And(_Combined):
 
     _combine_bands = staticmethod(Band.__and__)
 
-    causal = property(lambda self: any(self._all("causal")))
-    dense = property(lambda self: all(self._all("dense")))
+    causal = derived(lambda self: any(self._all("causal")))
+    dense = derived(lambda self: all(self._all("dense")))
 
-    reach = property(lambda self: self._least("reach"))
-    spacing = property(lambda self: lcm(*self._all("spacing")))
+    reach = derived(lambda self: self._least("reach"))
+    spacing = derived(lambda self: lcm(*self._all("spacing")))
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return the conjunction of the parts."""
@@ -139,9 +140,9 @@ class Or(_Combined):
 
     _combine_bands = staticmethod(Band.__or__)
 
-    causal = property(lambda self: all(self._all("causal")))
-    dense = property(lambda self: any(self._all("dense")))
-    reach = property(_Several._farthest)
+    causal = derived(lambda self: all(self._all("causal")))
+    dense = derived(lambda self: any(self._all("dense")))
+    reach = derived(_Several._farthest)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return the disjunction of the parts."""
@@ -199,12 +200,12 @@ class Block(Pattern):
         if self.size < 1:
             raise ConfigError(f"Block(size={self.size}) holds no position; give at least 1.")
 
-    reach = property(lambda self: self.over.reach and self.over.reach * self.size)
-    dense = property(lambda self: self.over.dense)
-    crosses = property(lambda self: self.over.crosses)
+    reach = derived(lambda self: self.over.reach and self.over.reach * self.size)
+    dense = derived(lambda self: self.over.dense)
+    crosses = derived(lambda self: self.over.crosses)
 
-    heads = property(lambda self: self.over.heads)
-    max_length = property(lambda self: self.over.max_length and self.size * self.over.max_length)
+    heads = derived(lambda self: self.over.heads)
+    max_length = derived(lambda self: self.over.max_length and self.size * self.over.max_length)
 
     def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
         """Return the blocks of each head of `over`."""
@@ -262,11 +263,11 @@ class PerHead(_Several):
                 "one head in each place."
             )
 
-    parts = property(lambda self: self.patterns)
-    causal = property(lambda self: all(self._all("causal")))
-    dense = property(lambda self: all(self._all("dense")))
-    reach = property(_Several._farthest)
-    heads = property(lambda self: len(self.patterns))
+    parts = derived(lambda self: self.patterns)
+    causal = derived(lambda self: all(self._all("causal")))
+    dense = derived(lambda self: all(self._all("dense")))
+    reach = derived(_Several._farthest)
+    heads = derived(lambda self: len(self.patterns))
 
     def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
         """Return the patterns."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.patterns.base import ALL, PAST, Band, Pattern, classify
+from suffice.records import derived
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Window(Pattern):
 
     relative = True
 
-    reach = property(lambda self: self.size)
+    reach = derived(lambda self: self.size)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,10 +196,10 @@ class Dilated(Pattern):
 
     relative = True
 
-    reach = property(lambda self: self.farthest + 1)
-    spacing = property(lambda self: self.dilation)
+    reach = derived(lambda self: self.farthest + 1)
+    spacing = derived(lambda self: self.dilation)
 
-    farthest = property(lambda self: (self.size - 1) * self.dilation)
+    farthest = derived(lambda self: (self.size - 1) * self.dilation)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True at the distances of the pattern."""

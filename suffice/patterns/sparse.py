@@ -12,6 +12,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.patterns.base import Band, Pattern, classify
+from suffice.records import derived
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Strided(Pattern):
 
     relative = True
 
-    spacing = property(lambda self: self.stride)
+    spacing = derived(lambda self: self.stride)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True where the distance is a multiple of the stride."""
@@ -236,8 +237,8 @@ class Random(Pattern):
                 "input in tokens, or None to draw from the past of each query."
             )
 
-    causal = property(lambda self: self.length is None)
-    max_length = property(lambda self: self.length)
+    causal = derived(lambda self: self.length is None)
+    max_length = derived(lambda self: self.length)
 
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Return True where the key was drawn for the query."""

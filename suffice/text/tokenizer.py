@@ -20,17 +20,27 @@ class Tokenizer(Protocol):
     What a text contains never becomes a special token: the ids `begin` and `end` are put between
     documents by whoever joins them, and a text that spells their names is ordinary text.
 
-    Attributes:
-        vocabulary_size: ids are 0 .. vocabulary_size - 1.
-        begin: id before each document, None where there is none.
-        end: id after each document, None where there is none.
-        fingerprint: sha256 of all that decides an encoding; files of tokens keep it.
     """
 
-    vocabulary_size: int
-    begin: int | None
-    end: int | None
-    fingerprint: str
+    @property
+    def vocabulary_size(self) -> int:
+        """Ids are 0 .. vocabulary_size - 1."""
+        ...
+
+    @property
+    def begin(self) -> int | None:
+        """Id before each document, None where there is none."""
+        ...
+
+    @property
+    def end(self) -> int | None:
+        """Id after each document, None where there is none."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of all that decides an encoding; files of tokens keep it."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `begin` and `end`."""

@@ -228,6 +228,13 @@ def _set_masks(attention: native.DecodeAttention, limits: Limits, q: Tensor) -> 
     return alive
 
 
+CODED = """(
+    Tensor q, Tensor[] parts, Tensor[] coded, Tensor[] sinks, SymInt[] spans, str memory,
+    SymInt? window, SymInt before, SymInt after, Tensor? slopes, Tensor? allowed, Tensor? q_at,
+    Tensor? k_at, SymInt groups, float scale, Tensor? padding
+) -> Tensor"""  # torch 2.6 does not read it from the annotations: it has no list[Tensor]
+
+
 @torch.library.custom_op("suffice::native_decode", mutates_args=())
 def _decode(
     q: Tensor,
@@ -292,7 +299,7 @@ def attend_coded(
     return out.to(q.dtype), all_finite
 
 
-@torch.library.custom_op("suffice::native_decode_coded", mutates_args=())
+@torch.library.custom_op("suffice::native_decode_coded", mutates_args=(), schema=CODED)
 def _decode_coded(
     q: Tensor,
     parts: list[Tensor],

@@ -7,7 +7,11 @@
 
 #include <stdint.h>
 
+#if defined(_WIN32)
+#define EXPORTED __declspec(dllexport)
+#else
 #define EXPORTED __attribute__((visibility("default")))
+#endif
 
 extern "C" {
 

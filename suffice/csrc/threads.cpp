@@ -1,9 +1,14 @@
 #include "threads.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#include <malloc.h>
+#else
 #include <dlfcn.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdlib.h>
+#endif
 
 #include <chrono>
 #include <condition_variable>
@@ -11,7 +16,7 @@
 #include <new>
 #include <thread>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(_M_X64)
 #include <immintrin.h>
 #define SUFFICE_PAUSE _mm_pause()
 #elif defined(__aarch64__)
@@ -31,7 +36,7 @@ template <class Condition>
 void wait_awake(Condition holds) {
   for (int spin = 0; !holds(); ++spin) {
     if (spin < SPINS) SUFFICE_PAUSE;
-    else sched_yield();
+    else std::this_thread::yield();
   }
 }
 
@@ -78,7 +83,13 @@ class OpenMP {
 
   template <class Function>
   static void find(Function &function, const char *name) {
-    function = (Function)dlsym(RTLD_DEFAULT, name);
+#if defined(_WIN32)  // torch has Microsoft's OpenMP there, which has other names
+    (void)name;
+    function = nullptr;
+#else
+    void *symbol = dlsym(RTLD_DEFAULT, name);
+    memcpy(&function, &symbol, sizeof function);
+#endif
   }
 
   static void work(void *given) {
@@ -169,31 +180,48 @@ class Pool {
 
 Pool *pool = nullptr;  // never destroyed: its threads may outlive the end of main
 
-void forked() { pool = new Pool(nullptr); }  // the threads of the parent are not here
+[[maybe_unused]] void forked() { pool = new Pool(nullptr); }  // the parent's threads are not here
 
 // Made while the library is loaded, so that no process forks in the midst of it.
 struct Made {
   Made() {
     pool = new Pool(new OpenMP);
+#if !defined(_WIN32)
     pthread_atfork(nullptr, nullptr, forked);
+#endif
   }
 } made;
 
 struct Room {
   void *memory = nullptr;
   int64_t bytes = 0;
-  ~Room() { free(memory); }
+
+  ~Room() { give_back(); }
+
+  void take(int64_t size) {
+    give_back();
+    bytes = (size + 4095) / 4096 * 4096;
+#if defined(_WIN32)
+    memory = _aligned_malloc(bytes, 64);
+#else
+    if (posix_memalign(&memory, 64, bytes)) memory = nullptr;
+#endif
+  }
+
+  void give_back() {
+#if defined(_WIN32)
+    _aligned_free(memory);
+#else
+    free(memory);
+#endif
+  }
 };
 
 }  // namespace
 
 void *room_of_thread(int64_t bytes) {
   thread_local Room room;
-  if (room.bytes < bytes) {
-    free(room.memory);
-    room.bytes = (bytes + 4095) / 4096 * 4096;
-    room.memory = aligned_alloc(64, room.bytes);
-  }
+  if (room.bytes < bytes) room.take(bytes);
   return room.memory;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -149,6 +150,8 @@ STRUCTURES = (
     SequenceAttention, Linear,
 )  # fmt: skip
 NAME = "suffice.ops.native._kernels"
+# what the build leaves beside this module
+FILE = "_kernels.dll" if sys.platform == "win32" else "_kernels.so"
 OVERRIDE = "SUFFICE_KERNELS"  # for tests: the file of another build, such as a sanitized one
 ISA = "SUFFICE_ISA"  # one of the processor's instruction sets instead of the best
 # results and arguments, as suffice/csrc/interface.h has them
@@ -180,7 +183,7 @@ FUNCTIONS = {
 def _path() -> Path | None:
     if override := os.environ.get(OVERRIDE):
         return Path(override)
-    beside = Path(__file__).with_name("_kernels.so")
+    beside = Path(__file__).with_name(FILE)
     if beside.exists():
         return beside
     spec = importlib.util.find_spec(NAME)

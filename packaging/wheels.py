@@ -1,0 +1,188 @@
+"""Wheels of every platform, built on this machine, and the source distribution.
+
+Zig is the one compiler of all platforms: it brings their C libraries. The kernels have a plain C
+interface, so that a wheel serves every Python and torch of its platform; what is in it beside them
+is the same for all.
+
+Run: python packaging/wheels.py [--only PLATFORM] [--out dist]; needs what requirements.txt beside
+this file lists, and cmake.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_BYTES = 6_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """A platform that wheels are built for.
+
+    Args:
+        tag: as wheels name it.
+        target: as Zig names it.
+        system: as CMake names it.
+        processor: as CMake names it.
+        library: the file of the kernels.
+    """
+
+    tag: str
+    target: str
+    system: str
+    processor: str
+    library: str = "_kernels.so"
+
+
+PLATFORMS = (
+    Platform(
+        tag="manylinux_2_28_x86_64",
+        target="x86_64-linux-gnu.2.28",
+        system="Linux",
+        processor="x86_64",
+    ),
+    Platform(
+        tag="manylinux_2_28_aarch64",
+        target="aarch64-linux-gnu.2.28",
+        system="Linux",
+        processor="aarch64",
+    ),
+    Platform(
+        tag="musllinux_1_2_x86_64", target="x86_64-linux-musl", system="Linux", processor="x86_64"
+    ),
+    Platform(
+        tag="macosx_11_0_arm64",
+        target="aarch64-macos.11.0",
+        system="Darwin",
+        processor="arm64",
+    ),
+    Platform(
+        tag="macosx_11_0_x86_64",
+        target="x86_64-macos.11.0",
+        system="Darwin",
+        processor="x86_64",
+    ),
+    Platform(
+        tag="win_amd64",
+        target="x86_64-windows-gnu",
+        system="Windows",
+        processor="AMD64",
+        library="_kernels.dll",
+    ),
+)
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
+    """Run a command; end with its output when it fails."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}")
+
+
+def kernels(platform: Platform, folder: Path) -> Path:
+    """Build the library of a platform and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    compiler, archiver = folder / "c++", folder / "ar"
+    zig = f'exec "{sys.executable}" -m ziglang'
+    compiler.write_text(f'#!/bin/sh\n{zig} c++ -target {platform.target} "$@"\n')
+    archiver.write_text(f'#!/bin/sh\n{zig} ar "$@"\n')
+    for program in (compiler, archiver):
+        program.chmod(0o755)
+    run(
+        "cmake", "-S", ROOT, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release",
+        f"-DCMAKE_SYSTEM_NAME={platform.system}",
+        f"-DCMAKE_SYSTEM_PROCESSOR={platform.processor}",
+        f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_AR={archiver}",
+        "-DCMAKE_SHARED_LINKER_FLAGS=-s",
+        "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
+        "-DCMAKE_OSX_SYSROOT=", "-DCMAKE_OSX_DEPLOYMENT_TARGET=",
+    )  # fmt: skip
+    run("cmake", "--build", folder / "build", "--parallel")
+    return folder / "build" / platform.library
+
+
+def pure(out: Path) -> Path:
+    """Build the wheel without kernels, which all others are made of."""
+    run(
+        sys.executable, "-m", "build", "--wheel", "--outdir", out,
+        env={"SUFFICE_WITHOUT_KERNELS": "1"},
+    )  # fmt: skip
+    return next(out.glob("*.whl"))
+
+
+def wheel(plain: Path, platform: Platform, library: Path, out: Path) -> Path:
+    """Put a library into a copy of the plain wheel and name its platform."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(sys.executable, "-m", "wheel", "unpack", plain, "--dest", folder)
+        tree = next(Path(folder).iterdir())
+        shutil.copy2(library, tree / "suffice" / "ops" / "native" / platform.library)
+        info = next(tree.glob("*.dist-info")) / "WHEEL"
+        lines = [
+            line
+            for line in info.read_text().splitlines()
+            if line and not line.startswith(("Tag:", "Root-Is-Purelib:"))
+        ]
+        lines += ["Root-Is-Purelib: false", f"Tag: py3-none-{platform.tag}"]
+        info.write_text("\n".join(lines) + "\n")
+        run(sys.executable, "-m", "wheel", "pack", tree, "--dest-dir", out)
+    return next(out.glob(f"*-py3-none-{platform.tag}.whl"))
+
+
+def check(file: Path) -> str:
+    """Check a wheel's contents, symbols and size; return its size in words."""
+    run(sys.executable, "-m", "check_wheel_contents", file)
+    run(sys.executable, "-m", "twine", "check", "--strict", file)
+    if "linux" in file.name:
+        shown = subprocess.run(
+            [sys.executable, "-m", "auditwheel", "show", str(file)], capture_output=True, text=True
+        ).stdout
+        tag = file.name.removesuffix(".whl").rsplit("-", 1)[1]
+        if tag.split("_")[0] not in shown:
+            sys.exit(f"{file.name} is not what it says:\n{shown}")
+    size = file.stat().st_size
+    if size > MOST_BYTES:
+        sys.exit(f"{file.name} has {size} bytes, more than {MOST_BYTES}")
+    return f"{size / 1e6:.2f} MB"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Build the wheels and the source distribution into a folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=[platform.tag for platform in PLATFORMS])
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    options = parser.parse_args(words)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for old in (*options.out.glob("*.whl"), *options.out.glob("*.tar.gz")):
+        old.unlink()
+    with tempfile.TemporaryDirectory() as folder:
+        plain = pure(Path(folder))
+        for platform in PLATFORMS:
+            if options.only in (None, platform.tag):
+                library = kernels(platform, ROOT / "build" / "wheels" / platform.tag)
+                file = wheel(plain, platform, library, options.out)
+                print(f"{file.name}  {check(file)}", flush=True)
+    if options.only is None:
+        run(sys.executable, "-m", "build", "--sdist", "--outdir", options.out)
+        source = next(options.out.glob("*.tar.gz"))
+        run(sys.executable, "-m", "twine", "check", "--strict", source)
+        print(f"{source.name}  {source.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -160,14 +160,14 @@ void suffice_step(const Model *model, const KVCache *cache, const Mixing *mixes,
   used->step(model, cache, mixes, tokens, places, padding, rows, longest, logits, room, bounded(threads));
 }
 
-int suffice_attend(const SequenceAttention *whole, const float *q, const float *k, const float *v, float *out,
+int suffice_attend(const SequenceAttention *whole, const void *q, const void *k, const void *v, void *out,
                    float *logs, int64_t threads) {
   return used->attend(whole, q, k, v, out, logs, bounded(threads));
 }
 
-void suffice_attend_back(const SequenceAttention *whole, const float *q, const float *k, const float *v,
-                         const float *out, const float *logs, const float *slope, float *of_q,
-                         float *of_k, float *of_v, int64_t threads) {
+void suffice_attend_back(const SequenceAttention *whole, const void *q, const void *k, const void *v,
+                         const void *out, const float *logs, const void *slope, void *of_q,
+                         void *of_k, void *of_v, int64_t threads) {
   used->attend_back(whole, q, k, v, out, logs, slope, of_q, of_k, of_v, bounded(threads));
 }
 

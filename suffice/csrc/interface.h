@@ -135,10 +135,12 @@ struct Strides {
 //
 // Query i sees the keys i + low to i + high; or, with lists, those listed for its block of 32
 // queries, each with a bit for every query of the block that sees it.
+//
+// A key of batch b that `valid` [B, S] names 0 is seen by none.
 struct SequenceAttention {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   float scale;
-  int32_t unused;
+  int32_t kind;             // of all tensors but logarithms: F32, F16 or BF16
   Strides q, k, v, out;     // out: of the outputs [B, H, T, E]
   Strides slope, of_q, of_k, of_v;  // of the gradients
   int64_t low, high;
@@ -146,6 +148,7 @@ struct SequenceAttention {
   const int32_t *listed;    // keys, in any order
   const uint32_t *seen_by;  // bits of the queries
   const int64_t *list_of;   // [H]
+  const uint8_t *valid;     // or null
 };
 
 // Sums of features along the sequence: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E]. A row x has
@@ -193,13 +196,13 @@ EXPORTED void suffice_step(const Model *model, const KVCache *cache, const Mixin
 // Softmax attention: the outputs, and [B, H, T] logarithms of the rows' total weights where `logs`
 // is not null. A query that sees no key has output 0 and logarithm -inf. Returns 1 if a score or an
 // output is no finite number: then what is hidden may have been read.
-EXPORTED int suffice_attend(const SequenceAttention *whole, const float *q, const float *k, const float *v,
-                            float *out, float *logs, int64_t threads);
+EXPORTED int suffice_attend(const SequenceAttention *whole, const void *q, const void *k,
+                            const void *v, void *out, float *logs, int64_t threads);
 
 // The gradients of q, k and v, from that of the outputs.
-EXPORTED void suffice_attend_back(const SequenceAttention *whole, const float *q, const float *k,
-                                  const float *v, const float *out, const float *logs,
-                                  const float *slope, float *of_q, float *of_k, float *of_v,
+EXPORTED void suffice_attend_back(const SequenceAttention *whole, const void *q, const void *k,
+                                  const void *v, const void *out, const float *logs,
+                                  const void *slope, void *of_q, void *of_k, void *of_v,
                                   int64_t threads);
 
 // Weighted values over the sums of their weights: the outputs, and [B, H, T] those sums, relative

@@ -231,6 +231,7 @@ class Attention(nn.Module):
             k.shape[2],
             plain=view.masks.plain,
             pairwise=view.pairwise,
+            padding=view.step is None and view.masks.only_pads(view.pattern),
             dropping=self.training and self.spec.dropout > 0.0 and view.step is None,
             device=q.device.type,
             dtype=q.dtype,

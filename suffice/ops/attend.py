@@ -133,6 +133,7 @@ def _describe(
         position=NO_POSITION,
         plain=plain or masks.plain,
         pairwise=not plain and masks.pairwise,
+        padding=not plain and masks.only_pads(pattern),
         dropping=False,
         device="cpu" if on_cpu else q.device.type,
         dtype=q.dtype,

@@ -48,6 +48,7 @@ class AttentionCall:
         position: what is added to the products, if it biases.
         plain: True if no valid, segments, mask or positions restrict the pattern further.
         pairwise: True if data name the allowed pairs one by one (a mask, two sequences' segments).
+        padding: True if `valid` alone restricts the pattern further, each key as it lies.
         dropping: True if weights are dropped (training with dropout).
         device: device type, "cpu" or "cuda".
         dtype: of queries, keys and values.
@@ -69,6 +70,7 @@ class AttentionCall:
     position: Position = NoPosition()
     plain: bool = True
     pairwise: bool = False
+    padding: bool = False
     dropping: bool = False
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -99,6 +101,7 @@ class AttentionCall:
         *,
         plain: bool = True,
         pairwise: bool = False,
+        padding: bool = False,
         dropping: bool = False,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -117,6 +120,7 @@ class AttentionCall:
             position=spec.position,
             plain=plain,
             pairwise=pairwise,
+            padding=padding,
             dropping=dropping,
             device=device,
             dtype=dtype,
@@ -189,6 +193,16 @@ class MaskInputs:
         """True if the data name the allowed pairs one by one."""
         apart = self.q_segments is not None and self.q_positions is None
         return self.mask is not None or apart
+
+    def only_pads(self, pattern: Pattern) -> bool:
+        """Return True if `valid` alone restricts the pattern, each key as it lies.
+
+        Positions that skip padding keep the order of a sequence, but not its distances.
+        """
+        if self.valid is None or not (self.q_segments is self.k_segments is self.mask is None):
+            return False
+        ordered = self.q_positions is self.k_positions and isinstance(pattern, (Full, Causal))
+        return self.q_positions is None or ordered
 
     def allowed(self, pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
         """Return True where a query may see a key: bool, broadcasts to [B, H, T, S]."""

@@ -56,12 +56,15 @@ def _fused(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
     return 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3])
 
 
-def _native(q: Shape, k: Shape, v: Shape, pattern: str, *_: object, **__: object) -> int:
+def _native(
+    q: Shape, k: Shape, v: Shape, _valid: Shape | None, pattern: str, *_: object, **__: object
+) -> int:
+    """Count padded keys, too."""
     return 2 * _pairs(q, k, pattern) * (q[3] + v[3])
 
 
 def _native_backward(*args: Any, **_: object) -> int:
-    q, k, v, pattern = *args[1:4], args[6]
+    q, k, v, pattern = *args[1:4], args[7]
     return _pairs(q, k, pattern) * (6 * q[3] + 4 * v[3])
 
 

@@ -123,6 +123,7 @@ class _Case:
             pattern=self.pattern,
             kernel=self.kernel,
             plain=where.plain,
+            padding=where.only_pads(self.pattern),
             device=self.device.type,
             dtype=self.dtype,
         )

@@ -69,7 +69,7 @@ def assert_as_specified(q, k, v, pattern, *, learning=True, n=None, **options):
     longest = n or max(k.shape[2], q.shape[3])
     assert_close(got.detach(), want.detach(), n=longest)
     if learning:
-        slope = torch.randn(want.shape)
+        slope = torch.randn(want.shape).to(got.dtype)
         gradients = torch.autograd.grad(got, ours, slope)
         for a, b in zip(gradients, torch.autograd.grad(want, exact, slope.double()), strict=True):
             assert_close(a, b, n=8 * max(longest, q.shape[2], v.shape[3]))
@@ -93,6 +93,41 @@ def test_lists_of_keys(isa, pattern):
     for queries, keys in ((1, 5), (17, 17), (65, 65), (33, 130), (64, 40), (200, 200)):
         q, k, v = heads(2, 4, queries, 8), heads(2, 2, keys, 8), heads(2, 2, keys, 24)
         assert_as_specified(q, k, v, pattern)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("pattern", [*BANDS[:2], BANDS[3], LISTED[0]], ids=str)
+def test_half_types(isa, pattern, dtype):
+    sizes = ((1, 5, 8), (17, 17, 40), (33, 130, 100), (64, 40, 16), (513, 700, 24))
+    for i, (queries, keys, width) in enumerate(sizes):
+        q = heads(2, 4, queries, width).to(dtype)
+        groups = (4, 2, 1)[i % 3]
+        k, v = heads(2, groups, keys, width), heads(2, groups, keys, 2 * width + i)
+        out = assert_as_specified(q, k.to(dtype), v.to(dtype), pattern)
+        assert out.dtype is dtype
+    layout = ("heads", "wide")[pattern is BANDS[0]]
+    q, k, v = (heads(1, 2, 150, 40, layout=layout).to(dtype) for _ in range(3))
+    assert_as_specified(q, k, v, pattern)
+
+
+def padding(batch, keys):
+    """Keys padded in front, behind, in places, nowhere and everywhere."""
+    at = torch.arange(keys)
+    rows = (at >= keys // 3, at < keys // 2, at % 3 != 1, at >= 0, at < 0)
+    return torch.stack([rows[i % len(rows)] for i in range(batch)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("pattern", [*BANDS[:2], BANDS[3], LISTED[0]], ids=str)
+def test_padded_keys(isa, pattern, dtype):
+    for queries, keys in ((1, 9), (20, 20), (33, 130), (300, 300)):
+        q, k, v = (heads(5, n, t, 24).to(dtype) for n, t in ((4, queries), (2, keys), (2, keys)))
+        valid = padding(5, keys)
+        out = assert_as_specified(q, k, v, pattern, valid=valid)
+        assert not out[4].any()
+        wrong = torch.where(valid[:, None, :, None], v, torch.nan)
+        again = attend(q, k, wrong, pattern=pattern, impl="native", valid=valid)
+        assert torch.equal(again, out)
 
 
 @pytest.mark.parametrize("layout", ["rows", "heads", "wide", "off"])
@@ -131,7 +166,8 @@ def test_a_query_without_keys_gives_0(isa):
     assert out[:, :, 50:].all()
     (gradient,) = torch.autograd.grad(out.square().sum(), q)
     assert not gradient[:, :, :50].any()
-    _, logs, _ = kernels.forward(q.detach(), k, v, sparsity_of(Causal(), 70, 20, 2), 1.0, logs=True)
+    band = sparsity_of(Causal(), 70, 20, 2)
+    _, logs, _ = kernels.forward(q.detach(), k, v, None, band, 1.0, logs=True)
     assert (logs[:, :, :50] == -torch.inf).all()
     assert logs[:, :, 50:].isfinite().all()
 
@@ -191,7 +227,9 @@ def test_a_graph_holds_it():
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
     torch._dynamo.reset()
     q, k, v = (heads(1, 2, 40, 16).requires_grad_() for _ in range(3))
-    torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, Window(3).text, 0.25))
+    torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, None, Window(3).text, 0.25))
+    valid = torch.arange(40)[None] < 30
+    torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, valid, Full().text, 0.25))
 
 
 def test_autocast_gives_what_torch_would():
@@ -237,10 +275,10 @@ def test_where_it_is_chosen():
 
 
 REFUSED = {
-    "read float32, not torch.float64": {"dtype": torch.float64},
+    "read float32, float16, bfloat16, not torch.float64": {"dtype": torch.float64},
     "kernels are for the CPU": {"device": "cuda"},
     "dropping needs the weights": {"dropping": True},
-    "knows patterns, not valid, segments or masks": {"plain": False},
+    "knows patterns and padded keys, not segments": {"plain": False},
     "adds no bias, as Alibi does": {"position": Alibi()},
 }
 
@@ -277,9 +315,29 @@ def test_a_layer_runs_it():
     exact.load_state_dict(layer.state_dict())
     assert layer.explain(130).startswith("native: ")
     assert_close(layer(x), exact(x), n=130)
-    with pytest.raises(UnsupportedError, match="float32, not torch.float64"):
+    with pytest.raises(UnsupportedError, match="bfloat16, not torch.float64"):
         Attention(spec, impl="native", dtype=torch.float64)
     assert OPS["native"].masks_nonfinite
+
+
+@pytest.mark.parametrize("pattern", [Full(), Causal(), Window(9) & Causal()], ids=str)
+def test_a_layer_skips_padding(pattern, monkeypatch):
+    spec = AttentionSpec(d_model=32, num_heads=4, pattern=pattern)
+    layer, exact = Attention(spec), Attention(spec, impl="matmul")
+    exact.load_state_dict(layer.state_dict())
+    x, valid = torch.randn(5, 130, 32), padding(5, 130)
+    runs, forward = [], kernels.forward
+    monkeypatch.setattr(kernels, "forward", lambda *a, **b: runs.append(a) or forward(*a, **b))
+    outputs = [module(x, valid=valid) for module in (layer, exact)]
+    assert_close(*outputs, n=130)
+    # distances in a window are those of the tokens, which the kernels do not know
+    assert bool(runs) == isinstance(pattern, (Full, Causal))
+    gradients = [
+        torch.autograd.grad(out.square().sum(), list(module.parameters()))
+        for out, module in zip(outputs, (layer, exact), strict=True)
+    ]
+    for got, want in zip(*gradients, strict=True):
+        assert_close(got, want, n=5 * 130 * 32)
 
 
 @pytest.mark.parametrize(

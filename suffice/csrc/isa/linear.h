@@ -117,7 +117,7 @@ static void read_strip(const Linear &l, const Lane &lane, const int64_t *documen
                        Strip &strip, float *turned, float *keys, float *values) {
   key_features(l, lane.k.data + strip.first * lane.k.row, lane.k.row, lane.seen, documents, level,
                strip, turned, keys);
-  copy_rows(lane.v.data + strip.first * lane.v.row, lane.v.row, strip.count, lane.width, 1.0f,
+  copy_rows<Full>({lane.v.data + strip.first * lane.v.row, lane.v.row}, strip.count, lane.width, 1.0f,
             strip.count, values);
 }
 

@@ -85,7 +85,7 @@ static void learn_forward(const LinearBack &b, const Lane &lane, const Course &c
 
 // Values of a strip as rows and lanes, its keys as lanes; gradients begin with 0.
 static void begin_keys(const LinearBack &b, const Lane &lane, const Strip &strip, BackTable &t) {
-  copy_rows(lane.v.data + strip.first * lane.v.row, lane.v.row, strip.count, lane.width, 1.0f,
+  copy_rows<Full>({lane.v.data + strip.first * lane.v.row, lane.v.row}, strip.count, lane.width, 1.0f,
             strip.count, t.desk.values);
   turn_rows<LANE_VECTORS>(t.desk.values, lane.columns, strip.count, lane.columns, 1.0f,
                           t.value_lanes);

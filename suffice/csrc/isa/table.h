@@ -13,10 +13,10 @@ struct Kernels {
   int64_t (*step_room)(const Model *, int64_t, int64_t, int64_t);
   void (*step)(const Model *, const KVCache *, const Mixing *, const int64_t *, const int64_t *,
                const int64_t *, int64_t, int64_t, float *, void *, int64_t);
-  int (*attend)(const SequenceAttention *, const float *, const float *, const float *, float *, float *,
+  int (*attend)(const SequenceAttention *, const void *, const void *, const void *, void *, float *,
                 int64_t);
-  void (*attend_back)(const SequenceAttention *, const float *, const float *, const float *, const float *,
-                      const float *, const float *, float *, float *, float *, int64_t);
+  void (*attend_back)(const SequenceAttention *, const void *, const void *, const void *, const void *,
+                      const float *, const void *, void *, void *, void *, int64_t);
   void (*linear)(const Linear *, const float *, const float *, const float *, float *, float *,
                  int64_t);
   void (*linear_back)(const Linear *, const float *, const float *, const float *, const float *,

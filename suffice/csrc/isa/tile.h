@@ -14,9 +14,6 @@ constexpr int64_t TILE = 128;  // keys of a tile
 constexpr float LOG2E = 1.442695041f, LN2 = 0.6931471806f;
 constexpr uint32_t ALL_SEE = 0xffffffffu;
 
-// Loops over registers: a compiler that leaves one rolled keeps its sums in memory.
-#define UNROLL _Pragma("GCC unroll 16")
-
 // The keys of a tile, the values beside them, and which queries of the group see each.
 struct Tile {
   const float *keys[TILE + ROWS], *values[TILE + ROWS];
@@ -25,17 +22,55 @@ struct Tile {
   int64_t count;
 };
 
-// Rows of one head; row j is at `data` + j * `row`.
-struct Rows {
-  const float *data;
+// Rows of one head as they are stored; row j is at `data` + j * `row`.
+template <class E>
+struct Stored {
+  const typename E::Element *data;
   int64_t row;
 };
+
+typedef Stored<Full> Rows;
+
+// The first n < WIDE elements, zeros behind them.
+template <class E>
+INLINE Wide part_of(const typename E::Element *from, int64_t n) {
+  float few[WIDE] = {};
+  for (int64_t i = 0; i < n; ++i) few[i] = E::one(from + i);
+  return read<Wide>(few);
+}
+
+INLINE void store(Full, float *to, Wide v) { write(to, v); }
+
+INLINE void store(Half, uint16_t *to, Wide v) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+#else
+  for (int i = 0; i < WIDE; ++i) Half::put(to + i, v[i]);
+#endif
+}
+
+INLINE void store(Brain, uint16_t *to, Wide v) {  // to nearest, ties to even
+  WideWords bits = (WideWords)v;
+  bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  bits = v == v ? bits : bits * 0u + 0x7fc0u;
+  write(to, __builtin_convertvector(bits, Halves));
+}
+
+template <class E>
+INLINE void store_some(typename E::Element *to, Wide v, int64_t n) {
+  float few[WIDE];
+  write(few, v);
+  for (int64_t i = 0; i < n; ++i) E::put(to + i, few[i]);
+}
 
 // Neighbouring queries that go through keys together, and how far they are.
 struct Group {
   int64_t first, lanes;   // lanes: that are queries; the others are 0
   int64_t next, end;      // keys still to see, or their places in the lists
   float *columns, *sums;  // queries [D, N] and what they have summed [E, N]
+  const uint8_t *valid;   // [S], 0 = a key that none of them sees; null = there is no such key
   bool fresh;             // they have seen no key
   float most[MOST_LANES], total[MOST_LANES];  // largest score and sum of weights
 };
@@ -110,19 +145,19 @@ INLINE WideInts sees(uint32_t seen, int c) {
 }
 
 // Rows [lanes, width] as columns [width, N], times a factor; lanes behind the last are 0.
-template <int C>
-APART void turn_rows(const float *rows, int64_t stride, int64_t lanes, int64_t width, float by,
+template <int C, class E = Full>
+APART void turn_rows(const typename E::Element *rows, int64_t stride, int64_t lanes, int64_t width, float by,
                       float *columns) {
   for (int c = 0; c < C; ++c)
     for (int64_t d = 0; d < width; d += WIDE) {
       Wide square[WIDE];
       int64_t some = width - d < WIDE ? width - d : WIDE;
-      const float *row = rows + c * WIDE * stride + d;
+      const typename E::Element *row = rows + c * WIDE * stride + d;
       if (some == WIDE && (c + 1) * WIDE <= lanes) {
-        for (int i = 0; i < WIDE; ++i) square[i] = read<Wide>(row + i * stride) * by;
+        for (int i = 0; i < WIDE; ++i) square[i] = E::part(row + i * stride) * by;
       } else {
         for (int i = 0; i < WIDE; ++i)
-          square[i] = c * WIDE + i < lanes ? read_some(row + i * stride, some) * by : Wide{};
+          square[i] = c * WIDE + i < lanes ? part_of<E>(row + i * stride, some) * by : Wide{};
       }
       turn_over(square);
       for (int64_t i = 0; i < some; ++i) write(columns + ((d + i) * C + c) * WIDE, square[i]);
@@ -131,9 +166,9 @@ APART void turn_rows(const float *rows, int64_t stride, int64_t lanes, int64_t w
 
 // Columns [width, N] as rows [lanes, width], times a factor of each lane; returns a vector that is
 // 0 if all of them are finite.
-template <int C>
+template <int C, class E = Full>
 APART Wide turn_columns(const float *columns, const Wide (&by)[C], int64_t lanes, int64_t width,
-                         float *rows, int64_t stride) {
+                         typename E::Element *rows, int64_t stride) {
   Wide odd = {};
   for (int c = 0; c < C; ++c)
     for (int64_t d = 0; d < width; d += WIDE) {
@@ -142,17 +177,17 @@ APART Wide turn_columns(const float *columns, const Wide (&by)[C], int64_t lanes
       for (int64_t i = 0; i < WIDE; ++i)
         square[i] = i < some ? read<Wide>(columns + ((d + i) * C + c) * WIDE) * by[c] : Wide{};
       turn_over(square);
-      float *row = rows + c * WIDE * stride + d;
+      typename E::Element *row = rows + c * WIDE * stride + d;
       if (some == WIDE && (c + 1) * WIDE <= lanes) {
         for (int i = 0; i < WIDE; ++i) {
           odd += square[i] * 0.0f;
-          write(row + i * stride, square[i]);
+          store(E{}, row + i * stride, square[i]);
         }
         continue;
       }
       for (int64_t i = 0; i < WIDE && c * WIDE + i < lanes; ++i) {
         odd += square[i] * 0.0f;
-        write_some(row + i * stride, square[i], some);
+        store_some<E>(row + i * stride, square[i], some);
       }
     }
   return odd;
@@ -195,6 +230,8 @@ INLINE void put(Tile &tile, const Rows &keys, const Rows &values, int64_t key, u
   tile.seen[tile.count++] = seen;
 }
 
+INLINE bool is_key(const Group &group, int64_t key) { return !group.valid || group.valid[key]; }
+
 // Fills a tile with the keys below `until` that a group sees next; false if there are none.
 APART bool fill(const SequenceAttention &whole, const Rows &keys, const Rows &values, int64_t until,
                  int64_t most, Group &group, Tile &tile) {
@@ -203,13 +240,14 @@ APART bool fill(const SequenceAttention &whole, const Rows &keys, const Rows &va
     uint32_t real = group.lanes < 32 ? (1u << group.lanes) - 1 : ALL_SEE;
     for (; tile.count < most && next_key(whole, group) < until; ++group.next) {
       uint32_t seen = (whole.seen_by[group.next] >> (group.first % 32)) & real;
-      if (seen)
+      if (seen && is_key(group, whole.listed[group.next]))
         put(tile, keys, values, whole.listed[group.next], seen == real ? ALL_SEE : seen);
     }
   } else {
     int64_t end = group.end < until ? group.end : until;
     for (; tile.count < most && group.next < end; ++group.next)
-      put(tile, keys, values, group.next, near_by(whole, group, group.next));
+      if (is_key(group, group.next))
+        put(tile, keys, values, group.next, near_by(whole, group, group.next));
   }
   if (tile.count == 0) return false;
   for (int64_t j = tile.count; j % ROWS; ++j) {  // whole products: the last key again, hidden

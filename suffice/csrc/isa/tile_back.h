@@ -12,15 +12,15 @@ namespace SUFFICE_ISA {
 INLINE int64_t whole_vectors(int64_t width) { return (width + WIDE - 1) / WIDE * WIDE; }
 
 // Rows [lanes, width] as rows of whole vectors, times a factor; zeros behind the last.
-static void copy_rows(const float *rows, int64_t stride, int64_t lanes, int64_t width, float by,
-                      int64_t all, float *to) {
+template <class E>
+static void copy_rows(const Stored<E> &rows, int64_t lanes, int64_t width, float by, int64_t all,
+                      float *to) {
   int64_t padded = whole_vectors(width);
   for (int64_t i = 0; i < all; ++i, to += padded)
     for (int64_t d = 0; d < padded; d += WIDE) {
       Wide v = {};
-      if (i < lanes)
-        v = d + WIDE <= width ? read<Wide>(rows + i * stride + d)
-                              : read_some(rows + i * stride + d, width - d);
+      const typename E::Element *row = rows.data + i * rows.row + d;
+      if (i < lanes) v = d + WIDE <= width ? E::part(row) : part_of<E>(row, width - d);
       write(to + d, v * by);
     }
 }

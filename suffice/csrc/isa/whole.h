@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include <type_traits>
+
 #include "../threads.h"
 #include "tile.h"
 
@@ -17,8 +19,9 @@ constexpr int64_t STRETCH = 1 << 16;  // numbers of keys and values that stay ne
 
 struct Attention {
   const SequenceAttention &whole;
-  const float *q, *k, *v;
-  float *out, *logs;
+  const void *q, *k, *v;
+  void *out;
+  float *logs;
   int64_t groups, at_once, pieces;  // groups of a head, of a piece; pieces of a head
   int odd;
 };
@@ -96,16 +99,16 @@ static void see_tile(const SequenceAttention &whole, const Tile &tile, Group &gr
   group.fresh = false;
 }
 
-template <int C>
-APART void begin_group(const SequenceAttention &whole, const float *q, Group &group) {
-  turn_rows<C>(q, whole.q.row, group.lanes, whole.width, whole.scale * LOG2E, group.columns);
+template <int C, class E>
+APART void begin_group(const SequenceAttention &whole, const typename E::Element *q, Group &group) {
+  turn_rows<C, E>(q, whole.q.row, group.lanes, whole.width, whole.scale * LOG2E, group.columns);
   group.fresh = true;
   for (int i = 0; i < C * WIDE; ++i) group.most[i] = NOTHING, group.total[i] = 0.0f;
 }
 
-template <int C>
-APART void finish_group(const SequenceAttention &whole, const Group &group, float *out, float *logs,
-                        Wide &odd) {
+template <int C, class E>
+APART void finish_group(const SequenceAttention &whole, const Group &group,
+                        typename E::Element *out, float *logs, Wide &odd) {
   Wide by[C];
   if (group.fresh)
     for (int64_t i = 0; i < whole.value_width * C * WIDE; ++i) group.sums[i] = 0.0f;
@@ -116,17 +119,37 @@ APART void finish_group(const SequenceAttention &whole, const Group &group, floa
   for (int64_t i = 0; logs && i < group.lanes; ++i)
     logs[i] = group.most[i] == NOTHING ? -__builtin_inff()
                                        : LN2 * group.most[i] + logf(group.total[i]);
-  odd += turn_columns<C>(group.sums, by, group.lanes, whole.value_width, out, whole.out.row);
+  odd += turn_columns<C, E>(group.sums, by, group.lanes, whole.value_width, out, whole.out.row);
 }
 
-INLINE Rows rows_of(const float *data, const Strides &strides, int64_t batch, int64_t head) {
-  return {data + batch * strides.batch + head * strides.head, strides.row};
+// The first row of a head.
+template <class E, class T>
+INLINE auto *head_of(T *data, const Strides &strides, int64_t batch, int64_t head) {
+  typedef typename E::Element Element;
+  int64_t at = batch * strides.batch + head * strides.head;
+  if constexpr (std::is_const<T>::value) return (const Element *)data + at;
+  else return (Element *)data + at;
 }
 
-// Copies rows begin to end - 1 to where they follow each other.
-APART Rows bring(const Rows &rows, int64_t begin, int64_t end, int64_t width, float *to) {
-  for (int64_t j = begin; j < end; ++j)
-    __builtin_memcpy(to + (j - begin) * width, rows.data + j * rows.row, width * sizeof(float));
+template <class E = Full>
+INLINE Stored<E> rows_of(const void *data, const Strides &strides, int64_t batch, int64_t head) {
+  return {head_of<E>(data, strides, batch, head), strides.row};
+}
+
+// Copies rows begin to end - 1 as numbers to where they follow each other.
+template <class E>
+APART Rows bring(const Stored<E> &rows, int64_t begin, int64_t end, int64_t width, float *to) {
+  for (int64_t j = begin; j < end; ++j) {
+    const typename E::Element *row = rows.data + j * rows.row;
+    float *copy = to + (j - begin) * width;
+    if constexpr (std::is_same<E, Full>::value) {
+      __builtin_memcpy(copy, row, width * sizeof(float));
+    } else {
+      int64_t d = 0;
+      for (; d + WIDE <= width; d += WIDE) write(copy + d, E::part(row + d));
+      for (; d < width; ++d) copy[d] = E::one(row + d);
+    }
+  }
   return {to - begin * width, width};
 }
 
@@ -136,14 +159,18 @@ INLINE int64_t stretch_of(const SequenceAttention &whole) {
 }
 
 // Lets groups see all their keys, those of a stretch before any behind it.
-APART void see_keys(const SequenceAttention &whole, Rows keys, Rows values, int64_t count, Desk &desk,
-                     Wide &odd) {
-  const Rows far_keys = keys, far_values = values;
+template <class E>
+APART void see_keys(const SequenceAttention &whole, const Stored<E> &far_keys,
+                    const Stored<E> &far_values, int64_t count, Desk &desk, Wide &odd) {
+  Rows keys, values;
+  if constexpr (std::is_same<E, Full>::value) keys = far_keys, values = far_values;
   for (;;) {
-    int64_t begin = whole.keys, until = whole.keys;
+    int64_t begin = whole.keys, until = 0;
     for (int64_t g = 0; g < count; ++g) {
       int64_t next = next_key(whole, desk.groups[g]);
       if (next < begin) begin = next;
+      int64_t end = whole.starts ? whole.keys : desk.groups[g].end;
+      if (end > until) until = end;
     }
     if (begin == whole.keys) return;
     if (desk.near) {
@@ -163,6 +190,7 @@ APART void see_keys(const SequenceAttention &whole, Rows keys, Rows values, int6
 }
 
 // Returns whether all that was computed is finite.
+template <class E>
 APART bool attend_piece(const Attention &a, int64_t piece, Desk &desk) {
   const SequenceAttention &w = a.whole;
   int64_t row = piece / a.pieces, batch = row / w.heads, head = row % w.heads;
@@ -171,33 +199,37 @@ APART bool attend_piece(const Attention &a, int64_t piece, Desk &desk) {
   if (w.high - w.low > w.keys) number = a.pieces - 1 - number;  // those that may see most first
   int64_t first = number * a.at_once;
   int64_t count = a.groups - first < a.at_once ? a.groups - first : a.at_once;
-  Rows q = rows_of(a.q, w.q, batch, head);
+  const Stored<E> q = rows_of<E>(a.q, w.q, batch, head);
   Wide odd = {};
   for (int64_t g = 0; g < count; ++g) {
     Group &group = desk.groups[g];
     group.first = (first + g) * MOST_LANES;
     group.lanes = w.queries - group.first < MOST_LANES ? w.queries - group.first : MOST_LANES;
+    group.valid = w.valid ? w.valid + batch * w.keys : nullptr;
     look(w, head, group);
-    const float *these = q.data + group.first * q.row;
-    if (group.lanes <= WIDE) begin_group<1>(w, these, group);
-    else begin_group<COLUMNS>(w, these, group);
+    const typename E::Element *these = q.data + group.first * q.row;
+    if (group.lanes <= WIDE) begin_group<1, E>(w, these, group);
+    else begin_group<COLUMNS, E>(w, these, group);
   }
-  see_keys(w, rows_of(a.k, w.k, batch, shared), rows_of(a.v, w.v, batch, shared), count, desk, odd);
+  see_keys<E>(w, rows_of<E>(a.k, w.k, batch, shared), rows_of<E>(a.v, w.v, batch, shared), count,
+              desk, odd);
   for (int64_t g = 0; g < count; ++g) {
     const Group &group = desk.groups[g];
-    float *out = a.out + batch * w.out.batch + head * w.out.head + group.first * w.out.row;
+    typename E::Element *out = head_of<E>(a.out, w.out, batch, head) + group.first * w.out.row;
     float *logs = a.logs ? a.logs + row * w.queries + group.first : nullptr;
-    if (group.lanes <= WIDE) finish_group<1>(w, group, out, logs, odd);
-    else finish_group<COLUMNS>(w, group, out, logs, odd);
+    if (group.lanes <= WIDE) finish_group<1, E>(w, group, out, logs, odd);
+    else finish_group<COLUMNS, E>(w, group, out, logs, odd);
   }
   return sum_of(odd) == 0.0f;
 }
 
+template <class E>
 static void attend_worker(suffice::Team &team, int, void *context) {
   Attention &a = *(Attention *)context;
   const SequenceAttention &w = a.whole;
   int64_t width = w.width + w.value_width, pieces = w.batch * w.heads * a.pieces;
-  bool brings = a.at_once > 4 && (w.k.row != w.width || w.v.row != w.value_width);
+  bool apart = w.k.row != w.width || w.v.row != w.value_width;
+  bool brings = !std::is_same<E, Full>::value || (a.at_once > 4 && apart);
   int64_t near = brings ? stretch_of(w) * width : 0;
   int64_t numbers = (a.at_once * width + TILE + ROWS) * MOST_LANES + near;
   float *place = (float *)suffice::room_of_thread(numbers * sizeof(float));
@@ -214,7 +246,7 @@ static void attend_worker(suffice::Team &team, int, void *context) {
   int64_t grain = w.high - w.low > w.keys ? 1 : pieces / (8 * team.threads) + 1;
   while (team.take(pieces, grain, range))
     for (int64_t piece = range.begin; piece < range.end; ++piece)
-      if (!attend_piece(a, piece, desk)) __atomic_store_n(&a.odd, 1, __ATOMIC_RELAXED);
+      if (!attend_piece<E>(a, piece, desk)) __atomic_store_n(&a.odd, 1, __ATOMIC_RELAXED);
 }
 
 // Fewer groups make a piece where there would be too few pieces for all threads.
@@ -239,14 +271,17 @@ INLINE int64_t threads_for(const SequenceAttention &whole, int64_t threads) {
   return worth < 1 ? 1 : worth < threads ? worth : threads;
 }
 
-static int attend_whole(const SequenceAttention *whole, const float *q, const float *k, const float *v,
-                        float *out, float *logs, int64_t threads) {
+static int attend_whole(const SequenceAttention *whole, const void *q, const void *k, const void *v,
+                        void *out, float *logs, int64_t threads) {
   Attention attention{*whole, q, k, v, out, logs, 0, 0, 0, 0};
   if (whole->batch * whole->heads * whole->queries == 0) return 0;
   threads = threads_for(*whole, threads);
   cut_pieces(attention, threads);
   int64_t pieces = whole->batch * whole->heads * attention.pieces;
-  suffice::together((int)(pieces < threads ? pieces : threads), attend_worker, &attention);
+  auto *worker = whole->kind == F16    ? attend_worker<Half>
+                 : whole->kind == BF16 ? attend_worker<Brain>
+                                       : attend_worker<Full>;
+  suffice::together((int)(pieces < threads ? pieces : threads), worker, &attention);
   return attention.odd;
 }
 

@@ -17,10 +17,12 @@ constexpr int64_t BACK_GROUPS = 4;  // of a piece
 
 struct Back {
   const SequenceAttention &whole;
-  const float *q, *k, *v, *out, *logs, *slope;
-  float *of_q, *of_k, *of_v;
+  const void *q, *k, *v, *out;
+  const float *logs;
+  const void *slope;
+  void *of_q, *of_k, *of_v;
   int64_t groups, pieces, shares;  // groups of a head, its pieces; tasks that share keys
-  float *apart;                    // [B, G, shares - 1, S, D + E]: sums of all shares but the first
+  float *apart;  // [B, G, sums apart, S, D + E]: those of all shares, of float32 but the first
 };
 
 // What a group of queries needs beside its keys.
@@ -40,28 +42,28 @@ struct BackDesk {
   float *unused;                     // rows of hidden keys add here
 };
 
-template <int C>
+template <int C, class E>
 static void begin_learner(const Back &b, int64_t batch, int64_t head, Learner &one) {
   const SequenceAttention &w = b.whole;
   Group &group = one.group;
-  Rows q = rows_of(b.q, w.q, batch, head), out = rows_of(b.out, w.out, batch, head);
-  Rows slope = rows_of(b.slope, w.slope, batch, head);
-  const float *q_rows = q.data + group.first * q.row;
-  const float *out_rows = out.data + group.first * out.row;
-  const float *slope_rows = slope.data + group.first * slope.row;
+  Stored<E> q = rows_of<E>(b.q, w.q, batch, head), out = rows_of<E>(b.out, w.out, batch, head);
+  Stored<E> slope = rows_of<E>(b.slope, w.slope, batch, head);
+  q.data += group.first * q.row;
+  out.data += group.first * out.row;
+  slope.data += group.first * slope.row;
   const float *logs = b.logs + (batch * w.heads + head) * w.queries + group.first;
-  turn_rows<C>(q_rows, q.row, group.lanes, w.width, w.scale * LOG2E, group.columns);
-  turn_rows<C>(slope_rows, slope.row, group.lanes, w.value_width, 1.0f, one.slopes);
-  copy_rows(q_rows, q.row, group.lanes, w.width, w.scale, C * WIDE, one.queries);
-  copy_rows(slope_rows, slope.row, group.lanes, w.value_width, 1.0f, C * WIDE, one.given);
+  turn_rows<C, E>(q.data, q.row, group.lanes, w.width, w.scale * LOG2E, group.columns);
+  turn_rows<C, E>(slope.data, slope.row, group.lanes, w.value_width, 1.0f, one.slopes);
+  copy_rows<E>(q, group.lanes, w.width, w.scale, C * WIDE, one.queries);
+  copy_rows<E>(slope, group.lanes, w.value_width, 1.0f, C * WIDE, one.given);
   int64_t padded = whole_vectors(w.value_width);
   for (int64_t i = 0; i < C * WIDE; ++i) {
     bool sees = i < group.lanes && logs[i] != -__builtin_inff();
     one.logs[i] = sees ? logs[i] * LOG2E : __builtin_inff();
     Wide mean = {};
     for (int64_t e = 0; i < group.lanes && e < padded; e += WIDE) {
-      const float *row = out_rows + i * out.row + e;
-      Wide v = e + WIDE <= w.value_width ? read<Wide>(row) : read_some(row, w.value_width - e);
+      const typename E::Element *row = out.data + i * out.row + e;
+      Wide v = e + WIDE <= w.value_width ? E::part(row) : part_of<E>(row, w.value_width - e);
       mean += v * read<Wide>(one.given + i * padded + e);
     }
     one.means[i] = sum_of(mean);
@@ -88,7 +90,7 @@ static void learn_tile(const Back &b, Learner &one, int64_t begin, BackDesk &des
   one.group.fresh = false;
 }
 
-template <int C>
+template <int C, class E>
 static void finish_learner(const Back &b, int64_t batch, int64_t head, Learner &one) {
   const SequenceAttention &w = b.whole;
   Group &group = one.group;
@@ -96,8 +98,8 @@ static void finish_learner(const Back &b, int64_t batch, int64_t head, Learner &
     for (int64_t i = 0; i < w.width * C * WIDE; ++i) group.sums[i] = 0.0f;
   Wide by[C];
   for (int c = 0; c < C; ++c) by[c] = wide(w.scale);
-  float *rows = b.of_q + batch * w.of_q.batch + head * w.of_q.head + group.first * w.of_q.row;
-  turn_columns<C>(group.sums, by, group.lanes, w.width, rows, w.of_q.row);
+  auto *rows = head_of<E>(b.of_q, w.of_q, batch, head) + group.first * w.of_q.row;
+  turn_columns<C, E>(group.sums, by, group.lanes, w.width, rows, w.of_q.row);
 }
 
 // Adds rows of a stretch to where they belong; their padding is left behind.
@@ -114,6 +116,7 @@ struct Shares {
   int64_t key_row, value_row;
 };
 
+template <class E>
 static void learn_piece(const Back &b, int64_t batch, int64_t head, int64_t piece,
                         const Shares &into, BackDesk &desk) {
   const SequenceAttention &w = b.whole;
@@ -121,14 +124,16 @@ static void learn_piece(const Back &b, int64_t batch, int64_t head, int64_t piec
   int64_t width = whole_vectors(w.width), value_width = whole_vectors(w.value_width);
   int64_t first = piece * BACK_GROUPS;
   int64_t count = b.groups - first < BACK_GROUPS ? b.groups - first : BACK_GROUPS;
-  Rows far_keys = rows_of(b.k, w.k, batch, shared), far_values = rows_of(b.v, w.v, batch, shared);
+  const Stored<E> far_keys = rows_of<E>(b.k, w.k, batch, shared);
+  const Stored<E> far_values = rows_of<E>(b.v, w.v, batch, shared);
   for (int64_t g = 0; g < count; ++g) {
     Group &group = desk.learners[g].group;
     group.first = (first + g) * MOST_LANES;
     group.lanes = w.queries - group.first < MOST_LANES ? w.queries - group.first : MOST_LANES;
+    group.valid = w.valid ? w.valid + batch * w.keys : nullptr;
     look(w, head, group);
-    if (group.lanes <= WIDE) begin_learner<1>(b, batch, head, desk.learners[g]);
-    else begin_learner<COLUMNS>(b, batch, head, desk.learners[g]);
+    if (group.lanes <= WIDE) begin_learner<1, E>(b, batch, head, desk.learners[g]);
+    else begin_learner<COLUMNS, E>(b, batch, head, desk.learners[g]);
   }
   for (;;) {
     int64_t begin = w.keys;
@@ -138,8 +143,8 @@ static void learn_piece(const Back &b, int64_t batch, int64_t head, int64_t piec
     }
     if (begin == w.keys) break;
     int64_t until = w.keys - begin < stretch_of(w) / 2 ? w.keys : begin + stretch_of(w) / 2;
-    Rows keys = bring(far_keys, begin, until, w.width, desk.keys);
-    Rows values = bring(far_values, begin, until, w.value_width, desk.values);
+    Rows keys = bring<E>(far_keys, begin, until, w.width, desk.keys);
+    Rows values = bring<E>(far_values, begin, until, w.value_width, desk.values);
     for (int64_t i = 0; i < (until - begin) * width; ++i) desk.of_keys[i] = 0.0f;
     for (int64_t i = 0; i < (until - begin) * value_width; ++i) desk.of_values[i] = 0.0f;
     for (int64_t g = 0; g < count; ++g) {
@@ -155,50 +160,69 @@ static void learn_piece(const Back &b, int64_t batch, int64_t head, int64_t piec
               into.value_row);
   }
   for (int64_t g = 0; g < count; ++g) {
-    if (desk.learners[g].group.lanes <= WIDE) finish_learner<1>(b, batch, head, desk.learners[g]);
-    else finish_learner<COLUMNS>(b, batch, head, desk.learners[g]);
+    Learner &one = desk.learners[g];
+    if (one.group.lanes <= WIDE) finish_learner<1, E>(b, batch, head, one);
+    else finish_learner<COLUMNS, E>(b, batch, head, one);
   }
 }
 
+// How many of the shares sum up where the gradients are: what is rounded there is summed apart.
+template <class E>
+constexpr int64_t IN_PLACE = std::is_same<E, Full>::value;
+
+template <class E>
 static Shares share_of(const Back &b, int64_t row, int64_t share) {
   const SequenceAttention &w = b.whole;
-  if (share > 0) {
-    float *own = b.apart + (row * (b.shares - 1) + share - 1) * w.keys * (w.width + w.value_width);
-    return {own, own + w.keys * w.width, w.width, w.value_width};
+  if constexpr (IN_PLACE<E> > 0) {
+    int64_t batch = row / w.kv_heads, head = row % w.kv_heads;
+    if (share == 0)
+      return {head_of<E>(b.of_k, w.of_k, batch, head), head_of<E>(b.of_v, w.of_v, batch, head),
+              w.of_k.row, w.of_v.row};
   }
-  int64_t batch = row / w.kv_heads, head = row % w.kv_heads;
-  return {b.of_k + batch * w.of_k.batch + head * w.of_k.head,
-          b.of_v + batch * w.of_v.batch + head * w.of_v.head, w.of_k.row, w.of_v.row};
+  int64_t number = row * (b.shares - IN_PLACE<E>) + share - IN_PLACE<E>;
+  float *own = b.apart + number * w.keys * (w.width + w.value_width);
+  return {own, own + w.keys * w.width, w.width, w.value_width};
 }
 
+template <class E>
 static void learn_task(const Back &b, int64_t task, BackDesk &desk) {
   const SequenceAttention &w = b.whole;
   int64_t row = task / b.shares, share = task % b.shares, together = w.heads / w.kv_heads;
   int64_t batch = row / w.kv_heads, head = row % w.kv_heads * together;
-  Shares into = share_of(b, row, share);
+  Shares into = share_of<E>(b, row, share);
   for (int64_t j = 0; j < w.keys; ++j) {
     for (int64_t d = 0; d < w.width; ++d) into.keys[j * into.key_row + d] = 0.0f;
     for (int64_t e = 0; e < w.value_width; ++e) into.values[j * into.value_row + e] = 0.0f;
   }
   int64_t all = together * b.pieces;
   for (int64_t i = all * share / b.shares; i < all * (share + 1) / b.shares; ++i)
-    learn_piece(b, batch, head + i / b.pieces, i % b.pieces, into, desk);
+    learn_piece<E>(b, batch, head + i / b.pieces, i % b.pieces, into, desk);
 }
 
 // Adds the sums of the other shares to those of the first, always in the same order.
+template <class E>
 static void gather_shares(const Back &b, int64_t at) {
   const SequenceAttention &w = b.whole;
   int64_t row = at / w.keys, key = at % w.keys;
-  Shares into = share_of(b, row, 0);
+  Shares into = share_of<E>(b, row, 0);
   for (int64_t share = 1; share < b.shares; ++share) {
-    Shares from = share_of(b, row, share);
+    Shares from = share_of<E>(b, row, share);
     for (int64_t d = 0; d < w.width; ++d)
       into.keys[key * into.key_row + d] += from.keys[key * w.width + d];
     for (int64_t e = 0; e < w.value_width; ++e)
       into.values[key * into.value_row + e] += from.values[key * w.value_width + e];
   }
+  if constexpr (IN_PLACE<E> == 0) {
+    int64_t batch = row / w.kv_heads, head = row % w.kv_heads;
+    auto *key_to = head_of<E>(b.of_k, w.of_k, batch, head) + key * w.of_k.row;
+    auto *value_to = head_of<E>(b.of_v, w.of_v, batch, head) + key * w.of_v.row;
+    for (int64_t d = 0; d < w.width; ++d) E::put(key_to + d, into.keys[key * into.key_row + d]);
+    for (int64_t e = 0; e < w.value_width; ++e)
+      E::put(value_to + e, into.values[key * into.value_row + e]);
+  }
 }
 
+template <class E>
 static void back_worker(suffice::Team &team, int, void *context) {
   const Back &b = *(const Back *)context;
   const SequenceAttention &w = b.whole;
@@ -230,16 +254,16 @@ static void back_worker(suffice::Team &team, int, void *context) {
   desk.unused = next(width + value_width);
   for (int64_t i = 0; i < width + value_width; ++i) desk.unused[i] = 0.0f;
   suffice::Range range;
-  while (team.take(w.batch * w.kv_heads * b.shares, 1, range)) learn_task(b, range.begin, desk);
-  if (b.shares == 1) return;
+  while (team.take(w.batch * w.kv_heads * b.shares, 1, range)) learn_task<E>(b, range.begin, desk);
+  if (b.shares == IN_PLACE<E>) return;
   team.meet();
   while (team.take(w.batch * w.kv_heads * w.keys, 64, range))
-    for (int64_t at = range.begin; at < range.end; ++at) gather_shares(b, at);
+    for (int64_t at = range.begin; at < range.end; ++at) gather_shares<E>(b, at);
 }
 
-static void attend_back(const SequenceAttention *whole, const float *q, const float *k, const float *v,
-                        const float *out, const float *logs, const float *slope, float *of_q,
-                        float *of_k, float *of_v, int64_t threads) {
+static void attend_back(const SequenceAttention *whole, const void *q, const void *k, const void *v,
+                        const void *out, const float *logs, const void *slope, void *of_q,
+                        void *of_k, void *of_v, int64_t threads) {
   const SequenceAttention &w = *whole;
   Back back{w, q, k, v, out, logs, slope, of_q, of_k, of_v, 0, 0, 1, nullptr};
   back.groups = (w.queries + MOST_LANES - 1) / MOST_LANES;
@@ -253,10 +277,14 @@ static void attend_back(const SequenceAttention *whole, const float *q, const fl
     if (back.shares > most) back.shares = most;
     if (back.shares < 1) back.shares = 1;
   }
-  int64_t apart = rows * (back.shares - 1) * w.keys * (w.width + w.value_width);
+  int64_t sums_apart = w.kind == F32 ? back.shares - 1 : back.shares;
+  int64_t apart = rows * sums_apart * w.keys * (w.width + w.value_width);
   if (apart > 0) back.apart = (float *)malloc(apart * sizeof(float));
   int64_t tasks = rows * back.shares;
-  suffice::together((int)(tasks < threads ? tasks : threads), back_worker, &back);
+  auto *worker = w.kind == F16    ? back_worker<Half>
+                 : w.kind == BF16 ? back_worker<Brain>
+                                  : back_worker<Full>;
+  suffice::together((int)(tasks < threads ? tasks : threads), worker, &back);
   free(back.apart);
 }
 

@@ -1,7 +1,8 @@
-"""Softmax attention of whole sequences in native CPU kernels, float32.
+"""Softmax attention of whole sequences in native CPU kernels.
 
 A query is a lane of a vector, so a softmax needs no sum across lanes and keys are read in place:
-one kernel serves dense, causal, windowed and listed patterns, and skips blocks without any pair.
+one kernel serves dense, causal, windowed and listed patterns, and skips blocks without any pair
+and padded keys. Half types are read and written as they are; sums are float32.
 
 Eager calls go to the kernels directly. Where torch has to see the call (a graph, a mode that
 counts) the same kernels are a registered operator.
@@ -42,6 +43,7 @@ from suffice.patterns import Pattern
 from suffice.torch_compat import finite
 
 MISSING = why_not()  # read once, as a graph cannot call ctypes
+KINDS = {torch.float32: native.F32, torch.float16: native.F16, torch.bfloat16: native.BF16}
 BLOCK = 32  # queries that share a list of keys
 BLOCKS_AT_ONCE = 1 << 10  # blocks whose pairs are evaluated together
 WHOLE_BLOCK = 2  # in a layout: every pair of the block is allowed
@@ -51,10 +53,13 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, E]."""
+    if not q.dtype is k.dtype is v.dtype:  # under autocast columns of x stay as they are
+        dtype = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     if is_traced():
-        out = _attend(q, k, v, text_of(call.pattern), call.scale)[0]
+        out = _attend(q, k, v, masks.valid, text_of(call.pattern), call.scale)[0]
     else:
-        out, all_finite = _attend_directly(q, k, v, call)
+        out, all_finite = _attend_directly(q, k, v, masks.valid, call)
         if not all_finite and not call.unrestricted and not finite(k, v):
             return run_nonfinite(NATIVE, q, k, v, masks, call, parts)
     if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
@@ -63,12 +68,12 @@ def attend(
 
 
 def refuses(call: AttentionCall) -> list[str]:
-    """Refuse dropout, biases, data that restrict the pattern, and other dtypes than float32."""
-    reasons = refuses_features(call) + refuses_native(call, (torch.float32,))
+    """Refuse dropout, biases, data other than `valid` that restrict the pattern, and float64."""
+    reasons = refuses_features(call) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
-    if not call.plain:
-        reasons.append("it knows patterns, not valid, segments or masks")
+    if not (call.plain or call.padding):
+        reasons.append("it knows patterns and padded keys, not segments, masks or positions")
     if call.position.biases:
         reasons.append(f"it adds no bias, as {type(call.position).__name__} does")
     return reasons
@@ -87,9 +92,7 @@ def refuses_native(call: AttentionCall, dtypes: Iterable[torch.dtype]) -> list[s
     return reasons
 
 
-NATIVE = Op(
-    "native", "the library's own kernels, float32 on a CPU", attend, refuses, masks_nonfinite=True
-)
+NATIVE = Op("native", "the library's own kernels on a CPU", attend, refuses, masks_nonfinite=True)
 
 
 class Band(NamedTuple):
@@ -192,17 +195,24 @@ def _bits(pattern: Pattern, blocks: Tensor, queries: int, keys: int) -> Tensor:
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, sparsity: SparsityPattern, scale: float, *, logs: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid: Tensor | None,
+    sparsity: SparsityPattern,
+    scale: float,
+    *,
+    logs: bool,
 ) -> tuple[Tensor, Tensor | None, bool]:
     """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
 
-    The last axis of q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E] is dense. Without `logs` the
-    logarithms [B, H, T] are None.
+    The last axis of q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E] is dense, as is all of
+    `valid`, bool [B, S] or None. Without `logs` the logarithms [B, H, T] are None.
     """
     out = empty_rows_first(q, v.shape[3])
-    total = q.new_empty(q.shape[:3]) if logs else None
+    total = q.new_empty(q.shape[:3], dtype=torch.float32) if logs else None
     nonfinite = library().suffice_attend(
-        _structure(*_layouts(q, k, v, out), None, sparsity, scale),
+        _structure((q, k, v, out), None, valid, sparsity, scale),
         q.data_ptr(),
         k.data_ptr(),
         v.data_ptr(),
@@ -220,12 +230,13 @@ def backward(
     v: Tensor,
     out: Tensor,
     logs: Tensor,
+    valid: Tensor | None,
     sparsity: SparsityPattern,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`."""
     grads = tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
-    structure = _structure(*_layouts(q, k, v, out), grad.stride(), sparsity, scale)
+    structure = _structure((q, k, v, out), grad.stride(), valid, sparsity, scale)
     tensors = (q, k, v, out, logs, grad, *grads)
     threads = torch.get_num_threads()
     library().suffice_attend_back(structure, *(x.data_ptr() for x in tensors), threads)
@@ -235,24 +246,36 @@ def backward(
 Layout = tuple[torch.Size, tuple[int, ...]]
 
 
-def _layouts(*tensors: Tensor) -> tuple[Layout, ...]:
-    return tuple((x.shape, x.stride()) for x in tensors)
-
-
-@lru_cache(maxsize=256)
 def _structure(
+    tensors: tuple[Tensor, ...],
+    grad: tuple[int, ...] | None,
+    valid: Tensor | None,
+    sparsity: SparsityPattern,
+    scale: float,
+) -> ctypes._CArgObject:
+    """Return the structure the kernels read; without padding it lives as long as it is cached."""
+    layouts = ((x.shape, x.stride()) for x in tensors)
+    fields = *layouts, KINDS[tensors[0].dtype], grad, sparsity, scale
+    if valid is None:
+        return ctypes.byref(_cached_fields(*fields))
+    structure = _fields(*fields)
+    structure.valid = valid.data_ptr()
+    return ctypes.byref(structure)
+
+
+def _fields(
     q: Layout,
     k: Layout,
     v: Layout,
     out: Layout,
+    kind: int,
     grad: tuple[int, ...] | None,
     sparsity: SparsityPattern,
     scale: float,
-) -> ctypes._CArgObject:
-    """Return the structure the kernels read; it lives as long as it is cached."""
+) -> native.SequenceAttention:
     (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q[0], v[0]
     sizes = batch, heads, kv_heads, queries, keys, width, value_width
-    structure = native.SequenceAttention(*sizes, scale)
+    structure = native.SequenceAttention(*sizes, scale, kind)
     strides = {"q": q[1], "k": k[1], "v": v[1], "out": out[1]}
     if grad is not None:
         strides["slope"] = grad
@@ -266,17 +289,23 @@ def _structure(
         structure.starts, structure.listed = sparsity.starts.data_ptr(), sparsity.keys.data_ptr()
         structure.seen_by = sparsity.seen_by.data_ptr()
         structure.list_of = sparsity.of_heads.data_ptr()
-    return ctypes.byref(structure)
+    return structure
 
 
-def _attend_directly(q: Tensor, k: Tensor, v: Tensor, call: AttentionCall) -> tuple[Tensor, bool]:
+_cached_fields = lru_cache(maxsize=256)(_fields)
+
+
+def _attend_directly(
+    q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, call: AttentionCall
+) -> tuple[Tensor, bool]:
     """Return the outputs and whether all was finite."""
     q, k, v = map(dense_rows, (q, k, v))
+    valid = None if valid is None else valid.contiguous()
     sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
     if needs_gradient(q, k, v):
         flags: list[bool] = []
-        return _Attend.apply(q, k, v, sparsity, call.scale, flags), flags[0]
-    out, _, all_finite = forward(q, k, v, sparsity, call.scale, logs=False)
+        return _Attend.apply(q, k, v, valid, sparsity, call.scale, flags), flags[0]
+    out, _, all_finite = forward(q, k, v, valid, sparsity, call.scale, logs=False)
     return out, all_finite
 
 
@@ -284,27 +313,30 @@ class _Attend(torch.autograd.Function):
     """The kernels with their gradients; whether all was finite is appended to `flags`."""
 
     @staticmethod
-    def forward(ctx, q, k, v, sparsity, scale, flags):
-        out, logs, all_finite = forward(q, k, v, sparsity, scale, logs=True)
+    def forward(ctx, q, k, v, valid, sparsity, scale, flags):
+        out, logs, all_finite = forward(q, k, v, valid, sparsity, scale, logs=True)
         flags.append(all_finite)
-        ctx.save_for_backward(q, k, v, out, logs)
+        ctx.save_for_backward(q, k, v, out, logs, valid)
         ctx.settings = sparsity, scale
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
-        return *backward(dense_rows(grad), *ctx.saved_tensors, *ctx.settings), *[None] * 3
+        return *backward(dense_rows(grad), *ctx.saved_tensors, *ctx.settings), *[None] * 4
 
 
 @torch.library.custom_op("suffice::native", mutates_args=())
-def _attend(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float) -> tuple[Tensor, Tensor]:
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, pattern: str, scale: float
+) -> tuple[Tensor, Tensor]:
     """Return the outputs [B, H, T, E] and the logarithms [B, H, T] of the rows' total weights.
 
     Arguments as of `forward`, the pattern as JSON.
     """
     q, k, v = map(dense_rows, (q, k, v))
-    return forward(q, k, v, _sparsity(q, k, pattern), scale, logs=True)[:2]
+    valid = None if valid is None else valid.contiguous()
+    return forward(q, k, v, valid, _sparsity(q, k, pattern), scale, logs=True)[:2]
 
 
 @torch.library.custom_op("suffice::native_backward", mutates_args=())
@@ -315,12 +347,14 @@ def _attend_backward(
     v: Tensor,
     out: Tensor,
     logs: Tensor,
+    valid: Tensor | None,
     pattern: str,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v; arguments as of `suffice::native`."""
     grad, q, k, v, out = map(dense_rows, (grad, q, k, v, out))
-    return backward(grad, q, k, v, out, logs.contiguous(), _sparsity(q, k, pattern), scale)
+    valid = None if valid is None else valid.contiguous()
+    return backward(grad, q, k, v, out, logs.contiguous(), valid, _sparsity(q, k, pattern), scale)
 
 
 register_attention(_attend, _attend_backward)

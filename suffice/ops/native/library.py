@@ -125,10 +125,10 @@ class SequenceAttention(ctypes.Structure):
     _fields_ = (
         *_fields(INT, "batch heads kv_heads queries keys width value_width"),
         ("scale", FLOAT),
-        ("unused", INT32),
+        ("kind", INT32),
         *_fields(Strides, "q k v out slope of_q of_k of_v"),
         *_fields(INT, "low high"),
-        *_fields(POINTER, "starts listed seen_by list_of"),
+        *_fields(POINTER, "starts listed seen_by list_of valid"),
     )
 
 

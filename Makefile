@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare studio test quick test-sanitized test-hf mutants bench bench-layers bench-mechanisms bench-edge docs types format
+.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-hf mutants bench bench-layers bench-mechanisms bench-edge docs types format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -21,6 +21,17 @@ QUICK := $(addprefix tests/,definitions encoders patterns positions kernels mixi
 	layers acceptance product/test_conformance.py) $(wildcard tests/test_*.py)
 quick: .venv/.ready
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/layers/test_compile.py $(QUICK) $(ARGS)
+
+# the same numbers as a processor without AVX-512 computes them, by torch's kernels and by ours; one
+# without AVX2 says so
+NUMERIC := $(QUICK) tests/quantise tests/generate/test_backend.py \
+	$(addprefix tests/models/test_,native_decoder.py packed.py)
+test-avx2: .venv/.ready
+	$(BIN)/python -m tests.settings --only avx2 --ignore tests/layers/test_compile.py $(NUMERIC) $(ARGS)
+
+# the suite six times: the best instructions, AVX2, portable kernels, one core, busy cores, python -O
+test-settings: .venv/.ready
+	$(BIN)/python -m tests.settings $(ARGS)
 
 # one seeded bug at a time, and whether the tests catch it; ARGS="--list", ARGS="--only verdict"
 mutants: .venv/.ready

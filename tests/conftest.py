@@ -12,6 +12,9 @@ import torch
 with torch.device("meta"):
     torch.zeros(1)
 
+# what these helpers assert holds with python -O, too, as it does in the modules of tests
+pytest.register_assert_rewrite("tests.ops.native.sums", "tests.train.two_processes")
+
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the tests' own profiles are silent, too
 
 

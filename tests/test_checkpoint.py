@@ -235,7 +235,8 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(path):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             tensors, facts = load(path, {"a": torch.zeros(300_000)})
-            assert (tensors["a"] == facts["n"]).all(), (tensors["a"].unique(), facts)
+            if not (tensors["a"] == facts["n"]).all():
+                raise SystemExit(f"{tensors['a'].unique()} in a file of {facts}")
             replaced += facts["n"] > 0
         print("replaced in", replaced)
     """

@@ -13,14 +13,14 @@ from suffice.errors import UnsupportedError
 from suffice.ops import OPS, AttentionCall, choose, explain, register_flops
 from suffice.ops.dispatch import FULL_LANES, LANES, LEARNT_PAIRS, NATIVE_PAIRS
 from suffice.ops.native import attention as kernels
-from suffice.ops.native import library
 from suffice.ops.native.attention import band_of, share_of_lanes, sparsity_of
 from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
 from suffice.positions import Alibi
 from suffice.testing import assert_close
+from tests.ops.native.codings import ISAS, isa, needs_kernels
 
-pytestmark = pytest.mark.skipif(not library.available(), reason="no native kernels were built")
-ISAS = library.library().suffice_isas().decode().split() if library.available() else ["none"]
+pytestmark = needs_kernels
+__all__ = ["isa"]
 LENGTHS = (1, 3, 15, 16, 17, 65, 130, 513)
 WIDTHS = (1, 8, 40, 64, 100, 128)
 BANDS = [
@@ -37,15 +37,6 @@ LISTED = [
 PLAIN = AttentionCall(
     queries=200, keys=200, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0
 )
-
-
-@pytest.fixture(params=ISAS)
-def isa(request):
-    """Run with one set of instructions."""
-    before = library.instructions()
-    assert library.library().suffice_use_isa(request.param.encode()) == 0
-    yield request.param
-    library.library().suffice_use_isa(before.encode())
 
 
 def heads(batch, number, length, width, *, layout="rows"):

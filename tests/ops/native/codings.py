@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from zlib import crc32
 
 import pytest
@@ -14,25 +15,29 @@ needs_kernels = pytest.mark.skipif(not library.available(), reason=library.why_n
 ISAS = library.library().suffice_isas().decode().split() if library.available() else []
 
 
+@contextmanager
+def using(isa):
+    """Compute by one set of instructions; the former one is put back."""
+    kernels = library.library()
+    used = kernels.suffice_isa()
+    if kernels.suffice_use_isa(isa.encode()):
+        pytest.fail(f"the kernels of {isa} are not there")
+    yield isa
+    kernels.suffice_use_isa(used)
+
+
 @pytest.fixture(params=ISAS)
 def isa(request):
     """Every set of instructions that this processor has."""
-    kernels = library.library()
-    used = kernels.suffice_isa()
-    assert kernels.suffice_use_isa(request.param.encode()) == 0
-    yield request.param
-    kernels.suffice_use_isa(used)
+    with using(request.param):
+        yield request.param
 
 
 @pytest.fixture
 def some_isa(request):
     """One set of instructions, another one for each test: many tests meet all of them."""
-    kernels = library.library()
-    used = kernels.suffice_isa()
-    name = ISAS[crc32(request.node.name.encode()) % len(ISAS)]
-    assert kernels.suffice_use_isa(name.encode()) == 0
-    yield name
-    kernels.suffice_use_isa(used)
+    with using(ISAS[crc32(request.node.name.encode()) % len(ISAS)]) as name:
+        yield name
 
 
 def drawn_codes(outputs, inputs, bits, group, seed=0):

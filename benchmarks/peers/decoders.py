@@ -1,7 +1,7 @@
 """Other programs that run the same language models, and the comparison with them.
 
 A peer reads our weights, must give our logits, and then writes in the same rounds as we do.
-Letters: T tokens, n new tokens, V vocabulary.
+Letters: B rows, T tokens, n new tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Protocol
@@ -27,11 +28,19 @@ from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 
-MODULES = {"llama.cpp": "llama_cpp", "transformers": "llama", "onnxruntime": "onnx_runtime"}
+MODULES = {
+    "llama.cpp": "llama_cpp",
+    "ik_llama.cpp": "ik_llama_cpp",
+    "transformers": "llama",
+    "onnxruntime": "onnx_runtime",
+    "openvino": "openvino",
+}
 PACKAGES = {  # modules to import, by the name pip knows
     "llama.cpp": {"llama-cpp-python": "llama_cpp", "gguf": "gguf"},
+    "ik_llama.cpp": {"ik-llama-cpp-python": "ik_llama_cpp", "gguf": "gguf"},
     "transformers": {"transformers": "transformers"},
     "onnxruntime": {"onnxruntime": "onnxruntime", "onnx": "onnx", "onnx_ir": "onnx_ir"},
+    "openvino": {"openvino": "openvino"},
 }
 PARAMETERS = {  # of a block of our models, by the short names used here
     **{name: f"attention.{name}_proj" for name in "qkvo"},
@@ -39,6 +48,7 @@ PARAMETERS = {  # of a block of our models, by the short names used here
     **{name: name for name in ("attention_norm", "mlp_norm")},
 }
 WARM_UP, CHECKED, FOLLOWING = 8, 24, 8  # tokens
+FEWEST = 5  # rounds of a session whose time is up
 # relative error of logits, by bits of the weights: a 16-bit cache, and rounding that adds up
 TOLERANCES = {32: 1e-2, 16: 2e-2, 8: 0.2, 4: 0.8}
 
@@ -47,9 +57,10 @@ class Decoder(Protocol):
     """A model that writes text and measures how long each token takes."""
 
     name: str
+    clock: Callable[[], float]
 
     def write(self, prompt: Tensor, new: int) -> Run:
-        """Write the n likeliest tokens after a prompt [T], n at least 2."""
+        """Write the n likeliest tokens after a prompt [T] or prompts [B, T], n at least 2."""
 
     def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
         """Return logits [n + 1, V] after a prompt [T] and after each following token [n]."""
@@ -59,6 +70,7 @@ class GreedyPeer(ABC):
     """A peer that reads tokens and returns logits; the choice of the next token is ours."""
 
     name: str
+    clock = staticmethod(perf_counter)
 
     @abstractmethod
     def reset(self) -> None:
@@ -66,24 +78,24 @@ class GreedyPeer(ABC):
 
     @abstractmethod
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """Read ids [T] and return the logits [V] after them, which the next call may overwrite."""
+        """Return the logits [B, V] after ids [B, T], which the next call may overwrite."""
 
     def write(self, prompt: Tensor, new: int) -> Run:
-        """Write the likeliest tokens after a prompt."""
-        ids, tokens = prompt.numpy(), []
+        """Write the likeliest tokens after a prompt; the run has those of the first row."""
+        ids, tokens = torch.atleast_2d(prompt).numpy(), []
         self.reset()
-        ticks = [perf_counter()]
+        ticks = [self.clock()]
         for _ in range(new):
-            tokens.append(int(self.read(ids).argmax()))
-            ticks.append(perf_counter())
-            ids = np.array(tokens[-1:])
-        return run_of(tokens, len(prompt), ticks)
+            ids = self.read(ids).argmax(1)[:, None]
+            tokens.append(int(ids[0, 0]))
+            ticks.append(self.clock())
+        return run_of(tokens, prompt.shape[-1], ticks)
 
     def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
         """Return logits after the prompt and after each token that follows it."""
         self.reset()
         pieces = [prompt, *following.split(1)]
-        return torch.stack([torch.tensor(self.read(piece.numpy())) for piece in pieces])
+        return torch.stack([torch.tensor(self.read(piece[None].numpy())[0]) for piece in pieces])
 
 
 def check_installed(name: str) -> None:
@@ -99,7 +111,7 @@ def check_installed(name: str) -> None:
         package(known, module)
 
 
-def peer(name: str, lm: LM, *, bits: int, room: int, folder: Path) -> Decoder:
+def peer(name: str, lm: LM, *, bits: int, room: int, folder: Path, rows: int = 1) -> Decoder:
     """Return a peer with the weights of a model.
 
     Args:
@@ -108,6 +120,7 @@ def peer(name: str, lm: LM, *, bits: int, room: int, folder: Path) -> Decoder:
         bits: of the peer's weights, which it rounds itself: 32, 16, 8 or 4.
         room: tokens of prompt and text.
         folder: for the files it reads.
+        rows: texts written at once.
 
     Raises:
         Absent: if a package is not installed.
@@ -121,7 +134,7 @@ def peer(name: str, lm: LM, *, bits: int, room: int, folder: Path) -> Decoder:
             f"{name} has no weights of {bits} bits on a CPU; ask for "
             f"{' or '.join(map(str, module.BITS))}."
         )
-    return module.make(lm, bits=bits, room=room, folder=folder)
+    return module.make(lm, bits=bits, room=room, folder=folder, rows=rows)
 
 
 def check_llama(lm: LM) -> None:
@@ -136,6 +149,7 @@ def check_llama(lm: LM) -> None:
         d_model=config.d_model,
         num_heads=spec.num_heads,
         num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
         pattern=Causal(),
         position=Rope(),
         bias=False,
@@ -204,19 +218,33 @@ def check_alike(ours: Decoder, theirs: Decoder, ids: Tensor, bits: int = 32) -> 
         )
 
 
-def session(sides: list[Decoder], ids: Tensor, new: int, rounds: int) -> dict[str, list[Run]]:
+def session(
+    sides: list[Decoder],
+    ids: Tensor,
+    new: int,
+    rounds: int,
+    *,
+    seconds: float = inf,
+    each_round: Callable[[], object] = lambda: None,
+) -> dict[str, list[Run]]:
     """Let each side write once a round, in an order that rotates.
 
     Args:
         sides: of different names.
-        ids: the prompt [T].
+        ids: the prompt [T] or prompts [B, T].
         new: tokens each writes, at least 2.
-        rounds: texts of each.
+        rounds: texts of each at most.
+        seconds: after which no further round begins, once there are `FEWEST`.
+        each_round: called before each round.
     """
     runs: dict[str, list[Run]] = {side.name: [] for side in sides}
     for side in sides:
         side.write(ids, min(new, WARM_UP))
+    end = perf_counter() + seconds
     for number in range(rounds):
+        if number >= FEWEST and perf_counter() > end:
+            break
+        each_round()
         shift = number % len(sides)
         for side in sides[shift:] + sides[:shift]:
             runs[side.name].append(side.write(ids, new))

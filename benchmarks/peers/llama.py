@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,8 +25,8 @@ NAMES = {name: f"self_attn.{name}_proj" for name in "qkvo"} | {
 }
 
 
-def make(lm: LM, *, bits: int, room: int, folder: Path) -> Decoder:  # noqa: ARG001
-    """Return the peer, which takes any room and reads no files."""
+def make(lm: LM, *, bits: int, room: int, folder: Path, rows: int) -> Decoder:  # noqa: ARG001
+    """Return the peer, which takes any room and rows, and reads no files."""
     return Transformers(llama(lm))
 
 
@@ -45,6 +46,7 @@ def llama(lm: LM) -> nn.Module:
             num_hidden_layers=config.depth,
             num_attention_heads=spec.num_heads,
             num_key_value_heads=spec.kv_heads,
+            head_dim=spec.head_width,
             max_position_embeddings=8192,
             rms_norm_eps=config.eps,
             tie_word_embeddings=config.tied,
@@ -79,12 +81,13 @@ def written(model: nn.Module, tokens: Tensor, new: int, **options: Any) -> Tenso
 class Ticks:
     """A streamer that notes when tokens come; the prompt comes first."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
         self.ticks: list[float] = []
 
     def put(self, _: Tensor) -> None:
         """Note the time."""
-        self.ticks.append(perf_counter())
+        self.ticks.append(self.clock())
 
     def end(self) -> None:
         """Do nothing."""
@@ -94,16 +97,30 @@ class Transformers:
     """`generate()` with its defaults, greedy."""
 
     name = "transformers"
+    clock = staticmethod(perf_counter)
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
 
     def write(self, prompt: Tensor, new: int) -> Run:
         """Write the likeliest tokens after a prompt."""
-        streamer = Ticks()
-        start = perf_counter()
+        streamer = Ticks(self.clock)
+        start = self.clock()
+        if prompt.dim() > 1:  # its streamers take one row
+            return self._write_rows(prompt, new)
         tokens = written(self.model, prompt[None], new, streamer=streamer)[0]
         return run_of(tokens.tolist(), len(prompt), [start, *streamer.ticks[1:]])
+
+    def _write_rows(self, prompts: Tensor, new: int) -> Run:
+        tokens, cache, ids, ticks = [], None, prompts, [self.clock()]
+        with torch.inference_mode():
+            for _ in range(new):
+                out = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+                cache = out.past_key_values
+                ids = out.logits[:, -1].argmax(-1, keepdim=True)
+                tokens.append(int(ids[0]))
+                ticks.append(self.clock())
+        return run_of(tokens, prompts.shape[1], ticks)
 
     def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
         """Return logits of the model with its cache."""

@@ -27,7 +27,7 @@ BLOCK = 32  # weights with one scale in 4 bits
 IN_8_BITS = 4  # the runtime's "accuracy level" of products whose activations have 8 bits
 
 
-def make(lm: LM, *, bits: int, room: int, folder: Path) -> Decoder:
+def make(lm: LM, *, bits: int, room: int, folder: Path, rows: int) -> Decoder:
     """Write the model as a graph and return the peer that runs it.
 
     Raises:
@@ -42,20 +42,26 @@ def make(lm: LM, *, bits: int, room: int, folder: Path) -> Decoder:
     if bits == 8:
         _in_8_bits(graph, onnx, path)
     else:
-        onnx.save(graph, path)
-    return OnnxRuntime(runtime, path, lm, room)
+        save(onnx, graph, path)
+    return OnnxRuntime(runtime, path, lm, room, rows)
+
+
+def save(onnx: Any, graph: Any, path: Path) -> None:
+    """Write a graph, its weights beside it: a file of this format cannot have 2 GiB."""
+    onnx.save(graph, path, save_as_external_data=True, location=f"{path.stem}.data")
 
 
 def _in_8_bits(graph: Any, onnx: Any, path: Path) -> None:
     """Write the graph with weights in 8 bits and activations rounded as they come."""
     tools = package("onnxruntime", "onnxruntime.quantization")
     before = path.with_suffix(".whole.onnx")
-    onnx.save(graph, before)
+    save(onnx, graph, before)
     options = {
         "op_types_to_quantize": ["MatMul"],
         "weight_type": tools.QuantType.QInt8,
         "per_channel": True,
         "reduce_range": not has_vnni(),
+        "use_external_data_format": True,
         "extra_options": {"DefaultTensorType": onnx.TensorProto.FLOAT},
     }
     root = logging.getLogger()
@@ -96,11 +102,12 @@ class OnnxRuntime(GreedyPeer):
         path: of the graph.
         lm: the model it was made of.
         room: positions of the cache.
+        rows: texts written at once.
     """
 
-    name = "onnxruntime"
+    name, instructions = "onnxruntime", "unrestricted"  # it asks the processor and nobody else
 
-    def __init__(self, runtime: Any, path: Path, lm: LM, room: int) -> None:
+    def __init__(self, runtime: Any, path: Path, lm: LM, room: int, rows: int = 1) -> None:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.inter_op_num_threads = 1
@@ -109,13 +116,13 @@ class OnnxRuntime(GreedyPeer):
         self.session = runtime.InferenceSession(path, options, providers=chosen)
         self.binding = self.session.io_binding()
         spec, self.length = lm.specs[0], 0
-        self.logits_buffer = np.zeros((1, 1, lm.config.vocabulary_size), dtype=np.float32)
+        self.logits_buffer = np.zeros((rows, 1, lm.config.vocabulary_size), dtype=np.float32)
         self.bound = runtime.OrtValue.ortvalue_from_numpy(self.logits_buffer)
         self.binding.bind_ortvalue_output("logits", self.bound)
         self.caches = []
         for number in range(lm.config.depth):
             for what in ("keys", "values"):
-                empty = np.zeros((1, spec.kv_heads, room, spec.head_width), dtype=np.float32)
+                empty = np.zeros((rows, spec.kv_heads, room, spec.head_width), dtype=np.float32)
                 value = runtime.OrtValue.ortvalue_from_numpy(empty)
                 self.binding.bind_ortvalue_input(f"{number}.{what}.past", value)
                 self.binding.bind_ortvalue_output(f"{number}.{what}", value)
@@ -126,13 +133,14 @@ class OnnxRuntime(GreedyPeer):
         self.length = 0
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """Read ids [T] and return the logits [V] after them."""
-        self.length += len(ids)
-        self.binding.bind_cpu_input("ids", np.ascontiguousarray(ids[None], dtype=np.int64))
-        self.binding.bind_cpu_input("before", np.array([self.length - 1], dtype=np.int32))
+        """Read ids [B, T] and return the logits [B, V] after them."""
+        rows, new = ids.shape
+        self.length += new
+        self.binding.bind_cpu_input("ids", np.ascontiguousarray(ids, dtype=np.int64))
+        self.binding.bind_cpu_input("before", np.full(rows, self.length - 1, dtype=np.int32))
         self.binding.bind_cpu_input("total", np.array(self.length, dtype=np.int32))
         self.session.run_with_iobinding(self.binding)
-        return self.bound.numpy()[0, 0]
+        return self.bound.numpy()[:, 0]
 
 
 CONTRIB = "com.microsoft"
@@ -256,14 +264,14 @@ def _mlp(graph: Graph, number: int, weights: dict[str, Tensor], x: str) -> str:
 def _model(onnx: Any, graph: Graph, lm: LM, room: int) -> Any:
     helper, types = onnx.helper, onnx.TensorProto
     spec = lm.specs[0]
-    cache = [1, spec.kv_heads, room, spec.head_width]
+    cache = ["B", spec.kv_heads, room, spec.head_width]
     inputs = [
-        helper.make_tensor_value_info("ids", types.INT64, [1, "T"]),
-        helper.make_tensor_value_info("before", types.INT32, [1]),
+        helper.make_tensor_value_info("ids", types.INT64, ["B", "T"]),
+        helper.make_tensor_value_info("before", types.INT32, ["B"]),
         helper.make_tensor_value_info("total", types.INT32, []),
     ]
     outputs = [
-        helper.make_tensor_value_info("logits", types.FLOAT, [1, 1, lm.config.vocabulary_size])
+        helper.make_tensor_value_info("logits", types.FLOAT, ["B", 1, lm.config.vocabulary_size])
     ]
     for number in range(lm.config.depth):
         for what in ("keys", "values"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,7 +50,7 @@ def test_logits_and_tokens_are_ours(name, given, tmp_path):
     ids = prompt_of(lm, 40)
     side, ours = made(name, lm, tmp_path), Writer(lm)
     check_alike(ours, side, ids)
-    exact = 2e-3 if name == "llama.cpp" else 1e-5  # its KV cache has 16 bits
+    exact = 2e-3 if "llama.cpp" in name else 1e-5  # their KV cache has 16 bits
     assert relative_error(ours, side, ids) < exact
     run = side.write(ids, 12)
     assert run.tokens == ours.write(ids, 12).tokens
@@ -58,9 +59,33 @@ def test_logits_and_tokens_are_ours(name, given, tmp_path):
     assert run.prefill > 0.0
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_rows_are_written_as_each_alone(name, tmp_path):
+    lm = tiny.llama(mechanism="gqa", num_kv_heads=2)
+    first = prompt_of(lm, 24)
+    prompts = torch.stack([first, first.flip(0), first.roll(5)])
+    made(name, lm, tmp_path)  # skips the test where the peer is absent
+    side = peer(name, lm, bits=32, room=ROOM, folder=tmp_path, rows=3)
+    alone = Writer(lm)
+    for order in ([0, 1, 2], [2, 0, 1]):
+        run = side.write(prompts[order], 8)
+        assert run.tokens == alone.write(prompts[order[0]], 8).tokens
+        assert run.prompt == 24
+    if isinstance(side, GreedyPeer):
+        side.reset()
+        with torch.inference_mode():
+            expected = lm(prompts)[:, -1]
+        torch.testing.assert_close(
+            torch.tensor(side.read(prompts.numpy())), expected, rtol=0, atol=1e-2
+        )
+
+
 @pytest.mark.parametrize(
     ("name", "bits"),
-    [("llama.cpp", 16), ("llama.cpp", 8), ("llama.cpp", 4), ("onnxruntime", 8), ("onnxruntime", 4)],
+    [
+        *product(("llama.cpp", "ik_llama.cpp", "openvino"), (16, 8, 4)),
+        *product(("onnxruntime",), (8, 4)),
+    ],
 )
 def test_rounded_weights_are_near(name, bits, tmp_path):
     lm = tiny.llama()
@@ -84,7 +109,7 @@ def test_an_unknown_peer_is_refused():
 
 
 def test_a_peer_that_is_absent_names_its_package(monkeypatch):
-    for module in ("transformers", "gguf", "onnx_ir"):
+    for module in ("transformers", "gguf", "onnx_ir", "openvino"):
         monkeypatch.setitem(sys.modules, module, None)
     for name in MODULES:
         with pytest.raises(Absent, match="pip install"):
@@ -146,16 +171,22 @@ class Counting(GreedyPeer):
 
     def read(self, ids):
         self.read_ids.append(ids.tolist())
-        return np.eye(9, dtype=np.float32)[(ids[-1] + 1) % 9]
+        return np.eye(9, dtype=np.float32)[(ids[:, -1] + 1) % 9]
 
 
 def test_greedy_choice_reads_each_token_once():
     side = Counting()
     assert side.write(torch.tensor([3, 5]), 4).tokens == (6, 7, 8, 0)
-    assert side.read_ids == [[3, 5], [6], [7], [8]]
+    assert side.read_ids == [[[3, 5]], [[6]], [[7]], [[8]]]
     logits = side.logits(torch.tensor([3, 5]), torch.tensor([1, 2]))
     assert logits.argmax(1).tolist() == [6, 2, 3]
-    assert side.read_ids == [[3, 5], [1], [2]]
+    assert side.read_ids == [[[3, 5]], [[1]], [[2]]]
+
+
+def test_greedy_choice_of_rows():
+    side = Counting()
+    assert side.write(torch.tensor([[3, 5], [1, 2]]), 3).tokens == (6, 7, 8)
+    assert side.read_ids == [[[3, 5], [1, 2]], [[6], [3]], [[7], [4]]]
 
 
 def test_a_crash_of_llama_cpp_is_an_error_here(monkeypatch, tmp_path):
@@ -166,13 +197,19 @@ def test_a_crash_of_llama_cpp_is_an_error_here(monkeypatch, tmp_path):
         llama_cpp.check_survives(tmp_path, 8)
 
 
+def filled(room, *_):
+    """Return what a batch of llama.cpp is."""
+    fields = {name: [0] * room for name in ("token", "pos", "n_seq_id", "logits")}
+    return SimpleNamespace(**fields, seq_id=[[0] for _ in range(room)])
+
+
 def api(model, code=0):
     """Return what llama.cpp's interface would be, with this model and code of a refusal."""
     quiet = {
         name: lambda *_: None
         for name in (
             "llama_log_callback", "llama_log_set", "llama_backend_init", "llama_free",
-            "llama_model_free", "llama_model_default_params", "llama_batch_get_one",
+            "llama_model_free", "llama_model_default_params", "llama_batch_free",
         )
     }  # fmt: skip
     return SimpleNamespace(
@@ -182,6 +219,7 @@ def api(model, code=0):
         llama_context_default_params=lambda: SimpleNamespace(n_batch=4),
         llama_init_from_model=lambda *_: "context",
         llama_decode=lambda *_: code,
+        llama_batch_init=filled,
     )
 
 
@@ -192,7 +230,31 @@ def test_refusals_of_llama_cpp_are_errors_here(monkeypatch, tmp_path):
     monkeypatch.setattr(llama_cpp, "package", lambda *_: api(model="model", code=3))
     side = llama_cpp.LlamaCpp(tmp_path / "x.gguf", vocabulary=9, room=8)
     with pytest.raises(StateError, match="code 3"):
-        side.read(np.arange(6))
+        side.read(np.arange(6)[None])
+
+
+def test_a_batch_of_llama_cpp_asks_for_the_last_logits_of_each_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(llama_cpp, "package", lambda *_: api(model="model"))
+    side = llama_cpp.LlamaCpp(tmp_path / "x.gguf", vocabulary=9, room=8, rows=2)
+    side.length = 5
+    batch = side._filled(np.array([[1, 2], [3, 4]]))
+    assert (batch.n_tokens, batch.token, batch.pos) == (4, [1, 2, 3, 4], [5, 6, 5, 6])
+    assert batch.seq_id == [[0], [0], [1], [1]]
+    assert batch.logits == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ("CPU : AVX2 = 1 | AVX512 = 1 |", "avx512"),
+        ("CPU : AVX2 = 1 | AVX512 = 0 |", "avx2"),
+        ("CPU : AVX2 = 1 | F16C = 1 |", "avx2"),
+        ("CPU : NEON = 1 |", "neon"),
+        ("CPU : SSE3 = 1 |", "others"),
+    ],
+)
+def test_instructions_are_read_off_what_llama_cpp_says(facts, expected):
+    assert llama_cpp.instructions_of(facts) == expected
 
 
 def test_vnni_is_read_off_the_processors_flags(tmp_path, monkeypatch):
@@ -224,6 +286,14 @@ class Scripted:
 
     def logits(self, prompt, following):
         return torch.full((1 + len(following), 3), self.seconds)
+
+
+def test_a_session_ends_when_its_time_is_up_but_not_before_some_rounds():
+    log, rounds = [], []
+    sides = [Scripted(name, log) for name in "ab"]
+    runs = session(sides, IDS, 20, 50, seconds=-1.0, each_round=lambda: rounds.append(len(log)))
+    assert [len(own) for own in runs.values()] == [decoders.FEWEST] * 2
+    assert rounds == [2 + 2 * number for number in range(decoders.FEWEST)]
 
 
 def test_sides_write_in_rotating_order_after_a_warm_up():

@@ -176,9 +176,11 @@ class ReadBandwidth:
 
     Args:
         nbytes: of the buffer: as many as a token reads, since caches serve both.
+        clock: returns seconds; None = those that pass.
     """
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, clock: Callable[[], float] | None = None) -> None:
+        self.clock = clock or perf_counter
         rows = max(nbytes, MIN_BYTES) // (4 * COLUMNS)
         self.buffer = torch.ones(rows, COLUMNS)
         self.readers: list[Callable[[], object]] = [self.buffer.sum]
@@ -198,13 +200,12 @@ class ReadBandwidth:
             self.fastest = min(self.readers, key=lambda reader: self._seconds(reader, passes))
         return self.buffer.nbytes / self._seconds(self.fastest, passes)
 
-    @staticmethod
-    def _seconds(reader: Callable[[], object], passes: int) -> float:
+    def _seconds(self, reader: Callable[[], object], passes: int) -> float:
         seconds = []
         for _ in range(passes + 1):  # the first one wakes threads
-            start = perf_counter()
+            start = self.clock()
             reader()
-            seconds.append(perf_counter() - start)
+            seconds.append(self.clock() - start)
         return min(seconds[1:])
 
 

@@ -5,7 +5,7 @@ Letters: T tokens, n new tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
@@ -70,21 +70,33 @@ class Writer:
         lm: the model.
         memory: how its KV cache is kept; None = all of it.
         name: in tables.
+        clock: returns seconds; None = those that pass.
     """
 
-    def __init__(self, lm: LM, memory: Memory | None = None, name: str = "suffice") -> None:
+    def __init__(
+        self,
+        lm: LM,
+        memory: Memory | None = None,
+        name: str = "suffice",
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.lm, self.memory, self.name = lm, memory or Dynamic(), name
+        self.clock = clock or perf_counter
 
     def write(self, prompt: Tensor, new: int) -> Run:
-        """Write the n likeliest tokens after a prompt [T], n at least 2."""
-        ticks, tokens = [perf_counter()], []
+        """Write the n likeliest tokens after a prompt [T] or prompts [B, T], n at least 2.
+
+        The run has the tokens of the first row.
+        """
+        rows = torch.atleast_2d(prompt)
+        ticks, tokens = [self.clock()], []
 
         def on_token(token: list[int | None]) -> None:
-            ticks.append(perf_counter())
+            ticks.append(self.clock())
             tokens.append(token[0])
 
-        generate(self.lm, prompt[None], max_new_tokens=new, memory=self.memory, on_token=on_token)
-        return run_of(tokens, len(prompt), ticks)
+        generate(self.lm, rows, max_new_tokens=new, memory=self.memory, on_token=on_token)
+        return run_of(tokens, rows.shape[1], ticks)
 
     def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
         """Return logits [n + 1, V] after a prompt [T] and after each following token [n]."""

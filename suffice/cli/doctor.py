@@ -11,6 +11,7 @@ from rich.console import Console
 from suffice.cli.options import Device
 from suffice.cli.terminal import print_paragraph
 from suffice.measure.machine import machine_facts, software_versions
+from suffice.ops.dispatch import MEASURED
 from suffice.ops.linear import PRESENT, WINS
 from suffice.ops.native import library
 from suffice.testing.oracle import Check, check_ops
@@ -55,6 +56,7 @@ def facts() -> dict[str, str]:
     elif not WINS:
         machine["linear maps"] = "F.linear: MKL is as fast on Intel's processors"
     machine["native kernels"] = _kernels()
+    machine["plans"] = _plans()
     return {name: "unknown" if value is None else str(value) for name, value in machine.items()}
 
 
@@ -64,6 +66,16 @@ def _kernels() -> str:
         return f"none: {library.why_not()}; everything runs through torch"
     present = library.library().suffice_isas().decode().split()
     return f"{library.instructions()}, of {', '.join(present)}"
+
+
+def _plans() -> str:
+    """Return on which sets of instructions the choice between ops was measured."""
+    if not library.available():
+        return "torch's ops alone"
+    if library.instructions() in MEASURED:
+        return f"as measured with {library.instructions()}"
+    measured = ", ".join(MEASURED)
+    return f"torch's ops where all keys are seen: native ones were measured with {measured} only"
 
 
 def summary(checks: Iterable[Check]) -> str:

@@ -1,13 +1,15 @@
 """The choice of an op for a call, and its explanation.
 
-Crossovers were measured on a two-core AVX-512 CPU, fp32: of matmul and folded by
-benchmarks/crossover.py, of blocked by the sparse cases of benchmarks/mechanisms.py, of
-native_decode by benchmarks/decode.py --crossover.
+Crossovers of torch's own ops were measured on a two-core AVX-512 CPU, fp32: of matmul and folded by
+benchmarks/crossover.py, of blocked by the sparse cases of benchmarks/mechanisms.py. Those of the
+native kernels differ between sets of instructions: `MEASURED` has each set on which they were
+measured. benchmarks/grid.py lists the sizes at which a choice is wrong.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
@@ -17,6 +19,7 @@ from suffice.ops.call import AttentionCall
 from suffice.ops.flex import FLEX
 from suffice.ops.fused import FOLDED, FUSED
 from suffice.ops.matmul import MATMUL
+from suffice.ops.native import library
 from suffice.ops.native.attention import NATIVE, Band, band_of, share_of_lanes, sparsity_of
 from suffice.ops.native.decode import DECODE
 from suffice.ops.native.features import NATIVE_SCAN
@@ -24,7 +27,7 @@ from suffice.ops.op import Op
 from suffice.ops.reference import REFERENCE
 from suffice.ops.scan import SCAN
 from suffice.ops.sparse.blocked import BLOCKED
-from suffice.patterns import Full
+from suffice.patterns import Causal, Full
 
 OPS: dict[str, Op] = {
     op.name: op
@@ -41,10 +44,31 @@ SPARSE_SHARE = 0.35  # of the pairs, computed
 LONG_PAIRS = 1 << 22  # pairs from which the mask itself is what costs
 LONG_SHARE = 0.6
 LANES = 16  # queries of a vector of the native kernels
-NATIVE_PAIRS, LEARNT_PAIRS = 64 * 128, 128 * 128  # of queries and keys; calls in Python cost more
 FULL_LANES = 0.5  # share of the computed pairs that is allowed, from which lists of keys pay
+SPARSE_PAIRS = 512 * 512  # from which a pattern pays on sets that were not measured
 LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than they save
-LONG_KEYS = {torch.float32: 2048, torch.float16: 1024}  # from which one query that sees all pays
+
+
+class Crossovers(NamedTuple):
+    """Where every key or each earlier key is seen: sizes from which native kernels are faster.
+
+    None = torch's are faster at all sizes.
+    """
+
+    forward_pairs: int | None  # of queries and keys
+    training_pairs: int | None  # the same, with gradients
+    decode_keys: int | None  # that a single query sees
+
+
+# AVX-VNNI has products of codes of its own; kernels of numbers are those of AVX2
+MEASURED = dict.fromkeys(("avx512", "avxvnni", "avx2"), Crossovers(1, 64 * 64, 1))
+UNMEASURED = Crossovers(None, None, None)
+
+
+def crossovers() -> Crossovers:
+    """Return the crossovers of the instruction set in use."""
+    instructions = library.instructions() if library.available() else ""
+    return MEASURED.get(instructions, UNMEASURED)
 
 
 def choose(call: AttentionCall, impl: str = "auto") -> Op:
@@ -119,11 +143,12 @@ def _prefers_decode(call: AttentionCall) -> bool:
     # a graph must not depend on lengths, or each length would have a graph of its own
     if call.grad or (call.compiling and call.queries > 1) or DECODE.refuses(call):
         return False
-    if call.dtype not in LONG_KEYS and "avx512_bf16" in capabilities():
+    if call.dtype is torch.bfloat16 and "amx_bf16" in capabilities():
         return False  # products of bfloat16 are torch's there
     if call.queries > 1 or call.position.biases or not call.unrestricted:
         return True
-    return not call.compiling and call.keys >= LONG_KEYS.get(call.dtype, 1)
+    fewest = crossovers().decode_keys
+    return not call.compiling and fewest is not None and call.keys >= fewest
 
 
 @lru_cache(maxsize=1)
@@ -137,7 +162,8 @@ def _prefers_native(call: AttentionCall) -> bool:
     """The kernels pay from a vector of queries on, where most pairs they compute are allowed."""
     if call.queries < LANES or NATIVE.refuses(call):
         return False
-    if not call.compiling and call.queries * call.keys < _fewest_pairs(call):
+    fewest = _fewest_pairs(call)
+    if fewest is None or (not call.compiling and call.queries * call.keys < fewest):
         return False
     if isinstance(call.pattern, Full) and call.head_dim >= WIDE_HEAD:
         return call.keys <= NEAR_KEYS  # beyond, products of whole matrices are faster
@@ -152,8 +178,12 @@ def _prefers_native(call: AttentionCall) -> bool:
     return isinstance(sparsity, Band) or share_of_lanes(sparsity) >= FULL_LANES
 
 
-def _fewest_pairs(call: AttentionCall) -> int:
-    return LEARNT_PAIRS if call.grad else NATIVE_PAIRS
+def _fewest_pairs(call: AttentionCall) -> int | None:
+    """Return the pairs of queries and keys from which the kernels pay; None = never."""
+    limits = crossovers()
+    if limits is UNMEASURED and not isinstance(call.pattern, (Full, Causal)):
+        return SPARSE_PAIRS  # what they skip outweighs the set of instructions
+    return limits.training_pairs if call.grad else limits.forward_pairs
 
 
 def _prefers_flex(call: AttentionCall) -> bool:
@@ -207,8 +237,8 @@ def _why_slower(op: Op, call: AttentionCall) -> str:
         return _why_not_native(call)
     if op is DECODE and call.grad:
         return "it has no gradients, as torch.no_grad() and torch.inference_mode() allow"
-    if op is DECODE and call.dtype in LONG_KEYS:
-        return f"pays for one query that sees all from {LONG_KEYS[call.dtype]} keys on"
+    if op is DECODE and crossovers().decode_keys is None:
+        return f"not measured on {library.instructions()} for one query that sees all"
     if op is FOLDED:
         return f"pays for at most {FEW_QUERIES} queries; here {call.queries}"
     return "slower for these sizes, as measured"
@@ -226,6 +256,8 @@ def _why_not_sparse(call: AttentionCall) -> str:
 
 def _why_not_native(call: AttentionCall) -> str:
     pairs, fewest = call.queries * call.keys, _fewest_pairs(call)
+    if fewest is None:
+        return f"not measured on {library.instructions()} where all or all earlier keys are seen"
     if call.queries < LANES or pairs < fewest:
         return f"pays from {LANES} queries and {fewest} pairs on; here {call.queries} and {pairs}"
     return (

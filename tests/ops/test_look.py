@@ -15,9 +15,10 @@ from suffice import Attention, attend, preset
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu
 from suffice.ops import AttentionCall, choose, explain
-from suffice.ops.dispatch import LONG_KEYS, capabilities
+from suffice.ops.dispatch import capabilities
 from suffice.ops.flops import register_flops
 from suffice.ops.fused import FUSED
+from suffice.ops.native import library
 from suffice.ops.native.decode import DECODE, MOST, slopes_of
 from suffice.patterns import Causal, Full, Global, PerHead, Strided, Window
 from suffice.positions import Alibi
@@ -184,24 +185,27 @@ def test_a_forked_process_computes_the_same():
 
 
 def test_where_it_is_chosen(monkeypatch):
-    long = replace(PLAIN, keys=LONG_KEYS[torch.float32])
+    monkeypatch.setattr(library, "instructions", lambda: "avx2")
+    long = replace(PLAIN, keys=2048)
     assert choose(long) is DECODE
     assert choose(replace(long, grad=True)).name == "fused"
     assert "not native_decode: it has no gradients" in explain(replace(long, grad=True))
-    assert choose(PLAIN).name == "fused"
-    assert "one query that sees all from 2048 keys on" in explain(PLAIN)
-    assert choose(PLAIN, "native_decode") is DECODE
+    assert choose(PLAIN) is DECODE
     masked = {"pattern": Window(9)}, {"plain": False}, {"position": Alibi()}
     for change in ({"queries": 2}, {"queries": MOST}, *masked):
         assert choose(replace(PLAIN, **change)) is DECODE
     assert choose(replace(PLAIN, queries=MOST + 1)) is not DECODE
     assert explain(long).startswith("native_decode: own kernels for few queries on a CPU\n")
     half = replace(PLAIN, dtype=torch.bfloat16)
-    for present, chosen in ((frozenset(), DECODE), (frozenset({"avx512_bf16"}), FUSED)):
+    for present, chosen in ((frozenset(), DECODE), (frozenset({"amx_bf16"}), FUSED)):
         monkeypatch.setattr(CHOICES, "capabilities", lambda present=present: present)
         assert choose(half) is chosen
     assert "not native_decode: slower" in explain(half)
     assert choose(replace(PLAIN, dtype=torch.float16, keys=1024)) is DECODE
+    monkeypatch.setattr(library, "instructions", lambda: "neon")
+    assert choose(long) is not DECODE
+    assert choose(long, "native_decode") is DECODE
+    assert choose(replace(long, queries=2)) is DECODE
 
 
 def test_gradients_are_refused():

@@ -11,8 +11,9 @@ import torch
 from suffice import Attention, AttentionSpec, attend
 from suffice.errors import UnsupportedError
 from suffice.ops import OPS, AttentionCall, choose, explain, register_flops
-from suffice.ops.dispatch import FULL_LANES, LANES, LEARNT_PAIRS, NATIVE_PAIRS
+from suffice.ops.dispatch import FULL_LANES, LANES, MEASURED, SPARSE_PAIRS
 from suffice.ops.native import attention as kernels
+from suffice.ops.native import library
 from suffice.ops.native.attention import band_of, share_of_lanes, sparsity_of
 from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
 from suffice.positions import Alibi
@@ -243,16 +244,24 @@ def test_it_is_counted():
     assert counter.get_total_flops() == 14 * 2 * 128 * 128 * 16
 
 
-def test_where_it_is_chosen():
+@pytest.fixture
+def instructions(request, monkeypatch):
+    """Plan as with one set of instructions, whichever the kernels use."""
+    monkeypatch.setattr(library, "instructions", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("instructions", MEASURED, indirect=True)
+def test_where_it_is_chosen(instructions):
     inferring = replace(PLAIN, grad=False)
-    assert choose(replace(inferring, queries=64, keys=128)).name == "native"
-    assert choose(replace(inferring, queries=64, keys=127)).name == "fused"
+    assert choose(replace(inferring, queries=LANES, keys=1)).name == "native"
     assert choose(replace(inferring, queries=LANES - 1, keys=4096)).name == "fused"
-    explanation = explain(replace(inferring, queries=8, keys=9))
-    assert f"pays from {LANES} queries and {NATIVE_PAIRS} pairs on; here 8 and 72" in explanation
-    assert choose(replace(PLAIN, queries=128, keys=127)).name == "fused"
-    assert choose(replace(PLAIN, queries=128, keys=128)).name == "native"
-    assert f"{LEARNT_PAIRS} pairs" in explain(replace(PLAIN, queries=8))
+    explanation = explain(replace(inferring, queries=9, keys=9))
+    assert f"pays from {LANES} queries and 1 pairs on; here 9 and 81" in explanation
+    fewest = MEASURED[instructions].training_pairs
+    assert choose(replace(PLAIN, queries=64, keys=fewest // 64 - 1)).name == "fused"
+    assert choose(replace(PLAIN, queries=64, keys=fewest // 64)).name == "native"
+    assert f"{fewest} pairs" in explain(replace(PLAIN, queries=9))
     for pattern in (Causal(), Window(30) & Causal(), Window(30) | Global(2)):
         assert choose(replace(PLAIN, pattern=pattern)).name == "native"
     alone = Window(8) | Random(1, seed=2) & Causal()
@@ -263,6 +272,20 @@ def test_where_it_is_chosen():
     assert choose(spaced).name != "native"
     huge = replace(PLAIN, queries=20_000, keys=20_000, pattern=Window(15_000) | Global(9))
     assert choose(huge).name != "native"
+
+
+@pytest.mark.parametrize("instructions", ["portable", "neon"], indirect=True)
+def test_an_instruction_set_without_measurement_leaves_dense_calls_to_torch(instructions):
+    for grad, pattern in product((False, True), (Full(), Causal())):
+        dense = replace(PLAIN, grad=grad, pattern=pattern, queries=900, keys=900)
+        assert choose(dense).name == "fused"
+        assert f"not native: not measured on {instructions}" in explain(dense)
+    one = replace(PLAIN, grad=False, queries=1, keys=1 << 14)
+    assert choose(one).name == "fused"
+    assert f"not native_decode: not measured on {instructions}" in explain(one)
+    window = replace(PLAIN, pattern=Window(64) & Causal(), queries=512, keys=SPARSE_PAIRS // 512)
+    assert choose(window).name == "native"
+    assert choose(replace(window, keys=SPARSE_PAIRS // 512 - 1)).name != "native"
 
 
 REFUSED = {
@@ -304,7 +327,8 @@ def test_a_layer_runs_it():
     x = torch.randn(2, 130, 32)
     exact = Attention(spec, impl="matmul")
     exact.load_state_dict(layer.state_dict())
-    assert layer.explain(130).startswith("native: ")
+    if library.instructions() in MEASURED:
+        assert layer.explain(130).startswith("native: ")
     assert_close(layer(x), exact(x), n=130)
     with pytest.raises(UnsupportedError, match="bfloat16, not torch.float64"):
         Attention(spec, impl="native", dtype=torch.float64)
@@ -322,7 +346,8 @@ def test_a_layer_skips_padding(pattern, monkeypatch):
     outputs = [module(x, valid=valid) for module in (layer, exact)]
     assert_close(*outputs, n=130)
     # distances in a window are those of the tokens, which the kernels do not know
-    assert bool(runs) == isinstance(pattern, (Full, Causal))
+    measured = library.instructions() in MEASURED
+    assert bool(runs) == (measured and isinstance(pattern, (Full, Causal)))
     gradients = [
         torch.autograd.grad(out.square().sum(), list(module.parameters()))
         for out, module in zip(outputs, (layer, exact), strict=True)
@@ -339,7 +364,10 @@ def test_a_layer_skips_padding(pattern, monkeypatch):
         (512, Causal(), "native"),
     ],
 )
-def test_wide_heads_that_see_everything_far_away_are_left_to_products(keys, pattern, name):
+def test_wide_heads_that_see_everything_far_away_are_left_to_products(
+    keys, pattern, name, monkeypatch
+):
+    monkeypatch.setattr(library, "instructions", lambda: "avx2")
     sizes = {"num_heads": 2, "num_kv_heads": 2, "head_dim": 512, "value_dim": 512, "scale": 1.0}
     problem = AttentionCall(queries=1024, keys=keys, pattern=pattern, **sizes)
     with torch.no_grad():

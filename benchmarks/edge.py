@@ -331,7 +331,7 @@ def training(asked: Asked) -> Rows:
         return
 
     def steps() -> Rows:
-        for row in language.case("small", asked.rounds):
+        for row in language.case("small", asked.rounds, asked.clock):
             mechanism, found = row.case.partition(",")[0], 1 / row.ratio
             yield Outcome(
                 case="training step 4x128",

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.report import Row, gate, print_machine, print_rows
-from suffice.measure.timing import interleave
+from suffice.measure.timing import Clock, interleave
 from suffice.models import LM, configuration
 from suffice.train import optimiser
 from suffice.train.language import Batch, LMTraining
@@ -119,8 +119,8 @@ def theirs(peer: Peer, batch: Batch, training: LMTraining):
     return step
 
 
-def case(name: str, rounds: int) -> list[Row]:
-    """Return a row for each mechanism of a case."""
+def case(name: str, rounds: int, clock: Clock | None = None) -> list[Row]:
+    """Return a row for each mechanism of a case; the clock is that of `interleave`."""
     configured, length, rows, reach = CASES[name]
     torch.manual_seed(0)
     drawn = torch.randint(VOCABULARY, (rows, length + 1))
@@ -137,7 +137,7 @@ def case(name: str, rounds: int) -> list[Row]:
             gate(name, lm(batch.tokens), peer(batch.tokens))
             calls["peer"] = theirs(peer, batch, training)
         calls[mechanism] = ours(lm, batch, training)
-    times = interleave(calls, rounds=rounds, warmup=2, min_seconds_per_sample=0.2)
+    times = interleave(calls, rounds=rounds, warmup=2, min_seconds_per_sample=0.2, clock=clock)
     return [
         Row(
             case=f"{mechanism}, {configured}, B={rows}, T={length}",

@@ -19,6 +19,7 @@ from torch.autograd.profiler import profile
 from suffice.errors import ConfigError
 
 Call = Callable[[], object]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ def interleave(
     min_seconds_per_sample: float,
     device: str = "cpu",
     seed: int = 0,
+    clock: Clock | None = None,
 ) -> dict[str, tuple[float, ...]]:
     """Time functions in turn, round by round.
 
@@ -52,6 +54,7 @@ def interleave(
         min_seconds_per_sample: a sample repeats its call until it lasts about this long.
         device: "cpu" or a cuda device; the latter is synchronised around each sample.
         seed: of the order.
+        clock: returns seconds; None = those that pass.
 
     Returns:
         Seconds per call, one value per round, by name.
@@ -61,16 +64,17 @@ def interleave(
             f"rounds={rounds}, warmup={warmup}, min_seconds_per_sample={min_seconds_per_sample} "
             "cannot be timed; give rounds >= 1, warmup >= 0 and a time above 0."
         )
+    clock = clock or perf_counter
     repeats = {}
     for name, call in functions.items():
         for _ in range(warmup):
             call()
-        repeats[name] = _calibrate(call, min_seconds_per_sample, device)
+        repeats[name] = _calibrate(call, min_seconds_per_sample, device, clock)
     samples: dict[str, list[float]] = {name: [] for name in functions}
     with _no_garbage_collection():
         for order in _orders(list(functions), rounds, seed):
             for name in order:
-                seconds = _sample(functions[name], repeats[name], device)
+                seconds = _sample(functions[name], repeats[name], device, clock)
                 samples[name].append(seconds / repeats[name])
     return {name: tuple(values) for name, values in samples.items()}
 
@@ -116,22 +120,22 @@ def _orders(names: list[str], rounds: int, seed: int) -> Iterator[list[str]]:
         yield order[shift:] + order[:shift]
 
 
-def _calibrate(call: Call, seconds: float, device: str) -> int:
+def _calibrate(call: Call, seconds: float, device: str, clock: Clock) -> int:
     repeats = 1
     while True:
-        taken = _sample(call, repeats, device)
+        taken = _sample(call, repeats, device, clock)
         if taken >= seconds / 2:
             return max(1, math.ceil(repeats * seconds / taken))
         repeats *= 2
 
 
-def _sample(call: Call, repeats: int, device: str) -> float:
+def _sample(call: Call, repeats: int, device: str, clock: Clock) -> float:
     _synchronise(device)
-    start = perf_counter()
+    start = clock()
     for _ in range(repeats):
         call()
     _synchronise(device)
-    return perf_counter() - start
+    return clock() - start
 
 
 def _synchronise(device: str) -> None:

@@ -24,7 +24,10 @@ KERNELS = {
     "float16 weights, 1 row": r"rows_of_numbers\w*4HalfELi4E",
     "8-bit weights": r"tile_of_codes\w*Codes8ELi1ELi4E",
     "4-bit weights": r"tile_of_codes\w*Codes4ELi1ELi4E",
-    "decode attention, float32": r"see_numbers\w*4Full",
+    "decode scores, float32": r"score_rows\w*4FullELi1E",
+    "decode values, float32": r"value_tile\w*4FullELi1ELi[48]E",
+    "decode scores, 8-bit codes": r"(?:score_few\w*ILi4E|score_four)",
+    "decode values, 8-bit codes": r"sum_fours\w*ILi[24]E",
     "scores of whole sequences": r"product_tile",
 }
 LEAST = 4  # multiplications of a loop over vectors

@@ -90,6 +90,25 @@ def test_heads_that_share_codes_in_whole_numbers(monkeypatch, isa, memory, encod
         assert streamed(monkeypatch, spec, memory, (70, 1, 1, 3, 1), None)
 
 
+def test_products_of_the_largest_codes_of_a_wide_head_fit(isa):
+    spec = AttentionSpec(d_model=1024, num_heads=2, num_kv_heads=1, pattern=Causal())
+    layer, exact = Attention(spec), Attention(spec, impl="matmul")
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name.startswith(("q_proj", "k_proj")):  # all channels alike, so are their codes
+                parameter.fill_(1 / 1024 if name.endswith("weight") else 0.0)
+    exact.load_state_dict(layer.state_dict())
+    states = [some.state(Quantised(block=4, recent=0)) for some in (layer, exact)]
+    x = (torch.arange(10) % 2.0)[:, None] + 0.01 * torch.randn(1, 10, 1024)
+    with torch.inference_mode():
+        for t in range(10):
+            steps = [
+                some(x[:, t : t + 1], state=state)
+                for some, state in zip((layer, exact), states, strict=True)
+            ]
+            assert_close(*steps, n=1 << 15)
+
+
 def test_what_cannot_be_read_in_codes_is_unpacked(monkeypatch):
     def never(*args):
         raise AssertionError(args)

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-hf mutants bench bench-layers bench-mechanisms bench-edge docs types format
+.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge docs types format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -61,6 +61,11 @@ test-sanitized: .venv/.ready
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	SUFFICE_KERNELS=$(CURDIR)/build/sanitized/_kernels.so \
 	$(BIN)/python -m pytest --capture=sys $(NATIVE_TESTS) $(ARGS)
+
+# the kernels without torch, on this processor and on those that qemu and wine imitate; builds for
+# others need `ziglang`; ARGS="--only cortex-a72 --rounds 5"
+test-kernels:
+	$(PYTHON) -m tests.native.run $(ARGS)
 
 bench: bench-layers bench-mechanisms
 

@@ -95,8 +95,8 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}")
 
 
-def kernels(platform: Platform, folder: Path) -> Path:
-    """Build the library of a platform and return its path."""
+def configure(platform: Platform, folder: Path) -> Path:
+    """Prepare the build of a platform's kernels and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     compiler, archiver = folder / "c++", folder / "ar"
     zig = f'exec "{sys.executable}" -m ziglang'
@@ -113,8 +113,14 @@ def kernels(platform: Platform, folder: Path) -> Path:
         "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
         "-DCMAKE_OSX_SYSROOT=", "-DCMAKE_OSX_DEPLOYMENT_TARGET=",
     )  # fmt: skip
-    run("cmake", "--build", folder / "build", "--parallel")
-    return folder / "build" / platform.library
+    return folder / "build"
+
+
+def kernels(platform: Platform, folder: Path) -> Path:
+    """Build the library of a platform and return its path."""
+    build = configure(platform, folder)
+    run("cmake", "--build", build, "--parallel")
+    return build / platform.library
 
 
 def pure(out: Path) -> Path:

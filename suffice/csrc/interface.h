@@ -145,7 +145,7 @@ struct SequenceAttention {
   Strides slope, of_q, of_k, of_v;  // of the gradients
   int64_t low, high;
   const int64_t *starts;    // [lists, blocks + 1] into what follows, or null
-  const int32_t *listed;    // keys, in any order
+  const int32_t *listed;    // keys, ascending for each block
   const uint32_t *seen_by;  // bits of the queries
   const int64_t *list_of;   // [H]
   const uint8_t *valid;     // or null

@@ -1,0 +1,1 @@
+"""Tests of the kernels without torch: a C++ program, see `run`."""

@@ -186,7 +186,7 @@ def load_model_into(path: Path | str, model: nn.Module) -> dict[str, Any]:
     return metadata["config"]
 
 
-def bare(model: nn.Module) -> nn.Module:
+def bare(model: nn.Module) -> Any:
     """Return a model without the wrappers of DDP and torch.compile, which prefix its names."""
     if isinstance(model, DistributedDataParallel):
         return bare(model.module)

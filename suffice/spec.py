@@ -266,7 +266,10 @@ class AttentionSpec:
         fields = [f.name for f in dataclasses.fields(cls)]
         required = ("d_model", "num_heads")
         check_keys(data, fields, required, where="the stored spec", error=ConfigError)
-        return cls(**{k: AXES[k].from_json(v) if k in AXES else v for k, v in data.items()})
+        values: dict[str, Any] = {
+            k: AXES[k].from_json(v) if k in AXES else v for k, v in data.items()
+        }
+        return cls(**values)
 
 
 def conflicts(spec: AttentionSpec) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,15 +30,18 @@ READERS = ("attention.q_proj", "attention.k_proj", "attention.v_proj", "mlp.up",
 WRITERS = ("attention.o_proj", "mlp.down")
 
 
+M, L = TypeVar("M", bound=nn.Module), TypeVar("L", bound=LM)
+
+
 def permuted_for(
-    model: nn.Module, changes: Mapping[str, Change], moments: Mapping[str, Moments]
-) -> tuple[nn.Module, Mapping[str, Moments]]:
+    model: M, changes: Mapping[str, Change], moments: Mapping[str, Moments]
+) -> tuple[M, Mapping[str, Moments]]:
     """Return an equal model with its features permuted for the slices of its conversion.
 
     The moments follow the new order. Nothing changes where no layer will read columns.
     """
     sliced = {n: one for n, one in changes.items() if any(s.name in SLICED for s in one.steps)}
-    if not sliced or not can_permute(model):
+    if not sliced or not isinstance(model, LM) or not can_permute(model):
         return model, moments
     layers = attention_layers(model)
     heads = max(change.spec.kv_heads for change in sliced.values())
@@ -63,14 +67,14 @@ def can_permute(model: nn.Module) -> bool:
     return not any(isinstance(module, Columns) for module in model.modules())
 
 
-def permuted(lm: LM, order: Tensor) -> LM:
+def permuted(lm: L, order: Tensor) -> L:
     """Return a model with equal logits whose feature i is feature order[i] of another."""
     lm = copy.deepcopy(lm)
     readers = [lm.embedding.tokens, lm.embedding.positions, lm.head]
-    norms = [lm.norm]
+    norms: list[Any] = [lm.norm]
     for block in lm.blocks:
         norms += [block.attention_norm, block.mlp_norm]
-        modules = dict(block.named_modules())
+        modules: dict[str, Any] = dict(block.named_modules())
         readers += [modules.get(name) for name in READERS]
         for name in WRITERS:
             _permute(modules[name].weight, order, 0)

@@ -7,9 +7,10 @@ last row of a map with one more row than inputs is its bias.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from suffice.encoders import Columns
 from suffice.errors import ConfigError
@@ -100,7 +101,7 @@ def build(
     return layer.train(like.training)
 
 
-def _rows(linear: nn.Module, inputs: int) -> Tensor:
+def _rows(linear: Any, inputs: int) -> Tensor:
     """Return W^T with the bias below it."""
     if isinstance(linear, Columns):
         return torch.eye(inputs + 1, dtype=torch.float64)[:, : linear.width]
@@ -113,7 +114,7 @@ def _split_heads(rows: Tensor, heads: int) -> Tensor:
     return rows.unflatten(1, (heads, -1)).transpose(0, 1).contiguous()
 
 
-def _set(linear: nn.Module, rows: Tensor) -> None:
+def _set(linear: Any, rows: Tensor) -> None:
     linear.weight.copy_(rows[:-1].T)
     if linear.bias is not None:
         linear.bias.copy_(rows[-1])

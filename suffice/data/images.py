@@ -283,7 +283,7 @@ def image_folder(
     if rows is not None:
         others = -(-rows // TEST_SHARE)
         train, validation, test = train[:rows], validation[:others], test[:others]
-    splits = {
+    splits: dict[str, Any] = {
         part: _read_listed(folder, part, listed, side, console)
         for part, listed in (("train", train), ("validation", validation), ("test", test))
     }

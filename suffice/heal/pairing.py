@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,15 +31,14 @@ class Pair:
 
 def paired(student: nn.Module, teacher: nn.Module) -> Pair:
     """Return copies of a student and its teacher, with equal feature order."""
-    _check("student", student)
-    _check("teacher", teacher)
+    student, teacher = _checked("student", student), _checked("teacher", teacher)
     sizes, wanted = student.config, teacher.config
     if sizes.vocabulary_size != wanted.vocabulary_size:
         raise ShapeError(
             f"the student has {sizes.vocabulary_size:,} tokens and the teacher "
             f"{wanted.vocabulary_size:,}; {GIVE}."
         )
-    free = {"dropout": 0.0, "length": 1}
+    free: dict[str, Any] = {"dropout": 0.0, "length": 1}
     if replace(sizes, **free) != replace(wanted, **free):
         name, value = next(
             (name, value)
@@ -100,7 +100,7 @@ def check_unlike(pair: Pair, rows: Tensor) -> None:
         )
 
 
-def _check(role: str, model: nn.Module) -> None:
+def _checked(role: str, model: nn.Module) -> LM:
     if type(model) is not LM:
         raise ConfigError(
             f"the {role} is a {type(model).__name__}, and only language models (LM) are healed."
@@ -112,6 +112,7 @@ def _check(role: str, model: nn.Module) -> None:
     for name, tensor in model.state_dict().items():
         if not bool(tensor.isfinite().all()):
             raise ConfigError(f"the {role} holds NaN or infinity in {name!r:.80}; repair it first.")
+    return model
 
 
 def _different_layers(student: LM, teacher: LM) -> tuple[str, ...]:

@@ -197,7 +197,9 @@ def _attention(pattern: Pattern) -> Callable[..., tuple[Tensor, None]]:
                 "attention dropout in a stock model with a pattern of suffice: set "
                 "config.attention_dropout = 0."
             )
-        restricts = {"pattern": pattern} if attention_mask is None else {"mask": attention_mask}
+        restricts: dict[str, Any] = (
+            {"pattern": pattern} if attention_mask is None else {"mask": attention_mask}
+        )
         out = attend(q, k, v, scale=scaling, **restricts)
         return out.transpose(1, 2).contiguous(), None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -62,13 +62,9 @@ class Attention(nn.Module):
         torch.Size([2, 9, 32])
     """
 
-    # the encoder and the combination add their modules by name
-    q_proj: Any
-    k_proj: Any
-    v_proj: Any
-    o_proj: Any
-    q_norm: Any
-    k_norm: Any
+    if TYPE_CHECKING:  # the encoder and the combination add modules, by names of their own
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(
         self,
@@ -237,7 +233,7 @@ class Attention(nn.Module):
             dtype=q.dtype,
         )
         sizes = {"num_kv_heads": k.shape[1], "head_dim": k.shape[3], "value_dim": v.shape[3]}
-        changed = {n: size for n, size in sizes.items() if getattr(call, n) != size}
+        changed: dict[str, Any] = {n: size for n, size in sizes.items() if getattr(call, n) != size}
         if view.pattern is not self.spec.pattern:
             changed["pattern"] = view.pattern
         return replace(call, **changed) if changed else call

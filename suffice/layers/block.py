@@ -31,6 +31,8 @@ class _ResidualBlock(nn.Module):
     """Attention layers and an MLP, each of which is added to its input."""
 
     attention: Attention
+    attention_norm: nn.Module
+    cross_norm: nn.Module
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ class Classifier(nn.Module):
             nn.init.uniform_(table.weight, -0.05, 0.05)
         mlp = {"activation": config.activation, "dropout": config.dropout, "inner_dropout": False}
         options = {"norm": config.norm, "eps": config.eps, "dropout": config.dropout}
-        self.blocks = nn.ModuleList(
+        self.blocks: Any = nn.ModuleList(
             Block(block_spec, MLP(d_model, config.mlp_width, **mlp), **options)
             for block_spec in specs
         )

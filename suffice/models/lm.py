@@ -142,7 +142,7 @@ class LM(nn.Module):
             config.vocabulary_size, config.length, d_model, positions=config.positions, **factory
         )
         self.dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(
+        self.blocks: Any = nn.ModuleList(
             Block(
                 block_spec,
                 _mlp(config, **factory),

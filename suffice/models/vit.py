@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -127,7 +127,7 @@ class ViT(nn.Module):
             nn.init.normal_(self.positions, std=0.02)
         if config.pooling == "class_token":
             self.class_token = nn.Parameter(torch.zeros(d_model))
-        self.blocks = nn.ModuleList(
+        self.blocks: Any = nn.ModuleList(
             Block(
                 block_spec,
                 MLP(d_model, config.mlp_width, dropout=config.dropout),

@@ -7,6 +7,8 @@ Calls for which torch would silently leave the fused kernels are refused.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,9 +43,7 @@ def attend_folded(
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
-def _sdpa(
-    q: Tensor, k: Tensor, v: Tensor, call: AttentionCall, **mask: Tensor | bool | None
-) -> Tensor:
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, call: AttentionCall, **mask: Any) -> Tensor:
     if call.value_dim != call.head_dim:
         q, k, v = of_one_width(q, k, v)
     out = F.scaled_dot_product_attention(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
-from torch.library import CustomOpDef
 
 from suffice.errors import UnsupportedError
 from suffice.kernels import FeatureMap
 from suffice.ops.call import AttentionCall, MaskInputs, inside_transform
-from suffice.records import Axis
+from suffice.records import Axis, V
 from suffice.torch_compat import finite
+
+if TYPE_CHECKING:
+    from torch._library.custom_ops import CustomOpDef
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,7 @@ def text_of(value: Axis) -> str:
     return value.text
 
 
-def value_of(family: type, text: str):
+def value_of(family: type[V], text: str) -> V:
     """Return the axis value of a JSON text."""
-    return _values.get((family.family, text)) or family.from_json(json.loads(text))
+    value = _values.get((family.family, text)) or family.from_json(json.loads(text))
+    return cast("V", value)

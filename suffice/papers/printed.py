@@ -11,6 +11,7 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from suffice.errors import unknown
 
@@ -131,11 +132,14 @@ def _row(row: dict[str, str]) -> PaperRow:
     whole = ("num_heads", "d_model", "length", "num_layers", "parameters_layer", "parameters_model")
     plain = ("seconds_per_epoch", "train_loss", "test_loss", "train_bleu", "test_bleu")
     percent = ("train_accuracy", "train_top5", "test_accuracy", "test_top5")
+    numbers: dict[str, Any] = {
+        **{name: int(row[name]) if row[name] else None for name in whole},
+        **{name: float(row[name]) if row[name] else None for name in plain},
+        **{name: round(float(row[name]) / 100, 6) if row[name] else None for name in percent},
+    }
     return PaperRow(
         table=row["table"],
         source=row["source"],
         mechanism=row["mechanism"],
-        **{name: int(row[name]) if row[name] else None for name in whole},
-        **{name: float(row[name]) if row[name] else None for name in plain},
-        **{name: round(float(row[name]) / 100, 6) if row[name] else None for name in percent},
+        **numbers,
     )

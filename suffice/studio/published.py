@@ -25,7 +25,7 @@ SIZES = ("d_model", "layers", "num_heads", "num_kv_heads", "vocabulary", "mlp_wi
 def _published(
     name: str, sizes: tuple[int, ...], parameters: int, length: int, source: str, **options: Any
 ) -> PublishedModel:
-    fields = dict(zip(SIZES, sizes, strict=True)) | {"rotary": True} | options
+    fields: dict[str, Any] = dict(zip(SIZES, sizes, strict=True)) | {"rotary": True} | options
     model = DecoderSizes(name=name, **fields)
     return PublishedModel(model=model, parameters=parameters, length=length, source=source)
 

@@ -44,15 +44,19 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `begin` and `end`."""
+        ...
 
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yield the ids of each text in turn; several may be encoded at once."""
+        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids."""
+        ...
 
     def save(self, folder: Path | str) -> None:
         """Write the files that `load_tokenizer(folder)` reads."""
+        ...
 
 
 def check_text(text: str) -> None:

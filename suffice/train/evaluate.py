@@ -64,7 +64,7 @@ class ModelInputs(NamedTuple):
 
     def map(self, function: Callable[[Tensor], Tensor]) -> ModelInputs:
         """Return the inputs with a function applied to every tensor."""
-        return ModelInputs(*(None if tensor is None else function(tensor) for tensor in self))
+        return ModelInputs._make(None if tensor is None else function(tensor) for tensor in self)
 
     def logits(self, model: nn.Module) -> Tensor:
         """Return the logits of a model: [B, C], or [B, T, C] where each token has a label."""

@@ -108,7 +108,7 @@ class Architecture:
     model_type: str  # its name in a config.json
     class_name: str  # the class whose weights are read
     build: Callable[[ConfigReader], nn.Module]  # makes our model, on "meta", from a configuration
-    mappings: Callable[[nn.Module, ConfigReader], list[TensorMapping]]  # of every tensor
+    mappings: Callable[[Any, ConfigReader], list[TensorMapping]]  # of every tensor
     prefix: str = ""  # of all tensors but the head's; absent in a model saved without a head
     derived: tuple[str, ...] = ()  # suffixes of tensors that follow from the sizes and are not read
 

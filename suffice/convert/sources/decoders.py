@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-
-from torch import nn
+from typing import Any
 
 from suffice.convert.sources.architecture import (
     ACTIVATIONS,
@@ -25,7 +24,7 @@ from suffice.positions.rope import Scaling
 from suffice.spec import AttentionSpec
 
 
-def _tables(tokens: str, lm: nn.Module) -> list[TensorMapping]:
+def _tables(tokens: str, lm: LM) -> list[TensorMapping]:
     mappings = [TensorMapping(theirs=tokens, ours=("embedding.tokens.weight",))]
     if lm.head is not None:
         mappings.append(TensorMapping(theirs="lm_head.weight", ours=("head.weight",)))
@@ -55,7 +54,7 @@ def _build_gpt2(reader: ConfigReader) -> LM:
     return config.build(specs, device="meta")
 
 
-def _map_gpt2(lm: nn.Module, _reader: ConfigReader) -> list[TensorMapping]:
+def _map_gpt2(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
     positions = "transformer.wpe.weight"
     mappings = [
         *_tables("transformer.wte.weight", lm),
@@ -291,9 +290,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
     return config.build(specs, device="meta")
 
 
-def _map_llama(
-    lm: nn.Module, reader: ConfigReader, *, variant: _LlamaVariant
-) -> list[TensorMapping]:
+def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[TensorMapping]:
     norm_bias = variant.norm == "layer"
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
     qkv = {"bias": qkv_bias if qkv_bias or o_bias else None}
@@ -322,7 +319,7 @@ def _map_llama(
     return mappings
 
 
-def _llama(model_type: str, class_name: str, **differences: object) -> Architecture:
+def _llama(model_type: str, class_name: str, **differences: Any) -> Architecture:
     variant = _LlamaVariant(**differences)
     return Architecture(
         model_type=model_type,

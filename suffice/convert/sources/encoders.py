@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +52,7 @@ def _build_bert(reader: ConfigReader) -> Classifier:
     return config.build(AttentionSpec(d_model=width, num_heads=heads))
 
 
-def _map_bert(model: nn.Module, reader: ConfigReader) -> list[TensorMapping]:
+def _map_bert(model: Classifier, reader: ConfigReader) -> list[TensorMapping]:
     embeddings = "bert.embeddings"
     mappings = [
         TensorMapping(theirs=f"{embeddings}.word_embeddings.weight", ours=("tokens.weight",)),
@@ -107,7 +108,7 @@ def _build_vit(reader: ConfigReader) -> ViT:
     return config.build(AttentionSpec(d_model=width, num_heads=heads))
 
 
-def _map_vit(model: nn.Module, reader: ConfigReader) -> list[TensorMapping]:
+def _map_vit(model: ViT, reader: ConfigReader) -> list[TensorMapping]:
     width, patch = model.config.d_model, model.config.patch_size
     embeddings = "vit.embeddings"
     reshaped = (
@@ -158,7 +159,7 @@ class Encoder(nn.Module):
 
     def __init__(self, blocks: list[Block], norm: nn.Module | None) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks: Any = nn.ModuleList(blocks)
         self.norm = norm
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:

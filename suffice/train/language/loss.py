@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
-        return Batch(*(None if t is None else t.to(device) for t in self))
+        return Batch._make(None if t is None else t.to(device) for t in self)
 
 
 class Source(Protocol):
@@ -59,6 +59,7 @@ class Source(Protocol):
 
     def rows(self, step: int, start: int, stop: int) -> Batch:
         """Return rows start..stop - 1 of a step's batch: a pure function of the arguments."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Objective(Protocol):
 
     def summed_loss(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
         """Return the sum over a batch's targets, fp32, for which gradients are computed."""
+        ...
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:

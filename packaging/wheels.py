@@ -182,12 +182,12 @@ def main(words: Sequence[str] | None = None) -> None:
             if options.only in (None, platform.tag):
                 library = kernels(platform, ROOT / "build" / "wheels" / platform.tag)
                 file = wheel(plain, platform, library, options.out)
-                print(f"{file.name}  {check(file)}", flush=True)
+                sys.stdout.write(f"{file.name}  {check(file)}\n")
     if options.only is None:
         run(sys.executable, "-m", "build", "--sdist", "--outdir", options.out)
         source = next(options.out.glob("*.tar.gz"))
         run(sys.executable, "-m", "twine", "check", "--strict", source)
-        print(f"{source.name}  {source.stat().st_size / 1e6:.2f} MB")
+        sys.stdout.write(f"{source.name}  {source.stat().st_size / 1e6:.2f} MB\n")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.records import is_whole
+
+T = TypeVar("T")
 
 
 def readable(*tensors: Tensor) -> bool:
@@ -111,3 +116,12 @@ def threads(n: int | None = None) -> int:
             )
         torch.set_num_threads(n)
     return torch.get_num_threads()
+
+
+def constant_when_traced(function: Callable[[], T]) -> Callable[[], T]:
+    """Let torch.compile call a function while it traces and keep what it returns.
+
+    The same as `torch.compiler.assume_constant_result`, which imports the compiler.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function

@@ -225,12 +225,17 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(path):
         save(path, {"a": torch.full((300_000,), 0.0)}, {"n": 0})
         replaced = 0
         for round in range(6):
+            written, writes = os.pipe()
             child = os.fork()
             if child == 0:
                 n = 0
                 while True:
                     n += 1
                     save(path, {"a": torch.full((300_000,), float(n))}, {"n": n})
+                    if n == 1:
+                        os.write(writes, b"1")
+            if round % 2:  # not before its first file: a busy machine starts it late
+                os.read(written, 1)
             time.sleep(0.02 + 0.0137 * round)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge docs types format
+.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge docs types wheels format
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -13,32 +13,32 @@ compare: .venv/.ready
 studio: .venv/.ready
 	$(BIN)/suffice studio $(ARGS)
 
-test: .venv/.ready
+test: .venv/.tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 # the fast half: the numbers of the layer and of its axes, without compiling
 QUICK := $(addprefix tests/,definitions encoders patterns positions kernels mixing memory presets ops \
 	layers acceptance product/test_conformance.py) $(wildcard tests/test_*.py)
-quick: .venv/.ready
+quick: .venv/.tests
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/layers/test_compile.py $(QUICK) $(ARGS)
 
 # the same numbers as a processor without AVX-512 computes them, by torch's kernels and by ours; one
 # without AVX2 says so
 NUMERIC := $(QUICK) tests/quantise tests/generate/test_backend.py \
 	$(addprefix tests/models/test_,native_decoder.py packed.py)
-test-avx2: .venv/.ready
+test-avx2: .venv/.tests
 	$(BIN)/python -m tests.settings --only avx2 --ignore tests/layers/test_compile.py $(NUMERIC) $(ARGS)
 
 # the suite six times: the best instructions, AVX2, portable kernels, one core, busy cores, python -O
-test-settings: .venv/.ready
+test-settings: .venv/.tests
 	$(BIN)/python -m tests.settings $(ARGS)
 
 # one seeded bug at a time, and whether the tests catch it; ARGS="--list", ARGS="--only verdict"
-mutants: .venv/.ready
+mutants: .venv/.tests
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # transformers' own tests of models: a source tree of the installed version, of git or of PyPI
-test-hf: .venv/.ready
+test-hf: .venv/.tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check parameterized
 	$(BIN)/python -m tests.hf.upstream "$(TRANSFORMERS_SRC)" $(ARGS)
 
@@ -54,7 +54,7 @@ NATIVE_TESTS := tests/ops/native tests/quantise tests/layers/test_packed.py \
 	$(addprefix tests/ops/,test_native.py test_native_scan.py test_look.py) tests/layers/test_read.py \
 	$(addprefix tests/models/test_,native_decoder.py native_unsupported.py packed.py packed_fuzz.py) \
 	tests/generate/test_backend.py
-test-sanitized: .venv/.ready
+test-sanitized: .venv/.tests
 	cmake -S . -B build/sanitized -DSUFFICE_SANITIZE=ON
 	cmake --build build/sanitized --parallel
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
@@ -69,7 +69,7 @@ test-kernels:
 
 bench: bench-layers bench-mechanisms
 
-bench-layers: .venv/.ready
+bench-layers: .venv/.tests
 	$(BIN)/python -m benchmarks.layers $(ARGS)
 
 bench-mechanisms: .venv/.peers
@@ -79,23 +79,40 @@ bench-edge: .venv/.peers
 	$(BIN)/python -m benchmarks.edge $(ARGS)
 
 # the pages that are made from docstrings, then the site, in build/site
-docs: .venv/.ready
+docs: .venv/.tests
 	$(BIN)/python -m docs.build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # pyright (with its own node) on the package and the examples
-types: .venv/.ready
+types: .venv/.tests
 	$(BIN)/basedpyright $(ARGS)
 
-format: .venv/.ready
+# wheels of every platform and the source distribution, in dist; ARGS="--only win_amd64"
+wheels: build/tools/.ready
+	PATH="$(CURDIR)/build/tools/bin:$$PATH" build/tools/bin/python packaging/wheels.py $(ARGS)
+
+build/tools/.ready: packaging/requirements.txt
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+format: .venv/.tests
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-.venv/.ready: pyproject.toml constraints.txt CMakeLists.txt $(shell find suffice/csrc -type f)
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find suffice/csrc -type f)
+# `compare` and `studio` need the package alone
+.venv/.ready: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-.venv/.peers: .venv/.ready
+# not after .ready: the kernels would be compiled twice
+.venv/.tests: $(SOURCES)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	touch .venv/.ready $@
+
+.venv/.peers: .venv/.tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,bench]"
-	touch $@
+	touch .venv/.ready .venv/.tests $@

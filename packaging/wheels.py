@@ -11,14 +11,19 @@ this file lists, and cmake.
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_BYTES = 6_000_000
@@ -112,6 +117,7 @@ def configure(platform: Platform, folder: Path) -> Path:
         "-DCMAKE_SHARED_LINKER_FLAGS=-s",
         "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
         "-DCMAKE_OSX_SYSROOT=", "-DCMAKE_OSX_DEPLOYMENT_TARGET=",
+        "-DCMAKE_INSTALL_NAME_TOOL=true",  # CMake wants Apple's; nothing is renamed here
     )  # fmt: skip
     return folder / "build"
 
@@ -150,17 +156,39 @@ def wheel(plain: Path, platform: Platform, library: Path, out: Path) -> Path:
     return next(out.glob(f"*-py3-none-{platform.tag}.whl"))
 
 
+def check_glibc(file: Path) -> None:
+    """Refuse a wheel that needs a newer C library than its name says."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "auditwheel", "show", str(file)], capture_output=True, text=True
+    )
+    tag = re.search(r"manylinux_2_(\d+)_(\w+)\.whl", file.name)
+    # the sentence is broken into lines anywhere
+    needs = re.search(r'platform tag: "manylinux_2_(\d+)_(\w+)"', " ".join(shown.stdout.split()))
+    if not (tag and needs and needs[2] == tag[2] and int(needs[1]) <= int(tag[1])):
+        sys.exit(f"{file.name} is not what it says:\n{shown.stdout}{shown.stderr}")
+
+
+def check_musl(file: Path) -> None:
+    """Refuse a wheel whose kernels need another library than musl.
+
+    auditwheel cannot be asked: on a system of glibc it takes the linker script libc.so for musl's.
+    """
+    with zipfile.ZipFile(file) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("/_kernels.so"))
+        dynamic = ELFFile(io.BytesIO(archive.read(name))).get_section_by_name(".dynamic")
+    needed = {tag.needed for tag in dynamic.iter_tags("DT_NEEDED")}
+    if needed != {"libc.so"}:
+        sys.exit(f"{file.name} needs {', '.join(sorted(needed))}")
+
+
 def check(file: Path) -> str:
     """Check a wheel's contents, symbols and size; return its size in words."""
     run(sys.executable, "-m", "check_wheel_contents", file)
     run(sys.executable, "-m", "twine", "check", "--strict", file)
-    if "linux" in file.name:
-        shown = subprocess.run(
-            [sys.executable, "-m", "auditwheel", "show", str(file)], capture_output=True, text=True
-        ).stdout
-        tag = file.name.removesuffix(".whl").rsplit("-", 1)[1]
-        if tag.split("_")[0] not in shown:
-            sys.exit(f"{file.name} is not what it says:\n{shown}")
+    if "manylinux" in file.name:
+        check_glibc(file)
+    elif "musllinux" in file.name:
+        check_musl(file)
     size = file.stat().st_size
     if size > MOST_BYTES:
         sys.exit(f"{file.name} has {size} bytes, more than {MOST_BYTES}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -53,16 +53,26 @@ class Check:
         return f"{self.op} {self.dtype} {self.case}: {result}"
 
 
-def check_ops(device: torch.device | str) -> Iterator[Check]:
+def check_ops(
+    device: torch.device | str,
+    *,
+    dtypes: Collection[torch.dtype] | None = None,
+    without: Collection[str] = (),
+) -> Iterator[Check]:
     """Check every op on a device: kernels, patterns, padding, shared heads, dtypes.
 
     Padded cases hold a row that is all padding. An op that refuses a case is not wrong.
+
+    Args:
+        device: where.
+        dtypes: of queries, keys and values; None = all of `TOLERANCES`.
+        without: names of ops to leave out.
     """
     place = torch.device(device)
     for dtype, kind, groups, padded, sizes in product(
-        TOLERANCES, KINDS, GROUPS, (False, True), SIZES
+        dtypes or TOLERANCES, KINDS, GROUPS, (False, True), SIZES
     ):
-        yield from _Case(place, dtype, *kind, groups, padded, *sizes).checks()
+        yield from _Case(place, dtype, *kind, groups, padded, *sizes).checks(without)
 
 
 @dataclass(frozen=True)
@@ -76,14 +86,14 @@ class _Case:
     queries: int
     keys: int
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self, without: Collection[str]) -> Iterator[Check]:
         q, k, v, slope, where = self._data()
         problem = self._problem(where)
         maps = self.kernel.build(head_dim=WIDTH, scale=problem.scale, device=self.device)
         parts = Parts(features=maps)
         exact = q.double(), k.double(), v.double()
         want = _run(OPS["reference"], exact, slope, where, problem, parts)
-        for op in OPS.values():
+        for op in (op for name, op in OPS.items() if name not in without):
             reasons = op.refuses(problem)
             error = None
             if not reasons:

@@ -206,6 +206,7 @@ def test_reports_of_other_models(on_cuda):
     assert packed_models.packed_products(plain, "cpu") == ""
 
 
+@pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @torch.no_grad()
 def test_cuda_gives_the_outputs_of_the_cpu(tmp_path):

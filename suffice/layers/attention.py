@@ -199,7 +199,8 @@ class Attention(nn.Module):
     def attend(self, q: Tensor, view: KVView) -> Tensor:
         """Return the attention of queries [B, H, T, D] to keys and values: [B, H, T, E]."""
         encoder = self.spec.encoder
-        absorbed = encoder.absorb(self, q, view.cached) if view.continues else None
+        continues = view.step is not None and view.step.start > 0
+        absorbed = encoder.absorb(self, q, view.cached) if continues else None
         q, k, v = absorbed or (q, *encoder.expand(self, view.cached))
         if v.shape[1] != k.shape[1]:  # several maps of a head read the same values
             v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)

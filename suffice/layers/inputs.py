@@ -46,11 +46,6 @@ class KVView(NamedTuple):
     step: StepPositions | None = None
     kind: int = 0
 
-    @property
-    def continues(self) -> bool:
-        """True if cached keys precede the keys of this call."""
-        return self.step is not None and self.step.start > 0
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:

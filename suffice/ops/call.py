@@ -16,7 +16,7 @@ from suffice.kernels import Kernel, Softmax
 from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import readable
+from suffice.torch_compat import constant_when_traced, readable
 
 
 def carries_tangents() -> bool:
@@ -24,9 +24,16 @@ def carries_tangents() -> bool:
     return forward_ad._current_level >= 0
 
 
+# torch before 2.13 cannot trace the call; Dynamo guards on the transforms itself
+@constant_when_traced
+def transform_depth() -> int:
+    """Return the number of transforms of `torch.func` around the call."""
+    return torch._C._functorch.get_dynamic_layer_stack_depth()
+
+
 def inside_transform() -> bool:
     """Return True inside a transform of `torch.func` and under forward-mode differentiation."""
-    return carries_tangents() or torch._C._functorch.get_dynamic_layer_stack_depth() > 0
+    return carries_tangents() or transform_depth() > 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -230,8 +230,9 @@ void look_case(Case &c) {
     const Span &s = text.near.span;
     const int64_t at = random.up_to(rows - 1) * s.key_row + random.up_to(groups - 1) * s.key_head +
                        (s.end - 1) * s.key_step + random.up_to(width - 1);
-    (random.chance(2) && !text.tied ? text.near.values : text.near.keys)
-        .set(at, random.one_of<double>({NAN, INFINITY}));
+    // an infinite key may have the score -inf for all, which is a weight of 0
+    if (random.chance(2) || text.tied) text.near.keys.set(at, NAN);
+    else text.near.values.set(at, random.one_of<double>({NAN, INFINITY}));
   }
   text.near.keys.freeze();
   if (!text.tied) text.near.values.freeze();

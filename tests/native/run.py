@@ -36,18 +36,23 @@ class Run:
         runner: the command that imitates the processor.
         best: the instruction set that the dispatcher must choose there; None = whatever it finds.
         rounds: of random cases, fewer where they are imitated.
+        flags: for the compiler.
     """
 
     target: str | None
     runner: tuple[str, ...] = ()
     best: str | None = None
     rounds: int = 20
+    flags: str = ""
 
 
+# qemu (7.2 at least) reads what masks of AVX2 leave out, and faults where a processor does not;
+# Clang makes such reads of plain loops
+NO_MASKED_READS = "-fno-vectorize"
 RUNS = {
     "native": Run(None, rounds=100),
-    "haswell": Run(X86, ("qemu-x86_64", "-cpu", "Haswell"), "avx2"),
-    "nehalem": Run(X86, ("qemu-x86_64", "-cpu", "Nehalem"), "portable"),
+    "haswell": Run(X86, ("qemu-x86_64", "-cpu", "Haswell"), "avx2", flags=NO_MASKED_READS),
+    "nehalem": Run(X86, ("qemu-x86_64", "-cpu", "Nehalem"), "portable", flags=NO_MASKED_READS),
     "arm-max": Run(ARM, ("qemu-aarch64", "-cpu", "max"), "i8mm"),
     "neoverse-n1": Run(ARM, ("qemu-aarch64", "-cpu", "neoverse-n1"), "dotprod"),
     "cortex-a72": Run(ARM, ("qemu-aarch64", "-cpu", "cortex-a72"), "neon"),
@@ -82,9 +87,9 @@ def _wheels() -> ModuleType:
 
 
 @lru_cache
-def program(target: str | None) -> Path:
+def program(target: str | None, flags: str) -> Path:
     """Build the program for a target and return its path."""
-    wheels, folder = _wheels(), BUILD / (target or "native")
+    wheels, folder = _wheels(), BUILD / ((target or "native") + flags)
     native_target = X86 if platform.machine() == "x86_64" else ARM
     if has_zig() and (target or sys.platform == "linux"):
         name = target or native_target
@@ -96,6 +101,7 @@ def program(target: str | None) -> Path:
     else:
         build = folder / "build"
         wheels.run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release")
+    wheels.run("cmake", "-S", ROOT, "-B", build, f"-DCMAKE_CXX_FLAGS={flags}")
     wheels.run("cmake", "--build", build, "--parallel", "--target", "kernels_test")
     return next(
         build / name for name in ("kernels_test", "kernels_test.exe") if (build / name).exists()
@@ -104,7 +110,7 @@ def program(target: str | None) -> Path:
 
 def execute(run: Run, options: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run the program on a processor; stdout holds all that was printed."""
-    words = [*run.runner, program(run.target), *options]
+    words = [*run.runner, program(run.target, run.flags), *options]
     if "--rounds" not in options:
         words += ["--rounds", str(run.rounds)]
     with tempfile.TemporaryDirectory() as prefix:  # wine's, which it would keep at home

@@ -390,4 +390,4 @@ def _mask(inputs: _Inputs, piece: _Piece) -> Tensor | None:
     elif hidden is None:
         return None
     mask = added if hidden is None else torch.where(hidden, -torch.inf, added)
-    return mask.squeeze(piece.flat)
+    return dense_rows(mask.squeeze(piece.flat))  # torch 2.6 reads other strides wrongly

@@ -8,6 +8,9 @@ import matplotlib  # noqa: F401 - imported before torch.empty is poisoned below
 import pytest
 import torch
 
+from suffice.ops.dispatch import forget_plans
+from suffice.ops.native import library
+
 # torch notes which functions take a default device at the first use of one: before the poison
 with torch.device("meta"):
     torch.zeros(1)
@@ -38,6 +41,15 @@ def poison(monkeypatch):
     monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
     monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
     monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
+
+
+@pytest.fixture
+def no_kernels(monkeypatch):
+    """Pretend that the native kernels were not built."""
+    monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
+    forget_plans()
+    yield
+    forget_plans()
 
 
 def pytest_configure(config):

@@ -28,7 +28,6 @@ from suffice.ops.reference import REFERENCE
 from suffice.ops.scan import SCAN
 from suffice.ops.sparse.blocked import BLOCKED
 from suffice.patterns import Causal, Full
-from suffice.torch_compat import constant_when_traced
 
 OPS: dict[str, Op] = {
     op.name: op
@@ -66,7 +65,6 @@ MEASURED = dict.fromkeys(("avx512", "avxvnni", "avx2"), Crossovers(1, 64 * 64, 1
 UNMEASURED = Crossovers(None, None, None)
 
 
-@constant_when_traced
 def crossovers() -> Crossovers:
     """Return the crossovers of the instruction set in use."""
     instructions = library.instructions() if library.available() else ""

@@ -15,8 +15,7 @@ from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig, folder
-from suffice.ops.dispatch import forget_plans
-from suffice.ops.native import attention, library
+from suffice.ops.native import library
 from suffice.patterns import Causal
 from suffice.testing import drawn
 from suffice.text import Characters
@@ -216,7 +215,7 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
         _prompt_ids(nothing, "")
 
 
-def test_the_backend_of_single_tokens_is_printed(suffice, run, monkeypatch):
+def test_the_backend_of_single_tokens_is_printed(suffice, run, request):
     words = ("generate", "run", "--prompt", "to be", "--max-new-tokens", 9, "--temperature", 0)
     texts = set()
     result = suffice(*words, "--impl", "torch")
@@ -227,9 +226,7 @@ def test_the_backend_of_single_tokens_is_printed(suffice, run, monkeypatch):
             result = suffice(*words, "--impl", impl)
             assert result.stderr.endswith(f"steps: native ({library.instructions()})\n")
             texts.add(result.stdout)
-    monkeypatch.setattr(library, "_loaded", lambda: (None, "they were not built"))
-    monkeypatch.setattr(attention, "MISSING", "they were not built")
-    forget_plans()
+    request.getfixturevalue("no_kernels")
     result = suffice(*words)
     assert result.stderr.endswith("steps: torch (they were not built)\n")
     texts.add(result.stdout)
@@ -237,4 +234,3 @@ def test_the_backend_of_single_tokens_is_printed(suffice, run, monkeypatch):
     result = suffice(*words, "--impl", "native")
     assert result.exit_code == 2
     assert "impl='native' is not possible: they were not built; give" in result.message
-    forget_plans()

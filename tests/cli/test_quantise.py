@@ -82,11 +82,10 @@ def test_slower_decode_is_said(suffice, run, monkeypatch):
     )
 
 
-def test_without_kernels_it_says_so(suffice, run, monkeypatch):
-    monkeypatch.setattr(library, "_loaded", lambda: (None, "they are not here"))
+def test_without_kernels_it_says_so(suffice, run, no_kernels):
     result = suffice("quantise", "run", "--quiet", "--calibration", "none")
     assert result.exit_code == 0
-    assert "no native kernels: they are not here; torch unpacks every matrix" in result.stdout
+    assert "no native kernels: they were not built; torch unpacks every matrix" in result.stdout
 
 
 def test_what_is_wrong_is_said_in_a_sentence(suffice, run, tmp_path, monkeypatch):

@@ -18,10 +18,7 @@ from suffice.models.native_decoder import NativeDecoder
 from suffice.ops.native import library
 from suffice.patterns import Causal, Window
 from tests.generate.models import PROMPTS, SPEC, model
-from tests.models.native_cases import no_kernels
 from tests.ops.native.codings import needs_kernels
-
-__all__ = ["no_kernels"]
 
 WINDOW = AttentionSpec(d_model=16, num_heads=4, pattern=Window(4) & Causal())
 EFFICIENT = replace(SPEC, num_kv_heads=None)

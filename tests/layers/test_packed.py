@@ -14,10 +14,9 @@ from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear, Scheme
 from suffice.ops.native import matrix as op
 from suffice.ops.native.matrix import Codes
 from suffice.testing import assert_close
-from tests.models.native_cases import no_kernels
 from tests.ops.native.codings import coded_inputs, drawn_codes, drawn_inputs, isa, needs_kernels
 
-__all__ = ["isa", "no_kernels"]
+__all__ = ["isa"]
 
 BITS = (16, 8, 4)
 

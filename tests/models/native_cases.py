@@ -6,7 +6,6 @@ import copy
 import random
 from dataclasses import replace
 
-import pytest
 import torch
 
 from suffice import preset
@@ -14,13 +13,10 @@ from suffice.encoders import HeadRMS, NoNorm
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig
 from suffice.models.native_decoder import NativeDecoder
-from suffice.ops import dispatch
-from suffice.ops.native import attention, library
 from suffice.positions import Alibi, NoPosition, Rope
 from suffice.testing import drawn
 
 V, LENGTH = 37, 64
-NOT_BUILT = "they were not built"
 NAMES = ("standard", "efficient", "optimised", "gqa", "mqa", "mistral", "sliding_window")
 WINDOWED = ("mistral", "sliding_window")
 # features and heads: heads of odd widths, narrower than a vector, of whole vectors
@@ -136,13 +132,3 @@ def coded_both(lm, memory, tokens, begin, *, valid=None):
         want = lm.step(column, settled(state))
         pairs.append((decoder.step(column, state), want))
     return tuple(map(torch.stack, zip(*pairs, strict=True)))
-
-
-@pytest.fixture
-def no_kernels(monkeypatch):
-    """Pretend that the native kernels were not built."""
-    monkeypatch.setattr(library, "_loaded", lambda: (None, NOT_BUILT))
-    monkeypatch.setattr(attention, "MISSING", NOT_BUILT)
-    dispatch.forget_plans()
-    yield
-    dispatch.forget_plans()

@@ -19,11 +19,8 @@ from suffice.models.native_decoder import NativeDecoder
 from suffice.quantise import quantise
 from suffice.testing import assert_close
 from suffice.text import Characters
-from tests.models.native_cases import no_kernels
 from tests.models.test_folder import changed, model
 from tests.ops.native.codings import needs_kernels
-
-__all__ = ["no_kernels"]
 
 TOKENIZER = Characters("abcdefgh")
 BITS = (16, 8, 4)

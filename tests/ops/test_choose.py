@@ -15,7 +15,7 @@ from suffice.ops.dispatch import FEW_QUERIES, SPARSE_KEYS, WIDE_HEAD, WIDE_KEYS,
 from suffice.ops.matmul import MATMUL
 from suffice.patterns import Causal, Full, Global, Window
 
-pytestmark = pytest.mark.usefixtures("without_kernels")
+pytestmark = pytest.mark.usefixtures("no_kernels")
 
 PLAIN = AttentionCall(
     queries=64, keys=64, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0

@@ -11,7 +11,7 @@ from suffice import Attention, AttentionSpec, attend, preset
 from suffice.patterns import Causal, Full
 from suffice.testing import bits, documents, padded
 
-pytestmark = pytest.mark.usefixtures("without_kernels")
+pytestmark = pytest.mark.usefixtures("no_kernels")
 
 FORWARD = "aten::_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"

@@ -248,7 +248,7 @@ def test_refusals(message):
     )
 
 
-def test_without_kernels(without_kernels):
+def test_without_kernels(no_kernels):
     with torch.no_grad():
         assert choose(PLAIN).name == "fused"
         with pytest.raises(UnsupportedError, match="no native kernels: they were not built"):

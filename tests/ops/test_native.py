@@ -304,7 +304,7 @@ def test_refusals(message):
     assert choose(replace(PLAIN, **REFUSED[message])).name != "native"
 
 
-def test_without_kernels(without_kernels):
+def test_without_kernels(no_kernels):
     with pytest.raises(UnsupportedError, match="no native kernels: they were not built"):
         choose(PLAIN, "native")
     assert choose(PLAIN).name == "fused"

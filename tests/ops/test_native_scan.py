@@ -238,7 +238,7 @@ def test_refusals(message):
         choose(replace(PLAIN, **REFUSED[message]), "native_scan")
 
 
-def test_where_it_is_chosen(without_kernels, monkeypatch):
+def test_where_it_is_chosen(no_kernels, monkeypatch):
     assert choose(PLAIN).name == "scan"
     assert "not native_scan: there are no native kernels" in explain(PLAIN)
     monkeypatch.undo()

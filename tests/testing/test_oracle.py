@@ -19,10 +19,7 @@ OWN = (CASES - SUMS) // len(oracle.GROUPS)  # a softmax whose heads share nothin
 REFUSED = {  # in how many cases, and what is said there; the other ops refuse nothing
     "fused": (SUMS, ["Elu gives pairs no weights of their own"]),
     "blocked": (SUMS, ["Elu gives pairs no weights of their own"]),
-    "native": (
-        CASES - (CASES - SUMS) // 2,  # those that are padded, too
-        ["Elu gives pairs no weights of their own", "it knows patterns, not valid"],
-    ),
+    "native": (SUMS, ["Elu gives pairs no weights of their own"]),
     "native_decode": (
         CASES - (CASES - SUMS) // len(oracle.SIZES),  # one token is the only size of few queries
         ["Elu gives pairs no weights of their own", "it is for at most 8 queries, not"],

@@ -53,7 +53,7 @@ INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, con
     UNROLL for (int r = 0; r < R; ++r) {
       const typename E::Element *w = rows[r] + at;
       if (M == 1) UNROLL for (int i = 0; i < STEP * (int)sizeof(*w); i += LINE)
-          __builtin_prefetch((const char *)w + AHEAD + i);
+          __builtin_prefetch((const char *)w + AHEAD + i, 0, 2);  // the nearest cache is left to x
       UNROLL for (int n = 0; n < N; ++n) {
         const Wide weights = E::part(w + n * WIDE);
         UNROLL for (int m = 0; m < M; ++m)

@@ -42,7 +42,6 @@ from suffice.ops.op import (
 from suffice.patterns import Pattern
 from suffice.torch_compat import finite
 
-MISSING = why_not()  # read once, as a graph cannot call ctypes
 KINDS = {torch.float32: native.F32, torch.float16: native.F16, torch.bfloat16: native.BF16}
 BLOCK = 32  # queries that share a list of keys
 BLOCKS_AT_ONCE = 1 << 10  # blocks whose pairs are evaluated together
@@ -82,8 +81,8 @@ def refuses(call: AttentionCall) -> list[str]:
 def refuses_native(call: AttentionCall, dtypes: Iterable[torch.dtype]) -> list[str]:
     """Refuse transforms, other devices and other dtypes; everything where no kernels were built."""
     reasons = refuses_transforms(call)
-    if MISSING:
-        reasons.append(f"there are no native kernels: {MISSING}")
+    if absent := why_not():
+        reasons.append(f"there are no native kernels: {absent}")
     if call.device != "cpu":
         reasons.append("its kernels are for the CPU")
     if call.dtype not in dtypes:

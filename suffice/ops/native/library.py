@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from suffice.errors import ConfigError
+from suffice.torch_compat import constant_when_traced
 
 INT, INT32, FLOAT = ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
@@ -218,11 +219,13 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     return library, ""
 
 
+@constant_when_traced
 def available() -> bool:
     """Return whether native kernels can run here."""
     return _loaded()[0] is not None
 
 
+@constant_when_traced
 def why_not() -> str:
     """Return why native kernels cannot run here, or ""."""
     return _loaded()[1]
@@ -239,6 +242,7 @@ def library() -> ctypes.CDLL:
     return kernels
 
 
+@constant_when_traced
 def instructions() -> str:
     """Return the instruction set that the kernels use, such as "avx2"."""
     return library().suffice_isa().decode()

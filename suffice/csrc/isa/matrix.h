@@ -7,7 +7,7 @@
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t AHEAD = 2048, LINE = 64;  // bytes asked for before they are read; of a cache line
+constexpr int64_t AHEAD = 2048;  // bytes asked for before they are read
 constexpr int PLACES = 4;           // places of a matrix that are read at once
 constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
 constexpr int MOST_SUMS = WIDE == 16 ? 16 : 8;  // vectors that are summed at once

@@ -10,7 +10,7 @@ namespace SUFFICE_ISA {
 
 using suffice::Range;
 
-constexpr int64_t LANE = LANES;
+constexpr int64_t LANE = LANES, LINE = 64;  // LINE: bytes of a cache line
 
 // Calls f(at, n) for each stretch of 16 features, n < 16 in the last one alone.
 template <class F>

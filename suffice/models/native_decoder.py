@@ -94,46 +94,49 @@ class NativeDecoder:
                 "native decoding has no dropout and no gradients; call eval(), and step under "
                 "torch.inference_mode() or torch.no_grad()."
             )
-        self._check(tokens, state)
-        rows = len(tokens)
+        ids = self._check(tokens, state)
+        rows = len(ids)
         step = state.next(tokens[:, None])
-        if self.has_sinks and step.places is not None:
+        if step.places is None:
+            positions, padding = [step.start] * rows, [0] * rows
+        elif self.has_sinks:
             return self.lm.step(tokens, state)
-        _check_padding(step)
-        positions = step.rows.positions.expand(rows, 1).to(torch.int64).contiguous()
-        self._extend_tables(int(positions.max()) + 1)
+        else:
+            _check_padding(step)
+            positions = step.rows.positions.flatten().tolist()
+            padding = [step.start - position for position in positions]
+        self._extend_tables(max(positions) + 1)
         longest = self._append(state, step, positions)
-        padding = torch.zeros(rows, dtype=torch.int64)
-        if step.places is not None:
-            padding += state.length - 1 - positions[:, 0]
-        self._allocate(rows, longest)
+        threads = torch.get_num_threads()
+        self._allocate(rows, longest, threads)
         logits = torch.empty(rows, self.config.vocabulary_size)
-        tokens = tokens.to(torch.int64).contiguous()
+        numbers = native.INT * rows
         self.library.suffice_step(
             self.model,
             self.kv_caches,
             self.mixes,
-            tokens.data_ptr(),
-            positions.data_ptr(),
-            padding.data_ptr(),
+            numbers(*ids),
+            numbers(*positions),
+            numbers(*padding),
             rows,
             longest,
             logits.data_ptr(),
             self.buffer.data_ptr(),
-            torch.get_num_threads(),
+            threads,
         )
         return logits
 
-    def _check(self, tokens: Tensor, state: ModelState) -> None:
-        """Raise for ids and states that native code would read out of bounds."""
-        low, high = map(int, tokens.aminmax())
+    def _check(self, tokens: Tensor, state: ModelState) -> list[int]:
+        """Return the ids; raise for ids and states that native code would read out of bounds."""
+        ids = tokens.tolist()
+        low, high = min(ids), max(ids)
         if low < 0 or high >= self.config.vocabulary_size:
             raise ConfigError(
                 f"tokens hold id {low if low < 0 else high}; give ids of 0 to "
                 f"{self.config.vocabulary_size - 1}."
             )
         if self.last_state is not None and self.last_state() is state:
-            return
+            return ids
         theirs = [(layer.spec, layer.memory) for layer in state.layers]
         if theirs != [(spec, self.memory) for spec in self.specs]:
             raise ConfigError(
@@ -142,13 +145,15 @@ class NativeDecoder:
                 "model."
             )
         self.last_state = weakref.ref(state)
+        return ids
 
-    def _append(self, state: ModelState, step: StepPositions, positions: Tensor) -> int:
+    def _append(self, state: ModelState, step: StepPositions, positions: list[int]) -> int:
         """Reserve a position in every cache; return the most positions that a layer reads."""
-        longest, rows = 0, positions[:, 0].tolist()
+        longest = 0
         for mixing in self.mixings:
             if mixing is not None:
-                mixing.set_positions(rows)  # raises beyond its length, before any cache has changed
+                # raises beyond its length, before any cache has changed
+                mixing.set_positions(positions)
         for layer, descriptor, mixing in zip(state.layers, self.caches, self.mixings, strict=True):
             slot = layer.reserve(step)
             longest = max(longest, descriptor.update(slot))
@@ -156,8 +161,8 @@ class NativeDecoder:
                 mixing.update(slot.unmixed)
         return longest
 
-    def _allocate(self, rows: int, longest: int) -> None:
-        sizes = (rows, -(-longest // SPAN) * SPAN, torch.get_num_threads())
+    def _allocate(self, rows: int, longest: int, threads: int) -> None:
+        sizes = (rows, -(-longest // SPAN) * SPAN, threads)
         if sizes != self.buffer_sizes:
             nbytes = self.library.suffice_step_room(self.model, *sizes)
             self.buffer, self.buffer_sizes = torch.empty(nbytes, dtype=torch.uint8), sizes

@@ -58,7 +58,7 @@ class CacheDescriptor:
         width: int,
         sinks: int = 0,
     ) -> None:
-        self.kv_cache = kv_cache
+        self.kv_cache, self.near = kv_cache, kv_cache.near
         limits = [size for size in (window, memory.window) if size is not None]
         self.window = min(limits, default=None)
         # a memory that keeps all that the pattern sees needs no sinks
@@ -67,6 +67,7 @@ class CacheDescriptor:
         self.reach = None if sinks else window
         self.tensors: dict[str, tuple[Tensor, ...]] = {}  # that each span points at
         self.block = 1
+        self.coded: int | None = None  # kind of the codes, if there are any
         if isinstance(memory, Quantised):
             self.block = kv_cache.block = memory.block
             kv_cache.group = min(memory.group, width)
@@ -74,26 +75,35 @@ class CacheDescriptor:
 
     def update(self, slot: Slot, queries: int = 1) -> int:
         """Describe reserved positions and those before them; return the most a span reads."""
-        kv, near, blocks = self.kv_cache, slot.recent, slot.encoded
-        shift = near.first - near.start
-        after = near.end + shift  # positions of the text so far
+        recent, blocks, near = slot.recent, slot.encoded, self.near
+        shift = recent.first - recent.start
+        after = recent.end + shift  # positions of the text so far
         oldest = 0 if self.window is None else max(after - self.window - (queries - 1), 0)
-        self._point("near", near.tensors)
-        kv.near.first, kv.near.end = max(near.start, oldest - shift), near.end
-        kv.near.shift = shift
-        longest = near.end - kv.near.first
-        kv.coded.first = kv.coded.end = kv.sinks.first = kv.sinks.end = 0
-        if blocks is not None:
-            longest = max(longest, self._update_coded(blocks, oldest))
-        if self.sinks and oldest:
-            kv.sinks.end = min(self.sinks, oldest)
-            if self.reach is not None:  # sinks are no more than what the pattern lets be seen
-                kv.sinks.first = min(max(after - self.reach, 0), kv.sinks.end)
-            kv.sinks.shift = 0
-            apart = near.sinks if blocks is None else blocks.sinks
-            self._point("sinks", apart or near.tensors)  # apart, or still where all the others are
-            longest = max(longest, kv.sinks.end)
+        self._point("near", recent.tensors)
+        first = near.first = max(recent.start, oldest - shift)
+        near.end, near.shift = recent.end, shift
+        longest = recent.end - first
+        if self.coded is not None:
+            coded = self.kv_cache.coded
+            coded.first = coded.end = 0
+            if blocks is not None:
+                longest = max(longest, self._update_coded(blocks, oldest))
+        if self.sinks:
+            longest = max(longest, self._update_sinks(recent, blocks, oldest, after))
         return longest
+
+    def _update_sinks(
+        self, recent: BufferView, blocks: BufferView | None, oldest: int, after: int
+    ) -> int:
+        sinks = self.kv_cache.sinks
+        sinks.first = sinks.end = sinks.shift = 0
+        if oldest:
+            sinks.end = min(self.sinks, oldest)
+            if self.reach is not None:  # sinks are no more than what the pattern lets be seen
+                sinks.first = min(max(after - self.reach, 0), sinks.end)
+            apart = recent.sinks if blocks is None else blocks.sinks
+            self._point("sinks", apart or recent.tensors)  # apart, or still where all others are
+        return sinks.end
 
     def _update_coded(self, blocks: BufferView, oldest: int) -> int:
         coded, block = self.kv_cache.coded, self.block
@@ -106,7 +116,7 @@ class CacheDescriptor:
     def _point(self, name: str, parts: tuple[Tensor, ...]) -> None:
         """Point a span at tensors, if they are others than before."""
         before = self.tensors.get(name, ())
-        if len(before) == len(parts) and all(map(is_, before, parts)):
+        if before is parts or (len(before) == len(parts) and all(map(is_, before, parts))):
             return
         self.tensors[name] = parts
         span = getattr(self.kv_cache, name)

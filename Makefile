@@ -79,11 +79,11 @@ bench-edge: .venv/.peers
 	$(BIN)/python -m benchmarks.edge $(ARGS)
 
 # what only a GPU can show, in minutes; without one it says what it would do. ARGS="--device cpu"
-check-cuda: .venv/.ready
+check-cuda: .venv/.tests
 	$(BIN)/python -m benchmarks.cuda $(ARGS)
 
 # the Triton kernels in Triton's interpreter, without a GPU
-test-triton: .venv/.ready
+test-triton: .venv/.tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check triton
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/ops/test_triton.py $(ARGS)
 

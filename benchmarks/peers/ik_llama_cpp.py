@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.decoders import Decoder
-from benchmarks.peers.installed import package
+from benchmarks.peers.installed import Absent, package
 from benchmarks.peers.llama_cpp import BITS, LlamaCpp, instructions_of, write_gguf
 from suffice.models import LM
 
@@ -19,9 +19,14 @@ def make(lm: LM, *, bits: int, room: int, folder: Path, rows: int) -> Decoder:
     """Write the model as a file and return the peer that reads it.
 
     Raises:
-        Absent: if ik-llama-cpp-python or gguf is not installed.
+        Absent: if ik-llama-cpp-python or gguf is not installed, and for several rows.
         StateError: if the file cannot be loaded.
     """
+    if rows > 1:
+        raise Absent(
+            "its flash attention ends the process where several texts decode together (0.1.5: "
+            "GGML_ASSERT(S > 0) failed)"
+        )
     path = folder / f"{bits}.gguf"
     if not path.exists():
         write_gguf(path, lm, bits=bits, length=room)

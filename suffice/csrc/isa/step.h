@@ -109,9 +109,11 @@ struct Worker {
     }
     const int64_t n = layer.turn == STAY ? 0 : layer.turning, half = n / 2;
     const float *cosines = layer.cosines + place * n, *sines = layer.sines + place * n;
-    for (int64_t c = 0; c < n; ++c) {
-      int64_t partner = layer.turn == HALVES ? (c < half ? c + half : c - half) : (c ^ 1);
-      to[c] = from[c] * cosines[c] + from[partner] * sines[c];
+    if (layer.turn == HALVES) {  // two loops without a choice: in vectors
+      for (int64_t c = 0; c < half; ++c) to[c] = from[c] * cosines[c] + from[c + half] * sines[c];
+      for (int64_t c = half; c < n; ++c) to[c] = from[c] * cosines[c] + from[c - half] * sines[c];
+    } else {
+      for (int64_t c = 0; c < n; ++c) to[c] = from[c] * cosines[c] + from[c ^ 1] * sines[c];
     }
     for (int64_t c = n; c < layer.head_dim; ++c) to[c] = from[c];
   }

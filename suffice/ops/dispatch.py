@@ -9,7 +9,6 @@ measured. benchmarks/grid.py lists the sizes at which a choice is wrong.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
@@ -37,8 +36,8 @@ PLANS = 256  # choices that are cached
 
 FEW_QUERIES = 4
 WIDE_HEAD = 256  # features
+WIDE_TRAINING = 128
 WIDE_KEYS = range(64, 513)
-NEAR_KEYS = 256  # up to which wide heads that see everything are native
 SPARSE_KEYS = 512  # keys from which skipping blocks pays, if enough of them are skipped
 SPARSE_SHARE = 0.35  # of the pairs, computed
 LONG_PAIRS = 1 << 22  # pairs from which the mask itself is what costs
@@ -49,26 +48,21 @@ SPARSE_PAIRS = 512 * 512  # from which a pattern pays on sets that were not meas
 LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than they save
 
 
-class Crossovers(NamedTuple):
-    """Where every key or each earlier key is seen: sizes from which native kernels are faster.
-
-    None = torch's are faster at all sizes.
-    """
-
-    forward_pairs: int | None  # of queries and keys
-    training_pairs: int | None  # the same, with gradients
-    decode_keys: int | None  # that a single query sees
+# Sets on which the native kernels were measured, and the pairs of queries and keys from which they
+# train heads of WIDE_TRAINING features faster where every key is seen: AVX2 has half the registers.
+# All else is faster at all sizes. AVX-VNNI has products of codes of its own; kernels of numbers are
+# those of AVX2.
+MEASURED = {"avx512": 1, "avxvnni": 64 * 64, "avx2": 64 * 64}
 
 
-# AVX-VNNI has products of codes of its own; kernels of numbers are those of AVX2
-MEASURED = dict.fromkeys(("avx512", "avxvnni", "avx2"), Crossovers(1, 64 * 64, 1))
-UNMEASURED = Crossovers(None, None, None)
-
-
-def crossovers() -> Crossovers:
-    """Return the crossovers of the instruction set in use."""
+def fewest_pairs(call: AttentionCall) -> int | None:
+    """Return the pairs from which native kernels pay; None = never, where nothing was measured."""
     instructions = library.instructions() if library.available() else ""
-    return MEASURED.get(instructions, UNMEASURED)
+    dense = isinstance(call.pattern, (Full, Causal))
+    if instructions not in MEASURED:
+        return None if dense else SPARSE_PAIRS  # what they skip outweighs the set of instructions
+    wide = isinstance(call.pattern, Full) and call.head_dim >= WIDE_TRAINING
+    return MEASURED[instructions] if call.grad and wide else 1
 
 
 def choose(call: AttentionCall, impl: str = "auto") -> Op:
@@ -147,8 +141,7 @@ def _prefers_decode(call: AttentionCall) -> bool:
         return False  # products of bfloat16 are torch's there
     if call.queries > 1 or call.position.biases or not call.unrestricted:
         return True
-    fewest = crossovers().decode_keys
-    return not call.compiling and fewest is not None and call.keys >= fewest
+    return not call.compiling and fewest_pairs(call) is not None
 
 
 @lru_cache(maxsize=1)
@@ -162,11 +155,9 @@ def _prefers_native(call: AttentionCall) -> bool:
     """The kernels pay from a vector of queries on, where most pairs they compute are allowed."""
     if call.queries < LANES or NATIVE.refuses(call):
         return False
-    fewest = _fewest_pairs(call)
+    fewest = fewest_pairs(call)
     if fewest is None or (not call.compiling and call.queries * call.keys < fewest):
         return False
-    if isinstance(call.pattern, Full) and call.head_dim >= WIDE_HEAD:
-        return call.keys <= NEAR_KEYS  # beyond, products of whole matrices are faster
     if band_of(call.pattern) is not None:
         return not call.compiling or not call.pattern.dense
     if call.compiling or call.pattern.spacing > 1:
@@ -176,14 +167,6 @@ def _prefers_native(call: AttentionCall) -> bool:
         return False
     sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
     return isinstance(sparsity, Band) or share_of_lanes(sparsity) >= FULL_LANES
-
-
-def _fewest_pairs(call: AttentionCall) -> int | None:
-    """Return the pairs of queries and keys from which the kernels pay; None = never."""
-    limits = crossovers()
-    if limits is UNMEASURED and not isinstance(call.pattern, (Full, Causal)):
-        return SPARSE_PAIRS  # what they skip outweighs the set of instructions
-    return limits.training_pairs if call.grad else limits.forward_pairs
 
 
 def _prefers_flex(call: AttentionCall) -> bool:
@@ -237,7 +220,7 @@ def _why_slower(op: Op, call: AttentionCall) -> str:
         return _why_not_native(call)
     if op is DECODE and call.grad:
         return "it has no gradients, as torch.no_grad() and torch.inference_mode() allow"
-    if op is DECODE and crossovers().decode_keys is None:
+    if op is DECODE and fewest_pairs(call) is None:
         return f"not measured on {library.instructions()} for one query that sees all"
     if op is FOLDED:
         return f"pays for at most {FEW_QUERIES} queries; here {call.queries}"
@@ -255,7 +238,7 @@ def _why_not_sparse(call: AttentionCall) -> str:
 
 
 def _why_not_native(call: AttentionCall) -> str:
-    pairs, fewest = call.queries * call.keys, _fewest_pairs(call)
+    pairs, fewest = call.queries * call.keys, fewest_pairs(call)
     if fewest is None:
         return f"not measured on {library.instructions()} where all or all earlier keys are seen"
     if call.queries < LANES or pairs < fewest:

@@ -93,9 +93,11 @@ def test_flops_equal_an_execution(name, length, causal):
     impls = counting(spec, length)
     pads = spec.head_width != spec.value_width
     assert impls == (["matmul"] if pads else ["fused", "matmul"])
-    for impl in impls if pads else ("auto", *impls):
+    for impl in impls:
         layer = Attention(spec, impl=impl)
         assert counted(lambda layer=layer: layer(x)) == want
+    if not pads:  # native kernels leave later keys out
+        assert 0 < counted(lambda: Attention(spec)(x)) <= want
 
 
 @pytest.mark.parametrize("length", LENGTHS)

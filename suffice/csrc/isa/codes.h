@@ -22,7 +22,8 @@ INLINE int32_t word_of(const int8_t *four) {
 
 #if defined(__AVX512VNNI__)
 
-constexpr int MOST_TILES = 16;  // sums of sixteen rows that stay in registers
+// sums of sixteen rows that stay in registers, and panels at once: of a token, of many
+constexpr int MOST_TILES = 16, TOKEN_PANELS = 4, BATCH_PANELS = 2;
 
 // Written out, for compilers copy the sums about.
 INLINE void add_four(__m512i &to, __m512i codes, const int8_t *four) {
@@ -80,7 +81,7 @@ struct Codes4 {
 
 #elif defined(__AVXVNNI__)
 
-constexpr int MOST_TILES = 4;
+constexpr int MOST_TILES = 4, TOKEN_PANELS = 4, BATCH_PANELS = 2;
 
 INLINE void add_products(WideInts &sum, __m256i codes, __m256i fours) {
   sum = (WideInts)_mm256_dpbusd_avx_epi32((__m256i)sum, codes, fours);
@@ -127,7 +128,7 @@ struct Codes4 {
 
 #elif defined(__AVX2__)
 
-constexpr int MOST_TILES = 4;
+constexpr int MOST_TILES = 4, TOKEN_PANELS = 4, BATCH_PANELS = 2;
 
 // Sums of two products are whole numbers of 16 bits, and must fit there: codes of 8 bits are read
 // with a sign, whose size (128 at most) meets a number (127) that has taken over the sign.
@@ -188,79 +189,295 @@ struct Codes4 {
   }
 };
 
-#elif defined(__ARM_NEON)
+#elif defined(__ARM_NEON) && defined(__ARM_FEATURE_DOTPROD)
 
-#if defined(__ARM_FEATURE_DOTPROD)
+constexpr int MOST_TILES = 4, TOKEN_PANELS = 2, BATCH_PANELS = 1;
 
-constexpr int MOST_TILES = 6;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
 
-INLINE void add_products(WideInts &sum, int8x16_t codes, int8x16_t fours) {
-  sum = (WideInts)vdotq_s32((int32x4_t)sum, codes, fours);
+typedef uint8x16_t Codes;
+
+template <int FOUR>
+INLINE void add_products(WideInts &sum, Codes codes, int8x16_t x) {
+  sum = (WideInts)vusdotq_laneq_s32((int32x4_t)sum, codes, x, FOUR);
 }
+
+struct Unsigned {
+  INLINE int32_t start(int32_t) { return 0; }
+  INLINE Codes of(uint8x16_t codes) { return codes; }
+};
+
+// Products of two rows of codes with two rows of numbers, eight columns of each, in one register.
+template <int M, int P>
+struct Squares {
+  int32x4_t products[M / 2][P][PARTS][2];
+  int8x16_t numbers[M / 2];
+
+  MEMBER explicit Squares(const Ints (&sums)[M][P]) {
+    UNROLL for (int m = 0; m < M; m += 2)
+      UNROLL for (int p = 0; p < P; ++p)
+        UNROLL for (int part = 0; part < PARTS; ++part) {
+          const int32x4_t a = (int32x4_t)sums[m][p].parts[part];
+          const int32x4_t b = (int32x4_t)sums[m + 1][p].parts[part];
+          products[m / 2][p][part][0] = vzip1q_s32(a, b);
+          products[m / 2][p][part][1] = vzip2q_s32(a, b);
+        }
+  }
+
+  MEMBER void take(const int8_t *x, int64_t row) {
+    UNROLL for (int m = 0; m < M; m += 2)
+      numbers[m / 2] = vcombine_s8(vld1_s8(x + m * row), vld1_s8(x + (m + 1) * row));
+  }
+
+  // Codes of four rows: four columns, and the four after them.
+  MEMBER void add(int p, int part, uint8x16_t first, uint8x16_t second) {
+    const uint32x4_t a = vreinterpretq_u32_u8(first), b = vreinterpretq_u32_u8(second);
+    const uint8x16_t upper = vreinterpretq_u8_u32(vzip1q_u32(a, b));
+    const uint8x16_t lower = vreinterpretq_u8_u32(vzip2q_u32(a, b));
+    UNROLL for (int i = 0; i < M / 2; ++i) {
+      int32x4_t *to = products[i][p][part];
+      to[0] = vusmmlaq_s32(to[0], upper, numbers[i]);
+      to[1] = vusmmlaq_s32(to[1], lower, numbers[i]);
+    }
+  }
+
+  MEMBER void give(Ints (&sums)[M][P]) const {
+    UNROLL for (int m = 0; m < M; m += 2)
+      UNROLL for (int p = 0; p < P; ++p)
+        UNROLL for (int part = 0; part < PARTS; ++part) {
+          const int32x4_t *from = products[m / 2][p][part];
+          sums[m][p].parts[part] = (WideInts)vuzp1q_s32(from[0], from[1]);
+          sums[m + 1][p].parts[part] = (WideInts)vuzp2q_s32(from[0], from[1]);
+        }
+  }
+};
 
 #else
 
-constexpr int MOST_TILES = 2;
+typedef int8x16_t Codes;
 
-// Without dot products: sums of two, then of four.
-INLINE void add_products(WideInts &sum, int8x16_t codes, int8x16_t fours) {
-  const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(codes), vget_low_s8(fours)));
-  const int32x4_t high = vpaddlq_s16(vmull_high_s8(codes, fours));
-  sum = (WideInts)vaddq_s32((int32x4_t)sum, vpaddq_s32(low, high));
+// Codes of four rows, four columns each, with one of the fours of x.
+template <int FOUR>
+INLINE void add_products(WideInts &sum, Codes codes, int8x16_t x) {
+  sum = (WideInts)vdotq_laneq_s32((int32x4_t)sum, codes, x, FOUR);
 }
 
+struct Unsigned {
+  INLINE int32_t start(int32_t total) { return 128 * total; }
+  INLINE Codes of(uint8x16_t codes) {
+    return vreinterpretq_s8_u8(veorq_u8(codes, vdupq_n_u8(128)));
+  }
+};
+
 #endif
+
+INLINE int8x16_t four_of(const int8_t *four) { return (int8x16_t)vdupq_n_s32(word_of(four)); }
 
 struct Codes8 {
   static constexpr int COLUMNS = 4;
-#if defined(__ARM_FEATURE_MATMUL_INT8)
-  INLINE int32_t start(int32_t) { return 0; }
-  INLINE void add_piece(WideInts &sum, uint8x16_t codes, int8x16_t fours) {
-    sum = (WideInts)vusdotq_s32((int32x4_t)sum, codes, fours);
+  INLINE int32_t start(int32_t total) { return Unsigned::start(total); }
+
+  template <int FOUR, int M, int P>
+  INLINE void add_piece(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart,
+                        const int8x16_t (&x)[M]) {
+    UNROLL for (int p = 0; p < P; ++p)
+      UNROLL for (int part = 0; part < PARTS; ++part) {
+        const Codes piece = Unsigned::of(vld1q_u8(codes + p * apart + 16 * part));
+        UNROLL for (int m = 0; m < M; ++m) add_products<FOUR>(sums[m][p].parts[part], piece, x[m]);
+      }
   }
-#else
-  INLINE int32_t start(int32_t total) { return 128 * total; }
-  INLINE void add_piece(WideInts &sum, uint8x16_t codes, int8x16_t fours) {
-    add_products(sum, vreinterpretq_s8_u8(veorq_u8(codes, vdupq_n_u8(128))), fours);
-  }
-#endif
+
   template <int M, int P>
   INLINE void add(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart, int64_t pieces,
                   const int8_t *x, int64_t row) {
-    for (int64_t i = 0; i < pieces; ++i, codes += PIECE, x += COLUMNS)
-      UNROLL for (int p = 0; p < P; ++p)
-        UNROLL for (int part = 0; part < PARTS; ++part) {
-          const uint8x16_t piece = vld1q_u8(codes + p * apart + 16 * part);
-          UNROLL for (int m = 0; m < M; ++m)
-            add_piece(sums[m][p].parts[part], piece, (int8x16_t)vdupq_n_s32(word_of(x + m * row)));
-        }
+    int64_t i = 0;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    if constexpr (M % 2 == 0) {
+      Squares<M, P> squares(sums);
+      for (; i + 2 <= pieces; i += 2, codes += 2 * PIECE, x += 2 * COLUMNS) {
+        squares.take(x, row);
+        UNROLL for (int p = 0; p < P; ++p)
+          UNROLL for (int part = 0; part < PARTS; ++part) {
+            const uint8_t *at = codes + p * apart + 16 * part;
+            squares.add(p, part, vld1q_u8(at), vld1q_u8(at + PIECE));
+          }
+      }
+      squares.give(sums);
+    }
+#endif
+    int8x16_t numbers[M];
+    for (; i + 4 <= pieces; i += 4, codes += 4 * PIECE, x += 4 * COLUMNS) {
+      UNROLL for (int m = 0; m < M; ++m) numbers[m] = vld1q_s8(x + m * row);
+      add_piece<0>(sums, codes, apart, numbers);
+      add_piece<1>(sums, codes + PIECE, apart, numbers);
+      add_piece<2>(sums, codes + 2 * PIECE, apart, numbers);
+      add_piece<3>(sums, codes + 3 * PIECE, apart, numbers);
+    }
+    for (; i < pieces; ++i, codes += PIECE, x += COLUMNS) {
+      UNROLL for (int m = 0; m < M; ++m) numbers[m] = four_of(x + m * row);
+      add_piece<0>(sums, codes, apart, numbers);
+    }
   }
 };
 
 struct Codes4 {
   static constexpr int COLUMNS = 8;
   INLINE int32_t start(int32_t) { return 0; }
+
+  template <int FOUR, int M, int P>
+  INLINE void add_piece(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart,
+                        const int8x16_t (&x)[M]) {
+    UNROLL for (int p = 0; p < P; ++p)
+      UNROLL for (int part = 0; part < PARTS; ++part) {
+        const uint8x16_t both = vld1q_u8(codes + p * apart + 16 * part);
+        const Codes low = (Codes)vandq_u8(both, vdupq_n_u8(15)), high = (Codes)vshrq_n_u8(both, 4);
+        UNROLL for (int m = 0; m < M; ++m) {
+          add_products<FOUR>(sums[m][p].parts[part], low, x[m]);
+          add_products<FOUR + 1>(sums[m][p].parts[part], high, x[m]);
+        }
+      }
+  }
+
   template <int M, int P>
   INLINE void add(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart, int64_t pieces,
                   const int8_t *x, int64_t row) {
-    for (int64_t i = 0; i < pieces; ++i, codes += PIECE, x += COLUMNS)
+    int64_t i = 0;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    if constexpr (M % 2 == 0) {
+      Squares<M, P> squares(sums);
+      for (; i < pieces; ++i, codes += PIECE, x += COLUMNS) {
+        squares.take(x, row);
+        UNROLL for (int p = 0; p < P; ++p)
+          UNROLL for (int part = 0; part < PARTS; ++part) {
+            const uint8_t *at = codes + p * apart + 16 * part;
+            const uint8x16_t both = vld1q_u8(at);
+            squares.add(p, part, vandq_u8(both, vdupq_n_u8(15)), vshrq_n_u8(both, 4));
+          }
+      }
+      squares.give(sums);
+    }
+#endif
+    int8x16_t numbers[M];
+    for (; i + 2 <= pieces; i += 2, codes += 2 * PIECE, x += 2 * COLUMNS) {
+      UNROLL for (int m = 0; m < M; ++m) numbers[m] = vld1q_s8(x + m * row);
+      add_piece<0>(sums, codes, apart, numbers);
+      add_piece<2>(sums, codes + PIECE, apart, numbers);
+    }
+    for (; i < pieces; ++i, codes += PIECE, x += COLUMNS) {
+      UNROLL for (int m = 0; m < M; ++m)
+        numbers[m] = vcombine_s8(vld1_s8(x + m * row), vdup_n_s8(0));
+      add_piece<0>(sums, codes, apart, numbers);
+    }
+  }
+};
+
+#elif defined(__ARM_NEON)
+
+constexpr int MOST_TILES = 2, TOKEN_PANELS = 2, BATCH_PANELS = 1;
+
+INLINE int8x16_t four_of(const int8_t *four) { return (int8x16_t)vdupq_n_s32(word_of(four)); }
+
+// Codes are read with a sign: two products with numbers (127 at most) fit into 16 bits.
+struct Codes8 {
+  static constexpr int COLUMNS = 4;
+  INLINE int32_t start(int32_t total) { return 128 * total; }
+  INLINE int8x16_t codes_at(const uint8_t *codes) {
+    return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(codes), vdupq_n_u8(128)));
+  }
+
+  template <int M, int P>
+  INLINE void add(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart, int64_t pieces,
+                  const int8_t *x, int64_t row) {
+    int32x4_t halves[M][P][PARTS][2];  // two sums of each row, of two rows
+    UNROLL for (int m = 0; m < M; ++m)
+      UNROLL for (int p = 0; p < P; ++p)
+        UNROLL for (int part = 0; part < PARTS; ++part)
+          halves[m][p][part][0] = halves[m][p][part][1] = vdupq_n_s32(0);
+    int64_t i = 0;
+    for (; i + 2 <= pieces; i += 2, codes += 2 * PIECE, x += 2 * COLUMNS) {
+      int8x16_t first[M], second[M];
+      UNROLL for (int m = 0; m < M; ++m)
+        first[m] = four_of(x + m * row), second[m] = four_of(x + m * row + COLUMNS);
       UNROLL for (int p = 0; p < P; ++p)
         UNROLL for (int part = 0; part < PARTS; ++part) {
-          const uint8x16_t both = vld1q_u8(codes + p * apart + 16 * part);
-          const int8x16_t low = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
-          const int8x16_t high = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+          const uint8_t *at = codes + p * apart + 16 * part;
+          const int8x16_t a = codes_at(at), b = codes_at(at + PIECE);
           UNROLL for (int m = 0; m < M; ++m) {
-            WideInts &sum = sums[m][p].parts[part];
-            add_products(sum, low, (int8x16_t)vdupq_n_s32(word_of(x + m * row)));
-            add_products(sum, high, (int8x16_t)vdupq_n_s32(word_of(x + m * row + 4)));
+            int32x4_t *to = halves[m][p][part];
+            int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(first[m]));
+            int16x8_t high = vmull_high_s8(a, first[m]);
+            low = vmlal_s8(low, vget_low_s8(b), vget_low_s8(second[m]));
+            high = vmlal_high_s8(high, b, second[m]);
+            to[0] = vpadalq_s16(to[0], low), to[1] = vpadalq_s16(to[1], high);
           }
         }
+    }
+    for (; i < pieces; ++i, codes += PIECE, x += COLUMNS)
+      UNROLL for (int p = 0; p < P; ++p)
+        UNROLL for (int part = 0; part < PARTS; ++part) {
+          const int8x16_t a = codes_at(codes + p * apart + 16 * part);
+          UNROLL for (int m = 0; m < M; ++m) {
+            const int8x16_t four = four_of(x + m * row);
+            int32x4_t *to = halves[m][p][part];
+            to[0] = vpadalq_s16(to[0], vmull_s8(vget_low_s8(a), vget_low_s8(four)));
+            to[1] = vpadalq_s16(to[1], vmull_high_s8(a, four));
+          }
+        }
+    UNROLL for (int m = 0; m < M; ++m)
+      UNROLL for (int p = 0; p < P; ++p)
+        UNROLL for (int part = 0; part < PARTS; ++part)
+          sums[m][p].parts[part] +=
+              (WideInts)vpaddq_s32(halves[m][p][part][0], halves[m][p][part][1]);
+  }
+};
+
+// Sixteen products of codes of 4 bits fit into 16 bits: 16 * 15 * 127.
+struct Codes4 {
+  static constexpr int COLUMNS = 8;
+  INLINE int32_t start(int32_t) { return 0; }
+
+  template <int M, int P>
+  INLINE void add(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart, int64_t pieces,
+                  const int8_t *x, int64_t row) {
+    for (int64_t begin = 0; begin < pieces; begin += 8) {
+      const int64_t end = begin + 8 < pieces ? begin + 8 : pieces;
+      int16x8_t halves[M][P][PARTS][2];  // two sums of each row, of two rows
+      UNROLL for (int m = 0; m < M; ++m)
+        UNROLL for (int p = 0; p < P; ++p)
+          UNROLL for (int part = 0; part < PARTS; ++part)
+            halves[m][p][part][0] = halves[m][p][part][1] = vdupq_n_s16(0);
+      for (int64_t i = begin; i < end; ++i, codes += PIECE, x += COLUMNS) {
+        int8x16_t first[M], second[M];
+        UNROLL for (int m = 0; m < M; ++m)
+          first[m] = four_of(x + m * row), second[m] = four_of(x + m * row + 4);
+        UNROLL for (int p = 0; p < P; ++p)
+          UNROLL for (int part = 0; part < PARTS; ++part) {
+            const uint8x16_t both = vld1q_u8(codes + p * apart + 16 * part);
+            const int8x16_t low = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
+            const int8x16_t high = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+            UNROLL for (int m = 0; m < M; ++m) {
+              int16x8_t *to = halves[m][p][part];
+              to[0] = vmlal_s8(to[0], vget_low_s8(low), vget_low_s8(first[m]));
+              to[1] = vmlal_high_s8(to[1], low, first[m]);
+              to[0] = vmlal_s8(to[0], vget_low_s8(high), vget_low_s8(second[m]));
+              to[1] = vmlal_high_s8(to[1], high, second[m]);
+            }
+          }
+      }
+      UNROLL for (int m = 0; m < M; ++m)
+        UNROLL for (int p = 0; p < P; ++p)
+          UNROLL for (int part = 0; part < PARTS; ++part) {
+            const int16x8_t *of = halves[m][p][part];
+            sums[m][p].parts[part] +=
+                (WideInts)vpaddq_s32(vpaddlq_s16(of[0]), vpaddlq_s16(of[1]));
+          }
+    }
   }
 };
 
 #else
 
-constexpr int MOST_TILES = 2;
+constexpr int MOST_TILES = 2, TOKEN_PANELS = 4, BATCH_PANELS = 2;
 
 // One column after the other: four codes of four rows in the bytes of a vector's lanes.
 template <int SHIFT>

@@ -10,7 +10,16 @@ namespace SUFFICE_ISA {
 constexpr int64_t AHEAD = 2048;  // bytes asked for before they are read
 constexpr int PLACES = 4;           // places of a matrix that are read at once
 constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
-constexpr int MOST_SUMS = WIDE == 16 ? 16 : 8;  // vectors that are summed at once
+#if defined(__AVX512F__) || defined(__ARM_NEON)
+constexpr int MOST_SUMS = 16;  // vectors that are summed at once
+#else
+constexpr int MOST_SUMS = 8;
+#endif
+#if defined(__ARM_NEON)
+constexpr int SUMS_IN_TURN = 16;  // as many as the latency of additions asks for; a line of a row
+#else
+constexpr int SUMS_IN_TURN = 8;
+#endif
 
 // Rows of a batch as a matrix wants them: as they are, or coded.
 struct Inputs {
@@ -42,8 +51,8 @@ static void fit(Inputs &in, const Matrix &m) {
 template <class E, int R, int M>
 INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, const float *x,
                     float *y, int64_t stride, int64_t outputs) {
-  // vectors of a row that are read in turn: as many sums as the latency of their additions asks for
-  constexpr int N = R * M >= 8 ? 1 : 8 / (R * M), STEP = N * WIDE;
+  // vectors of a row that are read in turn
+  constexpr int N = R * M >= SUMS_IN_TURN ? 1 : SUMS_IN_TURN / (R * M), STEP = N * WIDE;
   Wide sums[R][M][N];
   UNROLL for (int r = 0; r < R; ++r)
     UNROLL for (int m = 0; m < M; ++m)
@@ -60,17 +69,21 @@ INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, con
           sums[r][m][n] += weights * read<Wide>(x + m * columns + at + n * WIDE);
       }
     }
+  // apart from the others: what a loop indexes lies in memory, and would do so above, too
+  Wide totals[R][M];
+  UNROLL for (int r = 0; r < R; ++r)
+    UNROLL for (int m = 0; m < M; ++m) totals[r][m] = sums[r][m][0];
   for (; at < columns; at += LANE) {
     int64_t have = columns - at < LANE ? columns - at : LANE;
     for (int r = 0; r < R; ++r) {
       const Floats weights = get_some<E>(rows[r] + at, have);
       for (int m = 0; m < M; ++m)
-        sums[r][m][0] += folded(weights * get_some<Full>(x + m * columns + at, have));
+        totals[r][m] += folded(weights * get_some<Full>(x + m * columns + at, have));
     }
   }
-  for (int r = 0; r < R; ++r)
-    for (int m = 0; m < M; ++m) {
-      Wide total = sums[r][m][0];
+  UNROLL for (int r = 0; r < R; ++r)
+    UNROLL for (int m = 0; m < M; ++m) {
+      Wide total = totals[r][m];
       UNROLL for (int n = 1; n < N; ++n) total += sums[r][m][n];
       y[m * outputs + r * stride] = sum_of(total);
     }
@@ -171,13 +184,14 @@ static void panels_of_codes(const Matrix &matrix, const Inputs &in, int64_t begi
 template <class C>
 static void product_of_codes(const Matrix &matrix, const Inputs &in, Range span, float *y) {
   int64_t begin = span.begin;
-  if (in.rows * PLACES <= MOST_TILES) {
-    const int64_t each = (span.end - begin) / PANEL / PLACES;
+  if (in.rows * TOKEN_PANELS <= MOST_TILES) {
+    const int64_t each = (span.end - begin) / PANEL / TOKEN_PANELS;
     for (int64_t p = 0; p < each; ++p)
-      panels_of_codes<C, PLACES>(matrix, in, begin + p * PANEL, each, y);
-    begin += PLACES * each * PANEL;
+      panels_of_codes<C, TOKEN_PANELS>(matrix, in, begin + p * PANEL, each, y);
+    begin += TOKEN_PANELS * each * PANEL;
   } else {
-    for (; begin + PANEL < span.end; begin += 2 * PANEL) panels_of_codes<C, 2>(matrix, in, begin, 1, y);
+    for (; begin + (BATCH_PANELS - 1) * PANEL < span.end; begin += BATCH_PANELS * PANEL)
+      panels_of_codes<C, BATCH_PANELS>(matrix, in, begin, 1, y);
   }
   for (; begin < span.end; begin += PANEL) panels_of_codes<C, 1>(matrix, in, begin, 1, y);
 }

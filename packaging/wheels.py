@@ -100,24 +100,25 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}")
 
 
-def configure(platform: Platform, folder: Path) -> Path:
-    """Prepare the build of a platform's kernels and return its folder."""
+def configure(platform: Platform, folder: Path, source: Path = ROOT, *options: str) -> Path:
+    """Prepare a build for a platform, of its kernels by default, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    compiler, archiver = folder / "c++", folder / "ar"
     zig = f'exec "{sys.executable}" -m ziglang'
-    compiler.write_text(f'#!/bin/sh\n{zig} c++ -target {platform.target} "$@"\n')
-    archiver.write_text(f'#!/bin/sh\n{zig} ar "$@"\n')
-    for program in (compiler, archiver):
-        program.chmod(0o755)
+    for name in ("cc", "c++", "ar"):
+        target = "" if name == "ar" else f" -target {platform.target}"
+        (folder / name).write_text(f'#!/bin/sh\n{zig} {name}{target} "$@"\n')
+        (folder / name).chmod(0o755)
     run(
-        "cmake", "-S", ROOT, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release",
+        "cmake", "-S", source, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release",
         f"-DCMAKE_SYSTEM_NAME={platform.system}",
         f"-DCMAKE_SYSTEM_PROCESSOR={platform.processor}",
-        f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_AR={archiver}",
+        f"-DCMAKE_C_COMPILER={folder / 'cc'}", f"-DCMAKE_CXX_COMPILER={folder / 'c++'}",
+        f"-DCMAKE_AR={folder / 'ar'}",
         "-DCMAKE_SHARED_LINKER_FLAGS=-s",
         "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
         "-DCMAKE_OSX_SYSROOT=", "-DCMAKE_OSX_DEPLOYMENT_TARGET=",
         "-DCMAKE_INSTALL_NAME_TOOL=true",  # CMake wants Apple's; nothing is renamed here
+        *options,
     )  # fmt: skip
     return folder / "build"
 

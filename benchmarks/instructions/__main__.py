@@ -11,55 +11,22 @@ Run: python -m benchmarks.instructions [--llama FILE_OR_FOLDER] [--set NAME]
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import platform
-import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from rich.table import Table
 
+from benchmarks.instructions import BUILD, FLAGS, HERE, absent, build
 from benchmarks.report import CONSOLE
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-BUILD = ROOT / "build" / "instructions"
 SOURCES = "llama-cpp-python==0.3.36"
-TARGET = "aarch64-linux-musl"
-DOTPROD = "-mcpu=generic+v8_2a+dotprod+fullfp16"
-FLAGS = {"neon": "", "dotprod": DOTPROD, "i8mm": f"{DOTPROD}+i8mm"}  # as CMakeLists.txt has them
 NEWEST_INTERFACE = 8  # of qemu's plugins; older ones refuse what is newer than they are
 Case = tuple[str, str, str, str]  # weights, outputs, inputs, rows
 Counts = dict[tuple[Case, str], int]
-
-
-def absent() -> list[str]:
-    """Return what is missing here to count at all."""
-    programs = [name for name in ("qemu-aarch64", "cmake", "cc") if not shutil.which(name)]
-    modules = [name for name in ("ziglang", "elftools") if not importlib.util.find_spec(name)]
-    return programs + modules
-
-
-def wheels() -> ModuleType:
-    """Return the script that compiles for other platforms."""
-    spec = importlib.util.spec_from_file_location("wheels", ROOT / "packaging" / "wheels.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
-
-
-def build(program: str, folder: Path, *options: str) -> Path:
-    """Compile one of the two programs for ARM and return its path."""
-    script = wheels()
-    target = script.Platform(tag=TARGET, target=TARGET, system="Linux", processor="aarch64")
-    made = script.configure(target, folder, HERE, *options)
-    script.run("cmake", "--build", made, "--parallel", "--target", program)
-    return made / program
 
 
 def plugin() -> Path:
@@ -137,7 +104,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if platform.system() != "Linux":
         CONSOLE.print("Nothing is counted: qemu runs single programs on Linux alone.")
         return 1
-    if missing := absent():
+    if missing := absent("qemu-aarch64", "cc"):
         CONSOLE.print(f"Nothing is counted: there is no {', no '.join(missing)}.")
         return 1
     counter, ours = plugin(), build("our_products", BUILD / "ours")
